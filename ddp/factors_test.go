@@ -128,11 +128,6 @@ var wholeFactors = map[string]step{
 			r.backward(r.losses().Sum().Scale(0.5))
 		}
 	},
-	"no elements on a rank": func(r *rows) {
-		l := nn.GlobalMean(r.losses())
-		some := r.hidden().Slice(0, 0, r.group.Rank()%2*2)
-		r.backward(l.Add(some.Square().Sum().Scale(1 / float64(max(some.Len(), 1)))))
-	},
 	"in a Checkpoint": func(r *rows) {
 		mean := r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Square().Sum().Scale(1 / float64(r.n)) }, r.hidden())
 		r.backward(mean.Scale(float64(r.n) / float64(r.total)))

@@ -1,6 +1,7 @@
 package ddp_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -251,6 +252,36 @@ var turns = map[string]func(n *networks) (float64, error){
 		defer n.D.W.Unfreeze()
 		defer n.D.B.Unfreeze()
 		other, err := n.step(n.og, n.judged(n.made(), 1))
+		return value + other, err
+	},
+	"the discriminator frozen on the same tape": func(n *networks) (float64, error) {
+		loss := n.real().Add(n.judged(n.made().Detach(), 0))
+		n.Tape.Backward(loss)
+		if err := n.od.Step(); err != nil {
+			return 0, err
+		}
+		n.D.W.Freeze()
+		n.D.B.Freeze()
+		defer n.D.W.Unfreeze()
+		defer n.D.B.Unfreeze()
+		before := loss.Item()
+		other, err := n.step(n.og, n.judged(n.made(), 1))
+		if n.D.W.HasGrad() || n.D.B.HasGrad() {
+			return 0, errors.New("frozen, and it has a gradient")
+		}
+		return before + other, err
+	},
+	"a bias frozen for a part of the forward pass": func(n *networks) (float64, error) {
+		loss := n.real()
+		n.D.B.Freeze()
+		loss = loss.Add(n.judged(n.made().Detach(), 0))
+		value, err := n.step(n.od, loss)
+		if n.D.B.Unfreeze(); err != nil {
+			return 0, err
+		}
+		other, err := n.step(n.og, n.judged(n.made(), 1))
+		n.D.W.Consume()
+		n.D.B.Consume()
 		return value + other, err
 	},
 	"without a gradient, then dropped ones": func(n *networks) (float64, error) {

@@ -148,6 +148,18 @@ var right = map[string]func(r *rows) nn.T{
 		h := r.text().Gather(1, idx.Reshape(r.n, 2, 1).Broadcast(r.n, 2, 8))
 		return ce(r.C.Forward(h), r.rowed(clip(r.ids).Slice(1, 0, 2)))
 	},
+	"masked words by their places among all of this rank's": func(r *rows) nn.T {
+		var at []int64
+		for i := range r.n * words {
+			if (r.lo*words+i)%3 == 0 {
+				at = append(at, int64(i))
+			}
+		}
+		labels := tensor.FromSlice(make([]int64, len(at)), len(at))
+		z := r.C.Forward(tensor.Embedding(r.text().Reshape(-1, 8), r.tape.Input(tensor.FromSlice(at, len(at)))))
+		loss := tensor.CrossEntropy(z, r.tape.Input(labels), tensor.CrossEntropyOptions{Count: float64(r.total) * words / 3})
+		return tensor.AsPart(loss, r.group.Axes())
+	},
 	"next word, flat": func(r *rows) nn.T {
 		return ce(r.C.Forward(r.text()).Slice(1, 0, words-1).Reshape(-1, 5), clip(r.ids).Slice(1, 1, words).Reshape(-1))
 	},

@@ -29,6 +29,9 @@ func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	t.checkBackward("Backward", t.putOff)
+	if h.uses == spent {
+		failSpent(h)
+	}
 	if h.n != 1 || !h.needs || h.isLeaf() {
 		fail("Backward", these(h), "needs one element, computed from parameters since the last Backward")
 	}
@@ -100,6 +103,10 @@ func (t *Tape) differentiate() {
 
 func (t *Tape) finishBackward() {
 	t.nn = 0
+	clear(t.factors)
+	if !t.more {
+		t.mustCoverPortions()
+	}
 	for _, s := range t.used {
 		if s.pending != 0 { // uses that the loss does not depend on, inside a Checkpoint
 			s.pending = 0
@@ -160,7 +167,10 @@ func (t *Tape) run(from int) {
 			t.finish(n)
 			continue
 		}
-		if n.out.factor.Site != 0 || n.op == OpAux {
+		if n.spent {
+			n.failCall()
+		}
+		if len(t.factors) != 0 || n.op == OpAux {
 			t.passFactor(n)
 		}
 		t.beforeUse(n)
@@ -192,6 +202,9 @@ func (t *Tape) run(from int) {
 }
 
 func (t *Tape) vjp(n *Node, m uint8) {
+	if t.sliced {
+		t.notePortions(n)
+	}
 	rule := ops[n.op].VJP
 	if rule == nil {
 		fail(n.op.String(), these(n.out), "has no gradient rule")
@@ -275,7 +288,7 @@ func (t *Tape) finish(n *Node) {
 		t.settleLoss(n)
 	}
 	t.dropGrad(n.out)
-	n.out.needs = false // the graph before it is no longer needed
+	n.out.spend()
 	if !n.out.kept {
 		t.release(n.out)
 	}
@@ -334,6 +347,9 @@ func (t *Tape) AddGrad(n *Node, i int, g Tensor) {
 func (t *Tape) addGrad(h, g *header) {
 	if h.n != g.n || h.dtype != g.dtype {
 		fail("Backward", these(h, g), "a gradient rule returned a wrong shape or type")
+	}
+	if h.uses == spent {
+		failSpent(h)
 	}
 	if g.ld != 0 {
 		c := t.contiguousCopy(g)

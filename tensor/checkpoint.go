@@ -123,20 +123,20 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 		if h != nil && !h.isLeaf() {
 			x = t.alias(h)
 			x.needs = h.needs
+			x.derive(h)
 		}
 		c.in = append(c.in, x.maybe())
 	}
 	y := t.rerun(n, c)
-	y.grad, n.out.grad, y.factor = n.out.grad, nil, n.out.factor
+	y.grad, n.out.grad = n.out.grad, nil
+	t.moveFactor(y, n.out)
 	t.run(nodes)
 	t.nn = nodes
 	for i, x := range c.in {
 		if x.IsZero() || x.h.isLeaf() {
 			continue
 		}
-		if x.h.factor.Site != 0 {
-			t.multiply(n.in[i], x.h.factor)
-		}
+		t.moveFactor(n.in[i], x.h)
 		t.settleGrad(x.h)
 		if g := x.h.grad; g != nil {
 			x.h.grad = nil

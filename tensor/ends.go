@@ -148,7 +148,7 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 // free their headers. So n gets headers of its own.
 func (t *Tape) deferNode(n *Node, mask uint8) {
 	n.deferred, n.need, n.keptInputs = true, mask, 0
-	n.out.needs = false // the graph before it is no longer needed
+	n.out.spend()
 	for i, h := range n.in {
 		if h != nil && !h.isLeaf() && h.st != nil && ops[n.op].Saves&(1<<i) != 0 {
 			n.in[i] = t.alias(h)

@@ -38,17 +38,37 @@ func (t *Tape) multiply(h *header, f Factor) {
 		t.noteFactor(f)
 		return
 	}
-	h.factor.Site += f.Site
-	h.factor.Value += f.Value
+	if t.factors == nil {
+		t.factors = map[*header]Factor{}
+	}
+	g := t.factors[h]
+	t.factors[h] = Factor{g.Site + f.Site, g.Value + f.Value}
+}
+
+// takeFactor returns the factor of h, which is complete, and forgets it.
+func (t *Tape) takeFactor(h *header) Factor {
+	f := t.factors[h]
+	delete(t.factors, h)
+	return f
+}
+
+// moveFactor gives y the factor of x.
+func (t *Tape) moveFactor(y, x *header) {
+	if f := t.takeFactor(x); f.Site != 0 {
+		t.multiply(y, f)
+	}
 }
 
 // passFactor gives the factor of n's output to the inputs through which a sum over rows came; where the sum was made, it is noted.
 func (t *Tape) passFactor(n *Node) {
-	f := n.out.factor
+	if n.op == OpCheckpoint { // its rule passes it
+		return
+	}
+	f := t.takeFactor(n.out)
 	if n.op == OpAux && n.need&2 != 0 {
 		t.multiply(n.in[1], Factor{n.key, n.F[0] * t.scale})
 	}
-	if f.Site == 0 || n.op == OpCheckpoint {
+	if f.Site == 0 {
 		return
 	}
 	if n.op == OpAffine {

@@ -16,17 +16,18 @@ type Function interface {
 
 // Ctx is the state of one call of a Function, from Forward to Backward.
 type Ctx struct {
-	t     *Tape
-	f     Function
-	in    []Tensor
-	grads []Tensor
-	over  []Pending // what to wait for before grads[i] is read
-	need  uint8     // inputs that need a gradient
-	types []Types   // of the outputs, from a Typed Function
-	saved []*header
-	outs  []*header // further outputs
-	ints  []int
-	once  int // index in saved of the next Once, when a Checkpoint runs its function again
+	t      *Tape
+	f      Function
+	in     []Tensor
+	grads  []Tensor
+	over   []Pending // what to wait for before grads[i] is read
+	need   uint8     // inputs that need a gradient
+	types  []Types   // of the outputs, from a Typed Function
+	saved  []*header
+	frozen []*leafState // which a Checkpoint's function used frozen when it ran first
+	outs   []*header    // further outputs
+	ints   []int
+	once   int // index in saved of the next Once, when a Checkpoint runs its function again
 	arrivals
 }
 
@@ -91,7 +92,7 @@ func (c *Ctx) keeps(h *header) bool { return slices.Contains(c.saved, h) || slic
 func (c *Ctx) finish() {
 	for _, o := range c.outs {
 		c.t.dropGrad(o)
-		o.needs = false
+		o.spend()
 	}
 	for _, h := range c.outs {
 		if !h.kept && h.st != nil {
@@ -116,7 +117,7 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	}
 	c := t.calls[t.ncalls]
 	t.ncalls++
-	c.f, c.need, c.saved, c.outs, c.once = f, 0, c.saved[:0], c.outs[:0], 0
+	c.f, c.need, c.saved, c.frozen, c.outs, c.once = f, 0, c.saved[:0], c.frozen[:0], c.outs[:0], 0
 	c.out, c.differentiates, c.coming.loss = nil, false, nil
 	c.coming.ptr, c.coming.parts, c.back.ptr, c.back.parts = nil, c.coming.parts[:0], nil, c.back.parts[:0]
 	clear(c.ints)
@@ -171,6 +172,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	}
 	for _, o := range c.outs {
 		o.needs = y.needs && o.dtype.IsFloat()
+		o.derive(y)
 	}
 	return y.tensor()
 }

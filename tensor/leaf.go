@@ -70,11 +70,12 @@ type leafState struct {
 	p       *Param
 	t       *Tape
 	h       header
-	pending int    // uses that Backward has not differentiated yet
-	early   int    // of these, differentiated by a Backward that puts weight gradients off
-	serial  uint32 // of the tape, when pending was last set to 0
-	version uint32 // of the parameter's values, at their first use since the last Backward
-	hooked  bool   // the tape's next Backward calls the owner
+	other   *header // of uses since Reset for which Freeze or Unfreeze changed what h needs; nil: none yet
+	pending int     // uses that Backward has not differentiated yet
+	early   int     // of these, differentiated by a Backward that puts weight gradients off
+	serial  uint32  // of the tape, when pending was last set to 0
+	version uint32  // of the parameter's values, at their first use since the last Backward
+	hooked  bool    // the tape's next Backward calls the owner
 
 	more          *contrib // to its gradient, with collectives that still run
 	due, complete uint64   // how many of these the owner was told of, and how many were added
@@ -91,24 +92,61 @@ func (t *Tape) Use(p *Param) Tensor {
 		p.owner.BeforeUse(p, phase)
 	}
 	s.refresh()
-	s.h.ty, s.h.at = p.ty, p.at
 	if !t.reaches(&s.h) {
 		fail("Use", these(&s.h), "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}
+	trains := t.trains(s)
 	if s.serial != t.serial {
 		s.serial, s.pending, s.early = t.serial, 0, 0
-		s.h.needs = !p.frozen && !t.noGrad
+		s.h.needs = trains
 		t.used = append(t.used, s)
 	}
+	h := s.header(trains)
+	h.ty, h.at = p.ty, p.at
 	s.registerOwner()
 	if t.inBackward && s.version != p.version {
 		s.failStale("Use")
 	}
-	x := Tensor{&s.h, s.h.gen}
+	x := h.tensor()
 	if p.through != nil {
 		return t.Apply(p.through, x)
 	}
 	return x
+}
+
+// trains reports whether this use of s's parameter wants a gradient. When a Checkpoint runs its function again, it is as in the first run.
+func (t *Tape) trains(s *leafState) bool {
+	frozen := s.p.frozen
+	if c := t.replayed; c != nil {
+		frozen = slices.Contains(c.frozen, s)
+	}
+	if c := t.keeper; frozen && c != nil && !slices.Contains(c.frozen, s) {
+		c.frozen = append(c.frozen, s)
+	}
+	return !frozen && !t.noGrad
+}
+
+// header returns the header for a use that wants a gradient, or not. Tensors of earlier uses stay as they are: a use that differs from
+// the first one since Reset gets the other header.
+func (s *leafState) header(needs bool) *header {
+	if s.h.needs == needs {
+		return &s.h
+	}
+	if s.other == nil {
+		s.other = &header{tape: s.t, base: s}
+		s.other.setDims(s.p.Dims())
+		s.refresh()
+	}
+	s.other.needs = needs
+	return s.other
+}
+
+// invalidate makes the handles of the uses before Reset invalid.
+func (s *leafState) invalidate() {
+	s.h.gen++
+	if s.other != nil {
+		s.other.gen++
+	}
 }
 
 // leaf returns p's state on t. In training, Param.last saves the look-up. Inference does not use it, so that several goroutines may use a
@@ -150,13 +188,16 @@ func (s *leafState) failStale(op string) {
 		"run the forward pass again", s.p.name, op)
 }
 
-// refresh makes the leaf's header refer to the current memory of the value: the owner may have moved it.
+// refresh makes the leaf's headers refer to the current memory of the value: the owner may have moved it.
 func (s *leafState) refresh() {
 	if s.p.Value.IsZero() {
 		fail("Use", nil, "%s of shape %v was never made: call nn.Init or Attach first", s.p.name, s.p.Dims())
 	}
 	v := s.p.Value.hdr()
 	s.h.st, s.h.off, s.h.dtype, s.h.ld = v.st, v.off, v.dtype, v.ld
+	if h := s.other; h != nil {
+		h.st, h.off, h.dtype, h.ld = v.st, v.off, v.dtype, v.ld
+	}
 }
 
 // registerOwner makes the next Backward call the parameter's owner. It is called for each use, because a tensor of the leaf may be older

@@ -7,6 +7,7 @@ type Node struct {
 	deferred   bool  // its weight gradients are put off
 	keptInputs uint8 // inputs that it keeps until then
 	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient even if its output has none
+	spent      bool  // a Function's call of which an input is spent
 	in         []*header
 	out        *header
 	aux        [2]*header // further tensors that the rule reads
@@ -61,7 +62,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		t.typeOnly(op, out, in)
 		return nil
 	}
-	var need, leaf uint8
+	var need, leaf, old uint8
 	var s inputAxes
 	o := &ops[op]
 	placed, index := op == OpBroadcast, o.Index
@@ -79,6 +80,9 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			s.addIndex(h)
 		}
 		if !h.needs {
+			if h.uses == spent {
+				old |= 1 << i
+			}
 			continue
 		}
 		need |= 1 << i
@@ -99,6 +103,9 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		}
 	}
 	if need == 0 {
+		if old != 0 && out.dtype.IsFloat() {
+			out.uses = spent
+		}
 		return nil
 	}
 	out.needs = true
@@ -107,6 +114,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	}
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.out = op, need, leaf, out
+	n.addSpent(old)
 	n.in = t.operands(len(in))
 	for i := range n.in { // a call of copy would be slower for so few
 		n.in[i] = in[i]

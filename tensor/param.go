@@ -72,7 +72,8 @@ func (p *Param) SetTransposed(yes bool) { p.transposed = yes }
 // Transposed reports whether files hold this matrix as [in, out].
 func (p *Param) Transposed() bool { return p.transposed }
 
-// Freeze excludes the parameter from training: from its next use on, no gradient is computed for it.
+// Freeze excludes the parameter from training: from its next use on, no gradient is computed for it. Uses before, also of the same forward
+// pass, stay as they were, and so do those of a Checkpoint when Backward runs it again.
 func (p *Param) Freeze() { p.frozen = true }
 
 // Unfreeze takes Freeze back. An Attach and an optimizer make memory only for parameters that are not frozen by then; if such a parameter

@@ -170,6 +170,9 @@ func (t *Tape) each(op string, out *header, in []*header) {
 			acc.Batch = t.batchAt(p)
 		}
 	}
+	if acc.Place.Cut() != 0 && op != ops[OpRotary].Name { // which turns each head alike
+		t.mustFitParts(op, out, in, acc.Place.Cut())
+	}
 	if out.at = acc.Place; out.at.Of == 0 {
 		id := 0
 		if len(in) == 1 {
@@ -183,6 +186,37 @@ func (t *Tape) each(op string, out *header, in []*header) {
 	}
 	if !rows || !seq {
 		t.own(op, out, acc.Batch, !rows, !seq, "where other rows of this rank meet")
+	}
+}
+
+// mustFitParts panics with a *Failure if parts of the features meet other parts of them, or a constant with an element for each of this
+// rank's. cut has the dimensions of out that ranks have parts of.
+func (t *Tape) mustFitParts(op string, out *header, in []*header, cut uint8) {
+	var first *header // with parts
+	for i, h := range in {
+		if h == nil || !t.recording() {
+			continue
+		}
+		by := int(out.rank) - int(h.rank)
+		if own := h.at.Cut() << by; own != 0 {
+			if first == nil {
+				first = h
+			}
+			mustBeAlong(op, h, first, own, first.at.Cut()<<(out.rank-first.rank))
+			continue
+		}
+		for d := range int(h.rank) {
+			if !h.needs && cut>>(d+by)&1 != 0 && h.dims[d] > 1 && h.dims[d] == out.dims[d+by] && h.at.Flat()>>d&1 == 0 {
+				t.failHeld(op, in, i, d, out.ty.On(Cut), h.dims[d], "features")
+			}
+		}
+	}
+}
+
+// mustBeAlong panics with a *Failure if ranks have parts of one dimension of x and of another one of y, whose products are blocks alone.
+func mustBeAlong(op string, x, y *header, ofX, ofY uint8) {
+	if ofX&^ofY != 0 && ofY&^ofX != 0 && x.ty.On(Cut)&y.ty.On(Cut) != 0 {
+		mustBeWhole(op, x)
 	}
 }
 
@@ -321,6 +355,10 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 	if parts := x.Place.Cut() >> (len(x.Dims) - 1) & (y.Place.Cut() >> (len(y.Dims) - 2)) & 1; parts != 0 && p.Cut() == 0 {
 		out.ty = out.ty.With(a.ty.On(Cut)&b.ty.On(Cut), Partial)
 	}
+	if p.Cut() != 0 {
+		r, k := int(out.rank), uint8(1)<<(len(x.Dims)-1)
+		mustBeAlong(op, a, b, x.Place.Cut()&^k<<(r-len(x.Dims)), y.Place.Cut()&^(1<<(len(y.Dims)-2))<<(r-len(y.Dims)))
+	}
 	if out.at = p; x.Batch == nil && y.Batch == nil {
 		m := uint8(1) << (a.rank - 2)
 		flat := uint8(0)
@@ -431,8 +469,11 @@ func (t *Tape) failHeld(op string, in []*header, i, d int, axes Axes, n int, wha
 	}
 	e := &TypeError{Axis: same.First(), Clash: ClashHeld, Have: h.ty.At(same.First()), Want: Varying}
 	line := "it needs their place, x = x.WithRows(batch.X.Rows()) before Tape.Input"
-	if what == "positions" {
+	switch what {
+	case "positions":
 		line = "say tensor.OfPositions(x, like)"
+	case "features":
+		line = "say x = x.WithTypes(tensor.Types{}.With(group.Axes(), tensor.Cut)) before Tape.Input"
 	}
 	e.Text = fmt.Sprintf("%s is the same on all ranks, but has an element for each of this rank's %d %s: if it belongs to them, %s%s",
 		h.label(i), n, what, line, kinds(in, same.First()))

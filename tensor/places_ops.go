@@ -3,6 +3,7 @@ package tensor
 import (
 	"math/bits"
 	"slices"
+	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/layout"
@@ -72,20 +73,23 @@ func (t *Tape) reshaped(out, in *header, free int) {
 
 // joined sets place and types of a concatenation along dimension d.
 func (t *Tape) joined(out *header, in []*header, d int) {
-	var list [maxInputs]layout.Operand
+	var memory [maxInputs]layout.Operand
+	list := memory[:0]
 	flat, placed := uint8(layout.Repeated), false
-	for i, h := range in {
-		list[i] = t.operand(h)
+	for _, h := range in {
+		if h.dims[d] != 0 || out.dims[d] == 0 { // an empty part changes nothing
+			list = append(list, t.operand(h))
+		}
 		flat &= h.at.Flat()
 		placed = placed || h.at.Of != 0
 	}
-	p, rows, seq, union := layout.Concat(d, list[:len(in)])
+	p, rows, seq, union := layout.Concat(d, list)
 	if out.at = p; !placed {
 		out.at = layout.Constant(flat&^(1<<d), 0).WithCut(p.Cut())
 		return
 	}
 	if union {
-		out.at.Of = t.know(layout.Union(list[:len(in)]))
+		out.at.Of = t.know(layout.Union(list))
 	}
 	inRows, inSeq := p.Rows().Dims()>>d&1 != 0, p.Seq().Dims()>>d&1 != 0
 	if !inRows && !inSeq {
@@ -98,10 +102,10 @@ func (t *Tape) joined(out *header, in []*header, d int) {
 	}
 }
 
-// sameOnAll reports whether h has a gradient, and is the same on ranks along an axis on which x differs.
+// sameOnAll reports whether h has elements, and is the same on ranks along an axis on which x differs.
 func (x *header) sameOnAll(h *header) bool {
 	v := x.ty.On(Varying)
-	return h.needs && h.at.Of == 0 && h.ty.On(Varying)&v != v
+	return h.n > 0 && h.at.Of == 0 && h.ty.On(Varying)&v != v
 }
 
 // picked sets the place of elements that idx picks along dimension d of x.
@@ -119,6 +123,38 @@ func (t *Tape) picked(op string, out, x, idx *header, d int) {
 		like.at = layout.Constant(layout.Repeated, 0)
 	}
 	t.each(op, out, []*header{&like, &ids})
+	t.mustPickAll(op, out, x, idx, d)
+}
+
+// mustPickAll makes out this rank's own if idx, which belongs to no row, picks some of x's rows along dimension d, and not all alike.
+func (t *Tape) mustPickAll(op string, out, x, idx *header, d int) {
+	rows, seq := x.at.Rows().Dims()>>d&1 != 0, x.at.Seq().Dims()>>d&1 != 0
+	if idx.at.Of == 0 && idx.ty.Differ() == 0 && (rows || seq) && idx.st.dev.Host() && !t.picksAll(idx, x.dims[d]) {
+		t.own(op, out, t.batchAt(x.at), rows, seq, "of some of this rank's rows, by indices that belong to none")
+	}
+}
+
+// picksAll reports whether the indices, which are in host memory, are each of 0 to n-1 equally often.
+func (t *Tape) picksAll(idx *header, n int) bool {
+	if n == 0 || idx.n%n != 0 || idx.ld != 0 {
+		return false
+	}
+	times := slices.Grow(t.times[:0], n)[:n]
+	clear(times)
+	t.times = times
+	for i := range idx.n {
+		k := 0
+		if idx.dtype == Int32 {
+			k = int(unsafe.Slice((*int32)(idx.ptr()), idx.n)[i])
+		} else {
+			k = int(unsafe.Slice((*int64)(idx.ptr()), idx.n)[i])
+		}
+		if k < 0 || k >= n {
+			return false
+		}
+		times[k]++
+	}
+	return slices.Min(times) == slices.Max(times)
 }
 
 // order returns the number by which what is picked with the same indices is recognized.
@@ -158,6 +194,7 @@ func (t *Tape) looked(out, w, ids *header) {
 			return layout.NewSpot(all|s.Dims()>>1&1<<ids.rank, layout.Loose, s.Outer())
 		}
 		out.at = p.With(spread(p.Rows()), spread(p.Seq()))
+		t.mustPickAll(ops[OpEmbedding].Name, out, w, ids, 0)
 	}
 }
 

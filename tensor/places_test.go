@@ -110,7 +110,18 @@ var placesOf = []placeCase{
 	{"varying 1", func(e *env) Tensor { return Concat(0, e.x.Slice(0, 0, 1), e.x.Slice(0, 1, 4)) }},
 	{"varying portion 1", func(e *env) Tensor { return e.x.Slice(0, 1, 3) }},
 	{"varying loose 1", func(e *env) Tensor { return Concat(0, e.x.Slice(0, 3, 4), e.x.Slice(0, 0, 3)) }},
-	{"varying loose 1", func(e *env) Tensor { return Embedding(e.x, e.zeros(3)) }},
+	{"varying loose 1", func(e *env) Tensor { return Embedding(e.x, e.ids(4)) }},
+	{"this rank's own", func(e *env) Tensor { return Embedding(e.x, e.zeros(3)) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Gather(0, e.zeros(2, 6)) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Sum(1).Gather(0, e.ids(4).Slice(0, 0, 3)) }},
+	{"varying loose 1", func(e *env) Tensor { return e.x.Sum(1).Gather(0, e.ids(4)) }},
+	{"varying 1", func(e *env) Tensor { return e.x.Gather(1, e.zeros(4, 2)) }},
+	{"this rank's own", func(e *env) Tensor { return Concat(0, e.x, e.c(3, 6)) }},
+	{"this rank's own", func(e *env) Tensor { return Concat(0, e.x, e.tape.Zeros(Float64, 1, 6)).Exp() }},
+	{"varying 1", func(e *env) Tensor { return Concat(0, e.x.Slice(0, 4, 4), e.x, e.x.Slice(0, 0, 0)) }},
+	{"varying 1", func(e *env) Tensor { return Concat(0, e.x.Slice(0, 0, 1), e.x.Slice(0, 1, 1), e.x.Slice(0, 1, 4)) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Sum(0).Cast(Int64) }},
+	{"this rank's own", func(e *env) Tensor { return e.x.Sum().Cast(Bool) }},
 	{"varying loose 1", func(e *env) Tensor { return e.x.Pad(0, 1, 0) }},
 	// Sums over rows.
 	{"partial", func(e *env) Tensor { return e.x.Sum(0) }},
@@ -154,8 +165,8 @@ var placesOf = []placeCase{
 	{"this rank's own", func(e *env) Tensor { return Attention(e.x.Permute(1, 0).Reshape(1, 4, 6), 2, AttentionOptions{}) }},
 	{"this rank's own", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x) }},
 	{"varying 1", func(e *env) Tensor { return e.tape.Apply(plainFunction{}, e.x) }},
-	{"varying 1", func(e *env) Tensor { return RowsLike(Embedding(e.x, e.zeros(4)), e.x).Add(e.x) }},
-	{"varying loose 1", func(e *env) Tensor { y := e.zeros(4); return Embedding(e.x, y).Add(Embedding(e.x.Square(), y)) }},
+	{"varying 1", func(e *env) Tensor { return RowsLike(Embedding(e.x, e.ids(4)), e.x).Add(e.x) }},
+	{"varying loose 1", func(e *env) Tensor { y := e.ids(4); return Embedding(e.x, y).Add(Embedding(e.x.Square(), y)) }},
 }
 
 func TestPlacesOfOperations(t *testing.T) {
@@ -263,10 +274,10 @@ func TestPlacesRefuse(t *testing.T) {
 // What was picked by other indices is other rows, also if they were computed from the same ones.
 func TestPickedByChangedIndices(t *testing.T) {
 	e := newEnv(t)
-	ids := e.zeros(4, 6)
-	same := e.x.Gather(0, ids).Add(e.x.Square().Gather(0, ids))
+	x, ids := e.x.Sum(1), e.ids(4)
+	same := x.Gather(0, ids).Add(x.Square().Gather(0, ids))
 	assert.Equal(t, Varying, same.Types().At(0))
-	other := e.x.Gather(0, ids).Add(e.x.Square().Gather(0, ids.Clamp(1, 2)))
+	other := x.Gather(0, ids).Add(x.Square().Gather(0, e.tape.Input(FromSlice([]int64{3, 3, 3, 3}, 4)).Sub(ids)))
 	assert.Equal(t, Own, other.Types().At(0))
 }
 

@@ -90,8 +90,12 @@ func (x Tensor) Cast(d DType) Tensor {
 	out := t.newTensor(d, in.dims[:in.rank]...)
 	t.cast(out, in)
 	out.ty, out.at = in.ty, in.at
-	if in.dtype.IsFloat() && d.IsFloat() {
+	switch {
+	case !in.dtype.IsFloat():
+	case d.IsFloat():
 		t.rec(OpCast, out, in)
+	default: // rounding a part of a sum does not round the sum
+		out.ty = in.ty.With(in.ty.On(Partial), Own)
 	}
 	return out.tensor()
 }
@@ -288,6 +292,7 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	}
 	if in.at.Of != 0 {
 		out.at = in.at.Slice(d, lo, hi, in.dims[d], t.batchAt(in.at))
+		t.sliced = t.sliced || out.at != in.at
 	} else {
 		out.at = in.at
 	}

@@ -54,10 +54,14 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
-	turned            [2][MaxRank]int // dimensions of operands that a product transposes
-	known             []batch         // that places refer to
-	ownWhy            string          // how the first tensor of this rank's own came about
-	fed               inputs          // of rows, since the last Backward
+	turned            [2][MaxRank]int    // dimensions of operands that a product transposes
+	known             []batch            // that places refer to
+	ownWhy            string             // how the first tensor of this rank's own came about
+	fed               inputs             // of rows, since the last Backward
+	factors           map[*header]Factor // with which they go into the loss of this Backward
+	portions          []portion          // of rows, that reach the losses of a step
+	sliced            bool               // rows were
+	times             []int              // how often indices pick each row
 	told              told
 	shown             [2 * maxInputs]Types // for a Function's Types
 	poller            Poller
@@ -138,7 +142,6 @@ func (t *Tape) blankHeader() *header {
 	// Setting the whole header to zero would take most of the time; alloc sets own, and setDims sets the shape.
 	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
 	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty, h.at = false, false, false, false, false, 0, Types{}, place{}
-	h.factor = Factor{}
 	return h
 }
 
@@ -262,7 +265,7 @@ func (t *Tape) Reset() {
 	t.waitUnreferenced()
 	lost := t.putOff && t.open == 0
 	for _, s := range t.used {
-		s.h.gen++
+		s.invalidate()
 		s.more = nil
 		if (t.inBackward || t.putOff) && s.p.state == gradPartial {
 			s.p.state = gradEmpty
@@ -274,7 +277,7 @@ func (t *Tape) Reset() {
 	t.keeper, t.replayed = nil, nil
 	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
-	t.rows, t.drew, t.known, t.ownWhy = batch{}, false, t.known[:0], ""
+	t.rows, t.drew, t.sliced, t.known, t.ownWhy = batch{}, false, false, t.known[:0], ""
 	t.fed.reset()
 	t.told.reset()
 	t.serial++
@@ -393,7 +396,9 @@ func (t *Tape) New(dtype DType, dims ...int) Tensor { return t.newTensor(dtype, 
 // NewLike returns a tensor of the tape with x's type and shape and undefined content.
 func (t *Tape) NewLike(x Tensor) Tensor { return t.newLike(x.hdr()).tensor() }
 
-// Keep makes x survive Backward; it lives until Reset.
+// Keep makes x survive Backward; it lives until Reset. Its values stay, but not the graph that made it: a later Backward whose gradient
+// reaches x, or what was computed from x, is a Failure. For two losses of x, call Backward once, with their sum, or run the forward pass
+// again. Where no gradient is wanted, Detach x.
 func (t *Tape) Keep(x Tensor) Tensor {
 	x.hdr().kept = true
 	return x

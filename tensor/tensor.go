@@ -56,12 +56,11 @@ type header struct {
 	isGrad bool // a gradient, or a contribution to one
 	ty     Types
 	at     place // where the rows are
-	uses   uint8 // recorded operations that it is an input of; 2 is many
+	uses   uint8 // recorded operations that it is an input of; 2 is many, and spent says that its graph is gone
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective still runs
 	rows   *Rows    // of a tensor outside a tape
-	factor Factor   // with which it goes into the loss
 	own    storage  // the memory that it was made with
 }
 
@@ -124,7 +123,7 @@ func (h *header) ptr() Ptr {
 }
 
 // isLeaf reports whether h is a parameter's tensor, not a view of it.
-func (h *header) isLeaf() bool { return h.base != nil && h == &h.base.h }
+func (h *header) isLeaf() bool { return h.base != nil && (h == &h.base.h || h == h.base.other) }
 
 func (h *header) absent() {
 	name := "a tensor"

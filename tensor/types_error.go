@@ -48,7 +48,7 @@ var clashTexts = [...]string{
 	ClashNonlinear: "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
 	ClashAdded:     "%[1]s is a partial sum: what is added to it would count once for each rank",
 	ClashProduct:   "a product of two partial sums is not a partial sum",
-	ClashWhole:     "%[1]s is a part of the features: a mean or a loss over them needs those of the other ranks",
+	ClashWhole:     "%[1]s is a part of the features: what is made of several of them needs those of the other ranks",
 	ClashStatistics: "%[1]s has the sums over this rank's rows, and other ranks hold more rows of the batch: " +
 		"nn.SyncBatchNorm(model, &autograd.AllReduce{Group: g}), before the first step, sums them over the ranks",
 	ClashMask: "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",

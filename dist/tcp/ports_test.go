@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func TestTwoJobsOnePort(t *testing.T) {
 	_, errs := joinAll(second)
 	assert.ErrorContains(t, errs[0], "rank 0: listen tcp "+first[0].Addr+": bind: address already in use")
 	if runtime.GOOS == "linux" {
-		assert.ErrorContains(t, errs[0], fmt.Sprintf("in use by process %d (tcp.test", os.Getpid()))
+		assert.ErrorContains(t, errs[0], fmt.Sprintf("in use by process %d (%.8s", os.Getpid(), filepath.Base(os.Args[0])))
 	}
 	assert.ErrorContains(t, errs[1], "does not hold this job's secret")
 	last, err := Join(t.Context(), first[2])

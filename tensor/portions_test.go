@@ -1,0 +1,54 @@
+package tensor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Sums of some of a rank's rows are refused when they reach the loss, unless the rest reaches it as often: in chunks, in several Backwards.
+func TestPortionsOfRowsInLosses(t *testing.T) {
+	part := func(x Tensor, lo, hi int) Tensor { return x.Slice(0, lo, hi).Square().Sum() }
+	for _, c := range []struct {
+		says string // "": it is right
+		loss func(x Tensor) Tensor
+	}{
+		{"rows 0 to 1 of this rank's 4", func(x Tensor) Tensor { return part(x, 0, 2) }},
+		{"rows 0 to 0 of", func(x Tensor) Tensor { return part(x, 0, 1) }},
+		{"rows 3 to 3 of", func(x Tensor) Tensor { return x.Sum().Add(part(x, 3, 4)) }},
+		{"of this rank's 4 were summed", func(x Tensor) Tensor { return part(x, 0, 3).Add(part(x, 1, 4)) }},
+		{"rows 1 to 2 of", func(x Tensor) Tensor { return x.Slice(0, 1, 3).Permute(1, 0).Sum(1).Sum() }},
+		{"rows 0 to 1 of", func(x Tensor) Tensor {
+			y := x.Slice(0, 0, 2)
+			return MatMul(y, y, true, false).Sum()
+		}},
+		{"", func(x Tensor) Tensor { return part(x, 0, 2).Add(part(x, 2, 4)) }},
+		{"", func(x Tensor) Tensor { return part(x, 0, 1).Add(part(x, 1, 3)).Add(part(x, 3, 4)).Add(x.Sum()) }},
+		{"", func(x Tensor) Tensor { return x.Sum().Add(part(x, 0, 2).Detach()) }},
+		{"", func(x Tensor) Tensor { return x.Slice(1, 0, 2).Square().Sum() }},
+		{"", func(x Tensor) Tensor { return Concat(0, x.Slice(0, 0, 1), x.Slice(0, 1, 4)).Square().Sum() }},
+		{"", func(x Tensor) Tensor { part(x, 0, 2); return x.Square().Sum() }},
+	} {
+		tape, p := NewTape(hostDevice), summedParam(6)
+		x := tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Use(p))
+		err := Try(func() { tape.Backward(c.loss(x)) })
+		if c.says == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, c.says)
+		}
+		tape.Close()
+	}
+
+	tape, p := NewTape(hostDevice), summedParam(6)
+	defer tape.Close()
+	input := func(total int) Tensor { return tape.Input(upward(4, 6).WithRows(Rows{Stride: 1, Total: total, Over: 1})) }
+	both := Concat(0, input(8), input(9), input(10)).Mul(tape.Use(summedParam(6)))
+	assert.NoError(t, Try(func() { tape.Backward(part(both, 0, 4).Add(part(both, 8, 12))) }), "labels for some batches")
+	tape.Reset()
+	loss := func(lo, hi int) Tensor { return part(tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Use(p)), lo, hi) }
+	tape.Backward(loss(0, 3), More())
+	tape.Reset()
+	assert.NoError(t, Try(func() { tape.Backward(loss(3, 4), More()) }), "the rest comes in another Backward of the step")
+	assert.ErrorContains(t, Try(func() { tape.Backward(loss(0, 3)) }), "rows 0 to 2 of")
+}
