@@ -203,7 +203,8 @@ func TestValuesThatDiffer(t *testing.T) {
 	}
 }
 
-// What optimizers are told on one rank alone is found when its first step has changed values in another way than the others.
+// What optimizers are told on one rank alone is found when its first step has changed values in another way than the others, and another
+// learning rate in every step.
 func TestOptimizersThatDiffer(t *testing.T) {
 	for name, change := range map[string]func(c *optim.AdamWConfig, p *tensor.Param){
 		"LR":          func(c *optim.AdamWConfig, _ *tensor.Param) { c.LR *= 1.001 },
@@ -212,6 +213,7 @@ func TestOptimizersThatDiffer(t *testing.T) {
 		"Schedule":    func(c *optim.AdamWConfig, _ *tensor.Param) { c.Schedule = optim.Warmup(3, optim.Cosine(0.1, 20)) },
 		"Freeze":      func(_ *optim.AdamWConfig, p *tensor.Param) { p.Freeze() },
 		"":            func(*optim.AdamWConfig, *tensor.Param) {},
+		"SetLR":       func(*optim.AdamWConfig, *tensor.Param) {},
 	} {
 		err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 			model := nn.NewLinear(3, 2)
@@ -224,7 +226,10 @@ func TestOptimizersThatDiffer(t *testing.T) {
 				change(&c, model.W)
 			}
 			opt, tape := optim.NewAdamW(params, c), tensor.NewTape(r.Device)
-			for range 2 {
+			for step := range 5 {
+				if name == "SetLR" && step == 3 && r.World.Rank() == 1 { // as its own loss says
+					opt.SetLR(0.05)
+				}
 				x := tensor.FromSlice([]float32{1, 2, 3}, 1, 3).WithRows(r.World.Rows(r.World.Rank(), 2))
 				if err := tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)).Square())) }); err != nil {
 					return err
@@ -236,9 +241,12 @@ func TestOptimizersThatDiffer(t *testing.T) {
 			}
 			return nil
 		})
-		if name == "" {
+		switch name {
+		case "":
 			require.NoError(t, err)
-		} else {
+		case "LR", "SetLR", "Schedule":
+			require.ErrorContains(t, err, "learning rate of the last step 0.1 (rank 0) vs", name)
+		default:
 			require.ErrorContains(t, err, "must have the same values on all ranks of world", name)
 		}
 	}

@@ -110,7 +110,10 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) error {
 	if err := sameCounts(what, all); err != nil {
 		return err
 	}
-	return addUp(what, all)
+	if err := addUp(what, all); err != nil {
+		return err
+	}
+	return sameFactors(what, all)
 }
 
 // sameCounts compares by what losses divided. A rank may have left a loss out that would be 0 there; but if each of two ranks divided by a

@@ -181,6 +181,12 @@ func (o *Optimizer) count() {
 	}
 }
 
+// takeRate sets the learning rate of the step, which all ranks must have alike. p is of the step.
+func (o *Optimizer) takeRate(p *tensor.Param) {
+	o.rate = o.LR()
+	p.Stepped(o.rate)
+}
+
 // apply updates the parameters.
 func (o *Optimizer) apply() {
 	for i := range o.states {
@@ -188,9 +194,10 @@ func (o *Optimizer) apply() {
 			o.syncMaster(s)
 		}
 	}
-	o.rate = o.LR()
+	first := o.states[max(slices.IndexFunc(o.states, func(s paramState) bool { return s.ready() }), 0)].p
+	o.takeRate(first)
 	if r := o.exec.Recording(); r != nil {
-		r.Host(func() { o.rate = o.LR() })
+		r.Host(func() { o.takeRate(first) })
 	}
 	for i := 0; i < len(o.states); {
 		i = o.update(i)

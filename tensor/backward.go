@@ -39,6 +39,10 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h.kept = true
 	t.begin(opts)
 	t.root = h
+	if t.passes < firstPasses {
+		t.passes++
+		t.multiply(h, Factor{Site: callSite(), Value: t.scale})
+	}
 	t.addGrad(h, t.full(h, t.scale))
 	t.differentiate()
 }
@@ -102,6 +106,7 @@ func (t *Tape) differentiate() {
 
 func (t *Tape) finishBackward() {
 	t.nn = 0
+	clear(t.factors)
 	if !t.more {
 		t.mustCoverPortions()
 	}
@@ -167,6 +172,10 @@ func (t *Tape) run(from int) {
 		}
 		if n.spent {
 			n.failCall()
+		}
+		t.factor = 0
+		if len(t.factors) != 0 || n.op == OpAux && t.passes < firstPasses {
+			t.factor = t.passFactor(n)
 		}
 		t.beforeUse(n)
 		if n.op == OpApply || n.op == OpCheckpoint { // their rules differentiate the parameters themselves

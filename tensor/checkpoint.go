@@ -129,12 +129,14 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 	}
 	y := t.rerun(n, c)
 	y.grad, n.out.grad = n.out.grad, nil
+	t.moveFactor(y, n.out)
 	t.run(nodes)
 	t.nn = nodes
 	for i, x := range c.in {
 		if x.IsZero() || x.h.isLeaf() {
 			continue
 		}
+		t.moveFactor(n.in[i], x.h)
 		t.settleGrad(x.h)
 		if g := x.h.grad; g != nil {
 			x.h.grad = nil

@@ -302,6 +302,14 @@ func (x Tensor) SiLU() Tensor { return unaryOp(OpSiLU, x) }
 
 // Affine returns a·x + b.
 func (x Tensor) Affine(a, b float64) Tensor {
+	if h := x.hdr(); h.tape != nil {
+		h.tape.noteScale(h, a, b)
+	}
+	return x.affine(a, b, false)
+}
+
+// affine is Affine. With global, a is 1 / the number of elements in the global batch.
+func (x Tensor) affine(a, b float64, global bool) Tensor {
 	t := tapeOf("affine", x)
 	in := t.contiguous(t.arg(x))
 	out := t.newLike(in)
@@ -310,7 +318,13 @@ func (x Tensor) Affine(a, b float64) Tensor {
 	}
 	t.affine(out, in, a, b)
 	if n := t.rec(OpAffine, out, in); n != nil {
-		n.F[0] = a
+		n.F[0], n.I[0] = a, 0
+		if global {
+			n.I[0] = 1
+		}
+		if t.passes < firstPasses && (in.n == 1 || in.ty.On(Partial) != 0) {
+			n.key = callSite()
+		}
 	}
 	return out.tensor()
 }

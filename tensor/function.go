@@ -269,7 +269,7 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 		t.seeds++
 	}
 	if n := t.rec(OpAux, out, yh, ah); n != nil {
-		n.F[0] = weight
+		n.F[0], n.key = weight, callSite()
 	}
 	return out.tensor()
 }

@@ -1,12 +1,17 @@
 package tensor
 
-import "github.com/ringo-ml/ringo/layout"
+import (
+	"math"
 
-// portion is rows (or positions) first to end-1 of this rank's, which were summed and reach the loss.
+	"github.com/ringo-ml/ringo/layout"
+)
+
+// portion is rows (or positions) first to end-1 of this rank's, which were summed and reach the loss, with a factor if that is known.
 type portion struct {
 	of         batch
 	seq        bool
 	first, end int
+	factor     float64
 }
 
 // notePortions notes the rows of a node's inputs if a Slice left a portion of this rank's, and the node sums them.
@@ -22,7 +27,7 @@ func (t *Tape) notePortions(n *Node) {
 			}
 			axes := h.variesOver(b, seq) & n.out.ty.On(Partial)
 			if s.Mode() == layout.Portion && out.Dims() == 0 && axes != 0 && !b.Mixed { // of several batches, it may be all of one
-				t.portions = append(t.portions, portion{*b, seq, s.Outer(), s.Outer() + h.steps(s)})
+				t.portions = append(t.portions, portion{*b, seq, s.Outer(), s.Outer() + h.steps(s), t.factor})
 			}
 		}
 	}
@@ -52,7 +57,7 @@ func (t *Tape) mustCoverPortions() {
 		for _, at := range [2]int{p.first, p.end} {
 			balance := 0
 			for _, q := range list {
-				if q.of == p.of && q.seq == p.seq {
+				if q.of == p.of && q.seq == p.seq && math.Abs(q.factor-p.factor) <= 1e-6*math.Abs(p.factor) {
 					if q.first == at {
 						balance++
 					}
@@ -62,8 +67,8 @@ func (t *Tape) mustCoverPortions() {
 				}
 			}
 			if at != 0 && at != all && balance != 0 {
-				fail("Backward", nil, "%s %d to %d of this rank's %d were summed and reach the loss, and others did not, or not as often: on another "+
-					"number of ranks these are others of the batch; sum all, times weights that belong to them (Tensor.WithRows)",
+				fail("Backward", nil, "%s %d to %d of this rank's %d were summed and reach the loss, and others did not, or not as often, or with another "+
+					"weight: on another number of ranks these are others of the batch; sum all, times weights that belong to them (Tensor.WithRows)",
 					what, p.first, p.end-1, all)
 			}
 		}

@@ -94,7 +94,7 @@ func (x Tensor) Mean(dims ...int) Tensor {
 		return x.Cast(Float32).Mean(dims...).Cast(d)
 	}
 	s := x.Sum(dims...)
-	s = s.Scale(float64(s.Len()) / float64(x.Len()))
+	s = s.affine(float64(s.Len())/float64(x.Len()), 0, false)
 	s.h.meanType(x.h)
 	return s
 }

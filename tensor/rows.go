@@ -242,6 +242,7 @@ func (t *Tape) countOf(op string, h, x *header) int {
 func GlobalCount(x Tensor) int {
 	t := tapeOf("GlobalCount", x)
 	h := t.arg(x)
+	t.fed.asked = true
 	return t.globalCount("GlobalCount", h, h)
 }
 
@@ -249,12 +250,14 @@ func GlobalCount(x Tensor) int {
 // ranks is the mean, as for the losses of this package. End a loss of your own with it. x.Mean() is the mean over this rank's rows, and the
 // sum of these means over ranks is not the mean. 16-bit floats are summed as Float32.
 func GlobalMean(x Tensor) Tensor {
-	count := GlobalCount(x)
-	mustMeanWhole(x.hdr())
+	t := tapeOf("GlobalMean", x)
+	h := t.arg(x)
+	count := t.globalCount("GlobalMean", h, h)
+	mustMeanWhole(h)
 	if x.DType().IsHalf() {
 		x = x.Cast(Float32)
 	}
-	return x.Sum().Scale(1 / float64(count))
+	return x.Sum().affine(1/float64(count), 0, true)
 }
 
 // Region says which part of an activation a rank has, if it does not have all of it for its rows: some columns under tensor parallelism,

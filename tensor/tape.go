@@ -54,13 +54,16 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
-	turned            [2][MaxRank]int // dimensions of operands that a product transposes
-	known             []batch         // that places refer to
-	ownWhy            string          // how the first tensor of this rank's own came about
-	fed               inputs          // of rows, since the last Backward
-	portions          []portion       // of rows, that reach the losses of a step
-	sliced            bool            // rows were
-	times             []int           // how often indices pick each row
+	turned            [2][MaxRank]int    // dimensions of operands that a product transposes
+	known             []batch            // that places refer to
+	ownWhy            string             // how the first tensor of this rank's own came about
+	fed               inputs             // of rows, since the last Backward
+	factor            float64            // of the node that is differentiated, or 0
+	passes            uint8              // calls of Backward, up to firstPasses
+	factors           map[*header]Factor // with which they go into the loss of this Backward
+	portions          []portion          // of rows, that reach the losses of a step
+	sliced            bool               // rows were
+	times             []int              // how often indices pick each row
 	told              told
 	shown             [2 * maxInputs]Types // for a Function's Types
 	poller            Poller

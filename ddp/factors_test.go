@@ -1,0 +1,239 @@
+package ddp_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// step is one step of a program on 3 or 4 of 7 rows.
+type step func(r *rows)
+
+func (r *rows) losses() nn.T { return r.B.Forward(r.hidden()).Square().Sum(1) } // [n]
+
+func (r *rows) backward(loss nn.T, o ...tensor.BackwardOption) { r.tape.Backward(loss, o...) }
+
+// some returns the losses of rows from lo on.
+func (r *rows) some(lo, hi int) nn.T {
+	x := r.x.Slice(0, lo, hi).WithRows(r.group.Rows(r.lo+lo, r.total))
+	return r.B.Forward(r.A.Forward(r.tape.Input(x))).Square().Sum(1)
+}
+
+// task returns the loss of this rank's task.
+func (r *rows) task(losses nn.T, scale float64) nn.T { return losses.Sum().Scale(scale) }
+
+// ownFactors are steps that multiply the sum of a rank's rows by a number of this rank.
+var ownFactors = map[string]step{
+	"mean of own rows":        func(r *rows) { r.backward(r.losses().Sum().Scale(1 / float64(r.n))) },
+	"of rows, before the Sum": func(r *rows) { r.backward(r.losses().Scale(1 / float64(r.n)).Sum()) },
+	"depth by a coin": func(r *rows) {
+		h := r.hidden()
+		r.backward(nn.GlobalMean(h.Add(h.Tanh().Scale(float64(r.group.Rank()))).Square()))
+	},
+	"above the mean of its own": func(r *rows) {
+		l := r.losses()
+		mean := l.Detach().Mean().Item()
+		r.backward(nn.GlobalMean(l.Mul(l.Detach().Affine(20, -20*mean).Sigmoid())))
+	},
+	"mean by Affine":      func(r *rows) { r.backward(r.losses().Sum().Affine(1/float64(r.n), 1)) },
+	"mean by Backward":    func(r *rows) { r.backward(r.losses().Sum(), tensor.Scale(1/float64(r.n))) },
+	"a coin":              func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(float64(r.group.Rank() % 2))) },
+	"a warmup of its own": func(r *rows) { r.backward(nn.GlobalMean(r.losses()), tensor.Scale(0.1*float64(1+r.group.Rank()))) },
+	"of each column":      func(r *rows) { r.backward(r.hidden().Square().Sum(0).Scale(1 / float64(r.n)).Sum()) },
+	"products of rows": func(r *rows) {
+		r.backward(tensor.MatMul(r.hidden(), r.losses().Reshape(-1, 1), true, false).Scale(1 / float64(r.n)).Sum())
+	},
+	"one of two losses": func(r *rows) {
+		r.backward(nn.MSE(r.D.Forward(r.hidden()), r.w).Add(r.losses().Sum().Scale(1 / float64(r.n))))
+	},
+	"twice, by halves": func(r *rows) {
+		l := r.losses().Sum()
+		r.backward(l.Scale(.5 / float64(r.n)).Sub(l.Scale(-.5 / float64(r.n))))
+	},
+	"a penalty of the share": func(r *rows) {
+		pen := r.tape.Use(r.B.W).Square().Sum()
+		r.backward(nn.GlobalMean(r.losses()).Add(pen.Scale(float64(r.n) / float64(r.total))))
+	},
+	"a loss of the share": func(r *rows) {
+		h := r.hidden()
+		r.backward(nn.MSE(r.D.Forward(h), r.w).Add(nn.GlobalMean(h.Square()).Scale(float64(r.n) / float64(r.total))))
+	},
+	"counts read from tensors": func(r *rows) {
+		ones := r.tape.Input(r.filled(1, 2))
+		r.backward(r.losses().Sum().Scale(ones.Mean().Item() / ones.Sum().Item()))
+	},
+	"microbatches of its own": func(r *rows) {
+		r.backward(nn.GlobalMean(r.some(0, 2)).Scale(2/float64(r.n)), tensor.More())
+		r.backward(nn.GlobalMean(r.some(2, r.n)).Scale(float64(r.n-2) / float64(r.n)))
+	},
+	"in a Checkpoint": func(r *rows) {
+		r.backward(r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Square().Sum().Scale(1 / float64(r.n)) }, r.hidden()))
+	},
+	"before a Checkpoint": func(r *rows) {
+		mean := r.losses().Sum().Scale(1 / float64(r.n))
+		r.backward(r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Scale(2) }, mean))
+	},
+	"around a Checkpoint": func(r *rows) {
+		r.backward(r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Square().Sum() }, r.hidden()).Scale(1 / float64(r.n)))
+	},
+	"WithAux": func(r *rows) {
+		h := r.hidden()
+		r.backward(nn.GlobalMean(r.B.Forward(tensor.WithAux(h, h.Square().Sum(), 1/float64(r.n))).Square()))
+	},
+}
+
+// wholeFactors are right steps that have such numbers.
+var wholeFactors = map[string]step{
+	"a sum":                  func(r *rows) { r.backward(r.losses().Sum()) },
+	"mean of all rows":       func(r *rows) { r.backward(r.losses().Sum().Scale(1 / float64(r.total))) },
+	"GlobalMean by Backward": func(r *rows) { r.backward(nn.GlobalMean(r.losses()), tensor.Scale(1024)) },
+	"own mean times share": func(r *rows) {
+		r.backward(r.losses().Sum().Scale(1 / float64(max(r.n, 1))).Scale(float64(r.n) / float64(r.total)))
+	},
+	"own mean, Backward": func(r *rows) {
+		r.backward(r.losses().Sum().Scale(1/float64(r.n)), tensor.Scale(float64(r.n)/float64(r.total)))
+	},
+	"share as a 32-bit float": func(r *rows) {
+		r.backward(r.losses().Sum().Scale(1/float64(r.n)), tensor.Scale(float64(float32(r.n)/float32(r.total))))
+	},
+	"own means of two, times share": func(r *rows) {
+		a, b := r.losses().Sum().Scale(.5/float64(r.n)), r.hidden().Sum().Scale(1/float64(r.n))
+		r.backward(a.Add(b).Scale(float64(r.n) / float64(r.total)))
+	},
+	"microbatches of other sizes": func(r *rows) {
+		for lo := 0; lo < r.n; lo += 3 { // 3 rows are 1 microbatch, and 4 are 2
+			hi := min(lo+3, r.n)
+			o := []tensor.BackwardOption{tensor.Scale(float64(hi-lo) / float64(r.total))}
+			if hi < r.n {
+				o = append(o, tensor.More())
+			}
+			r.backward(r.some(lo, hi).Sum().Scale(1/float64(hi-lo)), o...)
+		}
+	},
+	"one loss on a rank, another on the other": func(r *rows) {
+		if r.group.Rank() == 0 {
+			r.backward(r.task(r.losses(), 0.3))
+		} else {
+			r.backward(r.task(r.D.Forward(r.hidden()).Square(), 0.7))
+		}
+	},
+	"a loss that a rank leaves out": func(r *rows) {
+		l := nn.GlobalMean(r.losses())
+		if r.group.Rank() == 0 {
+			l = l.Add(nn.GlobalMean(r.hidden()).Scale(0.1))
+		}
+		r.backward(l)
+	},
+	"nothing counts on a rank": func(r *rows) {
+		if r.group.Rank() == 0 {
+			r.backward(r.losses().Sum().Scale(0))
+		} else {
+			r.backward(r.losses().Sum().Scale(0.5))
+		}
+	},
+	"in a Checkpoint": func(r *rows) {
+		mean := r.tape.Checkpoint(func(in ...nn.T) nn.T { return in[0].Square().Sum().Scale(1 / float64(r.n)) }, r.hidden())
+		r.backward(mean.Scale(float64(r.n) / float64(r.total)))
+	},
+	"many": func(r *rows) {
+		l := nn.GlobalMean(r.losses())
+		for i := range 20 {
+			l = l.Add(r.hidden().Sum().Scale(float64(i + r.group.Rank())))
+		}
+		r.backward(l)
+	},
+	"more losses of one line on a rank": func(r *rows) {
+		h, l := r.hidden(), nn.GlobalMean(r.losses())
+		for i := range 1 + r.group.Rank() {
+			l = l.Add(h.Sum().Scale(float64(i + 1)))
+		}
+		r.backward(l)
+	},
+	"a penalty": func(r *rows) {
+		r.backward(nn.GlobalMean(r.losses()).Add(r.tape.Use(r.B.W).Square().Sum().Scale(0.1)))
+	},
+	"a penalty on the first rank": func(r *rows) {
+		first := 1 - float64(r.group.Rank())
+		r.backward(nn.GlobalMean(r.losses()).Add(r.tape.Use(r.B.W).Square().Sum().Scale(first)))
+	},
+	"WithAux": func(r *rows) {
+		h := r.hidden()
+		r.backward(nn.GlobalMean(r.B.Forward(tensor.WithAux(h, h.Square().Sum().Scale(1/float64(r.n)), float64(r.n)/float64(r.total))).Square()))
+	},
+}
+
+// otherGathers are steps that fsdp refuses: ranks would gather units in different orders.
+var otherGathers = map[string]bool{
+	"microbatches of other sizes": true, "one loss on a rank, another on the other": true, "a loss that a rank leaves out": true,
+}
+
+func tryFactors(sharded bool, total int, do step) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		model := newParts()
+		if _, err := attachParts(r, model, sharded); err != nil {
+			return err
+		}
+		tape := tensor.NewTape(r.Device)
+		return tensor.Try(func() { do(model.split(tape, r.World, total, 1)) })
+	})
+}
+
+// A sum over rows has the same factor on all ranks. Ranks with other numbers of rows show it.
+func TestFactorsOfSums(t *testing.T) {
+	for _, sharded := range []bool{false, true} {
+		for name, do := range ownFactors {
+			assert.ErrorContains(t, tryFactors(sharded, 7, do), " in the same line", name)
+		}
+		for name, do := range wholeFactors {
+			if !sharded || !otherGathers[name] {
+				assert.NoError(t, tryFactors(sharded, 7, do), name)
+			}
+		}
+	}
+}
+
+// With equally many rows on all ranks, the factors of all are the same. A mean over a rank's rows is found all the same.
+func TestFactorsOfEqualRows(t *testing.T) {
+	wrong := []string{"mean of own rows", "mean by Affine", "mean by Backward", "of each column", "one of two losses", "twice, by halves",
+		"in a Checkpoint", "around a Checkpoint"}
+	for _, name := range wrong {
+		assert.ErrorContains(t, tryFactors(false, 8, ownFactors[name]), "as if rank 0 had all rows", name)
+	}
+	for name, do := range wholeFactors {
+		assert.NoError(t, tryFactors(false, 8, do), name)
+	}
+	for name, do := range map[string]step{
+		"a weight as large as the ranks": func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(2)) },
+		"the count of the batch": func(r *rows) {
+			l := r.losses()
+			r.backward(l.Sum().Scale(2 / float64(tensor.GlobalCount(l))))
+		},
+	} {
+		assert.NoError(t, tryFactors(false, 8, do), name)
+	}
+	require.NoError(t, tryFactors(false, 2, wholeFactors["a sum"]), "of one row on each rank")
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		model := newParts()
+		_, err := attachParts(r, model, false)
+		require.NoError(t, err)
+		return tensor.Try(func() { ownFactors["mean of own rows"](model.split(tensor.NewTape(r.Device), r.World, 8, 1)) })
+	}), "one rank has all")
+}
+
+// In a batch of one row, rank 0 has none.
+func TestFactorsOfARankWithoutRows(t *testing.T) {
+	for _, name := range []string{"mean of all rows", "own mean times share"} {
+		require.NoError(t, tryFactors(false, 1, wholeFactors[name]), name)
+	}
+	require.NoError(t, tryFactors(false, 1, func(r *rows) { r.backward(r.losses().Sum().Scale(3 - float64(r.n))) }))
+	require.NoError(t, tryFactors(false, 1, func(r *rows) {
+		r.backward(nn.GlobalMean(r.losses()).Add(r.tape.Use(r.B.W).Square().Sum().Scale(3 - float64(r.n))))
+	}))
+}

@@ -1,0 +1,81 @@
+package dist
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// sameFactors compares by what sums over rows were multiplied. As in sameCounts, each of two ranks must have one that the other has not, of
+// the same place in the program: ranks may have other numbers of microbatches, or no rows for one of the losses.
+func sameFactors(what string, all []fed) error {
+	ranks := map[int][]tensor.Factor{}
+	for _, f := range all {
+		for _, x := range f.Factors {
+			if x.Site != 0 && !slices.Contains(ranks[f.Rank], x) {
+				ranks[f.Rank] = append(ranks[f.Rank], x)
+			}
+		}
+	}
+	var others []int // ranks with different factors
+	for _, a := range slices.Sorted(maps.Keys(ranks)) {
+		if many(ranks[a]) || slices.ContainsFunc(others, func(b int) bool { return sameList(ranks[a], ranks[b]) }) {
+			continue
+		}
+		for _, b := range others {
+			x, y, ok := clash(ranks[b], ranks[a])
+			switch {
+			case ok && x.Rows:
+				return fmt.Errorf("%s: Scale or Affine of rows has %g on rank %d, and %g on rank %d, in the same line: a number is the same on all "+
+					"ranks; what belongs to rows, such as a weight of their task, is a tensor (Tensor.WithRows)", what, x.Value, b, y.Value, a)
+			case ok:
+				return fmt.Errorf("%s: a sum over rows is multiplied by %g on rank %d, and by %g on rank %d, in the same line: "+
+					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up over the ranks; "+
+					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task, is a tensor "+
+					"(Tensor.WithRows) that multiplies them before the Sum", what, x.Value, b, y.Value, a)
+			}
+		}
+		others = append(others, a)
+	}
+	return ownFactor(what, ranks)
+}
+
+// ownFactor returns an error if all ranks divide a sum by the number of their own rows. Where they have equally many, that is the same
+// number on all.
+func ownFactor(what string, ranks map[int][]tensor.Factor) error {
+	for _, a := range slices.Sorted(maps.Keys(ranks)) {
+		for _, x := range ranks[a] {
+			of := func(y tensor.Factor) bool { return y.Site == x.Site && !y.Own }
+			if x.Own && !slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(ranks))...), of) {
+				return fmt.Errorf("%s: a sum over rows is multiplied by %g, as if rank %d had all rows of the batch, so its gradient is too large: "+
+					"tensor.GlobalMean(x) divides by the count of the whole batch; if it is a weight w, write tensor.GlobalMean(x).Scale(w)",
+					what, x.Value, a)
+			}
+		}
+	}
+	return nil
+}
+
+func many(list []tensor.Factor) bool {
+	return slices.ContainsFunc(list, func(x tensor.Factor) bool { return x.Site == tensor.ManyFactors })
+}
+
+func sameList(x, y []tensor.Factor) bool {
+	return len(x) == len(y) && !slices.ContainsFunc(x, func(f tensor.Factor) bool { return !has(y, f) })
+}
+
+func has(list []tensor.Factor, f tensor.Factor) bool { return slices.ContainsFunc(list, f.Same) }
+
+// clash returns two factors of one place, of which each list lacks the other's.
+func clash(a, b []tensor.Factor) (x, y tensor.Factor, ok bool) {
+	for _, f := range a {
+		for _, g := range b {
+			if f.Site == g.Site && !has(b, f) && !has(a, g) {
+				return f, g, true
+			}
+		}
+	}
+	return x, y, false
+}

@@ -1,0 +1,161 @@
+package tensor
+
+import (
+	"math"
+	"reflect"
+	"runtime"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// Factor is what the host multiplied a sum over rows by, on its way to the loss: all of Scale, Affine, GlobalMean's division and Backward's
+// Scale together. So a mean over a rank's rows, times their part of the batch, has the factor of the mean over the batch. With Rows, it is
+// a number of Scale or Affine of rows.
+type Factor struct {
+	Site   uint64 // a digest of the lines that multiplied; 0: none
+	Value  float64
+	Rows   bool // it multiplies rows, or is added to them, before their sum
+	Own    bool // it is 1 / the number of this rank's rows, or of their elements, which were summed
+	global bool // GlobalMean is in it
+}
+
+// firstPasses is the number of calls of Backward on a tape that note factors: the owners of gradients compare those of their first steps.
+const firstPasses = 64
+
+// ManyFactors is the Site of the last one of Fed.Factors if there are more.
+const ManyFactors = math.MaxUint64
+
+// codeStart is a place in the binary, which is elsewhere in memory in each process.
+var codeStart = reflect.ValueOf(Scale).Pointer()
+
+// callSite returns a digest of where the caller was called. Ranks may leave out a loss of which they have no rows, so factors are compared
+// of one place alone. What a line calls may be a function of many losses: so it is of several lines.
+func callSite() uint64 {
+	var at [8]uintptr
+	site := uint64(0)
+	for _, pc := range at[:runtime.Callers(2, at[:])] {
+		site = kernel.Key(site, uint64(pc-codeStart))
+	}
+	return site
+}
+
+// multiply notes that h goes into the loss with a factor. Uses of h add up.
+func (t *Tape) multiply(h *header, f Factor) {
+	if h.isLeaf() {
+		t.noteFactor(f)
+		return
+	}
+	if t.factors == nil {
+		t.factors = map[*header]Factor{}
+	}
+	g := t.factors[h]
+	t.factors[h] = Factor{Site: g.Site + f.Site, Value: g.Value + f.Value, global: g.global || f.global}
+}
+
+// takeFactor returns the factor of h, which is complete, and forgets it.
+func (t *Tape) takeFactor(h *header) Factor {
+	f := t.factors[h]
+	delete(t.factors, h)
+	return f
+}
+
+// moveFactor gives y the factor of x.
+func (t *Tape) moveFactor(y, x *header) {
+	if f := t.takeFactor(x); f.Site != 0 {
+		t.multiply(y, f)
+	}
+}
+
+// passFactor gives the factor of n's output to the inputs through which a sum over rows came; where the sum was made, it is noted. It
+// returns the factor, or 0.
+func (t *Tape) passFactor(n *Node) float64 {
+	if n.op == OpCheckpoint { // its rule passes it
+		return 0
+	}
+	f := t.takeFactor(n.out)
+	if n.op == OpAux && n.need&2 != 0 {
+		t.multiply(n.in[1], Factor{Site: n.key, Value: n.F[0] * t.scale})
+	}
+	if f.Site == 0 {
+		return 0
+	}
+	if n.op == OpAffine {
+		if n.F[0] == 0 && n.in[0].ty.On(Partial)|n.out.ty.On(Partial) == 0 { // a penalty that the program itself adds on one rank
+			return 0
+		}
+		if n.in[0].ty.On(Partial) == n.out.ty.On(Partial) { // else it is that of Tape.once
+			f = Factor{Site: kernel.Key(f.Site, n.key), Value: f.Value * n.F[0], global: f.global || n.I[0] != 0}
+		}
+		t.multiply(n.in[0], f)
+		return f.Value
+	}
+	passed, empty := false, false
+	for i, h := range n.in {
+		if h == nil {
+			continue
+		}
+		empty = empty || h.n == 0
+		if n.op != OpApply && n.need&(1<<i) != 0 && h.ty.On(Partial) != 0 {
+			if n.op == OpNeg || n.op == OpSub && i == 1 {
+				f.Value = -f.Value
+			}
+			t.multiply(h, f)
+			passed = true
+		}
+	}
+	if !passed && !empty {
+		f.Own = !f.global && !t.fed.asked && t.ofOwnRows(n, math.Abs(f.Value))
+		t.noteFactor(f)
+	}
+	return f.Value
+}
+
+// ofOwnRows reports whether v is 1 / the number of this rank's rows that n sums, or of their elements.
+func (t *Tape) ofOwnRows(n *Node, v float64) bool {
+	h := n.in[0]
+	if n.op != OpSum || h.at.Of == 0 {
+		return false
+	}
+	b := t.batchAt(h.at)
+	if b.N < 2 || b.N == b.Total || h.at.Rows().Dims() == 0 || n.out.at.Rows().Dims() != 0 {
+		return false
+	}
+	is := func(k int) bool { return math.Abs(v*float64(k)-1) < 1e-6 }
+	return is(b.N) || is(h.n/max(n.out.n, 1))
+}
+
+// noteScale notes the numbers of Affine of rows.
+func (t *Tape) noteScale(in *header, a, b float64) {
+	if t.passes == firstPasses || t.inBackward || !t.training || in.ty.On(Varying)&t.rows.Over == 0 {
+		return
+	}
+	site := callSite()
+	t.noteFactor(Factor{Site: site, Value: a, Rows: true})
+	if b != 0 {
+		t.noteFactor(Factor{Site: kernel.Key(site, 1), Value: b, Rows: true})
+	}
+}
+
+// noteFactor notes the factor of a sum. A rank without rows has sums of nothing, which it may divide by anything. A loss that is no number
+// shows itself.
+func (t *Tape) noteFactor(x Factor) {
+	if t.idle() || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) {
+		return
+	}
+	list := &t.fed.factors
+	for i, y := range list {
+		switch {
+		case y.Site == 0:
+			list[i] = x
+			return
+		case x.Same(y):
+			return
+		}
+	}
+	list[len(list)-1] = Factor{Site: ManyFactors}
+}
+
+// Same reports whether x and y are of one place, and differ at most by rounding.
+func (x Factor) Same(y Factor) bool {
+	return x.Site == y.Site && math.Abs(x.Value-y.Value) <= 2e-7*math.Abs(y.Value)
+}
