@@ -66,7 +66,7 @@ var ownFactors = map[string]step{
 		r.backward(nn.MSE(r.D.Forward(h), r.w).Add(nn.GlobalMean(h.Square()).Scale(float64(r.n) / float64(r.total))))
 	},
 	"counts read from tensors": func(r *rows) {
-		ones := r.tape.Input(r.filled(1, 2))
+		ones := r.tape.Input(r.filled(1, 2).WithRows(r.group.Rows(r.lo, r.total)))
 		r.backward(r.losses().Sum().Scale(ones.Mean().Item() / ones.Sum().Item()))
 	},
 	"microbatches of its own": func(r *rows) {

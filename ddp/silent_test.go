@@ -24,6 +24,9 @@ type program struct {
 }
 
 // host returns a constant that the host made of this rank's rows: it differs between ranks.
+// prior is a parameter [2] that belongs to no rows.
+func (p *program) prior() nn.T { return p.tape.Use(p.model.B) }
+
 func (p *program) host(dims ...int) nn.T { return p.tape.Input(p.bare(dims...)) }
 
 func (p *program) bare(dims ...int) nn.T {
@@ -205,7 +208,24 @@ var silent = map[string]struct {
 			return global(p.model.Forward(p.host(4, 3)))
 		},
 	}},
+	"means of what belongs to no rows": {"The mean of what belongs to no rows is x.Mean()", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z).Add(global(p.prior().Broadcast(4, 2).Square())) },
+		func(p *program) nn.T { return global(p.z).Sub(global(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)))) },
+		func(p *program) nn.T { return global(p.z).Add(global(p.model.Forward(p.host(4, 3)).Square())) }, // a bank
+		func(p *program) nn.T { return global(p.z).Add(global(tensor.Embedding(p.tape.Use(p.model.W), p.ids(4)).Square())) },
+		func(p *program) nn.T { return global(p.z).Add(tensor.MSE(p.prior().Broadcast(4, 2), p.host(4, 2))) },
+	}},
+	"repetitions for each of this rank's rows": {"repeats the same for each of this rank's 4 rows", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum().Scale(0.125)) },
+		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum(0).Exp().Sum()) },
+		func(p *program) nn.T { return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Sum()) },
+	}},
 	"nothing": {"", []func(p *program) nn.T{
+		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Mean()) },
+		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(3, 2).Square().Sum()) },
+		func(p *program) nn.T { return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Mean()) },
+		func(p *program) nn.T { return global(p.z.Sub(p.prior().Broadcast(4, 2)).Square()) },
+		func(p *program) nn.T { return tensor.MSE(p.prior().Broadcast(4, 2), p.z) },
 		func(p *program) nn.T { return global(p.z.Mul(p.tape.Input(p.bare(4, 1).WithRows(p.rows(8, 4))))) },
 		func(p *program) nn.T { return tensor.MSE(p.z, p.frozen(nn.T.Tanh)) },
 		func(p *program) nn.T { return global(p.padded().Square().Mean(1)) },

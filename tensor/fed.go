@@ -6,7 +6,7 @@ import "slices"
 type Fed struct {
 	Rows
 	N, Positions int
-	Counts       [4]int    // different global numbers of elements by which losses divided; the last is −1 if there are more
+	Counts       [4]int     // different global numbers of elements by which losses divided; the last is −1 if there are more
 	Factors      [16]Factor // different ones; the last is of ManyFactors if there are more
 }
 

@@ -43,6 +43,19 @@ func (t *Tape) reduced(op string, out, in *header, mask int, linear bool) {
 	}
 }
 
+// mustNotRepeat panics with a *Failure if h repeats what is the same on all ranks for each of this rank's rows, and a sum adds that up: it
+// would be of the first rank's rows alone.
+func (t *Tape) mustNotRepeat(op string, h *header, dims []int) {
+	b := &t.rows
+	same := b.Over & (h.ty.On(Replicated) | h.ty.On(Invariant))
+	if same == 0 || b.N < 2 || h.rank == 0 || h.dims[0] != b.N || h.at.Flat()&1 == 0 || h.at.Flat()&layout.Repeated == layout.Repeated ||
+		len(dims) > 0 && !slices.Contains(dims, 0) || t.passes == firstPasses || !t.recording() {
+		return
+	}
+	fail(op, these(h), "repeats the same for each of this rank's %d rows, and belongs to none of them: a sum over them does not count other "+
+		"ranks' rows; multiply it by what has a row for each, or write the sum as a Scale", b.N)
+}
+
 // reducedUnknown is for a tensor that differs between ranks and whose rows are not known, such as one that another rank sent: they are
 // taken to be in dimension 0.
 func (t *Tape) reducedUnknown(op string, out, in *header, mask int, linear bool) {

@@ -6,16 +6,35 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 )
 
-// portion is rows (or positions) first to end-1 of this rank's, which were summed and reach the loss, with a factor if that is known.
+// portion is elements first to end-1 of a whole: of this rank's rows (or positions), which were summed and reach the loss, with a factor if
+// that is known; or of this rank's part of the features, which a Slice took.
 type portion struct {
-	of         batch
-	seq        bool
+	portionOf
 	first, end int
 	factor     float64
 }
 
+// portionOf is what portions should be together.
+type portionOf struct {
+	of       batch
+	seq      bool
+	features *header // the tensor that was sliced
+	n        int
+}
+
+// noteFeatures notes the features that a Slice took of this rank's.
+func (t *Tape) noteFeatures(n *Node) {
+	h, d := n.in[0], n.I[0]
+	if h.at.Cut() == 1<<d {
+		t.portions = append(t.portions, portion{portionOf{features: h, n: h.dims[d]}, n.I[1], n.I[1] + n.out.dims[d], 0})
+	}
+}
+
 // notePortions notes the rows of a node's inputs if a Slice left a portion of this rank's, and the node sums them.
 func (t *Tape) notePortions(n *Node) {
+	if n.op == OpSlice {
+		t.noteFeatures(n)
+	}
 	for i, h := range n.in {
 		if n.need>>i&1 == 0 || h.at.Of == 0 {
 			continue
@@ -27,7 +46,11 @@ func (t *Tape) notePortions(n *Node) {
 			}
 			axes := h.variesOver(b, seq) & n.out.ty.On(Partial)
 			if s.Mode() == layout.Portion && out.Dims() == 0 && axes != 0 && !b.Mixed { // of several batches, it may be all of one
-				t.portions = append(t.portions, portion{*b, seq, s.Outer(), s.Outer() + h.steps(s), t.factor})
+				all := b.N
+				if seq {
+					all = b.Positions
+				}
+				t.portions = append(t.portions, portion{portionOf{of: *b, seq: seq, n: all}, s.Outer(), s.Outer() + h.steps(s), t.factor})
 			}
 		}
 	}
@@ -44,20 +67,16 @@ func (h *header) steps(s layout.Spot) int {
 	return n
 }
 
-// mustCoverPortions panics with a *Failure unless the portions that reach the loss are together all of this rank's rows, each as often as
-// the others. On another number of ranks, the first rows of a rank are others.
+// mustCoverPortions panics with a *Failure unless the portions that reach the loss are together all of this rank's rows, or features, each
+// as often as the others. On another number of ranks, the first ones of a rank are others.
 func (t *Tape) mustCoverPortions() {
 	list := t.portions
 	t.portions = t.portions[:0]
 	for _, p := range list {
-		all, what := p.of.N, "rows"
-		if p.seq {
-			all, what = p.of.Positions, "positions"
-		}
 		for _, at := range [2]int{p.first, p.end} {
 			balance := 0
 			for _, q := range list {
-				if q.of == p.of && q.seq == p.seq && math.Abs(q.factor-p.factor) <= 1e-6*math.Abs(p.factor) {
+				if q.portionOf == p.portionOf && math.Abs(q.factor-p.factor) <= 1e-6*math.Abs(p.factor) {
 					if q.first == at {
 						balance++
 					}
@@ -66,11 +85,21 @@ func (t *Tape) mustCoverPortions() {
 					}
 				}
 			}
-			if at != 0 && at != all && balance != 0 {
-				fail("Backward", nil, "%s %d to %d of this rank's %d were summed and reach the loss, and others did not, or not as often, or with another "+
-					"weight: on another number of ranks these are others of the batch; sum all, times weights that belong to them (Tensor.WithRows)",
-					what, p.first, p.end-1, all)
+			if at != 0 && at != p.n && balance != 0 {
+				p.fail()
 			}
 		}
 	}
+}
+
+func (p *portion) fail() {
+	what, done, line := "rows", "summed and reach the loss", "sum all, times weights that belong to them (Tensor.WithRows)"
+	switch {
+	case p.features != nil:
+		what, done, line = "features", "sliced and reach the loss", "gather them first (autograd.AllGather), or do it on whole heads"
+	case p.seq:
+		what = "positions"
+	}
+	fail("Backward", nil, "%s %d to %d of this rank's %d were %s, and others did not, or not as often, or with another weight: on another number "+
+		"of ranks these are others; %s", what, p.first, p.end-1, p.n, done, line)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // Sums of some of a rank's rows are refused when they reach the loss, unless the rest reaches it as often: in chunks, in several Backwards.
@@ -22,7 +24,12 @@ func TestPortionsOfRowsInLosses(t *testing.T) {
 			y := x.Slice(0, 0, 2)
 			return MatMul(y, y, true, false).Sum()
 		}},
+		{"or with another weight", func(x Tensor) Tensor { return part(x, 0, 2).Add(part(x, 2, 4).Scale(0.2)) }},
+		{"or with another weight", func(x Tensor) Tensor { return part(x, 0, 2).Sub(part(x, 2, 4)) }},
 		{"", func(x Tensor) Tensor { return part(x, 0, 2).Add(part(x, 2, 4)) }},
+		{"", func(x Tensor) Tensor { // means of chunks, times their sizes
+			return part(x, 0, 3).Scale(1. / 3).Scale(3. / 8).Add(part(x, 3, 4).Scale(1. / 8))
+		}},
 		{"", func(x Tensor) Tensor { return part(x, 0, 1).Add(part(x, 1, 3)).Add(part(x, 3, 4)).Add(x.Sum()) }},
 		{"", func(x Tensor) Tensor { return x.Sum().Add(part(x, 0, 2).Detach()) }},
 		{"", func(x Tensor) Tensor { return x.Slice(1, 0, 2).Square().Sum() }},
@@ -53,4 +60,37 @@ func TestPortionsOfRowsInLosses(t *testing.T) {
 	tape.Reset()
 	assert.NoError(t, Try(func() { tape.Backward(loss(3, 4), More()) }), "the rest comes in another Backward of the step")
 	assert.ErrorContains(t, Try(func() { tape.Backward(loss(0, 3)) }), "rows 0 to 2 of")
+}
+
+// The same holds for parts of the features of which each rank has others.
+func TestPortionsOfFeatures(t *testing.T) {
+	heads := func(x Tensor) Tensor { return x.Reshape(4, 2, 3) }
+	for _, c := range []struct {
+		says string
+		loss func(x Tensor) Tensor
+	}{
+		{"features 0 to 0 of this rank's 6 were sliced", func(x Tensor) Tensor { return x.Sub(x.Slice(1, 0, 1)) }},
+		{"features 0 to 4 of", func(x Tensor) Tensor { return x.Slice(1, 1, 6).Sub(x.Slice(1, 0, 5)) }},
+		{"features 0 to 2 of", func(x Tensor) Tensor { return x.Slice(1, 0, 3) }},
+		{"features 0 to 3 of", func(x Tensor) Tensor { return x.Permute(1, 0).Slice(0, 0, 4) }},
+		{"pad", func(x Tensor) Tensor { return x.Pad(1, 1, 0) }},
+		{"pad", func(x Tensor) Tensor { return x.Permute(1, 0).Pad(0, 0, 2) }},
+		{"", func(x Tensor) Tensor { v := x.Split(1, 4, 1, 1); return v[0].Sum(1).Add(v[1].Mul(v[2]).Sum(1)) }}, // fused q, k and v
+		{"", func(x Tensor) Tensor { v := x.Split(1, 3, 3); return v[0].SiLU().Mul(v[1]) }},
+		{"", func(x Tensor) Tensor { return heads(x).Slice(2, 0, 1).Mul(heads(x)) }}, // of each head alike
+		{"", func(x Tensor) Tensor { return x.Pad(0, 1, 1) }},
+		{"", func(x Tensor) Tensor { x.Slice(1, 0, 3).Sum(); return x.Square() }}, // for a log
+	} {
+		tape, w := NewTape(hostDevice), NewParam(Constant(1), 12, 4) // 6 of 12 outputs
+		w.Place(layout.Axis{Axes: 2, Ranks: 2}, layout.Division{})
+		w.Make(hostDevice, Float64, 1)
+		w.SumOver(1)
+		err := Try(func() { tape.Backward(c.loss(Linear(tape.Input(upward(4, 4).WithRows(half)), tape.Use(w), Tensor{})).Sum()) })
+		if c.says == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, c.says)
+		}
+		tape.Close()
+	}
 }

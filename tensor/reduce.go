@@ -31,6 +31,13 @@ func (t *Tape) reduce(op Op, out, idx, x *header, axis, count int) {
 // Sum returns the sum over the given dimensions, which are removed; without arguments, over all.
 func (x Tensor) Sum(dims ...int) Tensor {
 	t := tapeOf("sum", x)
+	if h := t.arg(x); h.at.Flat() != 0 {
+		t.mustNotRepeat("sum", h, dims)
+	}
+	return t.sum(x, dims)
+}
+
+func (t *Tape) sum(x Tensor, dims []int) Tensor {
 	in := t.contiguous(t.arg(x))
 	var mask int
 	for _, d := range dims {
@@ -93,7 +100,7 @@ func (x Tensor) Mean(dims ...int) Tensor {
 	if d := x.DType(); d.IsHalf() {
 		return x.Cast(Float32).Mean(dims...).Cast(d)
 	}
-	s := x.Sum(dims...)
+	s := tapeOf("sum", x).sum(x, dims)
 	s = s.affine(float64(s.Len())/float64(x.Len()), 0, false)
 	s.h.meanType(x.h)
 	return s

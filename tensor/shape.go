@@ -299,6 +299,7 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	} else {
 		out.at = in.at
 	}
+	t.sliced = t.sliced || in.at.Cut() == 1<<d && out.n < in.n
 	return out.tensor()
 }
 
@@ -419,6 +420,9 @@ func (x Tensor) Pad(dim, before, after int) Tensor {
 	d := in.axis("pad", dim)
 	if before < 0 || after < 0 {
 		fail("pad", these(in), "%d before, %d after", before, after)
+	}
+	if before+after > 0 && in.at.Cut() == 1<<d { // on one rank, zeros are around all features alone
+		mustBeWhole("pad", in)
 	}
 	out := t.newHeader(in.dtype, in.dims[:in.rank]...)
 	out.dims[d] += before + after
