@@ -100,6 +100,6 @@ func (p *portion) fail() {
 	case p.seq:
 		what = "positions"
 	}
-	fail("Backward", nil, "%s %d to %d of this rank's %d were %s, and others did not, or not as often, or with another weight: on another number "+
-		"of ranks these are others; %s", what, p.first, p.end-1, p.n, done, line)
+	fail("Backward", nil, "%s %d to %d of this rank's %d were %s, and others did not, or not as often, or with another weight: on another "+
+		"number of ranks these are others; %s", what, p.first, p.end-1, p.n, done, line)
 }
