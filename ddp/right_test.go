@@ -88,6 +88,25 @@ func (r *rows) text() nn.T   { return r.Words.Forward(r.tape.Input(r.ids)) } // 
 func ce(logits, y nn.T) nn.T { return nn.CrossEntropy(logits, y) }
 
 var right = map[string]func(r *rows) nn.T{
+	"the root of a mean, and a penalty": func(r *rows) nn.T {
+		return r.summed(nn.MSE(r.D.Forward(r.hidden()), r.w)).Sqrt().Add(r.tape.Use(r.A.W).Square().Sum().Scale(0.1))
+	},
+	"the root of a mean, and a learned weight": func(r *rows) nn.T {
+		s := r.tape.Use(r.Gain).Mean()
+		return s.Neg().Exp().Mul(r.summed(nn.MSE(r.D.Forward(r.hidden()), r.w)).Sqrt()).Add(s)
+	},
+	"a loss of the whole batch, and one of rows": func(r *rows) nn.T {
+		h := r.hidden()
+		q := r.summed(h.Softmax().Sum(0))
+		return nn.MSE(r.D.Forward(h), r.w).Add(q.Mul(q.Log()).Sum()).Sub(r.summed(h.Square().Sum(0)).Affine(1, 1).Sqrt().Mean())
+	},
+	"a penalty by WithAux": func(r *rows) nn.T {
+		h := tensor.WithAux(r.hidden(), r.tape.Use(r.A.W).Square().Sum(), 0.1)
+		return tensor.WithAux(nn.MSE(r.D.Forward(h), r.w), r.tape.Use(r.D.W).Square().Mean(), 0.3)
+	},
+	"moments": func(r *rows) nn.T {
+		return nn.MSE(r.summed(r.hidden().Sum(0)), r.tape.Input(tensor.FromSlice([]float64{0, 1, 2, 3, 4, 5, 6, 7}, 8)))
+	},
 	"GAN, the discriminator": func(r *rows) nn.T {
 		fake := r.B.Forward(r.tape.Input(r.noise)).Detach()
 		real := nn.BCEWithLogits(r.D.Forward(r.hidden()), r.tape.Input(r.filled(1, 1)))

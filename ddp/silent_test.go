@@ -24,6 +24,11 @@ type program struct {
 }
 
 // host returns a constant that the host made of this rank's rows: it differs between ranks.
+// everywhere is the sum over the ranks, whose gradients are summed, too.
+func (p *program) everywhere(x nn.T) nn.T {
+	return p.tape.Apply(&autograd.AllReduce{Group: p.rank.World}, x)
+}
+
 // prior is a parameter [2] that belongs to no rows.
 func (p *program) prior() nn.T { return p.tape.Use(p.model.B) }
 
@@ -120,15 +125,9 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return tensor.AsPart(tensor.MatMul(p.z, p.z, true, false).Square().Sum(), 1) },
 		func(p *program) nn.T { return p.z.Softmax().Sum(0).Log().Sum() }, // entropy of the batch
 	}},
-	"losses of the whole batch that are added to those of rows": {"tensor.WithAux", []func(p *program) nn.T{
-		func(p *program) nn.T {
-			return global(p.z).Add(p.summed(tensor.MatMul(p.z, p.z, true, false)).Square().Sum())
-		},
-		func(p *program) nn.T {
-			q := p.summed(p.z.Softmax().Sum(0))
-			return q.Mul(q.Log()).Sum().Add(global(p.z))
-		},
-		func(p *program) nn.T { return global(p.z).Sub(p.summed(p.z.Square().Sum(0)).Sqrt().Mean()) },
+	"losses that all ranks compute of all rows": {"needs autograd.Sum or Gather", []func(p *program) nn.T{
+		func(p *program) nn.T { return p.everywhere(p.z.Square().Sum(0)).Sqrt().Mean() },
+		func(p *program) nn.T { return p.everywhere(global(p.z.Square())).Sqrt().Add(p.prior().Square().Sum()) },
 	}},
 	"statistics of this rank's rows": {"nn.SyncBatchNorm(model, &autograd.AllReduce{Group: g})", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.normed(2, p.z)) },
@@ -210,20 +209,28 @@ var silent = map[string]struct {
 	}},
 	"means of what belongs to no rows": {"The mean of what belongs to no rows is x.Mean()", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z).Add(global(p.prior().Broadcast(4, 2).Square())) },
-		func(p *program) nn.T { return global(p.z).Sub(global(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)))) },
+		func(p *program) nn.T {
+			return global(p.z).Sub(global(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3))))
+		},
 		func(p *program) nn.T { return global(p.z).Add(global(p.model.Forward(p.host(4, 3)).Square())) }, // a bank
-		func(p *program) nn.T { return global(p.z).Add(global(tensor.Embedding(p.tape.Use(p.model.W), p.ids(4)).Square())) },
+		func(p *program) nn.T {
+			return global(p.z).Add(global(tensor.Embedding(p.tape.Use(p.model.W), p.ids(4)).Square()))
+		},
 		func(p *program) nn.T { return global(p.z).Add(tensor.MSE(p.prior().Broadcast(4, 2), p.host(4, 2))) },
 	}},
 	"repetitions for each of this rank's rows": {"repeats the same for each of this rank's 4 rows", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum().Scale(0.125)) },
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum(0).Exp().Sum()) },
-		func(p *program) nn.T { return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Sum()) },
+		func(p *program) nn.T {
+			return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Sum())
+		},
 	}},
 	"nothing": {"", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Mean()) },
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(3, 2).Square().Sum()) },
-		func(p *program) nn.T { return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Mean()) },
+		func(p *program) nn.T {
+			return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Mean())
+		},
 		func(p *program) nn.T { return global(p.z.Sub(p.prior().Broadcast(4, 2)).Square()) },
 		func(p *program) nn.T { return tensor.MSE(p.prior().Broadcast(4, 2), p.z) },
 		func(p *program) nn.T { return global(p.z.Mul(p.tape.Input(p.bare(4, 1).WithRows(p.rows(8, 4))))) },

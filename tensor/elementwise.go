@@ -150,9 +150,8 @@ func binaryOp(op Op, x, y Tensor) Tensor {
 	if a.dtype != b.dtype {
 		t.sameDType(op.String(), a, b)
 	}
-	if (op == OpAdd || op == OpSub) && a.ty.On(Partial) != b.ty.On(Partial) && t.typing() {
-		p, q := a.ty.On(Partial), b.ty.On(Partial)
-		a, b = t.once(a, q), t.once(b, p)
+	if a.ty != b.ty && t.typing() {
+		a, b = t.countOnce(op, a, b)
 	}
 	out := t.blankHeader()
 	out.dtype = a.dtype

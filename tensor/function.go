@@ -262,6 +262,7 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 		fail("WithAux", these(ah), "aux must have one element")
 	}
 	if t.recording() {
+		ah = t.gradOnce(ah, t.rows.Over) // a penalty
 		mustSeed("WithAux", ah)
 	}
 	out := t.alias(yh)

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,15 +23,52 @@ func TestAddedOnFirstRank(t *testing.T) {
 			"less":       func(part, w Tensor) Tensor { return w.Sub(part.Scale(-1)) },
 			"a constant": func(part, w Tensor) Tensor { return part.Affine(1, 2).Add(w.Sub(w.Detach())).Affine(1, 0) },
 		} {
-			tape, p := NewTape(hostDevice), summedParam(2)
-			part := tape.Input(upward(4, 6).WithRows(rows)).Sum()
-			y := total(part, tape.Use(p).Sum())
-			require.Equal(t, Partial, y.Types().At(0), name)
-			assert.Equal(t, Data[float64](part)[0]+2*want, Data[float64](y)[0], name)
+			for _, p := range []*Param{summedParam(2), ones(2)} { // the gradient of the other one is the same on all ranks
+				tape := NewTape(hostDevice)
+				part := tape.Input(upward(4, 6).WithRows(rows)).Sum()
+				y := total(part, tape.Use(p).Sum())
+				require.Equal(t, Partial, y.Types().At(0), name)
+				assert.Equal(t, Data[float64](part)[0]+2*want, Data[float64](y)[0], name)
+				tape.Backward(y)
+				grad := want
+				if p.Types().At(0) == Invariant {
+					grad = 1
+				}
+				assert.Equal(t, []float64{grad, grad}, Data[float64](p.Grad), name)
+				tape.Close()
+			}
+		}
+	}
+}
+
+// A number whose gradient is added up over the ranks, and a tensor whose gradient counts once: that of the first rank counts.
+func TestNumbersThatMeetWholes(t *testing.T) {
+	for rank, want := range []float64{1, 0} {
+		rows := half
+		rows.Head, rows.Tail = Axes(1-rank), Axes(rank)
+		for name, loss := range map[string]func(whole, number Tensor) Tensor{
+			"a penalty":     func(whole, number Tensor) Tensor { return whole.Sum().Add(number) },
+			"subtracted":    func(whole, number Tensor) Tensor { return whole.Sum().Sub(number.Neg()) },
+			"a temperature": func(whole, number Tensor) Tensor { return whole.Mul(number).Sum() },
+			"in front":      func(whole, number Tensor) Tensor { return number.Mul(whole).Sum() },
+			"a larger one":  func(whole, number Tensor) Tensor { return whole.Sum().Scale(0).Maximum(number) },
+		} {
+			tape, one, summed := NewTape(hostDevice), ones(3), summedParam(1)
+			tape.Input(upward(4, 6).WithRows(rows))
+			y := loss(tape.Use(one), tape.Use(summed).Sum())
+			require.Equal(t, Invariant, y.Types().At(0), name)
 			tape.Backward(y)
-			assert.Equal(t, []float64{want, want}, Data[float64](p.Grad), name)
+			times := 1.0
+			if strings.HasPrefix(name, "a temp") || name == "in front" {
+				times = 3
+			}
+			assert.Equal(t, []float64{times * want}, Data[float64](summed.Grad), name)
 			tape.Close()
 		}
+		tape := NewTape(hostDevice)
+		tape.Input(upward(4, 6).WithRows(rows))
+		assert.ErrorContains(t, Try(func() { tape.Use(ones(2)).Add(tape.Use(summedParam(2))) }), "counts its gradient once", "not a number")
+		tape.Close()
 	}
 }
 
@@ -43,10 +81,10 @@ func TestAddedIsRefused(t *testing.T) {
 		add  func(tape *Tape, part Tensor)
 		says string
 	}{
-		"rows by hand":     {half, func(tape *Tape, part Tensor) { part.Add(tape.Use(summedParam(1)).Sum()) }, "once for each rank"},
-		"a constant":       {half, func(_ *Tape, part Tensor) { part.Affine(1, 1) }, "once for each rank"},
-		"it counts once":   {named, func(tape *Tape, part Tensor) { part.Add(tape.Use(ones(1)).Sum()) }, "counts its gradient once"},
-		"to be multiplied": {named, func(tape *Tape, part Tensor) { part.Maximum(tape.Use(summedParam(1)).Sum()) }, "not linear"},
+		"rows by hand":                {half, func(tape *Tape, part Tensor) { part.Add(tape.Use(summedParam(1)).Sum()) }, "once for each rank"},
+		"a constant":                  {half, func(_ *Tape, part Tensor) { part.Affine(1, 1) }, "once for each rank"},
+		"activations that count once": {named, func(tape *Tape, part Tensor) { part.Add(tape.Use(ones(2))) }, "counts its gradient once"},
+		"to be multiplied":            {named, func(tape *Tape, part Tensor) { part.Maximum(tape.Use(summedParam(1)).Sum()) }, "not linear"},
 		"this rank's own too": {named, func(tape *Tape, part Tensor) {
 			part.Add(tape.Input(upward(4, 6).WithRows(named)).Mean(0).Sum())
 		}, "partial sum"},

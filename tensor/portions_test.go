@@ -85,7 +85,9 @@ func TestPortionsOfFeatures(t *testing.T) {
 		w.Place(layout.Axis{Axes: 2, Ranks: 2}, layout.Division{})
 		w.Make(hostDevice, Float64, 1)
 		w.SumOver(1)
-		err := Try(func() { tape.Backward(c.loss(Linear(tape.Input(upward(4, 4).WithRows(half)), tape.Use(w), Tensor{})).Sum()) })
+		err := Try(func() {
+			tape.Backward(c.loss(Linear(tape.Input(upward(4, 4).WithRows(half)), tape.Use(w), Tensor{})).Sum())
+		})
 		if c.says == "" {
 			assert.NoError(t, err)
 		} else {

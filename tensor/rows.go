@@ -213,6 +213,9 @@ func (t *Tape) countOf(op string, h, x *header) int {
 		if n, ok := b.Count(h.n, x.at); ok {
 			return n
 		}
+		if over := b.Over; x.at.Dims() == 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 { // of a sum of all rows
+			return max(h.n, 1)
+		}
 		if t.recording() {
 			fail(op, these(x), "has not all rows of the batch (%v), or not an equal number of elements of each: a mean over something else is a "+
 				"Sum, scaled by a count of its own%s", *b, x.madeOf())

@@ -57,7 +57,8 @@ var clashTexts = [...]string{
 // lossTexts say which kind a loss has that it must not have.
 var lossTexts = [...]string{
 	Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: " +
-		"it would count once for each. Does the input lack its Rows?",
+		"it would count once for each. Does the input lack its Rows? What all ranks compute of all rows needs autograd.Sum or Gather, behind " +
+		"which a gradient counts once, in place of AllReduce, AllGather or Copy",
 	Varying: "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), " +
 		"or say AsPart",
 	Cut: "the loss is that of a part of the features: a sum over the ranks is missing",

@@ -149,21 +149,51 @@ func (t *Tape) mustPlace(op string, x *header, at Region) {
 	}
 }
 
+// countOnce returns the operands of an elementwise operation, of which one counts on the first rank alone where types ask for it.
+func (t *Tape) countOnce(op Op, a, b *header) (*header, *header) {
+	if a.needs && b.needs {
+		a, b = t.gradOnce(a, b.ty.On(Invariant)), t.gradOnce(b, a.ty.On(Invariant))
+	}
+	if p, q := a.ty.On(Partial), b.ty.On(Partial); p != q && (op == OpAdd || op == OpSub) {
+		a, b = t.once(a, q), t.once(b, p)
+	}
+	return a, b
+}
+
 // once returns h, which is to be added to a partial sum over axes. If it is the same on all ranks there, such as a penalty of the weights,
-// it counts on the first one alone: so the sum over the ranks has it once.
+// it counts on the first one alone: so the sum over the ranks has it once. The gradient of an invariant loss is the same on all ranks, as
+// that of a partial sum is.
 func (t *Tape) once(h *header, axes Axes) *header {
 	axes &^= h.ty.On(Partial)
-	differs := h.ty.On(Varying) | h.ty.On(Cut) | h.ty.On(Own)
-	if h.needs {
-		differs |= h.ty.On(Invariant) // its gradient would be that of the first rank
-	}
+	whole := axes & h.ty.On(Invariant)
 	one, ok := t.first(axes)
-	if !ok || axes&differs != 0 || !h.dtype.IsFloat() || h.at.Flat() == layout.Zeros {
+	if !ok || axes&h.ty.Differ() != 0 || h.needs && whole != 0 && h.n > 1 || !h.dtype.IsFloat() || h.at.Flat() == layout.Zeros {
 		return h
 	}
-	y := t.arg(h.tensor().Scale(one))
-	y.ty = y.ty.With(axes, Partial)
-	return y
+	grad, _ := t.first(axes &^ whole)
+	return t.weigh(h, one, grad, axes, Partial)
+}
+
+// gradOnce returns h, which is to meet what counts its gradient once along axes. If h is a number whose gradient is added up over the
+// ranks, such as a penalty or a temperature, all have the same gradient, and that of the first one counts.
+func (t *Tape) gradOnce(h *header, axes Axes) *header {
+	axes &= h.ty.On(Replicated)
+	if one, ok := t.first(axes); ok && h.n == 1 && h.needs {
+		return t.weigh(h, 1, one, axes, Invariant)
+	}
+	return h
+}
+
+// weigh returns h times value, whose gradient is multiplied by grad, as a tensor of kind k along axes.
+func (t *Tape) weigh(h *header, value, grad float64, axes Axes, k Kind) *header {
+	in := t.contiguous(h)
+	out := t.newLike(in)
+	t.affine(out, in, value, 0)
+	if n := t.rec(OpAffine, out, in); n != nil {
+		n.F[0], n.I[0] = grad, 0
+	}
+	out.ty = out.ty.With(axes, k)
+	return out
 }
 
 // first returns 1 if this rank is the first along all of axes, else 0. ok is false if axes are none, or no batch says it.
