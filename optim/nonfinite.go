@@ -65,6 +65,9 @@ func (o *Optimizer) SetNonfinite(n Nonfinite) {
 	o.mustHoldAll()
 }
 
+// Stops reports whether a step that is not finite is an error: neither Skip nor a Scaler leaves it out.
+func (o *Optimizer) Stops() bool { return o.nonfinite == Stop && o.scaler == nil }
+
 // Skipped returns the number of steps that Skip has left out.
 func (o *Optimizer) Skipped() int { return o.skipped }
 
@@ -81,7 +84,7 @@ func (o *Optimizer) Alike(size int, axes tensor.Axes) bool {
 
 // later reports whether a step that must not be done is noticed after it: the device itself leaves it out.
 func (o *Optimizer) later() bool {
-	return !o.exec.Device().Host() && o.nonfinite == Stop && o.scaler == nil
+	return !o.exec.Device().Host() && o.Stops()
 }
 
 // checkNorm reports whether the norm of the step is finite. If not, and if the step is not to be skipped, it returns an error.

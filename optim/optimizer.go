@@ -23,7 +23,7 @@ type Optimizer struct {
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 	skipping
-	agreed  bool          // compared: ranks with parts of the same parameters have the same settings
+	agreed bool // compared: ranks with parts of the same parameters have the same settings
 }
 
 // paramState is one parameter with its state.

@@ -32,6 +32,7 @@ type Loop struct {
 	progress *progress.Progress // nil: nothing
 	signals  *interrupt.Listener
 	source   *data.Loader
+	batch    data.Batch // that the step works on
 	err      error
 
 	state    ckpt.State
@@ -64,6 +65,7 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	}
 	if l.opt != nil {
 		l.opt.Trace(r.Trace)
+		l.watch()
 	}
 	if s := l.survivor; s != nil && s.loop != nil {
 		l.signals = s.loop.signals
@@ -140,6 +142,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			l.beginStep()
 			for _, batch := range b.Epoch(l.ctx, at.Epoch) {
 				l.r.Trace.Phase("")
+				l.batch = batch
 				if !l.step(batch.Global, func() bool { return yield(l.values.Done, batch) }) {
 					return
 				}
@@ -148,6 +151,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 				}
 				l.beginStep()
 			}
+			l.batch = data.Batch{}
 			if l.err == nil {
 				l.err = b.Err()
 			}
@@ -214,11 +218,23 @@ func (l *Loop) Logf(format string, a ...any) {
 	}
 }
 
-// Flush waits for the device, and sums the values of all steps so far over the ranks. The loop calls it about twice a second. Call it
-// on all ranks before Values.
+// Flush waits for the device, and sums the values of all steps so far over the ranks. The loop calls it about twice a second, and before
+// it saves. Call it on all ranks before Values. A step that Options.Nonfinite does not allow is an error.
 func (l *Loop) Flush() error {
 	l.r.Trace.Phase("values")
 	defer l.r.Trace.Phase("")
+	var late error
+	if l.opt != nil {
+		late = l.opt.CheckNonfinite()
+	}
+	err := l.gather()
+	if err == nil && late == nil {
+		late = l.checkLoss()
+	}
+	return errors.Join(late, err)
+}
+
+func (l *Loop) gather() error {
 	signals, err := l.values.Gather(l.signals.Heard())
 	if err != nil {
 		return err
@@ -249,6 +265,7 @@ func (l *Loop) Close() error {
 	defer l.signals.Stop()
 	if l.opt != nil {
 		l.opt.Probe(nil) // the loop's group closes
+		l.opt.OnNonfinite(nil)
 	}
 	err := l.err
 	if err == nil {
