@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/train/internal/output"
 	"github.com/ringo-ml/ringo/train/internal/progress"
 	"github.com/ringo-ml/ringo/train/internal/values"
+	"github.com/ringo-ml/ringo/train/internal/zero"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -39,6 +40,7 @@ type Loop struct {
 	survivor *survivor // nil without -rebuild
 	snapshot *snapshot // nil without -rebuild
 	running  int       // the step that runs, or ran last
+	early    bool      // Options.Patience has ended it
 }
 
 // Start begins a training with the state st. With Options.Resume it goes on from the newest checkpoint. If a file cannot be written, or
@@ -88,34 +90,43 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 // checkpoint, otherwise 0.
 func (l *Loop) begin() (err error) {
 	var old *Loop
+	// A restart of the job goes on from the newest checkpoint, also if the first start did not.
+	step := l.o.ResumeStep
+	if l.r.Generation() > 1 {
+		step = 0
+	}
+	c := checkpoint.Config{Dir: l.o.Save, Resume: l.o.Resume, Step: step, Keep: l.o.Keep, Best: l.o.best(), LR: l.o.Override == "lr"}
+	if c.Settings, err = zero.Do(l.g, l.o.settings); err != nil {
+		return err
+	}
 	if l.survivor, _ = l.ctx.Value(survivorKey{}).(*survivor); l.survivor != nil {
 		if err := canRebuild(l.r, l.state); err != nil {
 			return err
 		}
 		l.values.Each, old = true, l.survivor.loop
-		l.dir = checkpoint.New(l.r, l.state, l.values)
+		l.dir = checkpoint.New(l.r, c, l.state, l.values)
 		if on, err := l.takeOver(old); on || err != nil {
 			return err
 		}
 	}
-	l.dir, err = checkpoint.Open(l.ctx, l.r, l.g, l.o.Save, l.o.Resume, l.state, l.values)
+	l.dir, err = checkpoint.Open(l.ctx, l.r, l.g, c, l.state, l.values)
 	if err != nil || l.dir.From == 0 {
 		return err
 	}
 	l.Logf("resumed at step %d", l.dir.From)
-	for _, what := range l.dir.Replaced {
-		l.Logf("the checkpoint replaces %s", what)
+	for _, note := range l.dir.Notes {
+		l.Logf("%s", note)
 	}
 	return nil
 }
 
-// Steps yields the numbers of the steps up to n. It begins at 0, or at the step of the checkpoint. It ends early after a signal or an
-// error, which Close returns. If you break, do it at the end of a step: the step counts.
+// Steps yields the numbers of the steps up to n. It begins at 0, or at the step of the checkpoint. It ends early by Options.Patience, and
+// after a signal or an error, which Close returns. If you break, do it at the end of a step: the step counts.
 func (l *Loop) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		l.setSteps(n)
 		defer l.progress.Run(0)
-		for l.Going() && l.values.Done < n {
+		for l.more(n) {
 			l.r.Trace.Step(l.values.Done)
 			if !l.step(0, func() bool { return yield(l.values.Done) }) {
 				return
@@ -135,7 +146,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			at = l.dir.Loader
 		}
 		l.source = b
-		for l.Going() && l.values.Done < n {
+		for l.more(n) {
 			if l.err = b.SetState(at); l.err != nil {
 				return
 			}
@@ -146,7 +157,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 				if !l.step(batch.Global, func() bool { return yield(l.values.Done, batch) }) {
 					return
 				}
-				if !l.Going() || l.values.Done == n {
+				if !l.more(n) {
 					break
 				}
 				l.beginStep()
@@ -159,6 +170,9 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 		}
 	}
 }
+
+// more reports whether the loop goes on to step n.
+func (l *Loop) more(n int) bool { return l.Going() && !l.early && l.values.Done < n }
 
 // setSteps tells progress and the live view how many steps there will be.
 func (l *Loop) setSteps(n int) {
@@ -241,6 +255,10 @@ func (l *Loop) gather() error {
 	}
 	l.signals.Agree(signals)
 	l.progress.Show(l.values.Done, l.values.Series)
+	if _, all := l.values.Of(l.o.best().Name); l.o.Patience > 0 && !l.early && l.o.best().Since(all) >= l.o.Patience {
+		l.early = true
+		l.Logf("stopped: %q has not become better %d times in a row", l.o.best().Name, l.o.Patience)
+	}
 	return l.values.Write()
 }
 
@@ -270,6 +288,11 @@ func (l *Loop) Close() error {
 	err := l.err
 	if err == nil {
 		err = l.Flush()
+	}
+	if name := l.o.best().Name; name != "" && err == nil {
+		if _, all := l.values.Of(name); len(all) == 0 {
+			l.Logf("-keep-best: there is no value of the name %q", name)
+		}
 	}
 	if err == nil {
 		err = errors.Join(l.dir.Save(l.ctx, l.source), l.dir.Close())

@@ -27,9 +27,9 @@ import (
 // poisoned are 300 points, one of which is not finite.
 type poisoned struct {
 	points
-	sample   int
-	bad      float64
-	in       string // x, y, or nothing
+	sample int
+	bad    float64
+	in     string // x, y, or nothing
 }
 
 func (poisoned) Len() int { return 300 }
@@ -174,7 +174,7 @@ func (x *badRun) requireNewest(t *testing.T, step int) {
 	path, err := ckpt.Latest(x.Save)
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("step-%08d", step), filepath.Base(path))
-	v, err := inspect.Verify(t.Context(), path, inspect.VerifyConfig{NaN: true})
+	v, err := inspect.Verify(t.Context(), path, inspect.VerifyConfig{})
 	require.NoError(t, err)
 	require.Equal(t, [3]any{true, int64(0), int64(0)}, [3]any{v.OK, v.NaN, v.Inf})
 }
