@@ -80,7 +80,7 @@
 //
 // If the newest checkpoint is damaged, Latest and Load do not silently use an older one. They return an error that names
 // the last checkpoint before it whose lists and headers are sound. To resume from that one, verify it first, because its
-// data may be damaged too. Then rename the damaged folder, for example to damaged-300.
+// data may be damaged too. Then rename the damaged folder, for example to damaged-300; -resume=step-N of package train does so.
 //
 // Load fills Param.Local, and tells the parameters' owner (Param.Changed): fsdp gathers them anew.
 //
