@@ -52,8 +52,9 @@ func NewSaver(g *dist.Group, dir string, c Config) *Saver {
 // Save writes a checkpoint of st. It is collective, and returns the same result on all ranks: nil when the checkpoint
 // is complete and flushed to the disk. The folder has a temporary name until all ranks have succeeded. The ranks must
 // agree on the step, extra state, the tensors, the operations called on the group so far, and the bits of parameters
-// that several ranks hold. Values must be finite, but for those of buffers (see State.Nonfinite). After an error, the directory is as before, with two exceptions. If flushing the new name
-// fails, or if old checkpoints cannot be removed (the error then says "saved"), the complete new checkpoint may be there.
+// that several ranks hold. Values must be finite, but for those of buffers (see State.Nonfinite). After an error, the
+// directory is as before, with two exceptions. If flushing the new name fails, or if old checkpoints cannot be removed
+// (the error then says "saved"), the complete new checkpoint may be there.
 //
 // With Config.Async, it returns as soon as it has copied what this rank writes. Then parameters and optimizer may
 // change. The next Save, Wait, Close, or the end of dist.Run waits for the save, and returns its error. If the function

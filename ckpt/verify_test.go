@@ -153,7 +153,8 @@ func TestVerifyCountsNaN(t *testing.T) {
 		`{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`,
 		[]byte{0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0x7f, 0, 0, 0x80, 0xff, 0, 0, 0x80, 0x3f, 0xc0, 0x7f, 0, 0})
 	v := mustVerify(t, dir, inspect.VerifyConfig{})
-	require.Equal(t, []string{`model.safetensors: tensor "a": 1 elements are NaN`, `model.safetensors: tensor "b": 1 elements are NaN`}, v.Errors)
+	require.Equal(t, []string{`model.safetensors: tensor "a": 1 elements are NaN`, `model.safetensors: tensor "b": 1 elements are NaN`},
+		v.Errors)
 	require.Equal(t, [2]int64{2, 2}, [2]int64{v.NaN, v.Inf})
 	require.Len(t, v.Unchecked, 2)
 

@@ -45,7 +45,8 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 }
 
 // lossGrad returns the gradient of the loss h. It is NaN if the loss is not finite: then the optimizer notices, on all ranks, and nobody
-// waits for the loss. Two losses do not count: one that is computed in Backward (see computeLater), and that of Float16, which overflows soon.
+// waits for the loss. Two losses do not count: one that is computed in Backward (see computeLater), and one of Float16, which overflows
+// soon.
 func (t *Tape) lossGrad(h *header) *header {
 	if c := h.st.coming; c != nil && c.loss != nil || h.dtype == Float16 {
 		return t.full(h, t.scale)

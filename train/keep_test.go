@@ -112,10 +112,10 @@ func TestOtherSettings(t *testing.T) {
 	start(0.05)
 	require.NotContains(t, x.log.String(), "-batch")
 	start(0.01, "-resume", "-batch", "8", "-text", "new", "-metrics", filepath.Join(dir, "m.csv"))
-	require.Contains(t, x.log.String(), "resumed at step 2\n-batch is 8, and was 6 in the run that saved the checkpoint\n"+
-		"-text is new, and was \"\" in the run that saved the checkpoint\nthe checkpoint replaces the learning rate 0.01 by 0.05 (-override lr: not)\n")
+	require.Contains(t, x.log.String(), "resumed at step 2\n-batch is \"8\", and was \"6\" in the run that saved the checkpoint\n"+
+		"-text is \"new\", and was \"\" in the run that saved the checkpoint\nthe checkpoint replaces the learning rate 0.01 by 0.05 (-override lr: not)\n")
 	start(0.01, "-resume", "-override", "lr", "-batch", "8", "-text", "new")
-	require.Contains(t, x.log.String(), "resumed at step 4\nnot as the checkpoint would have it, which replaces the learning rate 0.01 by 0.05\n")
+	require.Contains(t, x.log.String(), "resumed at step 4\nthe learning rate is 0.01, not 0.05 as in the checkpoint\n")
 	start(0.01, "-resume", "-batch", "8", "-text", "new")
 	require.NotContains(t, x.log.String(), "learning rate", "the checkpoint has the new one")
 	require.NotContains(t, x.log.String(), "-batch")

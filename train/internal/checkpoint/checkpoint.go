@@ -129,8 +129,8 @@ func (d *Dir) load(ctx context.Context, g *dist.Group, path string) error {
 	d.Notes = d.c.differences(l.Settings)
 	for _, what := range report.Replaced {
 		if d.c.LR {
+			d.Notes = append(d.Notes, fmt.Sprintf("the learning rate is %v, not %v as in the checkpoint", lr, st.Optimizer.State().LR))
 			st.Optimizer.SetLR(lr)
-			d.Notes = append(d.Notes, "not as the checkpoint would have it, which replaces "+what)
 		} else {
 			d.Notes = append(d.Notes, "the checkpoint replaces "+what+" (-override lr: not)")
 		}

@@ -117,15 +117,8 @@ func (c *Config) putAside(notes []string) ([]string, error) {
 func (c *Config) differences(then map[string]string) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
 		if was, known := then[name]; known && was != c.Settings[name] {
-			notes = append(notes, fmt.Sprintf("-%s is %s, and was %s in the run that saved the checkpoint", name, quoted(c.Settings[name]), quoted(was)))
+			notes = append(notes, fmt.Sprintf("-%s is %q, and was %q in the run that saved the checkpoint", name, c.Settings[name], was))
 		}
 	}
 	return notes
-}
-
-func quoted(value string) string {
-	if value == "" {
-		return `""`
-	}
-	return value
 }
