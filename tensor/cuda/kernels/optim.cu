@@ -133,7 +133,7 @@ extern "C" __global__ void sum_squares(const __grid_constant__ List list, int pa
   if (t == 0) y[blockIdx.x] = sum;
 }
 
-__device__ __forceinline__ bool finite(double v) { return v - v == 0; }
+__device__ __forceinline__ bool is_finite(double v) { return v - v == 0; }
 
 // grad_norm: y[0] is the sum of n elements of x, y[1] the index of the first one that is not finite; -1: none. One block.
 extern "C" __global__ void grad_norm(double* y, const double* x, i64 n) {
@@ -143,9 +143,9 @@ extern "C" __global__ void grad_norm(double* y, const double* x, i64 n) {
   if (threadIdx.x != 0) return;
   y[0] = a;
   y[1] = -1;
-  if (finite(a)) return;
+  if (is_finite(a)) return;
   for (i64 i = 0; i < n && y[1] < 0; i++)
-    if (!finite(x[i])) y[1] = (double)i;
+    if (!is_finite(x[i])) y[1] = (double)i;
 }
 
 // clip: y[1] is the norm of the gradients times scale. y[0] is the factor for the gradients: scale, or less if that norm is above
@@ -155,7 +155,7 @@ extern "C" __global__ void clip(double* y, const double* sum, double scale, doub
   double norm = sqrt(sum[0]) * scale, clip_coef = max_norm / (norm + 1e-6);
   y[0] = max_norm != 0 && !(clip_coef >= 1) ? scale * clip_coef : scale;
   y[1] = norm;
-  if (finite(norm)) return;
+  if (is_finite(norm)) return;
   y[0] = norm - norm;
   if (step != 0) {
     y[2] = step;
