@@ -49,7 +49,7 @@ func Flags(fs *flag.FlagSet) *Options {
 	fs.IntVar(&o.Keep, "keep", 3, "newest checkpoints that stay (0: all)")
 	fs.StringVar(&o.KeepBest, "keep-best", "", "the checkpoint with the smallest `value` of this name stays, too (max:NAME: with the largest)")
 	fs.IntVar(&o.Patience, "patience", 0, "end when so many values of -keep-best in a row are not better than the best (0: do not)")
-	fs.Var((*resume)(o), "resume", "go on from the newest checkpoint in the directory of -save, if there is one; -resume=step-N: from that one")
+	fs.Var((*resume)(o), "resume", "go on from the newest checkpoint in the directory of -save, if there is one; -resume=step-N: from that")
 	fs.StringVar(&o.Override, "override", "", "`lr`: the learning rate of the command line holds after -resume, not that of the checkpoint")
 	fs.IntVar((*int)(&o.Nonfinite), "skip-nonfinite", 0,
 		"`steps` one after another to skip if loss or gradients are NaN or infinite (0: the first one ends the training)")
