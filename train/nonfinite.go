@@ -51,9 +51,7 @@ func (l *Loop) findOut(e *optim.NonfiniteError) {
 	if e.Skipped > 0 {
 		l.Logf("skipped, %d of at most %d steps one after another: %v", e.Skipped, l.o.Nonfinite, e)
 	} else if alike && e.Late == 0 {
-		if err := l.gather(); err != nil { // the values of the steps before go to the files
-			e.About += "; " + err.Error()
-		}
+		_ = l.gather() // the values of the steps before go to the files; an error is that another rank has ended with this one
 	}
 }
 
@@ -120,7 +118,7 @@ func about(all []badPart, first int) string {
 	case len(named) > 0:
 		text = append(text, "values are not finite in samples "+list(named))
 	case len(samples) > 0:
-		text = append(text, "of samples "+list(samples))
+		text = append(text, "in the batch of samples "+list(samples))
 	}
 	return strings.Join(text, ", ")
 }
@@ -148,7 +146,7 @@ func (l *Loop) checkLoss() error {
 	}
 	samples, err := dist.BroadcastObject(l.g, samples, bad.Rank)
 	if err == nil && len(samples) > 0 {
-		text += ", of samples " + list(samples)
+		text += ", in the batch of samples " + list(samples)
 	}
 	if err != nil {
 		return err
