@@ -50,7 +50,11 @@ func (w *writer) commit(tmp string) error {
 	if w.c.Keep <= 0 {
 		return nil
 	}
-	old, err := storage.Retain(w.fs, w.dir, w.c.Keep)
+	spare := w.c.Spare
+	if spare == nil {
+		spare = func([]int) []int { return nil }
+	}
+	old, err := storage.Retain(w.fs, w.dir, w.c.Keep, spare)
 	if err != nil {
 		return fmt.Errorf("saved, but an old checkpoint could not be removed: %w", err)
 	}

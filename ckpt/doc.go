@@ -51,6 +51,9 @@
 // Save returns an error if ranks differ in the step, in extra state, in the operations that they have called on the group,
 // or in the bits of a parameter that all of them hold. Such a run is already wrong, and the last good checkpoint must stay.
 //
+// Save returns an error if a parameter or the optimizer's state is NaN or infinite, unless State.Nonfinite is set. Buffers,
+// such as masks, may be infinite.
+//
 // Only one run at a time may save to a directory. A save locks the file .lock in the directory; the lock ends with the
 // process. A save returns an error while another save holds the lock. Some file systems have no locks, such as NFS without
 // its lock daemon. There, a save removes only its own files, and you must remove what a crash left behind. Some network
@@ -77,7 +80,7 @@
 //
 // If the newest checkpoint is damaged, Latest and Load do not silently use an older one. They return an error that names
 // the last checkpoint before it whose lists and headers are sound. To resume from that one, verify it first, because its
-// data may be damaged too. Then rename the damaged folder, for example to damaged-300.
+// data may be damaged too. Then rename the damaged folder, for example to damaged-300; -resume=step-N of package train does so.
 //
 // Load fills Param.Local, and tells the parameters' owner (Param.Changed): fsdp gathers them anew.
 //

@@ -125,6 +125,7 @@ func newFile(fsys disk.FS, st State) (*writer, error) {
 	if err := errors.Join(p.setState([]summary{c}, nil), p.JoinFiles(), mine.assign(todo[0])); err != nil {
 		return nil, err
 	}
+	mine.check(&st)
 	w := &writer{Saver: &Saver{fs: fsys}, planned: mine}
 	for _, j := range w.jobs {
 		at := p.At[j.item.key()]

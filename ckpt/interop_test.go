@@ -114,7 +114,7 @@ func byColumns(b []byte, cols, rows, size int) (out []byte) {
 func TestPythonWrites(t *testing.T) {
 	dir := t.TempDir()
 	python(t, pythonWrite, dir)
-	v := mustVerify(t, dir, inspect.VerifyConfig{NaN: true, Layout: "fsdp=2"})
+	v := mustVerify(t, dir, inspect.VerifyConfig{Layout: "fsdp=2"})
 	require.True(t, v.OK, v.Errors)
 	require.Equal(t, 9, v.Tensors)
 	require.Equal(t, int64(15*31), v.Bytes)

@@ -20,6 +20,9 @@ const maxFileBytes = 5_000_000_000
 type Config struct {
 	Keep  int  // number of checkpoints to keep; a save removes older ones. 0: all
 	Async bool // Save returns as soon as it has copied the state; see Saver.Save
+	// Spare returns which of all steps in the directory, the new one included, stay although they are not among the newest; nil: none. A save
+	// calls it on rank 0.
+	Spare func(steps []int) []int
 }
 
 // Saver writes the checkpoints of a run as folders step-00000100 and so on in a directory. All ranks must see this
@@ -49,8 +52,9 @@ func NewSaver(g *dist.Group, dir string, c Config) *Saver {
 // Save writes a checkpoint of st. It is collective, and returns the same result on all ranks: nil when the checkpoint
 // is complete and flushed to the disk. The folder has a temporary name until all ranks have succeeded. The ranks must
 // agree on the step, extra state, the tensors, the operations called on the group so far, and the bits of parameters
-// that several ranks hold. After an error, the directory is as before, with two exceptions. If flushing the new name
-// fails, or if old checkpoints cannot be removed (the error then says "saved"), the complete new checkpoint may be there.
+// that several ranks hold. Values must be finite, but for those of buffers (see State.Nonfinite). After an error, the
+// directory is as before, with two exceptions. If flushing the new name fails, or if old checkpoints cannot be removed
+// (the error then says "saved"), the complete new checkpoint may be there.
 //
 // With Config.Async, it returns as soon as it has copied what this rank writes. Then parameters and optimizer may
 // change. The next Save, Wait, Close, or the end of dist.Run waits for the save, and returns its error. If the function
@@ -140,6 +144,7 @@ func (s *Saver) begin(st State) (*writer, error) {
 		mine.release()
 		return nil, err
 	}
+	mine.check(&st)
 	w := &writer{Saver: s, step: st.Step, planned: mine}
 	if s.c.Async {
 		w.err = s.staging.fetch(w.jobs, true)

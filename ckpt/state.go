@@ -38,6 +38,9 @@ type State struct {
 	// Files are small additional files of the folder, by name, the same on all ranks, such as config.json for Hugging
 	// Face's libraries. They are hashed, and Convert copies them. Load ignores them.
 	Files map[string][]byte
+	// Nonfinite saves parameters and the optimizer's state also if they are NaN or infinite. Otherwise that is an error, so that a training
+	// that has diverged keeps the checkpoints from before.
+	Nonfinite bool
 	// Base, if not nil, is stored with adapters that are saved without their frozen base model (see BaseOf). Load
 	// refuses a checkpoint with another base.
 	Base *Base
@@ -52,6 +55,7 @@ type item struct {
 	writeItem
 	of     *tensor.Param // whose value or state it is
 	data   tensor.Tensor
+	buffer bool         // it need not be finite
 	at     int          // first element in the source
 	in     string       // key of the checkpoint's tensor that Load fills it from
 	from   tensor.DType // type of that tensor; it differs from data's only if Load casts
@@ -147,7 +151,7 @@ func (s *source) appendItems(list []item) ([]item, error) {
 		return nil, err
 	}
 	p := s.of
-	x := item{of: p, data: s.data, from: s.data.DType()}
+	x := item{of: p, data: s.data, buffer: p.IsBuffer(), from: s.data.DType()}
 	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.from], Shape: append([]int{}, p.Global()...),
 		Rule: ruleOf(p)}
 	var err error

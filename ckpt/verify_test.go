@@ -53,7 +53,7 @@ func TestVerifySound(t *testing.T) {
 	all := size()
 	for _, name := range []string{"ddp1", "fsdp4", "tp2fsdp2"} {
 		path := save(t, t.TempDir(), layouts[name], 2)
-		v := mustVerify(t, path, inspect.VerifyConfig{NaN: true})
+		v := mustVerify(t, path, inspect.VerifyConfig{})
 		require.Empty(t, v.Errors)
 		require.True(t, v.OK)
 		require.Equal(t, []int64{2, 26, all, 0, 0}, []int64{int64(v.Step), int64(v.Tensors), v.Bytes, v.NaN, v.Inf})
@@ -152,11 +152,15 @@ func TestVerifyCountsNaN(t *testing.T) {
 	write(t, dir, "model.safetensors",
 		`{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`,
 		[]byte{0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0x7f, 0, 0, 0x80, 0xff, 0, 0, 0x80, 0x3f, 0xc0, 0x7f, 0, 0})
-	v := mustVerify(t, dir, inspect.VerifyConfig{NaN: true})
-	require.True(t, v.OK)
+	v := mustVerify(t, dir, inspect.VerifyConfig{})
+	require.Equal(t, []string{`model.safetensors: tensor "a": 1 elements are NaN`, `model.safetensors: tensor "b": 1 elements are NaN`},
+		v.Errors)
 	require.Equal(t, [2]int64{2, 2}, [2]int64{v.NaN, v.Inf})
 	require.Len(t, v.Unchecked, 2)
 
+	dir = t.TempDir()
+	write(t, dir, "model.safetensors",
+		`{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`, make([]byte, 20))
 	v = mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2"})
 	require.Contains(t, v.Errors[0], "it is not known how tensor parallelism divides")
 	rules, err := ParseRules([]byte(`{"a": {"dim": 0, "parts": [3, 1]}, "[b]": {"dim": 0}}`))

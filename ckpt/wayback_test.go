@@ -37,7 +37,8 @@ func TestWayBack(t *testing.T) {
 	dir := saveThree(t)
 	path := func(step int) string { return filepath.Join(dir, storage.StepName(step)) }
 	back := func(step int) string {
-		return "the checkpoint before it is " + path(step) + ": to go on from there, verify it, and give step-00000003 another name"
+		return "the checkpoint before it is " + path(step) + ": verify it, and go on from there with -resume=" + storage.StepName(step) +
+			", or give step-00000003 another name"
 	}
 	load := func(strategy Strategy, step int) error {
 		return tryRanks(2, func(g *dist.Group) error {

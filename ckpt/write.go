@@ -17,7 +17,8 @@ import (
 // job is an item of which this rank has pieces to write, or to compare with other ranks.
 type job struct {
 	item   *item
-	size   int // of an element, in bytes
+	finite bool // or it is an error
+	size   int  // of an element, in bytes
 	file   int
 	offset int64 // where the tensor begins in the file, in bytes
 	pieces []*held
@@ -55,6 +56,13 @@ func (p *planned) assign(todo work) error {
 		j.pieces = append(j.pieces, &p.pieces[i])
 	}
 	return nil
+}
+
+// check says whether the values of a save must be finite.
+func (p *planned) check(st *State) {
+	for _, j := range p.jobs {
+		j.finite = !st.Nonfinite && !j.item.buffer
+	}
 }
 
 // verdict is what a rank reports after writing.
@@ -179,6 +187,9 @@ func (j *job) writePiece(ctx context.Context, x *held, data []byte, f disk.File)
 			}
 			b := data[:min(left, writeChunk)]
 			h.Write(b)
+			if nan, inf := storage.Nonfinite(j.item.data.DType(), b); j.finite && nan+inf > 0 {
+				return fmt.Errorf("%s is not finite (State.Nonfinite would save it)", j.item.Name)
+			}
 			if _, err := f.WriteAt(b, off); err != nil {
 				return err
 			}

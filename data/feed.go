@@ -234,12 +234,17 @@ func (f *feed) run(l *Loader, epoch, step int) {
 	over = true
 }
 
-func (f *feed) fill(l *Loader, epoch, step int) error {
+// order fills perm with the samples of an epoch.
+func (l *Loader) order(perm []int, epoch int) {
 	if l.cfg.Shuffle {
-		permute(l.perm, l.cfg.Group, l.cfg.Seed, epoch)
+		permute(perm, l.cfg.Group, l.cfg.Seed, epoch)
 	} else {
-		ascending(l.perm)
+		ascending(perm)
 	}
+}
+
+func (f *feed) fill(l *Loader, epoch, step int) error {
+	l.order(l.perm, epoch)
 	for ; step < l.steps; step++ {
 		var k int
 		select {

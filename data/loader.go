@@ -112,6 +112,20 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 	}
 }
 
+// Samples returns which samples of the dataset are this rank's rows of the batch that the loop has, or, with `before`, of the batch so many
+// steps before. After the loop, the last batch is meant. There are none before the first batch.
+func (l *Loader) Samples(before int) []int {
+	at := l.epoch*l.steps + l.step - 1 - before
+	if at < 0 {
+		return nil
+	}
+	epoch, step := at/l.steps, at%l.steps
+	perm, v := make([]int, l.n), l.slots[0].view(l.isLast(step))
+	l.order(perm, epoch)
+	lo := step*l.cfg.Batch + v.First
+	return perm[lo : lo+v.Rows]
+}
+
 // begin sets epoch and step to the start of Epoch(epoch).
 func (l *Loader) begin(epoch int) bool {
 	if epoch < 0 {

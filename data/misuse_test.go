@@ -79,5 +79,5 @@ func TestMisuse(t *testing.T) {
 			Do: func() error { _, err := data.CSV(notIDX, data.CSVConfig{Header: true}); return err }},
 		{Of: "Text.Batch", Want: "window 3, of 3", Do: func() error { return text.Batch([]int{3}, ints(1, 2), ints(1, 2)) }},
 		{Of: "Images.Batch", Want: "image 20, of 20", Do: func() error { return images.Batch([]int{20}, x, ints(1)) }},
-	}, nil)
+	}, map[string]string{"Loader.Samples": "there are none before the first batch"})
 }

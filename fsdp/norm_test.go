@@ -71,7 +71,7 @@ func TestWrongNormsAreRefused(t *testing.T) {
 		want string
 	}{
 		"none": {func(*dist.Rank, *fsdp.Sharding) optim.Norm { return nil },
-			".weight, and there is no Norm: Clip and Scaler would go by the norm of this rank's part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)"},
+			".weight, and there is no Norm: Clip, Scaler and Skip would go by the norm of this rank's part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)"},
 		"over the axes of fsdp": {func(_ *dist.Rank, s *fsdp.Sharding) optim.Norm { return s },
 			"Norm must be the group of all ranks that hold parts of it (Norm: r.World)"},
 	} {

@@ -6,34 +6,40 @@ import "github.com/ringo-ml/ringo/tensor"
 // does not wait for it.
 type clipping struct {
 	blocks tensor.Tensor // sums of squares of the blocks of all gradients
+	sums   tensor.Tensor // sum, and the index of the first of the blocks that is not finite
 	sum    tensor.Tensor // of the squares of all gradients
-	factor tensor.Tensor // of the gradients, and their norm
+	factor tensor.Tensor // of the gradients, their norm, and the first step whose norm is not finite (tensor.OpClip)
 	at     int           // blocks in use
+	firsts []firstBlock  // of the gradients in blocks
 	// counted says which parameters' gradients this rank adds to the sum over ranks; nil: not known yet, or no Norm.
 	counted []bool
 }
 
+// firstBlock says where the blocks of a gradient begin.
+type firstBlock struct {
+	at int
+	of *tensor.Param
+}
+
 // clipFloats is the number of floats that are needed in addition to the blocks.
-const clipFloats = 1 + 2
+const clipFloats = 2 + 4
 
 func newClipping(dev tensor.Device, blocks int) clipping {
 	all := tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, blocks+clipFloats)
-	return clipping{blocks: all.Range(0, blocks), sum: all.Range(blocks, blocks+1), factor: all.Range(blocks+1, blocks+clipFloats)}
+	return clipping{blocks: all.Range(0, blocks), sums: all.Range(blocks, blocks+2), sum: all.Range(blocks, blocks+1),
+		factor: all.Range(blocks+2, blocks+clipFloats)}
 }
 
 // gradScale computes the norm of all gradients, and the factor for them: it undoes the loss's scale and limits the norm to Clip
-// (torch.nn.utils.clip_grad_norm_). ok is false if the loss is scaled and the norm is not finite.
+// (torch.nn.utils.clip_grad_norm_). ok is false if the norm is not finite, and the step is skipped.
 func (o *Optimizer) gradScale() (ok bool, err error) {
-	if !o.scales() {
-		return true, nil
-	}
 	if o.norm != nil && o.counted == nil {
 		if err := o.findCounted(); err != nil {
 			return false, err
 		}
 	}
 	o.sumSquares()
-	a := o.exec.Args(tensor.OpGradNorm, tensor.Float64).Out(o.sum).In(o.blocks)
+	a := o.exec.Args(tensor.OpGradNorm, tensor.Float64).Out(o.sums).In(o.blocks)
 	a.I[0] = o.at
 	o.exec.Launch()
 	if o.norm != nil {
@@ -41,16 +47,25 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 			return false, err
 		}
 	}
-	a = o.exec.Args(tensor.OpClip, tensor.Float64).Out(o.factor).In(o.sum)
+	a = o.exec.Args(tensor.OpClip, tensor.Float64).Out(o.factor).In(o.sums)
 	a.F[0], a.F[1] = 1, o.clip
 	if o.scaler != nil {
 		a.F[0] = 1 / o.scaler.Scale
 	}
-	o.exec.Launch()
-	if o.scaler != nil {
-		return o.scaler.update(o.GradNorm()), nil
+	if o.later() {
+		a.F[2] = float64(o.steps + 1)
+		if r := o.exec.Recording(); r != nil {
+			r.Vary(func(a *tensor.Args) { a.F[2] = float64(o.steps + 1) })
+		}
 	}
-	return true, nil
+	o.exec.Launch()
+	switch {
+	case o.scaler != nil:
+		return o.scaler.update(o.GradNorm()), nil
+	case o.later():
+		return true, nil
+	}
+	return o.checkNorm()
 }
 
 // scales reports whether gradients are multiplied by a factor before they are used.
@@ -58,7 +73,7 @@ func (o *Optimizer) scales() bool { return o.clip != 0 || o.scaler != nil }
 
 // sumSquares computes the sums of squares of the gradients that this rank counts.
 func (o *Optimizer) sumSquares() {
-	o.at = 0
+	o.at, o.firsts = 0, o.firsts[:0]
 	for _, d := range [...]tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		a := o.exec.Args(tensor.OpSumSquares, d).Out(o.blocks)
 		a.I[0] = o.at
@@ -66,6 +81,7 @@ func (o *Optimizer) sumSquares() {
 			if s := &o.states[i]; o.counts(i) && s.p.Grad.DType() == d {
 				a.List = append(a.List, s.p.Grad.Ptr())
 				a.ListLen = append(a.ListLen, s.p.Grad.Len())
+				o.firsts = append(o.firsts, firstBlock{o.at, s.p})
 				o.at += sumBlocks(s.p.Grad.Len())
 			}
 		}

@@ -20,6 +20,7 @@ type AdamConfig struct {
 	Clip        float64    // largest norm of all gradients together; 0: neither clipped nor computed
 	Norm        Norm       // sums the norm over ranks; nil: this rank holds all gradients whole
 	Scaler      *Scaler    // of the loss, for Float16; nil: the gradients are not scaled
+	Nonfinite   Nonfinite  // what Step does if the loss or a gradient is not finite, unless there is a Scaler; zero: Stop
 }
 
 // AdamWConfig configures NewAdamW, with the fields of AdamConfig.
@@ -27,16 +28,17 @@ type AdamWConfig AdamConfig
 
 // SGDConfig configures NewSGD. The zero value of a field is its default.
 type SGDConfig struct {
-	LR          float64  // learning rate, which must be given
-	Momentum    float64  // 0: none
-	Dampening   float64  // the gradient enters the momentum times 1−Dampening
-	Nesterov    bool     // needs momentum and no dampening
-	WeightDecay float64  // added to the gradient, times the parameter
-	Schedule    Schedule // multiplies LR; nil: constant
-	Groups      []Group  // a parameter uses the first one that matches
-	Clip        float64  // largest norm of all gradients together; 0: neither clipped nor computed
-	Norm        Norm     // sums the norm over ranks; nil: this rank holds all gradients whole
-	Scaler      *Scaler  // of the loss, for Float16; nil: the gradients are not scaled
+	LR          float64   // learning rate, which must be given
+	Momentum    float64   // 0: none
+	Dampening   float64   // the gradient enters the momentum times 1−Dampening
+	Nesterov    bool      // needs momentum and no dampening
+	WeightDecay float64   // added to the gradient, times the parameter
+	Schedule    Schedule  // multiplies LR; nil: constant
+	Groups      []Group   // a parameter uses the first one that matches
+	Clip        float64   // largest norm of all gradients together; 0: neither clipped nor computed
+	Norm        Norm      // sums the norm over ranks; nil: this rank holds all gradients whole
+	Scaler      *Scaler   // of the loss, for Float16; nil: the gradients are not scaled
+	Nonfinite   Nonfinite // what Step does if the loss or a gradient is not finite, unless there is a Scaler; zero: Stop
 }
 
 // Group has settings for some of the parameters.
@@ -82,7 +84,7 @@ func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)
 	r := &sgd{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov}
-	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler})
+	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
 }
 
 // NewAdam returns Adam (Kingma and Ba 2015), torch.optim.Adam: weight decay is added to the gradient.
@@ -107,7 +109,7 @@ func newAdam(params nn.Params, c AdamConfig, decoupled bool) *Optimizer {
 	}
 	notNegative("Eps", c.Eps)
 	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
-	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler})
+	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
 }
 
 // common holds the fields of all configurations.
@@ -118,6 +120,7 @@ type common struct {
 	clip      float64
 	norm      Norm
 	scaler    *Scaler
+	nonfinite Nonfinite
 }
 
 func (c *common) check() {
@@ -126,6 +129,7 @@ func (c *common) check() {
 	if !(c.clip >= 0) { // infinity: compute the norm, but do not clip
 		fail("Clip is %v, want 0 (no clipping) or more", c.clip)
 	}
+	c.nonfinite.check()
 	if c.lr == 0 {
 		c.lr = 1e-3
 	}

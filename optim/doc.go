@@ -26,5 +26,6 @@
 //
 // An [EMA] keeps exponential moving averages of the parameters, for evaluation.
 //
-// Only a Scaler checks for NaN and infinite gradients. Without a Scaler, they get into the parameters.
+// A step whose loss or gradients are not finite is an error that names the parameter, and changes nothing. Nonfinite, or a Scaler, makes
+// the optimizer skip such steps.
 package optim

@@ -48,6 +48,9 @@ func TestMisuse(t *testing.T) {
 		do("NewEMA", "optim: NewEMA: the optimizer has averages already", func() { optim.NewEMA(averaged, 0.9); optim.NewEMA(averaged, 0.9) }),
 		do("EMA.Use", "optim: EMA.Use before the first step: there are no averages",
 			func() { _ = optim.NewEMA(optim.NewAdam(params(), optim.AdamConfig{}), 0.9).Use(nil) }),
+		do("Skip", "optim: Nonfinite is Skip(-1), want Skip(1) or more, or Stop",
+			func() { optim.NewSGD(params(), optim.SGDConfig{LR: 1, Nonfinite: optim.Skip(-1)}) }),
+		do("Optimizer.SetNonfinite", "optim: Nonfinite is Skip(-2), want Skip(1) or more, or Stop", func() { sgd.SetNonfinite(optim.Skip(-2)) }),
 		do("Optimizer.SetLR", "optim: LR is -1, want 0 or more", func() { sgd.SetLR(-1) }),
 		{Of: "Optimizer.SetState", Want: "optim: the state does not fit: unknown tensor weight.exp_avg\nunknown tensor weight.exp_avg_sq\n" +
 			"unknown tensor bias.exp_avg\nunknown tensor bias.exp_avg_sq", Do: func() error { return sgd.SetState(adam.State()) }},
@@ -56,10 +59,12 @@ func TestMisuse(t *testing.T) {
 			return optim.NewSGD(params(), optim.SGDConfig{LR: 1, Momentum: 0.9}).SetState(other.State())
 		}},
 	}, map[string]string{
-		"Vectors":          "matches any parameter",
-		"Only":             "matches any parameters",
-		"Optimizer.Probe":  "any function",
-		"Optimizer.Trace":  "any recorder, also none",
-		"Optimizer.Reload": "parameters of another optimizer are not its own",
+		"Vectors":               "matches any parameter",
+		"Only":                  "matches any parameters",
+		"Optimizer.Probe":       "any function",
+		"Optimizer.OnNonfinite": "any function",
+		"Optimizer.Alike":       "any number and axes",
+		"Optimizer.Trace":       "any recorder, also none",
+		"Optimizer.Reload":      "parameters of another optimizer are not its own",
 	})
 }

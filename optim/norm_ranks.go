@@ -26,13 +26,13 @@ func (o *Optimizer) sumOverRanks() error {
 
 // mustHoldAll panics if there is no Norm and this rank holds only a part of a parameter: the norm would be that of the part.
 func (o *Optimizer) mustHoldAll() {
-	if !o.scales() || o.norm != nil {
+	if o.norm != nil || !o.scales() && o.nonfinite == Stop {
 		return
 	}
 	for i := range o.states {
 		if p := o.states[i].p; p.Local.Len() != p.GlobalLen() {
-			fail("this rank holds %d of the %d elements of %s, and there is no Norm: Clip and Scaler would go by the norm of this rank's part; "+
-				"give Config.Norm the group of all ranks that hold parts (Norm: r.World)", p.Local.Len(), p.GlobalLen(), p.Name())
+			fail("this rank holds %d of the %d elements of %s, and there is no Norm: Clip, Scaler and Skip would go by the norm of this rank's "+
+				"part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)", p.Local.Len(), p.GlobalLen(), p.Name())
 		}
 	}
 }

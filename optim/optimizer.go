@@ -22,7 +22,8 @@ type Optimizer struct {
 	clipping
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
-	agreed  bool          // compared: ranks with parts of the same parameters have the same settings
+	skipping
+	agreed bool // compared: ranks with parts of the same parameters have the same settings
 }
 
 // paramState is one parameter with its state.
@@ -115,7 +116,15 @@ func (o *Optimizer) Steps() int { return o.steps }
 // GradNorm returns the norm of all gradients together in the last step, before clipping and without the loss's scale; 0 if there is neither
 // Clip nor a Scaler. To get the norm without clipping, set Clip to math.Inf(1). On a device with its own memory it waits for the
 // computation.
-func (o *Optimizer) GradNorm() float64 { return tensor.Data[float64](tensor.ToHost(o.factor))[1] }
+func (o *Optimizer) GradNorm() float64 {
+	if !o.scales() {
+		return 0
+	}
+	return o.found()[1]
+}
+
+// found returns what OpClip has found.
+func (o *Optimizer) found() []float64 { return tensor.Data[float64](tensor.ToHost(o.factor)) }
 
 // Trace records the phase of each Step, and a span for each kernel, on r.
 func (o *Optimizer) Trace(r *trace.Recorder) {
@@ -123,9 +132,9 @@ func (o *Optimizer) Trace(r *trace.Recorder) {
 	o.exec.Trace(r)
 }
 
-// Step updates the parameters that have gradients, and consumes the gradients. Scaler says which steps are skipped. If Config.Norm or a
-// probe returns an error, Step returns it and changes no parameter. Ranks of fsdp compare their settings in the first Step: others on one
-// of them are an error on all.
+// Step updates the parameters that have gradients, and consumes the gradients. Scaler and Nonfinite say which steps are skipped, and which
+// are a *NonfiniteError. If Config.Norm or a probe returns an error, Step returns it and changes no parameter. Ranks of fsdp compare their
+// settings in the first Step: others on one of them are an error on all.
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")
@@ -291,9 +300,7 @@ func (o *Optimizer) launch(a *tensor.Args, s *paramState) {
 	if len(a.List) == 0 {
 		return
 	}
-	if o.scales() {
-		a.In(o.factor)
-	}
+	a.In(o.factor)
 	o.set(a, s)
 	if r := o.exec.Recording(); r != nil {
 		r.Vary(func(a *tensor.Args) { o.set(a, s) })

@@ -22,6 +22,7 @@ func (o *Optimizer) settings() []setting {
 	return []setting{
 		{"rule", fmt.Sprintf("%v %s", o.rule.op(), strings.TrimPrefix(fmt.Sprintf("%+v", o.rule), "&"))},
 		{"LR", fmt.Sprint(o.LR())}, {"Clip", fmt.Sprint(o.clip)}, {"Scaler", fmt.Sprint(scale)},
+		{"Nonfinite", fmt.Sprint(o.nonfinite)},
 		{"parameters by LRScale and WeightDecay", fmt.Sprint(groups)},
 	}
 }

@@ -118,6 +118,7 @@ func (o *Optimizer) adopt(st State, own []StateTensor) {
 		tensor.Copy(x.Tensor, from[x.Name])
 	}
 	o.steps, o.lr = st.Steps, st.LR
+	o.forget()
 	if o.ema != nil {
 		o.ema.begun = st.Steps > 0
 	}

@@ -35,7 +35,7 @@ func ExampleNew() {
 	// Output:
 	// parameters 4·P = 1628200 bytes
 	// gradients  4·P = 1628200 bytes
-	// optimizer  8·P + sums for the norm = 3256648 bytes
+	// optimizer  8·P + sums for the norm = 3256672 bytes
 	// sent: 2·4·P·3 = 9769200
 }
 

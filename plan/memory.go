@@ -72,8 +72,9 @@ func (s *sizes) optimizerBytes() int {
 	return s.moments * s.m
 }
 
-// normFloats is how many numbers optim keeps for the norm: the sum of squares, the norm, and the factor of the gradients.
-const normFloats = 3
+// normFloats is how many numbers optim keeps for the norm: the sum of squares, the factor of the gradients, the norm, and what is known of
+// one that is not finite.
+const normFloats = 6
 
 // optimizer: its state; 8 bytes for each block of a parameter, for the sums of squares of the norm; and memory to widen one gradient, if
 // gradients of fsdp are narrower than what they update.

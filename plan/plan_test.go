@@ -175,11 +175,11 @@ T = 8 tokens of a rank
 memory of a rank  bytes            formula
   parameters      3904   3.81 KiB  4·P/2
   gradients       3904   3.81 KiB  4·P/2
-  optimizer       7984   7.80 KiB  8·P/2 + sums for the norm
+  optimizer       8008   7.82 KiB  8·P/2 + sums for the norm
   gathered        3904   3.81 KiB  2·K + 2·2·U
   communication   7952   7.77 KiB  4·K + 2·4·U + votes
   activations     7680   7.50 KiB  2·T·8·(2+2·18) + 4·T·2·(4+2) + an MLP's 2.12 KiB
-  total           35328  34.50 KiB
+  total           35352  34.52 KiB
 
 sent in a step by all ranks  bytes  a rank    formula
   allgather over fsdp        11296  2.76 KiB  2·(2·P−K−U)·1·2
@@ -187,7 +187,7 @@ sent in a step by all ranks  bytes  a rank    formula
   allreduce over dp          15616  3.81 KiB  2·4·P·1
   total                      42528  10.38 KiB
 
-parameters, gradients and optimizer: 8.09 bytes a parameter (ZeRO's formula: 9.00)`, p.String())
+parameters, gradients and optimizer: 8.10 bytes a parameter (ZeRO's formula: 9.00)`, p.String())
 	one := planOf(t, m, Config{}).String()
 	assert.Contains(t, one, "dp=1, ddp, 1 rank, parameters in float32")
 	assert.Contains(t, one, "\n\nnothing is sent\n\n")

@@ -87,7 +87,7 @@ func TestArrivingOrder(t *testing.T) {
 	l.note("end")
 	// The input of the last product is there. So its gradient is computed first and, while that is sent, the weight's. The input of the
 	// first product is fetched again while its gradient is computed, from a gradient that arrives in parts.
-	assert.Equal(t, "fill copy matmul [issue] [issue] matmul [issue] [issue] [wait] matmul [wait] matmul [issue] [issue] [wait] [wait] "+
+	assert.Equal(t, "affine copy matmul [issue] [issue] matmul [issue] [issue] [wait] matmul [wait] matmul [issue] [issue] [wait] [wait] "+
 		"matmul [wait] [wait] affine copy [end] ", l.log.String())
 }
 

@@ -25,7 +25,8 @@ func More() BackwardOption { return BackwardOption{more: true} }
 func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale: s} }
 
 // Backward computes the gradients of loss (one element) for all parameters that it depends on, into Param.Grad. It frees activations as
-// soon as they are not needed, and calls the owners of gradients. A collective that fails panics with a *Failure.
+// soon as they are not needed, and calls the owners of gradients. A collective that fails panics with a *Failure. Of a loss that is NaN or
+// infinite the gradients are NaN (but for Float16, whose losses overflow, and where a GPU computes the loss with its gradient).
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	t.checkBackward("Backward", t.putOff)
@@ -39,12 +40,23 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h.kept = true
 	t.begin(opts)
 	t.root = h
-	if t.passes < firstPasses {
-		t.passes++
+	if t.stepsDone < firstSteps {
 		t.multiply(h, Factor{Site: callSite(), Value: t.scale})
 	}
-	t.addGrad(h, t.full(h, t.scale))
+	t.addGrad(h, t.lossGrad(h))
 	t.differentiate()
+}
+
+// lossGrad returns the gradient of the loss h. It is NaN if the loss is not finite: then the optimizer notices, on all ranks, and nobody
+// waits for the loss. Two losses do not count: one that is computed in Backward (see computeLater), and one of Float16, which overflows
+// soon.
+func (t *Tape) lossGrad(h *header) *header {
+	if c := h.st.coming; c != nil && c.loss != nil || h.dtype == Float16 {
+		return t.full(h, t.scale)
+	}
+	g := t.newLike(h)
+	t.affine(g, h, 0, t.scale)
+	return g
 }
 
 // checkBackward fails if Backward cannot run now.
@@ -151,7 +163,7 @@ func (t *Tape) count(more bool) {
 	if more {
 		t.micro++
 	} else {
-		t.micro = 0
+		t.micro, t.stepsDone = 0, min(t.stepsDone+1, firstSteps)
 		t.step++
 	}
 }
@@ -174,7 +186,7 @@ func (t *Tape) run(from int) {
 			n.failCall()
 		}
 		t.factor = 0
-		if len(t.factors) != 0 || n.op == OpAux && t.passes < firstPasses {
+		if len(t.factors) != 0 || n.op == OpAux && t.stepsDone < firstSteps {
 			t.factor = t.passFactor(n)
 		}
 		t.beforeUse(n)

@@ -46,6 +46,20 @@ func gradFactor(a *Args) float64 {
 	return slice[float64](a, 0)[0]
 }
 
+// unlessNaN makes kernels of optimizers change nothing if gradFactor is NaN.
+func unlessNaN(kernels [NumDTypes]Kernel) [NumDTypes]Kernel {
+	for d, k := range kernels {
+		if k != nil {
+			kernels[d] = func(q Queue, a *Args) {
+				if !math.IsNaN(gradFactor(a)) {
+					k(q, a)
+				}
+			}
+		}
+	}
+	return kernels
+}
+
 // OpSGD: List = value, gradient, momentum (nil without). I[0]: Nesterov, I[1]: first step.
 // F = lr, momentum, dampening, weight decay. See gradFactor for the operand.
 func sgdStep[T kernel.Float](a *Args, _ int, x [4][]T) {
@@ -144,22 +158,39 @@ func sumSquaresHalf[T any](d DType) Kernel {
 	}
 }
 
-// OpGradNorm adds the results of OpSumSquares in order. Its output, Float64[1], gets the sum of the first I[0] elements of the input.
+// OpGradNorm adds the results of OpSumSquares in order. Its output, Float64[2], gets the sum of the first I[0] elements of the input, and
+// the index of the first of them that is not finite; -1: none.
 func gradNormKernel(_ Queue, a *Args) {
-	sum := 0.0
-	for _, v := range slice[float64](a, 1)[:a.I[0]] {
-		sum += v
+	sum, first := 0.0, -1
+	for i, v := range slice[float64](a, 1)[:a.I[0]] {
+		if sum += v; first < 0 && !finite(v) {
+			first = i
+		}
 	}
-	slice[float64](a, 0)[0] = sum
+	out := slice[float64](a, 0)
+	out[0], out[1] = sum, float64(first)
 }
 
-// OpClip computes the gradients' factor and norm from the output of OpGradNorm, or from its sum over ranks. Its output, Float64[2], gets
-// the factor and the norm. F[0] is a factor that gradients get in any case; F[1] is the largest norm, 0: no limit.
+func finite(v float64) bool { return v-v == 0 }
+
+// OpClip computes the gradients' factor and norm from the output of OpGradNorm, or from its sum over ranks. F[0] is a factor that gradients
+// get in any case; F[1] is the largest norm, 0: no limit. Its output, Float64[4], gets the factor and the norm. If the norm is not finite,
+// the factor is NaN. If F[2], the number of the step, is not 0, too, the rest of the output gets it and OpGradNorm's index: from then on
+// OpClip changes nothing.
 func clipKernel(_ Queue, a *Args) {
-	out := slice[float64](a, 0)
-	norm := float64(math.Sqrt(slice[float64](a, 1)[0]) * a.F[0])
+	out, in := slice[float64](a, 0), slice[float64](a, 1)
+	if out[2] != 0 {
+		return
+	}
+	norm := float64(math.Sqrt(in[0]) * a.F[0])
 	out[0], out[1] = a.F[0], norm
-	if a.F[1] != 0 {
+	switch {
+	case !finite(norm):
+		out[0] = math.NaN()
+		if a.F[2] != 0 {
+			out[2], out[3] = a.F[2], in[1]
+		}
+	case a.F[1] != 0:
 		out[0] *= min(1, a.F[1]/(norm+1e-6))
 	}
 }

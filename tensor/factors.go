@@ -19,8 +19,8 @@ type Factor struct {
 	global bool // GlobalMean is in it
 }
 
-// firstPasses is the number of calls of Backward on a tape that note factors: the owners of gradients compare those of their first steps.
-const firstPasses = 64
+// firstSteps is the number of steps of a tape that note factors: the owners of gradients compare those of their first two.
+const firstSteps = 8
 
 // ManyFactors is the Site of the last one of Fed.Factors if there are more.
 const ManyFactors = math.MaxUint64
@@ -126,7 +126,7 @@ func (t *Tape) ofOwnRows(n *Node, v float64) bool {
 
 // noteScale notes the numbers of Affine of rows.
 func (t *Tape) noteScale(in *header, a, b float64) {
-	if t.passes == firstPasses || t.inBackward || !t.training || in.ty.On(Varying)&t.rows.Over == 0 {
+	if t.stepsDone == firstSteps || t.inBackward || !t.training || in.ty.On(Varying)&t.rows.Over == 0 {
 		return
 	}
 	site := callSite()

@@ -177,7 +177,7 @@ func TestWeightGradientsOverlap(t *testing.T) {
 	l.note("end")
 	trace := l.log.String()
 	// The gradient of k; dX of k; its collective; while that runs, dW and db of k; then the same for q; then the waits for both.
-	assert.Regexp(t, `^fill copy affine square_grad matmul \[issue\] matmul colsum matmul \[issue\] matmul colsum \[wait\] (\S+ )*\[wait\] `,
+	assert.Regexp(t, `^affine copy affine square_grad matmul \[issue\] matmul colsum matmul \[issue\] matmul colsum \[wait\] (\S+ )*\[wait\] `,
 		strings.ReplaceAll(trace, "cast ", ""))
 }
 

@@ -96,3 +96,19 @@ func TestPortionsOfFeatures(t *testing.T) {
 		tape.Close()
 	}
 }
+
+// Weights of portions are known in the first steps: in all microbatches of a step, or in none.
+func TestPortionsOfManySteps(t *testing.T) {
+	tape, p := NewTape(hostDevice), summedParam(6)
+	defer tape.Close()
+	for range 2 * firstSteps {
+		x := tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Use(p))
+		tape.Backward(x.Slice(0, 0, 1).Sum(), More())
+		x = tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Use(p))
+		tape.Backward(x.Slice(0, 1, 3).Sum(), More())
+		x = tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Use(p))
+		tape.Backward(x.Slice(0, 3, 4).Sum())
+		p.Consume()
+		tape.Reset()
+	}
+}

@@ -318,8 +318,8 @@ var rules = map[Op]OpSpec{
 	OpSumSquares: {Name: "sum_squares", Const: true, CPU: sumSquaresKernels},
 	OpGradNorm:   {Name: "grad_norm", Const: true, CPU: [NumDTypes]Kernel{Float64: gradNormKernel}},
 	OpClip:       {Name: "clip", Const: true, CPU: [NumDTypes]Kernel{Float64: clipKernel}},
-	OpSGD:        {Name: "sgd", Const: true, CPU: withBF16(sgdBF16, optimizers(3, sgdStep[float32], sgdStep[float64]))},
-	OpAdam:       {Name: "adam", Const: true, CPU: withBF16(adamBF16, optimizers(4, adamStep[float32], adamStep[float64]))},
+	OpSGD:        {Name: "sgd", Const: true, CPU: unlessNaN(withBF16(sgdBF16, optimizers(3, sgdStep[float32], sgdStep[float64])))},
+	OpAdam:       {Name: "adam", Const: true, CPU: unlessNaN(withBF16(adamBF16, optimizers(4, adamStep[float32], adamStep[float64])))},
 }
 
 func init() {

@@ -59,7 +59,7 @@ type Tape struct {
 	ownWhy            string             // how the first tensor of this rank's own came about
 	fed               inputs             // of rows, since the last Backward
 	factor            float64            // of the node that is differentiated, or 0
-	passes            uint8              // calls of Backward, up to firstPasses
+	stepsDone         uint8              // steps that are done, up to firstSteps
 	factors           map[*header]Factor // with which they go into the loss of this Backward
 	portions          []portion          // of rows, that reach the losses of a step
 	sliced            bool               // rows were

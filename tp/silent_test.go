@@ -151,7 +151,7 @@ func TestPublishedSilentBugs(t *testing.T) {
 			}}.attach}, refused: "the loss is that of a part of the features: a sum over the ranks is missing"},
 		"torchtune 2420: clipping by the norm of a part": {
 			silent:  silent{right.attach, func(*dist.Group) optim.Norm { return nil }},
-			refused: "there is no Norm: Clip and Scaler would go by the norm of this rank's part"},
+			refused: "there is no Norm: Clip, Scaler and Skip would go by the norm of this rank's part"},
 		"torchtune 2420: clipping by the norm over the ranks with other rows": {
 			silent: silent{right.attach, func(d *dist.Group) optim.Norm { return d }}, refused: "the norm of gradients would be too small"},
 		"Megatron-LM 1446: norms' gradients differ between ranks of sequence parallelism": {

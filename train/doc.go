@@ -21,6 +21,9 @@
 // about signals: after the first SIGINT, SIGTERM or SIGHUP the running step is the last one, Close saves, and Exit prints it. A second
 // signal kills the process.
 //
+// A step whose loss or gradients are not finite ends the training, before it changes anything, with an error that names the step, the
+// loss, the parameter, the rank and the samples. Options.Nonfinite skips such steps.
+//
 // With RINGO_GRADS=FILE in the environment, each step of the optimizer appends a line of JSON to the file (metrics.GradStep): the norm of
 // each parameter's gradient over the whole job, before clipping. `ringo compare` uses this to compare two layouts.
 package train

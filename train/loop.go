@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/train/internal/output"
 	"github.com/ringo-ml/ringo/train/internal/progress"
 	"github.com/ringo-ml/ringo/train/internal/values"
+	"github.com/ringo-ml/ringo/train/internal/zero"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -32,12 +33,14 @@ type Loop struct {
 	progress *progress.Progress // nil: nothing
 	signals  *interrupt.Listener
 	source   *data.Loader
+	batch    data.Batch // that the step works on
 	err      error
 
 	state    ckpt.State
 	survivor *survivor // nil without -rebuild
 	snapshot *snapshot // nil without -rebuild
 	running  int       // the step that runs, or ran last
+	early    bool      // Options.Patience has ended it
 }
 
 // Start begins a training with the state st. With Options.Resume it goes on from the newest checkpoint. If a file cannot be written, or
@@ -64,6 +67,7 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	}
 	if l.opt != nil {
 		l.opt.Trace(r.Trace)
+		l.watch()
 	}
 	if s := l.survivor; s != nil && s.loop != nil {
 		l.signals = s.loop.signals
@@ -86,34 +90,43 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 // checkpoint, otherwise 0.
 func (l *Loop) begin() (err error) {
 	var old *Loop
+	// A restart of the job goes on from the newest checkpoint, also if the first start did not.
+	step := l.o.ResumeStep
+	if l.r.Generation() > 1 {
+		step = 0
+	}
+	c := checkpoint.Config{Dir: l.o.Save, Resume: l.o.Resume, Step: step, Keep: l.o.Keep, Best: l.o.best(), LR: l.o.Override == "lr"}
+	if c.Settings, err = zero.Do(l.g, l.o.settings); err != nil {
+		return err
+	}
 	if l.survivor, _ = l.ctx.Value(survivorKey{}).(*survivor); l.survivor != nil {
 		if err := canRebuild(l.r, l.state); err != nil {
 			return err
 		}
 		l.values.Each, old = true, l.survivor.loop
-		l.dir = checkpoint.New(l.r, l.state, l.values)
+		l.dir = checkpoint.New(l.r, c, l.state, l.values)
 		if on, err := l.takeOver(old); on || err != nil {
 			return err
 		}
 	}
-	l.dir, err = checkpoint.Open(l.ctx, l.r, l.g, l.o.Save, l.o.Resume, l.state, l.values)
+	l.dir, err = checkpoint.Open(l.ctx, l.r, l.g, c, l.state, l.values)
 	if err != nil || l.dir.From == 0 {
 		return err
 	}
 	l.Logf("resumed at step %d", l.dir.From)
-	for _, what := range l.dir.Replaced {
-		l.Logf("the checkpoint replaces %s", what)
+	for _, note := range l.dir.Notes {
+		l.Logf("%s", note)
 	}
 	return nil
 }
 
-// Steps yields the numbers of the steps up to n. It begins at 0, or at the step of the checkpoint. It ends early after a signal or an
-// error, which Close returns. If you break, do it at the end of a step: the step counts.
+// Steps yields the numbers of the steps up to n. It begins at 0, or at the step of the checkpoint. It ends early by Options.Patience, and
+// after a signal or an error, which Close returns. If you break, do it at the end of a step: the step counts.
 func (l *Loop) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		l.setSteps(n)
 		defer l.progress.Run(0)
-		for l.Going() && l.values.Done < n {
+		for l.more(n) {
 			l.r.Trace.Step(l.values.Done)
 			if !l.step(0, func() bool { return yield(l.values.Done) }) {
 				return
@@ -133,21 +146,23 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			at = l.dir.Loader
 		}
 		l.source = b
-		for l.Going() && l.values.Done < n {
+		for l.more(n) {
 			if l.err = b.SetState(at); l.err != nil {
 				return
 			}
 			l.beginStep()
 			for _, batch := range b.Epoch(l.ctx, at.Epoch) {
 				l.r.Trace.Phase("")
+				l.batch = batch
 				if !l.step(batch.Global, func() bool { return yield(l.values.Done, batch) }) {
 					return
 				}
-				if !l.Going() || l.values.Done == n {
+				if !l.more(n) {
 					break
 				}
 				l.beginStep()
 			}
+			l.batch = data.Batch{}
 			if l.err == nil {
 				l.err = b.Err()
 			}
@@ -155,6 +170,9 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 		}
 	}
 }
+
+// more reports whether the loop goes on to step n.
+func (l *Loop) more(n int) bool { return l.Going() && !l.early && l.values.Done < n }
 
 // setSteps tells progress and the live view how many steps there will be.
 func (l *Loop) setSteps(n int) {
@@ -214,17 +232,33 @@ func (l *Loop) Logf(format string, a ...any) {
 	}
 }
 
-// Flush waits for the device, and sums the values of all steps so far over the ranks. The loop calls it about twice a second. Call it
-// on all ranks before Values.
+// Flush waits for the device, and sums the values of all steps so far over the ranks. The loop calls it about twice a second, and before
+// it saves. Call it on all ranks before Values. A step that Options.Nonfinite does not allow is an error.
 func (l *Loop) Flush() error {
 	l.r.Trace.Phase("values")
 	defer l.r.Trace.Phase("")
+	var late error
+	if l.opt != nil {
+		late = l.opt.CheckNonfinite()
+	}
+	err := l.gather()
+	if err == nil && late == nil {
+		late = l.checkLoss()
+	}
+	return errors.Join(late, err)
+}
+
+func (l *Loop) gather() error {
 	signals, err := l.values.Gather(l.signals.Heard())
 	if err != nil {
 		return err
 	}
 	l.signals.Agree(signals)
 	l.progress.Show(l.values.Done, l.values.Series)
+	if _, all := l.values.Of(l.o.best().Name); l.o.Patience > 0 && !l.early && l.o.best().Since(all) >= l.o.Patience {
+		l.early = true
+		l.Logf("stopped: %q has not become better %d times in a row", l.o.best().Name, l.o.Patience)
+	}
 	return l.values.Write()
 }
 
@@ -249,10 +283,16 @@ func (l *Loop) Close() error {
 	defer l.signals.Stop()
 	if l.opt != nil {
 		l.opt.Probe(nil) // the loop's group closes
+		l.opt.OnNonfinite(nil)
 	}
 	err := l.err
 	if err == nil {
 		err = l.Flush()
+	}
+	if name := l.o.best().Name; name != "" && err == nil {
+		if _, all := l.values.Of(name); len(all) == 0 {
+			l.Logf("-keep-best: there is no value of the name %q", name)
+		}
 	}
 	if err == nil {
 		err = errors.Join(l.dir.Save(l.ctx, l.source), l.dir.Close())

@@ -256,5 +256,5 @@ func (l *Loop) takeRest(x *handedOver) error {
 		}
 	}
 	l.Logf("go on at step %d with %d ranks", x.Steps, l.g.Size())
-	return l.dir.Continue(l.g, l.o.Save, x.Steps, x.Loader)
+	return l.dir.Continue(l.g, x.Steps, x.Loader)
 }

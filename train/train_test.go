@@ -323,7 +323,7 @@ func TestResumeFromDamaged(t *testing.T) {
 	x.Resume, x.steps = true, 6
 	_, err = x.train()
 	require.ErrorContains(t, err,
-		"the checkpoint before it is "+before+": to go on from there, verify it, and give step-00000004 another name")
+		"the checkpoint before it is "+before+": verify it, and go on from there with -resume=step-00000002, or give step-00000004 another name")
 	require.NoError(t, os.Rename(newest, newest+"-damaged"))
 	got, err := x.train()
 	require.NoError(t, err)
@@ -339,7 +339,7 @@ func TestResumeWithAnotherLearningRate(t *testing.T) {
 	x.Resume, x.lr = true, 0.01
 	_, err = x.train()
 	require.NoError(t, err)
-	require.Contains(t, x.log.String(), "the checkpoint replaces the learning rate 0.01 by 0.05\n")
+	require.Contains(t, x.log.String(), "the checkpoint replaces the learning rate 0.01 by 0.05 (-override lr: not)\n")
 }
 
 // A script that reads nothing does not make the loop lose values: more steps and more parts than it keeps on the device.
@@ -439,7 +439,7 @@ func TestBreak(t *testing.T) {
 
 // A last step that SaveEvery has saved is saved once; the script's own state is saved and loaded; nothing else stays in the directory.
 func TestSavedOnce(t *testing.T) {
-	o := train.Options{Save: t.TempDir(), SaveEvery: 2}
+	o := train.Options{Save: t.TempDir(), SaveEvery: 2, Keep: 3}
 	for _, want := range []int{0, 4} {
 		require.NoError(t, o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 			seen := 0

@@ -150,7 +150,7 @@ func TestLaunches(t *testing.T) {
 	for _, k := range dev.kinds {
 		launches += k.count
 	}
-	assert.LessOrEqual(t, launches, 14)
+	assert.LessOrEqual(t, launches, 17, "three of them are for the norm of the gradients, which must be finite")
 }
 
 // TestLongSectionsOnGPU runs on the emulator, with small sizes, the measurements that need a GPU and that no other test runs.

@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 // VerifyConfig has the options of Verify.
 type VerifyConfig struct {
-	NaN    bool        // count NaN and infinite elements
 	Layout string      // such as "tp=2,fsdp=4": also read what every rank of such a job would read; "": none
 	Rules  shard.Rules // of tensor parallelism, for tensors that have no rule in the checkpoint; each must fit a tensor
 	// Progress, if not nil, is called with the bytes read so far and the total, from several goroutines.
@@ -27,13 +25,13 @@ type Verdict struct {
 	OK        bool        `json:"ok"`
 	Path      string      `json:"path"`
 	Step      int         `json:"step"`
-	Tensors   int         `json:"tensors"`   // number, with the optimizer's
-	Shards    int         `json:"shards"`    // number of pieces, each with its own hash
-	Bytes     int64       `json:"bytes"`     // of tensor data
-	Errors    []string    `json:"errors"`    // each names file, tensor and reason
-	Unchecked []string    `json:"unchecked"` // what cannot be verified without ringo.json
-	NaN       int64       `json:"nan"`       // number of elements, if VerifyConfig.NaN is set
-	Inf       int64       `json:"inf"`
+	Tensors   int         `json:"tensors"`         // number, with the optimizer's
+	Shards    int         `json:"shards"`          // number of pieces, each with its own hash
+	Bytes     int64       `json:"bytes"`           // of tensor data
+	Errors    []string    `json:"errors"`          // each names file, tensor and reason
+	Unchecked []string    `json:"unchecked"`       // what cannot be verified without ringo.json
+	NaN       int64       `json:"nan"`             // number of elements; each tensor that has some is an error
+	Inf       int64       `json:"inf"`             // number of elements, which is no error: masks have some
 	Ranks     []RankBytes `json:"ranks,omitempty"` // of the layout
 }
 
@@ -84,9 +82,7 @@ func Verify(ctx context.Context, path string, c VerifyConfig) (*Verdict, error) 
 		f.read.total *= 2
 	}
 	err = storage.Parallel(len(all), func(i int) error {
-		if err := all[i].Scan(ctx, f.look(all[i])); err != nil {
-			f.fail(err)
-		}
+		f.scan(ctx, all[i])
 		return ctx.Err()
 	})
 	if err == nil && mesh != nil && len(f.v.Errors) == 0 {
@@ -124,25 +120,23 @@ func (c *counter) add(n int) {
 	}
 }
 
-// look returns a function that scan calls with the bytes of a tensor: it counts progress, and NaN and infinite
-// elements.
-func (f *verifier) look(x *storage.Tensor) func(b []byte) {
-	if !f.c.NaN || !isFloat(x.DType) {
-		return func(b []byte) { f.read.add(len(b)) }
-	}
-	var values []float64
-	return func(b []byte) {
+// scan reads a tensor. It counts progress, and NaN and infinite elements.
+func (f *verifier) scan(ctx context.Context, x *storage.Tensor) {
+	d, known := storage.DTypeOf(x.DType)
+	var nan, inf int64
+	err := x.Scan(ctx, func(b []byte) {
 		f.read.add(len(b))
-		values, _ = decode(x.DType, b, values)
-		nan, inf := int64(0), int64(0)
-		for _, v := range values {
-			if math.IsNaN(v) {
-				nan++
-			} else if math.IsInf(v, 0) {
-				inf++
-			}
+		if known {
+			n, i := storage.Nonfinite(d, b)
+			nan, inf = nan+n, inf+i
 		}
-		f.nan.Add(nan)
-		f.inf.Add(inf)
+	})
+	if err == nil && nan > 0 {
+		err = fmt.Errorf("%s: tensor %q: %d elements are NaN", x.File.Name, x.Name, nan)
 	}
+	if err != nil {
+		f.fail(err)
+	}
+	f.nan.Add(nan)
+	f.inf.Add(inf)
 }

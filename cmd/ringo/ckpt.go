@@ -78,7 +78,6 @@ func newest(path string) string {
 
 type ckptVerifyCmd struct {
 	Path   string `arg:"" help:"The checkpoint."`
-	NaN    bool   `name:"nan" help:"Also count NaN and infinite elements."`
 	Layout string `placeholder:"MESH" help:"Also load as every rank of a layout would, such as tp=2,fsdp=4."`
 	Rules  string `placeholder:"FILE" help:"How tensor parallelism cuts tensors, for checkpoints that do not say."`
 	JSON   bool   `help:"Print one JSON object."`
@@ -86,8 +85,8 @@ type ckptVerifyCmd struct {
 
 // Help is the text below the flags of `ringo ckpt verify -h`.
 func (*ckptVerifyCmd) Help() string {
-	return `Verifies hashes, that every tensor is there and every element once, and that no other files are. The exit status is 0 only
-if the checkpoint is sound. A folder without ringo.json has no hashes; what could not be verified is said.
+	return `Verifies hashes, that every tensor is there and every element once, that none is NaN, and that no other files are. The exit
+status is 0 only if the checkpoint is sound. Infinite elements are counted. A folder without ringo.json has no hashes; what could not be verified is said.
 
   ringo ckpt verify checkpoints/step-00000100
   ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16], "unit": 8}}
@@ -99,7 +98,7 @@ loads its share of each unit, if the checkpoint says what the units are; else of
 // Run prints the verdict. It returns an error if the checkpoint is not sound.
 func (c *ckptVerifyCmd) Run() error {
 	c.Path = newest(c.Path)
-	cfg := inspect.VerifyConfig{NaN: c.NaN, Layout: c.Layout}
+	cfg := inspect.VerifyConfig{Layout: c.Layout}
 	if c.Rules != "" {
 		text, err := os.ReadFile(c.Rules)
 		if err != nil {
@@ -137,8 +136,8 @@ func (c *ckptVerifyCmd) write(w io.Writer, v *inspect.Verdict) {
 		fmt.Fprintf(w, "not verified: %s\n", s)
 	}
 	fmt.Fprintf(w, "%s: step %d, %d tensors in %d shards, %d bytes\n", v.Path, v.Step, v.Tensors, v.Shards, v.Bytes)
-	if c.NaN {
-		fmt.Fprintf(w, "%d NaN, %d infinite\n", v.NaN, v.Inf)
+	if v.NaN+v.Inf > 0 {
+		fmt.Fprintf(w, "%d NaN, %d infinite elements\n", v.NaN, v.Inf)
 	}
 	for _, r := range v.Ranks {
 		fmt.Fprintf(w, "rank %d (%s) loads %d bytes\n", r.Rank, r.Place, r.Bytes)

@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/ringo-ml/ringo/train"
@@ -339,4 +340,15 @@ func TestLongCNNLearns(t *testing.T) {
 	o := short()
 	o.model, o.data, o.steps, o.epochs, o.batch, o.Threads = "cnn", "", 0, 3, 128, 2
 	require.GreaterOrEqual(t, trained(t, o).TestAccuracy, 0.99)
+}
+
+// A training that has diverged ends; with -skip-nonfinite its summary in JSON says what its losses are.
+func TestDiverged(t *testing.T) {
+	o := short()
+	o.lr = 1e30
+	var out bytes.Buffer
+	require.ErrorContains(t, runOn(o, 1000, 100, &out), "the norm of the gradients is NaN")
+	o.Nonfinite = optim.Skip(1000)
+	require.NoError(t, runOn(o, 1000, 100, &out))
+	require.Contains(t, out.String(), `"final_loss":"NaN"`)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // summary is what -json prints. Losses are those of the global batch, bytes those of rank 0.
@@ -44,6 +45,16 @@ type summary struct {
 
 	Memory map[string]tensor.MemoryUse `json:"memory"` // of rank 0, by kind
 	Plan   *plan.Plan                  `json:"plan"`
+}
+
+// MarshalJSON also writes losses that are not finite.
+func (s *summary) MarshalJSON() ([]byte, error) {
+	type plain summary
+	return json.Marshal(struct {
+		*plain
+		FirstLoss metrics.Number `json:"first_loss"`
+		FinalLoss metrics.Number `json:"final_loss"`
+	}{(*plain)(s), metrics.Number(s.FirstLoss), metrics.Number(s.FinalLoss)})
 }
 
 // plan predicts memory and traffic, except activations.

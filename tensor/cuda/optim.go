@@ -125,7 +125,7 @@ func gradNorm(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 func clip(q *Queue, k *kernel, a *tensor.Args) {
-	q.ptrs(a, 2).args.F64(a.F[0]).F64(a.F[1])
+	q.ptrs(a, 2).args.F64(a.F[0]).F64(a.F[1]).F64(a.F[2])
 	q.run(k, cuda.Dim{X: 1}, cuda.Dim{X: 1}, 0)
 }
 

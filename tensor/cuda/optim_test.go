@@ -53,6 +53,20 @@ func groups(d tensor.DType, moments int, lengths []int) (list []operand, width i
 // factors are factors of the gradients.
 var factors = [2][]operand{nil, {values(tensor.Float64, 2, func(i int) float64 { return 0.7 + float64(i) })}}
 
+// TestNoStep leaves everything as it is if the factor is NaN.
+func TestNoStep(t *testing.T) {
+	dev := device(t)
+	nan := []operand{values(tensor.Float64, 4, func(int) float64 { return math.NaN() })}
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		for op, moments := range map[tensor.Op]int{tensor.OpSGD: 1, tensor.OpAdam: 2} {
+			list, width := groups(d, moments, []int{33, 5000})
+			launch{op: op, d: d, x: nan, list: list, group: width, set: func(a *tensor.Args) {
+				a.I, a.F = [8]int{0, 1}, [8]float64{0.1, 0.9, 0.2, 0.01}
+			}}.agree(t, dev, exact)
+		}
+	})
+}
+
 // stride is 1 where every variant of an optimizer is tested: for float32, and in the long runs.
 func stride(t *testing.T, d tensor.DType) int {
 	if d == tensor.Float32 || long(t) {
@@ -128,14 +142,25 @@ func TestGradNorm(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		r := rng(23)
 		for _, n := range []int{0, 1, 307, 1000} {
-			launch{op: tensor.OpGradNorm, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 1), random(r, tensor.Float64, n+1)},
-				set: func(a *tensor.Args) { a.I[0] = n }}.agree(t, dev, near)
+			for _, bad := range []int{n, n / 2, n - n/7} { // where numbers are not finite from
+				x := random(r, tensor.Float64, n+1)
+				for i := bad; i <= n; i++ {
+					x.set(i, []float64{math.Inf(1), math.NaN()}[i%2])
+				}
+				launch{op: tensor.OpGradNorm, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 2), x},
+					set: func(a *tensor.Args) { a.I[0] = n }}.agree(t, dev, near)
+			}
 		}
 		for _, sum := range []float64{4, 0, math.Inf(1), math.NaN()} {
 			for _, f := range [][2]float64{{1, 0}, {1, 1.5}, {0.25, 1.5}, {0.25, 0}} {
-				launch{op: tensor.OpClip, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 2),
-					values(tensor.Float64, 1, func(int) float64 { return sum })},
-					set: func(a *tensor.Args) { a.F = [8]float64{f[0], f[1]} }}.agree(t, dev, exact)
+				for _, step := range []float64{0, 7} {
+					for _, before := range []float64{0, 5} {
+						launch{op: tensor.OpClip, d: tensor.Float64, outs: 1, x: []operand{
+							values(tensor.Float64, 4, func(int) float64 { return before }),
+							values(tensor.Float64, 2, func(i int) float64 { return sum + float64(3*i) })},
+							set: func(a *tensor.Args) { a.F = [8]float64{f[0], f[1], step} }}.agree(t, dev, exact)
+					}
+				}
 			}
 		}
 	})

@@ -95,10 +95,13 @@ func Examine(fsys disk.FS, path string) *Reader {
 		s.Problems = append(s.Problems, err)
 		return s
 	}
-	_, step := stepOf(filepath.Base(path))
+	number, step := stepOf(filepath.Base(path))
 	switch {
 	case slices.Contains(names, ManifestName):
 		s.readManifest()
+		if step && s.Manifest != nil && s.Manifest.Step != number {
+			s.problem("it holds step %d: it has the name of another checkpoint", s.Manifest.Step)
+		}
 	case step:
 		s.problem("%s is missing: no complete checkpoint (every step of a Saver has it; give a folder of others another name)", ManifestName)
 	case slices.Contains(names, IndexName):

@@ -63,21 +63,26 @@ func WithPrevious(fsys disk.FS, path string, err error) error {
 		before := filepath.Join(dir, StepName(step))
 		if src, openErr := Open(fsys, before); openErr == nil {
 			_ = src.Close() // opened for reading only
-			return fmt.Errorf("%w; the checkpoint before it is %s: to go on from there, verify it, and give %s another name", err, before, name)
+			return fmt.Errorf("%w; the checkpoint before it is %s: verify it, and go on from there with -resume=%s, or give %s another name",
+				err, before, StepName(step), name)
 		}
 	}
 	return fmt.Errorf("%w; there is no sound checkpoint before it", err)
 }
 
-// Retain renames all checkpoints except the newest keep ones, and returns the folders to remove. It renames them first,
-// so that a folder that is only partly removed cannot be taken for a checkpoint.
-func Retain(fsys disk.FS, dir string, keep int) ([]string, error) {
+// Retain renames all checkpoints except the newest keep ones and those of steps that spare returns for the list of all, and returns the
+// folders to remove. It renames them first, so that a folder that is only partly removed cannot be taken for a checkpoint.
+func Retain(fsys disk.FS, dir string, keep int, spare func(steps []int) []int) ([]string, error) {
 	steps, err := ListSteps(fsys, dir)
 	if err != nil || len(steps) <= keep {
 		return nil, err
 	}
 	var old []string
+	spared := spare(steps)
 	for _, step := range steps[:len(steps)-keep] {
+		if slices.Contains(spared, step) {
+			continue
+		}
 		to := filepath.Join(dir, TmpPrefix+"old-"+StepName(step))
 		if err := fsys.Rename(filepath.Join(dir, StepName(step)), to); err != nil {
 			return nil, err

@@ -72,10 +72,11 @@ template <class F> __device__ __forceinline__ void step_all(const List& list, in
   }
 }
 
-// The optimizers multiply gradients by *factor first, if there is one.
+// The optimizers multiply gradients by *factor first, if there is one. If it is NaN, they change nothing.
 
 extern "C" __global__ void sgd(const __grid_constant__ List list, int part, const double* factor, int nesterov, int first, W lr, W mu, W in, W wd, W tiny) {
   W scale = factor ? (W)*factor : W(1);
+  if (scale != scale) return;
   step_all(list, part, [=](Element& e) {
     W d = flush(e.g, tiny) * scale + wd * e.p;
     if (mu != 0) {
@@ -89,6 +90,7 @@ extern "C" __global__ void sgd(const __grid_constant__ List list, int part, cons
 extern "C" __global__ void adam(const __grid_constant__ List list, int part, const double* factor, W step, W root, W eps, W in1, W b2, W in2, W tiny,
                                 W least, W normal, W wd, W keep) {
   W scale = factor ? (W)*factor : W(1);
+  if (scale != scale) return;
   step_all(list, part, [=](Element& e) {
     W d = flush(e.g, tiny) * scale + wd * e.p, x = e.p * keep, m = flush(e.m, tiny);
     e.m = flush(in1 < W(0.5) ? m + in1 * (d - m) : d - (d - m) * (1 - in1), tiny);
@@ -131,18 +133,32 @@ extern "C" __global__ void sum_squares(const __grid_constant__ List list, int pa
   if (t == 0) y[blockIdx.x] = sum;
 }
 
-// grad_norm: y[0] is the sum of n elements of x. One block.
+__device__ __forceinline__ bool is_finite(double v) { return v - v == 0; }
+
+// grad_norm: y[0] is the sum of n elements of x, y[1] the index of the first one that is not finite; -1: none. One block.
 extern "C" __global__ void grad_norm(double* y, const double* x, i64 n) {
   double a = 0;
   for (i64 i = threadIdx.x; i < n; i += LANES) a += x[i];
   a = total(a);
-  if (threadIdx.x == 0) y[0] = a;
+  if (threadIdx.x != 0) return;
+  y[0] = a;
+  y[1] = -1;
+  if (is_finite(a)) return;
+  for (i64 i = 0; i < n && y[1] < 0; i++)
+    if (!is_finite(x[i])) y[1] = (double)i;
 }
 
 // clip: y[1] is the norm of the gradients times scale. y[0] is the factor for the gradients: scale, or less if that norm is above
-// max_norm.
-extern "C" __global__ void clip(double* y, const double* sum, double scale, double max_norm) {
+// max_norm, or NaN if it is not finite. Then y[2] gets step, if that is not 0, and y[3] the index of grad_norm, and no later clip changes y.
+extern "C" __global__ void clip(double* y, const double* sum, double scale, double max_norm, double step) {
+  if (y[2] != 0) return;
   double norm = sqrt(sum[0]) * scale, clip_coef = max_norm / (norm + 1e-6);
   y[0] = max_norm != 0 && !(clip_coef >= 1) ? scale * clip_coef : scale;
   y[1] = norm;
+  if (is_finite(norm)) return;
+  y[0] = norm - norm;
+  if (step != 0) {
+    y[2] = step;
+    y[3] = sum[1];
+  }
 }

@@ -2,12 +2,10 @@ package checkpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/data"
@@ -18,15 +16,25 @@ import (
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// keep is how many checkpoints stay.
-const keep = 3
+// Config says what is saved and loaded.
+type Config struct {
+	Dir    string // "": nothing
+	Resume bool   // load the newest checkpoint, if there is one
+	Step   int    // load that of this step; 0: the newest
+	Keep   int    // newest checkpoints that stay; 0: all
+	Best   Best   // the one that stays, too
+	LR     bool   // the program's learning rate holds, not that of the checkpoint
+	// Settings are the program's, by name.
+	Settings map[string]string
+}
 
 // Dir is a directory of checkpoints of one training. Without a name it saves nothing.
 type Dir struct {
-	From     int        // steps in the checkpoint that the training goes on from; 0: it begins
-	Loader   data.State // where the loader stood then
-	Replaced []string   // what the program had set otherwise, as in ckpt.Report
+	From   int        // steps in the checkpoint that the training goes on from; 0: it begins
+	Loader data.State // where the loader stood then
+	Notes  []string   // what the program has set otherwise, and which holds
 
+	c      Config
 	r      *dist.Rank
 	state  ckpt.State
 	values *values.Table
@@ -36,73 +44,71 @@ type Dir struct {
 
 // loop is what a checkpoint holds of the loop itself.
 type loop struct {
-	Loader data.State        `json:"loader"`
-	Values []*metrics.Series `json:"values"`
+	Loader   data.State        `json:"loader"`
+	Values   []*metrics.Series `json:"values"`
+	Settings map[string]string `json:"settings,omitempty"`
 }
 
-// Open begins to save st and t in a directory. With resume it loads the newest checkpoint there, if there is one; without, there must be
-// none. It is collective: g, which is not for training, agrees on what rank 0 sees.
-func Open(ctx context.Context, r *dist.Rank, g *dist.Group, dir string, resume bool, st ckpt.State, t *values.Table) (*Dir, error) {
-	d := New(r, st, t)
-	if dir == "" {
+// Open begins to save st and t in a directory. With c.Resume it loads a checkpoint there, if there is one; without, there must be none. It
+// is collective: g, which is not for training, agrees on what rank 0 sees.
+func Open(ctx context.Context, r *dist.Rank, g *dist.Group, c Config, st ckpt.State, t *values.Table) (*Dir, error) {
+	d := New(r, c, st, t)
+	if c.Dir == "" {
 		return d, nil
 	}
-	path, err := zero.Do(g, func() (string, error) { return newest(dir, resume) })
+	path, err := zero.Do(g, func() (string, error) { return c.find() })
 	if err == nil && path != "" {
 		err = d.load(ctx, g, path)
+	}
+	if err == nil && c.Step != 0 {
+		d.Notes, err = zero.Do(g, func() ([]string, error) { return c.putAside(d.Notes) })
 	}
 	if err != nil {
 		return nil, err
 	}
-	d.open(dir)
+	d.open()
 	return d, nil
 }
 
-func (d *Dir) open(dir string) { d.saver = ckpt.NewSaver(d.r.World, dir, ckpt.Config{Keep: keep}) }
+func (d *Dir) open() {
+	d.saver = ckpt.NewSaver(d.r.World, d.c.Dir, ckpt.Config{Keep: d.c.Keep, Spare: d.spare})
+}
 
-// New returns a Dir of no name.
-func New(r *dist.Rank, st ckpt.State, t *values.Table) *Dir { return &Dir{r: r, state: st, values: t} }
+// spare returns the step whose checkpoint is the best.
+func (d *Dir) spare(steps []int) []int {
+	at, values := d.values.Of(d.c.Best.Name)
+	best, found := 0, 0.0
+	for _, step := range steps {
+		n, _ := slices.BinarySearch(at, step+1)
+		if n > 0 && (best == 0 || d.c.Best.better(values[n-1], found)) {
+			best, found = step, values[n-1]
+		}
+	}
+	return []int{best}
+}
 
-// Continue makes d, which has no name yet, go on after so many steps, of which some may be saved in dir. It is collective.
-func (d *Dir) Continue(g *dist.Group, dir string, steps int, loader data.State) (err error) {
+// New returns a Dir that saves nothing yet.
+func New(r *dist.Rank, c Config, st ckpt.State, t *values.Table) *Dir {
+	return &Dir{r: r, c: c, state: st, values: t}
+}
+
+// Continue makes d, which saves nothing yet, go on after so many steps, of which some may be saved. It is collective.
+func (d *Dir) Continue(g *dist.Group, steps int, loader data.State) (err error) {
 	d.From, d.Loader = steps, loader
-	if dir == "" {
+	if d.c.Dir == "" {
 		return nil
 	}
 	d.saved, err = zero.Do(g, func() (saved int, err error) { // perhaps more than those know who failed while saving
-		paths, err := ckpt.Steps(dir)
+		paths, err := ckpt.Steps(d.c.Dir)
 		if err == nil && len(paths) > 0 {
 			_, err = fmt.Sscanf(filepath.Base(paths[len(paths)-1]), "step-%d", &saved)
 		}
 		return saved, err
 	})
 	if err == nil {
-		d.open(dir)
+		d.open()
 	}
 	return err
-}
-
-// newest returns the path of the newest checkpoint in dir, "" if there is none. It makes the directory, and finds out whether files can be
-// made there.
-func newest(dir string, resume bool) (path string, err error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return "", fmt.Errorf("-save: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".writable")
-	if err == nil {
-		err = errors.Join(f.Close(), os.Remove(f.Name()))
-	}
-	if err != nil {
-		return "", fmt.Errorf("-save: %w", err)
-	}
-	path, err = ckpt.Latest(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err == nil && !resume:
-		return "", fmt.Errorf("-save: %s holds checkpoints; -resume goes on from them", dir)
-	}
-	return path, err
 }
 
 // load makes the state and the values those of a checkpoint.
@@ -112,12 +118,23 @@ func (d *Dir) load(ctx context.Context, g *dist.Group, path string) error {
 		return err
 	}
 	var l loop
-	st := d.with(&l)
+	st, lr := d.with(&l), 0.0
+	if st.Optimizer != nil {
+		lr = st.Optimizer.State().LR
+	}
 	report, err := ckpt.Load(ctx, g, path, &st, c)
 	if err != nil {
 		return err
 	}
-	d.Replaced = report.Replaced
+	d.Notes = d.c.differences(l.Settings)
+	for _, what := range report.Replaced {
+		if d.c.LR {
+			d.Notes = append(d.Notes, fmt.Sprintf("the learning rate is %v, not %v as in the checkpoint", lr, st.Optimizer.State().LR))
+			st.Optimizer.SetLR(lr)
+		} else {
+			d.Notes = append(d.Notes, "the checkpoint replaces "+what+" (-override lr: not)")
+		}
+	}
 	d.From, d.saved, d.Loader = st.Step, st.Step, l.Loader
 	d.values.Done, d.values.Series = st.Step, l.Values
 	return nil
@@ -153,7 +170,7 @@ func (d *Dir) Save(ctx context.Context, source *data.Loader) error {
 	}
 	d.r.Trace.Phase("checkpoint")
 	defer d.r.Trace.Phase("")
-	l := loop{d.Loader, d.values.Series}
+	l := loop{d.Loader, d.values.Series, d.c.Settings}
 	if source != nil {
 		l.Loader = source.State()
 	}

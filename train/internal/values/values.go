@@ -23,6 +23,7 @@ type Table struct {
 	Done   int               // steps that are over; values belong to the next one
 	Known  int               // those of the last Gather
 	Each   bool              // gather after each step: a rank that is lost takes no more with it
+	Bad    Bad               // the first step whose loss is not finite
 
 	g       *dist.Group
 	dev     tensor.Device
@@ -34,6 +35,12 @@ type Table struct {
 	every    int // steps from one Gather to the next
 	gathered time.Time
 }
+
+// Loss is the name of the value that must be finite.
+const Loss = "loss"
+
+// Bad is a step, from 1, whose loss is not finite, and the first rank whose part is not. The zero Bad is none.
+type Bad struct{ Step, Rank int }
 
 // column is what Sum got of a name since the last Gather.
 type column struct {
@@ -124,6 +131,18 @@ func (t *Table) Current(name string) (value float64, ok bool) {
 	return value, ok
 }
 
+// Part returns what this rank has added to a step's value of a name since the last Gather. It waits for the device.
+func (t *Table) Part(name string, step int) (sum float64, ok bool) {
+	for _, c := range t.columns {
+		for i, s := range c.steps {
+			if c.name == name && s == step {
+				sum, ok = sum+tensor.Floats(c.part[i])[0], true
+			}
+		}
+	}
+	return sum, ok
+}
+
 // Step ends a step, and reports whether it is time to gather.
 func (t *Table) Step() bool {
 	t.Done++
@@ -155,7 +174,9 @@ func (t *Table) Gather(note float64) (notes []float64, err error) {
 		for i, step := range c.steps {
 			sum := 0.0
 			for k := at + i; k < len(all); k += n { // in the order of ranks: the same bits again
-				sum += all[k]
+				if sum += all[k]; c.name == Loss && t.Bad.Step == 0 && sum-sum != 0 {
+					t.Bad = Bad{step, k / n}
+				}
 			}
 			t.add(c.name, step, sum)
 		}
