@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // entry is an entry of an archive.
@@ -130,8 +133,7 @@ func refuseAll(t *testing.T, cases []hostile) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			in := zipped(t, entry{name: "a/data.pkl", data: proto + c.pickle}, entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
-			c1 := &Checkpoint{}
-			_, err := c1.load("f.pt", strings.NewReader(in), int64(len(in)))
+			_, err := (&Checkpoint{budget: bounded.New(0)}).load("f.pt", strings.NewReader(in), int64(len(in)))
 			require.ErrorContains(t, err, "f.pt: data.pkl, ")
 			require.ErrorContains(t, err, c.says)
 		})
@@ -140,20 +142,21 @@ func refuseAll(t *testing.T, cases []hostile) {
 
 // TestEndless: a walk over a tree without end stops with an error.
 func TestEndless(t *testing.T) {
-	one := tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", "K\x01\x85")
-	for name, pickle := range map[string]string{
-		"contains itself": "}(X\x01\x00\x00\x00x" + one + "X\x05\x00\x00\x00model}q\x00X\x01\x00\x00\x00sh\x00su.",
-		"deep": "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + strings.Repeat("]", 99) +
-			strings.Repeat("a", 98) + "u.",
-		"doubled": "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + doubled(40) + "u.",
+	for name, c := range map[string]struct{ pickle, says string }{
+		"contains itself": {"}(X\x01\x00\x00\x00x" + one + "X\x05\x00\x00\x00model}q\x00X\x01\x00\x00\x00sh\x00su.",
+			"torch: the tree is deeper than 64, or it contains itself"},
+		"deep": {"}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + strings.Repeat("]", 99) +
+			strings.Repeat("a", 98) + "u.", "torch: the tree is deeper than 64, or it contains itself"},
+		"doubled": {"}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + doubled(40) + "u.",
+			"torch: it would take more than 67122016 bytes of memory, and a file of 822 bytes may take no more"},
 	} {
-		in := zipped(t, entry{name: "a/data.pkl", data: proto + pickle}, entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
-		c := &Checkpoint{}
+		in := zipped(t, entry{name: "a/data.pkl", data: proto + c.pickle}, entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
+		x := &Checkpoint{budget: bounded.New(int64(len(in))), bytes: int64(len(in))}
 		var err error
-		c.Root, err = c.load("f.pt", strings.NewReader(in), int64(len(in)))
+		x.Root, err = x.load("f.pt", strings.NewReader(in), int64(len(in)))
 		require.NoError(t, err, name)
-		_, err = c.Parts(false)
-		require.EqualError(t, err, "torch: the tree is deeper than 64, or it contains itself", name)
+		_, err = x.Parts(false)
+		require.EqualError(t, err, c.says, name)
 	}
 }
 
@@ -183,7 +186,7 @@ func TestHostileArchive(t *testing.T) {
 		{"out of the file", outside(t), `f.pt: entry "a/data/0": 2000 bytes at 98 lead out of the archive of`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := (&Checkpoint{}).load("f.pt", strings.NewReader(c.file), int64(len(c.file)))
+			_, err := (&Checkpoint{budget: bounded.New(0)}).load("f.pt", strings.NewReader(c.file), int64(len(c.file)))
 			require.ErrorContains(t, err, c.says)
 		})
 	}
@@ -251,7 +254,8 @@ func TestHostileFolder(t *testing.T) {
 	}
 }
 
-// FuzzOpen: whatever an archive or a pickle contains, reading it ends, with an error or with readable tensors.
+// FuzzOpen: whatever an archive or a pickle contains, reading it ends, with an error or with readable tensors, and takes no
+// more memory than the file justifies.
 func FuzzOpen(f *testing.F) {
 	for _, name := range []string{"module.pt", "state.pt", "sgd.pt"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -259,9 +263,14 @@ func FuzzOpen(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		c := &Checkpoint{}
+		c := &Checkpoint{budget: bounded.New(int64(len(in))), bytes: int64(len(in))}
 		var err error
-		if c.Root, err = c.load("f.pt", bytes.NewReader(in), int64(len(in))); err == nil {
+		reliability.Bounded(t, len(in), func() {
+			if c.Root, err = c.load("f.pt", bytes.NewReader(in), int64(len(in))); err == nil {
+				_, _ = c.Parts(false)
+			}
+		})
+		if err == nil {
 			readAll(t, c, len(in))
 		}
 	})
@@ -278,16 +287,24 @@ func FuzzPickle(f *testing.F) {
 	f.Add(meta)
 	store := strings.Repeat("\x00\x00\x80\x3f", 6)
 	f.Fuzz(func(t *testing.T, in []byte) {
+		size := int64(len(in) + len(store))
+		budget := bounded.New(size)
 		a := &archive{name: "f.pt", r: strings.NewReader(store), entries: map[string]extent{"data/0": {0, int64(len(store))}}}
-		v, err := unpickle("data.pkl", in, a.storage)
+		var v any
+		var err error
+		reliability.Bounded(t, int(size), func() {
+			if v, err = unpickle("data.pkl", in, budget, a.storage); err == nil {
+				_, _ = (&Checkpoint{Root: v, budget: budget, bytes: size}).Parts(false)
+			}
+		})
 		if err != nil {
 			return
 		}
-		readAll(t, &Checkpoint{Root: v, limit: len(in)}, len(store))
+		readAll(t, &Checkpoint{Root: v, budget: budget, bytes: size}, len(store))
 		if d := (&folder{
-			Checkpoint: &Checkpoint{files: map[string]*os.File{}}, dir: "testdata/tree1", places: map[string]place{},
+			Checkpoint: &Checkpoint{files: map[string]*source{}, budget: budget}, dir: "testdata/tree1", places: map[string]place{},
 		}); d.read(v) == nil {
-			readAll(t, &Checkpoint{Root: d.Root, limit: len(in)}, 1<<20)
+			readAll(t, &Checkpoint{Root: d.Root, budget: budget, bytes: size + d.bytes}, 1<<20)
 			_ = d.Close()
 		}
 	})

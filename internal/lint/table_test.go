@@ -115,7 +115,7 @@ var table = map[string]row{
 	"ckpt/internal/shard":   {own: "tensor"},
 	"ckpt/internal/storage": {own: "optim tensor ckpt/internal/disk ckpt/internal/shard ckpt/safetensors", others: "golang.org/x/sync"},
 	"ckpt/safetensors":      {},
-	"ckpt/torch":            {own: "ckpt/safetensors"},
+	"ckpt/torch":            {own: "ckpt/safetensors internal/bounded"},
 	"ckpt/peft":             {own: "nn tensor ckpt/safetensors internal/bounded"},
 
 	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/... internal/rebuild"},
