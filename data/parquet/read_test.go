@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -218,9 +219,14 @@ func FuzzRead(f *testing.F) {
 		f.Add(good)
 		f.Add(bad)
 	}
+	for _, b := range bombs(f) {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, cfg := range []Config{{}, {Labels: true}} {
-			ds, err := readBytes(b, cfg)
+			var ds *data.Table
+			var err error
+			reliability.Bounded(t, len(b), func() { ds, err = readBytes(b, cfg) })
 			if err != nil {
 				continue
 			}

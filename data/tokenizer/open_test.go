@@ -148,7 +148,7 @@ func TestOpen(t *testing.T) {
 	path := filepath.Join(cache, fileName)
 	require.NoError(t, os.Mkdir(path, 0o777))
 	_, err = Open(cache)
-	require.ErrorContains(t, err, path+": no regular file")
+	require.ErrorContains(t, err, path+" is not a regular file")
 
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.WriteFile(path, []byte(`{"model": 1}`), 0o666))

@@ -14,7 +14,7 @@ func Open(path string) (f *os.File, size int64, err error) {
 		return nil, 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s: no regular file", path)
+		return nil, 0, fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err = os.Open(path)
 	return f, info.Size(), err

