@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // write creates a safetensors file from a header and data.
@@ -237,6 +239,42 @@ func TestBeingWritten(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// TestListBombs has lists of tensors that are far larger in memory than in the file.
+func TestListBombs(t *testing.T) {
+	data := append(binary.LittleEndian.AppendUint64(nil, 8), "{}      "...)
+	many := func(n int, entry string) string { return strings.TrimSuffix(strings.Repeat(entry, n), ",") }
+	var names strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&names, `"%x":"%x.safetensors",`, i, i)
+	}
+	for name, c := range map[string]struct{ body, idx, want string }{
+		"no entries":    {`{"version":1,"model":[` + many(1_000_000, `null,`) + `]}`, `{}`, "ringo.json: it would take more than"},
+		"empty entries": {`{"version":1,"model":[` + many(500_000, `{},`) + `]}`, `{}`, "ringo.json: it would take more than"},
+		"pieces":        {`{"version":1,"model":[{"pieces":[` + many(500_000, `{},`) + `]}]}`, `{}`, "ringo.json: it would take more than"},
+		"an index":      {``, `{"weight_map":{` + many(500_000, `"":"",`) + `}}`, "index.json: it would take more than"},
+		"many problems": {``, `{"weight_map":{` + strings.TrimSuffix(names.String(), ",") + `}}`, "no such file"},
+		"a long name": {``, `{"weight_map":{"` + strings.Repeat("x", 1_000_000) + `":"model.safetensors"}}`,
+			`model.safetensors: tensor "xxx`},
+		"a long shape": {`{"version":1,"files":[{"name":"model.safetensors"}],"model":[{"name":"` + strings.Repeat("x", 1_000_000) +
+			`","file":"model.safetensors"}]}`, `{}`, `model.safetensors: tensor "xxx`},
+	} {
+		text := bytes.Join([][]byte{storage.ManifestHead, []byte(storage.Sum([]byte(c.body))), storage.ManifestBody, []byte(c.body),
+			storage.ManifestEnd}, nil)
+		dir := t.TempDir()
+		for name, b := range map[string][]byte{"model.safetensors": data, storage.ManifestName: text, storage.IndexName: []byte(c.idx)} {
+			if len(c.body) > 0 || name != storage.ManifestName {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o666))
+			}
+		}
+		reliability.Bounded(t, len(text)+len(c.idx)+len(data), func() {
+			v := mustVerify(t, dir, inspect.VerifyConfig{})
+			require.Contains(t, strings.Join(v.Errors, "\n"), c.want, name)
+			require.LessOrEqual(t, len(v.Errors), 1010, name)
+			require.Less(t, len(v.Errors[0]), 1000, name)
+		})
+	}
+}
+
 // FuzzManifest: whatever ringo.json and the index contain, Verify returns.
 func FuzzManifest(f *testing.F) {
 	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []writeItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}},
@@ -271,9 +309,12 @@ func FuzzManifest(f *testing.F) {
 			"one.safetensors": append(single.Encode(), make([]byte, 24)...)} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o666))
 		}
-		mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
-		mustVerify(t, filepath.Join(dir, "one.safetensors"), inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
+		size := len(text) + len(idx) + len(data)
+		reliability.Bounded(t, size, func() { mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2,fsdp=3"}) })
+		reliability.Bounded(t, size, func() {
+			mustVerify(t, filepath.Join(dir, "one.safetensors"), inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
+		})
 		require.NoError(t, os.Remove(filepath.Join(dir, storage.ManifestName)))
-		mustVerify(t, dir, inspect.VerifyConfig{})
+		reliability.Bounded(t, size, func() { mustVerify(t, dir, inspect.VerifyConfig{}) })
 	})
 }

@@ -36,10 +36,10 @@ func (b *Budget) Take(n int64) error {
 func (b *Budget) Give(n int64) { b.taken -= n }
 
 // JSON returns an error if decoding a JSON text may take more memory than its length justifies. one is the memory of the
-// largest value in it, in bytes, with its part of the list or map that has it.
+// largest value in it, in bytes, with its part of the list or map that has it, also while that grows.
 func JSON(text []byte, one int64) error {
 	values := int64(1)
-	for _, c := range [][]byte{{','}, {'{'}, {'['}} {
+	for _, c := range [][]byte{{','}, {'{'}} {
 		values += int64(bytes.Count(text, c))
 	}
 	return New(int64(len(text))).Take(values * one)

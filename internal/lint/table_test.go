@@ -111,10 +111,10 @@ var table = map[string]row{
 	"ckpt": {own: "nn optim dist dist/backend tensor ckpt/internal/... ckpt/safetensors ckpt/inspect internal/ranks",
 		others: "golang.org/x/sys"},
 	"ckpt/inspect":          {own: "tensor ckpt/internal/... ckpt/safetensors ckpt/torch"},
-	"ckpt/internal/disk":    {others: "golang.org/x/sys"},
+	"ckpt/internal/disk":    {own: "internal/bounded", others: "golang.org/x/sys"},
 	"ckpt/internal/shard":   {own: "tensor"},
-	"ckpt/internal/storage": {own: "optim tensor ckpt/internal/disk ckpt/internal/shard ckpt/safetensors", others: "golang.org/x/sync"},
-	"ckpt/safetensors":      {},
+	"ckpt/internal/storage": {own: "optim tensor ckpt/internal/disk ckpt/internal/shard ckpt/safetensors internal/bounded", others: "golang.org/x/sync"},
+	"ckpt/safetensors":      {own: "internal/bounded"},
 	"ckpt/torch":            {own: "ckpt/safetensors internal/bounded"},
 	"ckpt/peft":             {own: "nn tensor ckpt/safetensors internal/bounded"},
 
