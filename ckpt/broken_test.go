@@ -193,6 +193,20 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// TestRenamed: a folder that got the name of another step is refused, as it would hide or repeat steps.
+func TestRenamed(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["ddp1"], 2)
+	other := filepath.Join(filepath.Dir(path), storage.StepName(900))
+	require.NoError(t, os.Rename(path, other))
+	want := "ringo.json is of step 2: the folder had another name, which is step-00000002"
+	require.Equal(t, []string{want}, mustVerify(t, other, inspect.VerifyConfig{}).Errors)
+	_, err := Latest(filepath.Dir(path))
+	require.ErrorContains(t, err, want)
+	free := filepath.Join(filepath.Dir(path), "best")
+	require.NoError(t, os.Rename(other, free))
+	require.True(t, mustVerify(t, free, inspect.VerifyConfig{}).OK, "other names are free")
+}
+
 // TestBrokenIndex is about folders of other programs, which have no hashes.
 func TestBrokenIndex(t *testing.T) {
 	one := `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`

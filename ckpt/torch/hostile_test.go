@@ -254,6 +254,20 @@ func TestHostileFolder(t *testing.T) {
 	}
 }
 
+// TestNoFile: what is no regular file is not opened, whatever its name.
+func TestNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pt")
+	require.NoError(t, os.Symlink(os.DevNull, path))
+	require.True(t, Is(path))
+	_, err := Open(path)
+	require.EqualError(t, err, "torch: "+path+" is not a regular file")
+	path += "h"
+	require.NoError(t, os.Symlink("none", path))
+	require.False(t, Is(path))
+	_, err = Open(path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
 // FuzzOpen: whatever an archive or a pickle contains, reading it ends, with an error or with readable tensors, and takes no
 // more memory than the file justifies.
 func FuzzOpen(f *testing.F) {

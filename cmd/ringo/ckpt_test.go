@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -61,21 +63,23 @@ func testResume(t *testing.T, program, dtype string) {
 	assert.Zero(t, code, stdout+stderr)
 }
 
-// saved returns a small checkpoint.
-func saved(t *testing.T, seed uint64) string {
+// saved returns a small checkpoint of step 1.
+func saved(t *testing.T, seed uint64) string { return savedAt(t, seed, 1) }
+
+func savedAt(t *testing.T, seed uint64, step int) string {
 	t.Helper()
 	dir := t.TempDir()
 	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		params := nn.Init(nn.Sequential{nn.NewLinear(8, 4), nn.NewLinear(4, 2)}, r.Device, tensor.Float32, seed)
 		s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
-		st := ckpt.State{Step: 1, Params: params, TP: ckpt.Rules{"*.weight": {Dim: 0}}}
+		st := ckpt.State{Step: step, Params: params, TP: ckpt.Rules{"*.weight": {Dim: 0}}}
 		if err := s.Save(ctx, st); err != nil {
 			return err
 		}
 		return s.Close()
 	})
 	require.NoError(t, err)
-	return filepath.Join(dir, "step-00000001")
+	return filepath.Join(dir, fmt.Sprintf("step-%08d", step))
 }
 
 func parse(t *testing.T, text string) map[string]any {
@@ -154,6 +158,33 @@ func TestCkpt(t *testing.T) {
 	require.Len(t, parse(t, out)["unchecked"], 2)
 }
 
+// Names in files do not steer the terminal.
+func TestCkptPrintable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	head := `{"a\u001b[2J\tb\nc":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`
+	text := append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)
+	file := filepath.Join(dir, "\x1b]0;x\a.safetensors")
+	require.NoError(t, os.WriteFile(file, append(text, 0, 0, 0, 0), 0o666))
+	other := filepath.Join(dir, "other.safetensors")
+	require.NoError(t, os.WriteFile(other, append(text, 0, 0, 128, 63), 0o666))
+	out, errs, code := run(t, "ckpt", "ls", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, out, `a\x1b[2J\tb\nc  [1]    F32    \x1b]0;x\a.safetensors  4`)
+	out, _, code = run(t, "ckpt", "diff", file, other)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `model:a\x1b[2J`)
+	require.NotContains(t, out, "\x1b")
+	require.NoError(t, os.Truncate(file, 60))
+	out, errs, code = run(t, "ckpt", "verify", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `error: \x1b]0;x\a.safetensors: `)
+	_, more, code := run(t, "ckpt", "ls", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, more, `\x1b]0;x\a.safetensors: `)
+	require.NotContains(t, out+errs+more, "\x1b")
+}
+
 func TestCkptTorch(t *testing.T) {
 	t.Parallel()
 	fixtures := filepath.Join("..", "..", "ckpt", "torch", "testdata")
@@ -174,7 +205,7 @@ func TestCkptTorch(t *testing.T) {
 // A folder of checkpoints means its newest one.
 func TestCkptNewest(t *testing.T) {
 	t.Parallel()
-	a, b := saved(t, 1), saved(t, 2)
+	a, b := savedAt(t, 1, 12), savedAt(t, 2, 7)
 	several := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(several, "step-00000007"), os.DirFS(b)))
 	require.NoError(t, os.CopyFS(filepath.Join(several, "step-00000012"), os.DirFS(a)))

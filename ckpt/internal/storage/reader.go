@@ -281,6 +281,9 @@ func (s *Reader) readManifest() {
 	if text == nil || !s.decode(text, ManifestName) {
 		return
 	}
+	if n, is := stepOf(filepath.Base(s.Path)); is && n != s.Manifest.Step {
+		s.problem("%s is of step %d: the folder had another name, which is %s", ManifestName, s.Manifest.Step, StepName(s.Manifest.Step))
+	}
 	s.listed[ManifestName], s.listed[IndexName] = true, true
 	for _, e := range s.Manifest.Files {
 		s.checkFile(e)
