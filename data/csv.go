@@ -105,6 +105,11 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	if head, _ := text.Peek(512); len(head) > 0 { // an empty file has no rows
+		if err := bounded.Explain(errNoTable, head); err != errNoTable {
+			return nil, err
+		}
+	}
 	p := &csvParser{cfg: cfg, budget: budget, r: csv.NewReader(text)}
 	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // row reports wrong numbers of fields
 	if cfg.Comma != 0 {
@@ -130,8 +135,10 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 	}
 }
 
+var errNoTable = errors.New("no table")
+
 // skipBOM skips a UTF-8 byte order mark.
-func skipBOM(from io.Reader) (io.Reader, error) {
+func skipBOM(from io.Reader) (*bufio.Reader, error) {
 	text := bufio.NewReader(from)
 	mark, err := text.Peek(3)
 	if err != nil && !errors.Is(err, io.EOF) {

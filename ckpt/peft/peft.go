@@ -58,6 +58,7 @@ func Apply(model any, dir string) (adapters nn.Params, err error) {
 		return nil, fmt.Errorf("peft: %w", err)
 	}
 	c, err := parse(text)
+	err = bounded.Explain(err, text)
 	size := int64(0)
 	if info, missing := os.Stat(filepath.Join(dir, File)); missing == nil {
 		size = info.Size()

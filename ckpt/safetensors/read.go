@@ -20,7 +20,9 @@ import (
 func Read(file string, r io.ReaderAt, size int64) (*Header, error) {
 	text, err := readText(r, size)
 	if err != nil {
-		return nil, &Error{File: file, Reason: err.Error()}
+		head := make([]byte, min(size, 512))
+		_, _ = r.ReadAt(head, 0) // only for the error's text
+		return nil, &Error{File: file, Reason: bounded.Explain(err, head).Error()}
 	}
 	p := &parser{dec: json.NewDecoder(bytes.NewReader(text)), budget: bounded.New(size)}
 	if err := p.budget.Take(4 * int64(len(text))); err != nil { // the decoder copies it, and its copy grows
@@ -52,7 +54,7 @@ func readText(r io.ReaderAt, size int64) ([]byte, error) {
 	case n > MaxHeader:
 		return nil, fmt.Errorf("a header of %d bytes; the format allows %d", n, MaxHeader)
 	case int64(n) > size-8:
-		return nil, fmt.Errorf("a header of %d bytes in a file of %d", n, size)
+		return nil, fmt.Errorf("a header of %d bytes in a file of %d: it is cut off, or of another format", n, size)
 	}
 	text := make([]byte, n)
 	if err := readAt(r, text, 8); err != nil {

@@ -76,6 +76,9 @@ func TestBroken(t *testing.T) {
 	}
 	for want, b := range map[string][]byte{
 		"too few":                                {1, 2, 3},
+		"this is a Git LFS pointer":              []byte("version https://git-lfs.github.com/spec/v1\n"),
+		"this is a web page":                     []byte("<!doctype html>"),
+		"the file is empty":                      {},
 		"a header of 9223372036854775808 bytes":  binary.LittleEndian.AppendUint64(nil, 1<<63),
 		"a header of 18446744073709551615 bytes": binary.LittleEndian.AppendUint64(nil, math.MaxUint64),
 		"a header of 99999999 bytes in a file":   binary.LittleEndian.AppendUint64(nil, 99999999),

@@ -2,8 +2,10 @@ package torch
 
 import (
 	"archive/zip"
+	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
@@ -33,7 +35,11 @@ type extent struct{ offset, size int64 }
 func openArchive(name string, r io.ReaderAt, size int64, budget *bounded.Budget) (*archive, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
-		return nil, fmt.Errorf("%s: not an archive of torch.save (of PyTorch 1.6 or newer): %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, noArchive(r, size, err))
+	}
+	if slices.ContainsFunc(z.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, "/constants.pkl") }) {
+		return nil, fmt.Errorf("%s: it is a program, of torch.jit.save: write its tensors, by "+
+			"torch.save(torch.jit.load(file).state_dict(), new)", name)
 	}
 	a := &archive{name: name, r: r, entries: map[string]extent{}, budget: budget}
 	total := int64(0)
@@ -67,6 +73,24 @@ func openArchive(name string, r io.ReaderAt, size int64, budget *bounded.Budget)
 		return nil, fmt.Errorf("%s: there is no data.pkl: not an archive of torch.save", name)
 	}
 	return a, a.checkOrder()
+}
+
+// noArchive says what a file is that is no archive.
+func noArchive(r io.ReaderAt, size int64, err error) error {
+	head := make([]byte, min(size, 1024))
+	if err := readFull(r, head, 0); err != nil {
+		return err
+	}
+	err = fmt.Errorf("not an archive of torch.save: %w", err)
+	switch {
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return fmt.Errorf("the end is missing: the file is cut off, get it again (%w)", err)
+	case bytes.HasPrefix(head, []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9")):
+		return fmt.Errorf("PyTorch before 1.6 wrote it: write it again with a newer one, by torch.save(torch.load(file), new) (%w)", err)
+	case len(head) > 9 && string(head[8:10]) == `{"`:
+		return fmt.Errorf("it is a safetensors file: give it a name that ends in .safetensors (%w)", err)
+	}
+	return bounded.Explain(err, head)
 }
 
 // locate checks an entry and returns its byte range.

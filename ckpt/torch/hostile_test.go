@@ -95,6 +95,11 @@ func TestHostile(t *testing.T) {
 		{"odd items", "}(Nu.", `byte 5: 1 keys and values are put into dict`},
 		{"unhashable key", "}]Ns.", `byte 5: a dict has a key of the type list`},
 		{"attributes of a name", "ctorch\nfloat32\n}b.", `byte 18: attributes of torch.float32`},
+		{"an array that is called otherwise", "cnumpy\nndarray\n)\x81.",
+			`numpy.ndarray is called with 0 arguments; that is none of its known uses`},
+		{"another namespace", "cargparse\nNamespace\nK\x01\x85R.",
+			`argparse.Namespace is called with 1 arguments; that is none of its known uses`},
+		{"a class of a program", "c__main__\nConfig\n.", `where it was made, save the tensors alone: torch.save(model.state_dict(), file)`},
 		{"reference to a module", "X\x06\x00\x00\x00moduleQ.", `byte 13: a reference to str, not to a storage`},
 		{"reference of another kind", "(X\x06\x00\x00\x00moduleNNNNtQ.", `byte 19: a reference to tuple, not to a storage`},
 	})
@@ -180,8 +185,15 @@ func TestHostileArchive(t *testing.T) {
 		{"no pickle", zipped(t, entry{name: "a/x"}), `f.pt: there is no data.pkl: not an archive of torch.save`},
 		{"big-endian", zipped(t, pkl, entry{name: "a/byteorder", data: "big"}), `f.pt: the byte order is "big"; only little is read`},
 		{"no archive", "\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
-			`f.pt: not an archive of torch.save (of PyTorch 1.6 or newer): zip: not a valid zip file`},
-		{"truncated", whole[:len(whole)-1], `f.pt: not an archive of torch.save (of PyTorch 1.6 or newer): zip: not a valid zip file`},
+			`f.pt: PyTorch before 1.6 wrote it: write it again with a newer one`},
+		{"truncated", whole[:len(whole)-1], `f.pt: the end is missing: the file is cut off, get it again (not an archive of torch.save`},
+		{"TorchScript", zipped(t, pkl, entry{name: "a/constants.pkl", data: "N."}, entry{"a/code/m.py", "x", zip.Deflate}),
+			`f.pt: it is a program, of torch.jit.save: write its tensors, by torch.save(torch.jit.load(file).state_dict(), new)`},
+		{"safetensors", "\x40\x00\x00\x00\x00\x00\x00\x00{\"a\":", `f.pt: it is a safetensors file: give it a name that ends in .safetensors`},
+		{"a pointer", "version https://git-lfs.github.com/spec/v1\n", `f.pt: this is a Git LFS pointer in place of the file: run git lfs pull`},
+		{"a page", "<!DOCTYPE html><html>", `f.pt: this is a web page`},
+		{"nothing", "", `f.pt: the file is empty`},
+		{"a word", "PyTorch", `f.pt: not an archive of torch.save: zip: not a valid zip file`},
 		{"overlapping", overlapping(t), `f.pt: entry "a/data/1": the entries have more bytes than the archive`},
 		{"out of the file", outside(t), `f.pt: entry "a/data/0": 2000 bytes at 98 lead out of the archive of`},
 	} {
@@ -252,6 +264,35 @@ func TestHostileFolder(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
+}
+
+// TestBeside: settings and numbers of a program are no reason to refuse its model. They are as Python 3.12 and NumPy 1.26 and 2
+// write them.
+func TestBeside(t *testing.T) {
+	float := func(module string) string {
+		return "c" + module + ".multiarray\nscalar\ncnumpy\ndtype\nX\x02\x00\x00\x00f8\x89\x88\x87R(K\x03X\x01\x00\x00\x00<NNN" +
+			"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tbc_codecs\nencode\nX\x08\x00\x00\x0012345678X\x06\x00\x00\x00latin1\x86R\x86R"
+	}
+	array := "cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01K\x01\x85cnumpy\ndtype\nX\x02\x00\x00\x00u4" +
+		"\x89\x88\x87R\x89C\x041234tb"
+	namespace := func(class, made string) string {
+		return "c" + class + "\n)" + made + "}X\x02\x00\x00\x00lrG?\xf0\x00\x00\x00\x00\x00\x00sb"
+	}
+	in := zipped(t, entry{name: "a/data.pkl", data: proto + "}(" + text("model") + "}" + text("w") + one + "s" +
+		text("args") + namespace("argparse\nNamespace", "\x81") + text("more") + namespace("types\nSimpleNamespace", "R") +
+		text("best") + float("numpy.core") + text("new") + float("numpy._core") + text("random") + array + text("epoch") + "K\x07u."},
+		entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
+	path := filepath.Join(t.TempDir(), "x.pt")
+	require.NoError(t, os.WriteFile(path, []byte(in), 0o666))
+	c, err := Open(path)
+	require.NoError(t, err)
+	defer c.Close()
+	p, err := c.Parts(false)
+	require.NoError(t, err)
+	require.Len(t, p.Model, 1)
+	require.Equal(t, map[string]any{"epoch": int64(7)}, p.Extra)
+	require.Equal(t, []string{"args: argparse.Namespace", "more: types.SimpleNamespace", "best: numpy.core.multiarray.scalar",
+		"new: numpy._core.multiarray.scalar", "random: numpy.core.multiarray._reconstruct"}, p.LeftOut)
 }
 
 // TestNoFile: what is no regular file is not opened, whatever its name.

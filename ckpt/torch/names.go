@@ -29,6 +29,14 @@ var records = map[Name]bool{
 	{metadata, "Metadata"}: true, {metadata, "TensorStorageMetadata"}: true, {metadata, "BytesStorageMetadata"}: true,
 	{metadata, "TensorProperties"}: true, {metadata, "ChunkStorageMetadata"}: true, {metadata, "MetadataIndex"}: true,
 	{metadata, "StorageMeta"}: true, {"torch.distributed.checkpoint.filesystem", "_StorageInfo"}: true,
+	{"argparse", "Namespace"}: true,
+}
+
+// beside are functions and classes of values that training programs save beside a model: they are passed over.
+var beside = map[Name]bool{
+	{"types", "SimpleNamespace"}: true, {"numpy", "dtype"}: true, {"numpy", "ndarray"}: true,
+	{"numpy.core.multiarray", "scalar"}: true, {"numpy._core.multiarray", "scalar"}: true,
+	{"numpy.core.multiarray", "_reconstruct"}: true, {"numpy._core.multiarray", "_reconstruct"}: true,
 }
 
 // constructors are the functions that a pickle may call. Each makes a value from its arguments.
@@ -51,7 +59,7 @@ var constructors = map[Name]func(m *machine, args Tuple) (any, error){
 
 // known reports whether a pickle may use this name.
 func known(n Name) bool {
-	if records[n] || constructors[n] != nil {
+	if records[n] || beside[n] || constructors[n] != nil {
 		return true
 	}
 	switch n.Module {
@@ -125,7 +133,8 @@ func (m *machine) object(op byte) error {
 func (m *machine) global(module, name string) error {
 	n := Name{module, name}
 	if !known(n) {
-		return fmt.Errorf("%s is not a name that may be in a checkpoint; nothing of it was executed", bounded.Quote(n.String()))
+		return fmt.Errorf("%s is not a name that may be in a checkpoint; nothing of it was executed; where it was made, save the tensors alone: "+
+			"torch.save(model.state_dict(), file)", bounded.Quote(n.String()))
 	}
 	return m.push(n)
 }
@@ -140,7 +149,7 @@ func (m *machine) call(op byte, what, args any) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s is called with %s", n, kindOf(args))
 	}
-	if op == 0x81 && records[n] && len(a) == 0 {
+	if op == 0x81 && records[n] && len(a) == 0 || op == 'R' && beside[n] {
 		return &Object{Class: n}, nil
 	}
 	fn := constructors[n]

@@ -40,7 +40,7 @@ func decode(content []byte, h, w int, out []float32, shared *semaphore.Weighted)
 	head, format, err := image.DecodeConfig(bytes.NewReader(content))
 	switch {
 	case errors.Is(err, image.ErrFormat):
-		return errors.New("neither PNG, JPEG, GIF, BMP, TIFF nor WebP")
+		return bounded.Explain(errors.New("neither PNG, JPEG, GIF, BMP, TIFF nor WebP"), content)
 	case err != nil:
 		return fmt.Errorf("the header: %w", err)
 	case head.Width < 1 || head.Height < 1:

@@ -35,7 +35,9 @@ func Read(file string, cfg Config) (*data.Table, error) {
 	defer f.Close()
 	t, err := read(f, size, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("data/parquet: %s: %w", file, err)
+		head := make([]byte, min(size, 512))
+		_, _ = f.ReadAt(head, 0) // only for the error's text
+		return nil, fmt.Errorf("data/parquet: %s: %w", file, bounded.Explain(err, head))
 	}
 	return t, nil
 }

@@ -28,7 +28,7 @@ func Open(dir string) (*Tokenizer, error) {
 	}
 	t, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, bounded.Explain(err, text))
 	}
 	return t, nil
 }

@@ -56,7 +56,7 @@ func ReadConfig(dir string) (Config, error) {
 	}
 	c, err := parseConfig(text)
 	if err != nil {
-		return Config{}, fmt.Errorf("gpt: %s: %w", path, err)
+		return Config{}, fmt.Errorf("gpt: %s: %w", path, bounded.Explain(err, text))
 	}
 	return c, nil
 }

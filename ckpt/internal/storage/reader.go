@@ -93,7 +93,7 @@ func Examine(fsys disk.FS, path string) *Reader {
 	}
 	names, err := fsys.ReadDir(path)
 	if err != nil {
-		s.fail(err)
+		s.problem("%w%s", err, wayOut(filepath.Dir(path), []string{filepath.Base(path)}))
 		return s
 	}
 	_, step := stepOf(filepath.Base(path))
@@ -107,7 +107,7 @@ func Examine(fsys disk.FS, path string) *Reader {
 	case slices.Contains(names, "model.safetensors"):
 		s.addPlain("model.safetensors")
 	default:
-		s.problem("there is neither %s nor %s nor model.safetensors: no complete checkpoint", ManifestName, IndexName)
+		s.problem("there is neither %s nor %s nor model.safetensors: no complete checkpoint%s", ManifestName, IndexName, wayOut(path, names))
 	}
 	return s
 }
@@ -201,7 +201,7 @@ func (s *Reader) readIndex() {
 	s.listed[IndexName] = true
 	files, err := decodeIndex(text)
 	if err != nil {
-		s.problem("%s: %w", IndexName, err)
+		s.problem("%s: %w", IndexName, bounded.Explain(err, text))
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -297,7 +297,7 @@ func (s *Reader) readManifest() {
 func (s *Reader) decode(text []byte, where string) bool {
 	man, err := DecodeManifest(text)
 	if err != nil {
-		s.problem("%s: %w", where, err)
+		s.problem("%s: %w", where, bounded.Explain(err, text))
 		return false
 	}
 	s.Manifest, s.ManifestHash = man, Sum(text)
