@@ -38,7 +38,8 @@ type Table struct {
 
 // CSV reads a file of numbers, with one sample in each line, into memory (4 bytes for each number). Quotes are those of package
 // encoding/csv. A UTF-8 byte order mark and empty lines are skipped; lines may end in CRLF. Everything else that is not a number is an
-// error with its line and column, also missing values, NaN and infinities: replace them in the file first.
+// error with its line and column, also missing values, NaN and infinities: replace them in the file first. So is an index of pandas, unless
+// the columns are named.
 //
 // Spaces around fields are ignored. If the file names the classes, they are sorted: as numbers if all are integers without a plus sign or
 // leading zeros (1 and 01 are two classes), else as text. A test set may have other classes than its training set, and so other numbers:
@@ -177,7 +178,7 @@ func (p *csvParser) first(record []string) (err error) {
 	case len(record) == 1:
 		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target", line, p.r.Comma)
 	}
-	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target); err != nil {
+	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target, nil); err != nil {
 		return fmt.Errorf("line %d: %w", line, err)
 	}
 	if p.cfg.Header {

@@ -139,6 +139,17 @@ func TestCSVErrors(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// The index that pandas writes without a name is no feature.
+func TestCSVIndex(t *testing.T) {
+	for _, text := range []string{",a,b\n0,1,2\n", "Unnamed: 0,a,b\n0,1,2\n", "a,b,\n1,2,0\n"} {
+		_, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{Header: true})
+		require.ErrorContains(t, err, "looks like the index of pandas, and would be learned: write the file with index=False")
+		ds, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{Header: true, Columns: []string{"a"}, Target: "b"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, ds.Columns)
+	}
+}
+
 // Files whose fields and classes would take far more memory than they have bytes are errors.
 func TestCSVBombs(t *testing.T) {
 	wide := func(n int, before string) string { return before + strings.Repeat(",", n) }

@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +19,8 @@ import (
 
 // Config says which columns make a sample.
 type Config struct {
-	Columns []string // of x, in this order; nil: all but Target
-	Target  string   // the column of y; "": the last one
+	Columns []string // of x, in this order; nil: all but Target and pandas' index
+	Target  string   // the column of y; "": the last one that is no index
 	Labels  bool     // Target names classes, as text or integers: y is the number of a class
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 }
@@ -75,7 +76,7 @@ func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
 	for _, c := range r.f.Root().Columns() {
 		r.names = append(r.names, c.Name())
 	}
-	if r.x, r.y, err = columns.Select(r.names, cfg.Columns, cfg.Target); err != nil {
+	if r.x, r.y, err = columns.Select(r.names, cfg.Columns, cfg.Target, r.index()); err != nil {
 		return nil, err
 	}
 	if err := r.makeRows(); err != nil {
@@ -92,7 +93,28 @@ func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
 	return r.table()
 }
 
+// index returns the columns that are an index of pandas, which says so in the footer.
+func (r *reader) index() (names []string) {
+	text, _ := r.f.Lookup("pandas")
+	var meta struct {
+		Columns []json.RawMessage `json:"index_columns"`
+	}
+	if bounded.JSON([]byte(text), jsonBytes) != nil || json.Unmarshal([]byte(text), &meta) != nil {
+		return nil // a name that looks like an index is an error
+	}
+	for _, column := range meta.Columns {
+		var name string
+		if json.Unmarshal(column, &name) == nil { // else it describes a range, which is no column
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func (r *reader) labeled() bool { return r.cfg.Labels || r.cfg.Classes != nil }
+
+// jsonBytes is the memory of a value in the metadata of pandas.
+const jsonBytes = 128
 
 // labelBytes is the memory of a label: its number, also while the list grows.
 const labelBytes = 32

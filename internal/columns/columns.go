@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,9 +12,13 @@ import (
 	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
+// pandasIndex is a name that pandas gives an index that has none, in Parquet, in CSV, and in CSV that was read and written again.
+var pandasIndex = regexp.MustCompile(`^(__index_level_\d+__||Unnamed: \d+)$`)
+
 // Select returns the places of the columns of x and of the target among names. Without x it is all but the target, without a target
-// the last one.
-func Select(names, x []string, target string) (xs []int, y int, err error) {
+// the last one; index has columns that are taken only if they are named. Without a name, a column that looks like an index is an error:
+// numbers of rows would be learned.
+func Select(names, x []string, target string, index []string) (xs []int, y int, err error) {
 	at := make(map[string]int, len(names))
 	for i, name := range names {
 		if j, twice := at[name]; twice {
@@ -22,6 +27,9 @@ func Select(names, x []string, target string) (xs []int, y int, err error) {
 		at[name] = i
 	}
 	y = len(names) - 1
+	for y > 0 && slices.Contains(index, names[y]) {
+		y--
+	}
 	if target != "" {
 		var found bool
 		if y, found = at[target]; !found {
@@ -40,9 +48,14 @@ func Select(names, x []string, target string) (xs []int, y int, err error) {
 		}
 		xs = append(xs, i)
 	}
-	for i := range names {
-		if x == nil && i != y {
+	for i, name := range names {
+		if x == nil && i != y && !slices.Contains(index, name) {
 			xs = append(xs, i)
+		}
+		taken := x == nil && i != y || target == "" && i == y
+		if taken && pandasIndex.MatchString(name) && !slices.Contains(index, name) {
+			return nil, 0, fmt.Errorf("column %d, %q, looks like the index of pandas, and would be learned: write the file with index=False, "+
+				"or name the columns of x and the target", i+1, name)
 		}
 	}
 	if len(xs) == 0 {

@@ -133,7 +133,7 @@ var table = map[string]row{
 	"internal/curve": {others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
-	"models/gpt":    {own: "models/decode nn tensor ckpt internal/bounded"},
+	"models/gpt":    {own: "models/decode nn tensor ckpt ckpt/safetensors internal/bounded"},
 
 	"models/gpt/parallel": {own: "models/gpt nn tensor dist tp moe cp fsdp ddp"},
 

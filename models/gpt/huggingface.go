@@ -63,7 +63,8 @@ func ReadConfig(dir string) (Config, error) {
 
 // Open returns the model that config.json describes, in a folder with Hugging Face's layout, without values. Attach of a parallel package
 // or nn.Init makes the values. Then ckpt.Load, with LoadConfig, reads them from the folder's files, with any parallel layout: each rank
-// reads its part. A model that is far larger than the folder's files is an error: New takes any Config.
+// reads its part. A model that is far larger than the folder's files is an error: New takes any Config. A model with a head of its own in
+// the files is not tied, whatever config.json says.
 func Open(dir string) (*Model, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
@@ -77,6 +78,7 @@ func Open(dir string) (*Model, error) {
 		return nil, fmt.Errorf("gpt: the model that %s describes: %w; to train it from the beginning, give the Config of ReadConfig to New",
 			filepath.Join(dir, configName), err)
 	}
+	c.Tied = c.Tied && !c.Kind.ownHead(dir)
 	return New(c)
 }
 
