@@ -76,6 +76,12 @@ func TestBombs(t *testing.T) {
 		{"storages",
 			ref("K\x06") + "0" + "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + "NK\x06tq\x000(" +
 				strings.Repeat("h\x00Q", 1_000_000) + "t.", much},
+		{"names of parameters",
+			"](" + strings.Repeat("N", 100_000) + "eq\x000}(" + text("params") + ")" + text("param_names") + "h\x00" + text("lr") +
+				"K\x01uq\x000" + sgd("]("+run(3000, again)+"e", "}"), much},
+		{"a flat optimizer", "}(" + model + text("optimizer") + "}(" + run(100_000, func(i int) string {
+			return text(fmt.Sprintf("state.%x.step", i)) + "N"
+		}) + "uu.", "optimizer: " + much},
 		{"groups",
 			"}q\x00(" + run(1000, func(i int) string { return text(fmt.Sprint(i)) + "N" }) + text("params") + ")" + text("lr") + "K\x01u0" +
 				sgd("]("+run(3000, again)+"e", "}"), much},
@@ -97,6 +103,21 @@ func TestBombs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManyEntries: the directory of an archive and its pickle take from one budget.
+func TestManyEntries(t *testing.T) {
+	entries := []entry{{name: "a/data.pkl", data: proto + "(" + strings.Repeat("N", 1_500_000) + "t."}}
+	for i := range 100_000 {
+		entries = append(entries, entry{name: fmt.Sprintf("a/%x", i)})
+	}
+	in := zipped(t, entries...)
+	reliability.Bounded(t, len(in), func() {
+		x := &Checkpoint{budget: bounded.New(int64(len(in)))}
+		_, err := x.load("f.pt", strings.NewReader(in), int64(len(in)))
+		require.ErrorContains(t, err, "f.pt: data.pkl, byte ")
+		require.ErrorContains(t, err, "it would take more than ")
+	})
 }
 
 // record is an object of a distributed checkpoint; attributes are keys and values in turn.

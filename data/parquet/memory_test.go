@@ -66,7 +66,7 @@ func run(e format.Encoding, data ...byte) page { return page{e, 10, data} }
 
 // bombs are files that would take gigabytes, and their errors.
 func bombs(t testing.TB) map[string][]byte {
-	long := bytes.Repeat([]byte{0x80}, 4) // begins a number
+	long := []byte{0x80, 0x80, 0x80} // begins a number
 	double := func(p page) []byte { return built(t, format.Double, 10, p) }
 	// A list of a million row groups in a footer, of which each has one byte.
 	groups := append([]byte{0x49, 0xfc}, binary.AppendUvarint(nil, 1_000_000)...)
@@ -75,11 +75,11 @@ func bombs(t testing.TB) map[string][]byte {
 		"1280000000 rows of 2 columns: it would take more": built(t, format.Double, 20*64_000_000, equal(64_000_000), equal(64_000_000)),
 		"the footer: it would take more than":              ended(append([]byte("PAR1"), groups...), len(groups)),
 		"a page at byte 49: it would take more than 67":    double(equal(60_000_000)),
-		"it holds more than the 10 values":                 double(run(format.RLEDictionary, append(append([]byte{1}, long...), 7, 0)...)),
-		"it holds more than the 10 values ":                double(run(format.RLEDictionary, append(append([]byte{0}, long...), 9)...)),
-		"it holds more than the 10 values that":            double(run(format.RLE, append(append([]byte{6, 0, 0, 0}, long...), 7, 0)...)),
-		"it holds 2147483648 values, and its header says 10": double(run(format.DeltaBinaryPacked,
-			append(append([]byte{0x80, 1, 4}, long...), 8)...)),
+		"it holds more than the 10 values":                 double(run(format.RLEDictionary, append(append([]byte{1}, long...), 0x40, 0)...)),
+		"it holds more than the 10 values ":                double(run(format.RLEDictionary, append(append([]byte{0}, long...), 0x41)...)),
+		"it holds more than the 10 values that":            double(run(format.RLE, append(append([]byte{5, 0, 0, 0}, long...), 0x40, 0)...)),
+		"it holds 134217728 values, and its header says 10": double(run(format.DeltaBinaryPacked,
+			append(append([]byte{0x80, 1, 4}, long...), 0x40)...)),
 		"values encoded as DELTA_BYTE_ARRAY":                double(run(format.DeltaByteArray, 0)),
 		"the footer says that there are 5 in the row group": built(t, format.Double, 5, equal(6)),
 		`column "a" has 4 rows, the footer says 5`:          built(t, format.Double, 5, equal(4)),
@@ -101,7 +101,7 @@ func TestBombs(t *testing.T) {
 
 // The levels of a page say which values are there. They are runs, too.
 func TestLevels(t *testing.T) {
-	long := append(bytes.Repeat([]byte{0x80}, 4), 7, 1) // a run of 2^30
+	long := []byte{0x80, 0x80, 0x80, 0x40, 1} // a run of 2^26
 	v1 := func(e format.Encoding, levels ...byte) (*format.PageHeader, []byte) {
 		h := &format.PageHeader{Type: format.DataPage}
 		h.DataPageHeader.V = format.DataPageHeader{NumValues: 10, Encoding: format.Plain, DefinitionLevelEncoding: e}
