@@ -9,6 +9,9 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
+// plainDictionary is the name of old files for PLAIN in a dictionary, and for RLE_DICTIONARY in other pages.
+const plainDictionary format.Encoding = 2
+
 // checkPage checks that a page holds no more bytes and values than its header says. The library would allocate memory for all
 // of them. Columns are not nested, so levels only say which values are there.
 func (r *reader) checkPage(codec format.CompressionCodec, h *format.PageHeader, page *io.SectionReader, optional bool) error {
@@ -18,7 +21,7 @@ func (r *reader) checkPage(codec format.CompressionCodec, h *format.PageHeader, 
 	}
 	switch h.Type {
 	case format.DictionaryPage:
-		if e := h.DictionaryPageHeader.V.Encoding; e != format.Plain && e != format.PlainDictionary {
+		if e := h.DictionaryPageHeader.V.Encoding; e != format.Plain && e != plainDictionary {
 			return fmt.Errorf("a dictionary encoded as %v: want PLAIN", e)
 		}
 	case format.DataPage:
@@ -61,7 +64,7 @@ func prefixed(b []byte) (first, rest []byte, err error) {
 func checkValues(e format.Encoding, b []byte, n int32) error {
 	switch e {
 	case format.Plain, format.ByteStreamSplit: // no longer decoded than encoded
-	case format.PlainDictionary, format.RLEDictionary:
+	case plainDictionary, format.RLEDictionary:
 		if len(b) > 0 {
 			return checkRuns(b[1:], int(b[0]), n)
 		}
