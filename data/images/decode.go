@@ -72,7 +72,7 @@ func decode(content []byte, h, w int, out []float32, shared *semaphore.Weighted)
 	if img, err = opaque(img); err != nil {
 		return fmt.Errorf("%s: %w", format, err)
 	}
-	if img.Bounds() != canvas { // a frame of a GIF
+	if _, slow := img.(*image.Paletted); slow || img.Bounds() != canvas { // to the scaler; or a frame of a GIF
 		whole := image.NewRGBA(canvas)
 		draw.Draw(whole, img.Bounds(), img, img.Bounds().Min, draw.Src)
 		img = whole

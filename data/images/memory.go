@@ -20,7 +20,7 @@ func memoryOf(content []byte, format string, head image.Config, h, w int) (int64
 		one = 1
 	}
 	if _, indexed := head.ColorModel.(color.Palette); indexed {
-		one = 1
+		one = 5 // with a copy in colors
 	}
 	n := int64(len(content)) + tables + 4*int64(h)*int64(w)
 	if head.Width != w || head.Height != h { // a row of the result for each row of the image, and the weights
