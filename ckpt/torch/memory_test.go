@@ -68,11 +68,17 @@ func TestBombs(t *testing.T) {
 		{"names below names",
 			"}" + text("model") + text(long) + "q\x010" + one + "q\x000}" + run(20, func(int) string { return "h\x01}" }) +
 				"(" + run(5000, keyed) + "u" + strings.Repeat("s", 21) + ".", much},
+		{"names of one tensor", one + "q\x000}(" + run(500, keyed) + "uq\x000}" + text("model") + "}(" + run(200, keyed) + "us.", much},
+		{"dicts of one key", "K\x01q\x000(" + strings.Repeat("}h\x00Ns", 1_000_000) + "t.", much},
 		{"empty dicts", "(" + strings.Repeat("}", 5_000_000) + "t.", much},
 		{"numbers in the memo", "K\x01" + strings.Repeat("\x94", 5_000_000) + ".", much},
 		{"keys of a dict", "}(" + run(1_000_000, func(i int) string {
 			return "J" + string(binary.LittleEndian.AppendUint32(nil, uint32(i))) + "N"
 		}) + "u.", much},
+		{"keys one by one", "}" + run(1_000_000, func(i int) string {
+			number := "J" + string(binary.LittleEndian.AppendUint32(nil, uint32(i)))
+			return number + number + "s"
+		}) + ".", much},
 		{"storages",
 			ref("K\x06") + "0" + "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + "NK\x06tq\x000(" +
 				strings.Repeat("h\x00Q", 1_000_000) + "t.", much},
@@ -155,7 +161,7 @@ func TestFolderBombs(t *testing.T) {
 			"the items in a have more bytes than the file"},
 		{"many tensors of nothing",
 			properties + "q\x010" + record(kind+"TensorStorageMetadata", "properties", "h\x01", "size", "K\x00\x85", "chunks", ")") +
-				"q\x020" + metadata("", run(100_000, func(i int) string { return text(fmt.Sprint(i)) + "h\x02" })), "it would take more than "},
+				"q\x020" + metadata("", run(50_000, func(i int) string { return text(fmt.Sprint(i)) + "h\x02" })), "it would take more than "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
