@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // write creates a safetensors file from a header and data.
@@ -191,6 +193,20 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// TestRenamed: a folder that got the name of another step is refused, as it would hide or repeat steps.
+func TestRenamed(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["ddp1"], 2)
+	other := filepath.Join(filepath.Dir(path), storage.StepName(900))
+	require.NoError(t, os.Rename(path, other))
+	want := "ringo.json is of step 2: the folder had another name, which is step-00000002"
+	require.Equal(t, []string{want}, mustVerify(t, other, inspect.VerifyConfig{}).Errors)
+	_, err := Latest(filepath.Dir(path))
+	require.ErrorContains(t, err, want)
+	free := filepath.Join(filepath.Dir(path), "best")
+	require.NoError(t, os.Rename(other, free))
+	require.True(t, mustVerify(t, free, inspect.VerifyConfig{}).OK, "other names are free")
+}
+
 // TestBrokenIndex is about folders of other programs, which have no hashes.
 func TestBrokenIndex(t *testing.T) {
 	one := `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`
@@ -237,6 +253,42 @@ func TestBeingWritten(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// TestListBombs has lists of tensors that are far larger in memory than in the file.
+func TestListBombs(t *testing.T) {
+	data := append(binary.LittleEndian.AppendUint64(nil, 8), "{}      "...)
+	many := func(n int, entry string) string { return strings.TrimSuffix(strings.Repeat(entry, n), ",") }
+	var names strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&names, `"%x":"%x.safetensors",`, i, i)
+	}
+	for name, c := range map[string]struct{ body, idx, want string }{
+		"no entries":    {`{"version":1,"model":[` + many(1_000_000, `null,`) + `]}`, `{}`, "ringo.json: it would take more than"},
+		"empty entries": {`{"version":1,"model":[` + many(500_000, `{},`) + `]}`, `{}`, "ringo.json: it would take more than"},
+		"pieces":        {`{"version":1,"model":[{"pieces":[` + many(500_000, `{},`) + `]}]}`, `{}`, "ringo.json: it would take more than"},
+		"an index":      {``, `{"weight_map":{` + many(500_000, `"":"",`) + `}}`, "index.json: it would take more than"},
+		"many problems": {``, `{"weight_map":{` + strings.TrimSuffix(names.String(), ",") + `}}`, "no such file"},
+		"a long name": {``, `{"weight_map":{"` + strings.Repeat("x", 1_000_000) + `":"model.safetensors"}}`,
+			`model.safetensors: tensor "xxx`},
+		"a long shape": {`{"version":1,"files":[{"name":"model.safetensors"}],"model":[{"name":"` + strings.Repeat("x", 1_000_000) +
+			`","file":"model.safetensors"}]}`, `{}`, `model.safetensors: tensor "xxx`},
+	} {
+		text := bytes.Join([][]byte{storage.ManifestHead, []byte(storage.Sum([]byte(c.body))), storage.ManifestBody, []byte(c.body),
+			storage.ManifestEnd}, nil)
+		dir := t.TempDir()
+		for name, b := range map[string][]byte{"model.safetensors": data, storage.ManifestName: text, storage.IndexName: []byte(c.idx)} {
+			if len(c.body) > 0 || name != storage.ManifestName {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o666))
+			}
+		}
+		reliability.Bounded(t, len(text)+len(c.idx)+len(data), func() {
+			v := mustVerify(t, dir, inspect.VerifyConfig{})
+			require.Contains(t, strings.Join(v.Errors, "\n"), c.want, name)
+			require.LessOrEqual(t, len(v.Errors), 1010, name)
+			require.Less(t, len(v.Errors[0]), 1000, name)
+		})
+	}
+}
+
 // FuzzManifest: whatever ringo.json and the index contain, Verify returns.
 func FuzzManifest(f *testing.F) {
 	p, _, err := newPlan([]localPlan{{Optimizer: true, Items: []writeItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}}}}},
@@ -271,9 +323,12 @@ func FuzzManifest(f *testing.F) {
 			"one.safetensors": append(single.Encode(), make([]byte, 24)...)} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o666))
 		}
-		mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
-		mustVerify(t, filepath.Join(dir, "one.safetensors"), inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
+		size := len(text) + len(idx) + len(data)
+		reliability.Bounded(t, size, func() { mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2,fsdp=3"}) })
+		reliability.Bounded(t, size, func() {
+			mustVerify(t, filepath.Join(dir, "one.safetensors"), inspect.VerifyConfig{Layout: "tp=2,fsdp=3"})
+		})
 		require.NoError(t, os.Remove(filepath.Join(dir, storage.ManifestName)))
-		mustVerify(t, dir, inspect.VerifyConfig{})
+		reliability.Bounded(t, size, func() { mustVerify(t, dir, inspect.VerifyConfig{}) })
 	})
 }

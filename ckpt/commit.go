@@ -1,8 +1,11 @@
 package ckpt
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
+	"syscall"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
@@ -12,9 +15,6 @@ import (
 // name.
 func (w *writer) prepare() (tmp string, err error) {
 	if err := w.fs.MkdirAll(w.dir); err != nil {
-		return "", err
-	}
-	if err := w.fs.SyncDir(filepath.Dir(w.dir)); err != nil {
 		return "", err
 	}
 	unlock, alone, err := disk.Lock(w.fs, w.dir, "")
@@ -29,6 +29,11 @@ func (w *writer) prepare() (tmp string, err error) {
 	if n := len(steps); n > 0 && steps[n-1] >= w.global.Manifest.Step {
 		return "", fmt.Errorf("%s has step %d already: resume from it, or choose another directory", w.dir, steps[n-1])
 	}
+	if len(steps) == 0 {
+		if err := w.syncParents(); err != nil {
+			return "", err
+		}
+	}
 	w.removal.Wait()
 	if alone {
 		if err := storage.RemoveStale(w.fs, w.dir, ""); err != nil {
@@ -40,6 +45,19 @@ func (w *writer) prepare() (tmp string, err error) {
 		return "", err
 	}
 	return tmp, w.global.Create(w.fs, filepath.Join(w.dir, tmp))
+}
+
+// syncParents flushes the name of the directory, and of those above it: all of them may be new. A directory that cannot be
+// flushed, or that others may not read, is not.
+func (w *writer) syncParents() error {
+	for dir := w.dir; filepath.Dir(dir) != dir; {
+		dir = filepath.Dir(dir)
+		err := w.fs.SyncDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+			return err
+		}
+	}
+	return nil
 }
 
 // commit completes the folder and gives it its final name. Then it removes old checkpoints in the background.

@@ -1,9 +1,11 @@
 package ckpt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -213,6 +215,47 @@ func TestMissingFlush(t *testing.T) {
 		}
 		require.True(t, lost, name)
 	}
+}
+
+// flushedDirs records the directories whose names are flushed. Some may not be read.
+type flushedDirs struct {
+	disk.OS
+	names *[]string
+	fail  map[string]error
+}
+
+func (f flushedDirs) SyncDir(name string) error {
+	*f.names = append(*f.names, name)
+	return cmp.Or(f.fail[name], f.OS.SyncDir(name))
+}
+
+// TestParents: the names of all new directories on the way to the checkpoints are flushed before the first one is complete.
+func TestParents(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "a", "b", "c")
+	at := func(fsys disk.FS, step int) error {
+		return tryRanks(1, func(g *dist.Group) error {
+			s := NewSaver(g, dir, Config{})
+			s.fs = fsys
+			st := newState(failNow{}, g, layouts["ddp1"], 1)
+			st.Step = step
+			return errors.Join(s.Save(context.Background(), *st), s.Close())
+		})
+	}
+	var names []string
+	broken := errors.New("broken")
+	err := at(flushedDirs{names: &names, fail: map[string]error{filepath.Dir(filepath.Dir(dir)): broken}}, 1)
+	require.ErrorContains(t, err, "broken")
+	names = nil
+	require.NoError(t, at(flushedDirs{names: &names, fail: map[string]error{filepath.Dir(root): fs.ErrPermission}}, 1))
+	complete := slices.Index(names, dir) // after the folder's own name
+	for _, parent := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), root, filepath.Dir(root)} {
+		i := slices.Index(names, parent)
+		require.True(t, i >= 0 && i < complete, "%s: %v", parent, names)
+	}
+	names = nil
+	require.NoError(t, at(flushedDirs{names: &names}, 2))
+	require.NotContains(t, names, root, "once")
 }
 
 type lazyFiles struct{ *crashFS }

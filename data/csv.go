@@ -3,15 +3,16 @@ package data
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/columns"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -37,33 +38,59 @@ type Table struct {
 
 // CSV reads a file of numbers, with one sample in each line, into memory (4 bytes for each number). Quotes are those of package
 // encoding/csv. A UTF-8 byte order mark and empty lines are skipped; lines may end in CRLF. Everything else that is not a number is an
-// error with its line and column, also missing values, NaN and infinities: replace them in the file first.
+// error with its line and column, also missing values, NaN and infinities: replace them in the file first. So is an index of pandas, unless
+// the columns are named.
 //
 // Spaces around fields are ignored. If the file names the classes, they are sorted: as numbers if all are integers without a plus sign or
 // leading zeros (1 and 01 are two classes), else as text. A test set may have other classes than its training set, and so other numbers:
 // give it the classes of the training set.
 func CSV(file string, cfg CSVConfig) (*Table, error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	if !info.Mode().IsRegular() { // reading a pipe might never end
-		return nil, fmt.Errorf("data: %s is not a regular file", file)
-	}
-	f, err := os.Open(file)
+	f, size, err := bounded.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
 	defer f.Close()
-	t, err := parseCSV(f, cfg)
+	t, err := parseCSV(f, size, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("data: %s: %w", file, err)
 	}
 	return t, nil
 }
 
+// The memory of package encoding/csv for a field of a line, and of a column.
+const (
+	fieldBytes  = 176
+	columnBytes = 256
+)
+
+// fieldCounter takes the memory of the fields of a line from the budget before package encoding/csv has it. An empty field is
+// one byte in the file.
+type fieldCounter struct {
+	from   io.Reader
+	comma  []byte
+	budget *bounded.Budget
+	taken  int64 // since the last line
+}
+
+func (c *fieldCounter) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	fields := fieldBytes * int64(bytes.Count(p[:n], c.comma))
+	c.taken += fields
+	if tooMany := c.budget.Take(fields); tooMany != nil {
+		return 0, fmt.Errorf("the fields of one line: %w", tooMany)
+	}
+	return n, err
+}
+
+// ended gives the memory back.
+func (c *fieldCounter) ended() {
+	c.budget.Give(c.taken)
+	c.taken = 0
+}
+
 type csvParser struct {
 	cfg    CSVConfig
+	budget *bounded.Budget
 	r      *csv.Reader
 	names  []string
 	x      []int // columns
@@ -72,17 +99,24 @@ type csvParser struct {
 	labels *columns.Labels
 }
 
-func parseCSV(from io.Reader, cfg CSVConfig) (*Table, error) {
-	text, err := skipBOM(from)
+func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
+	budget := bounded.New(size)
+	count := &fieldCounter{from: from, comma: []byte(string(cmp.Or(cfg.Comma, ','))), budget: budget}
+	text, err := skipBOM(count)
 	if err != nil {
 		return nil, err
 	}
-	p := &csvParser{cfg: cfg, r: csv.NewReader(text)}
+	if head, _ := text.Peek(512); len(head) > 0 { // an empty file has no rows
+		if err := bounded.Explain(errNoTable, head); err != errNoTable {
+			return nil, err
+		}
+	}
+	p := &csvParser{cfg: cfg, budget: budget, r: csv.NewReader(text)}
 	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // row reports wrong numbers of fields
 	if cfg.Comma != 0 {
 		p.r.Comma = cfg.Comma
 	}
-	if p.labels, err = columns.NewLabels(cfg.Classes); err != nil {
+	if p.labels, err = columns.NewLabels(cfg.Classes, budget); err != nil {
 		return nil, err
 	}
 	for {
@@ -90,6 +124,7 @@ func parseCSV(from io.Reader, cfg CSVConfig) (*Table, error) {
 		if errors.Is(err, io.EOF) {
 			return p.table()
 		}
+		count.ended()
 		if err == nil && p.names == nil {
 			err = p.first(record)
 		} else if err == nil {
@@ -101,8 +136,10 @@ func parseCSV(from io.Reader, cfg CSVConfig) (*Table, error) {
 	}
 }
 
+var errNoTable = errors.New("no table")
+
 // skipBOM skips a UTF-8 byte order mark.
-func skipBOM(from io.Reader) (io.Reader, error) {
+func skipBOM(from io.Reader) (*bufio.Reader, error) {
 	text := bufio.NewReader(from)
 	mark, err := text.Peek(3)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -120,6 +157,9 @@ func skipBOM(from io.Reader) (io.Reader, error) {
 
 // first reads the first line: names, or the first row.
 func (p *csvParser) first(record []string) (err error) {
+	if err := p.budget.Take(columnBytes * int64(len(record))); err != nil {
+		return fmt.Errorf("%d columns: %w", len(record), err)
+	}
 	p.names = make([]string, len(record))
 	numbers := 0
 	for i, field := range record {
@@ -138,7 +178,7 @@ func (p *csvParser) first(record []string) (err error) {
 	case len(record) == 1:
 		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target", line, p.r.Comma)
 	}
-	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target); err != nil {
+	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target, nil); err != nil {
 		return fmt.Errorf("line %d: %w", line, err)
 	}
 	if p.cfg.Header {
@@ -184,7 +224,7 @@ func (p *csvParser) at(column int, err error) error {
 	line, _ := p.r.FieldPos(column)
 	name := p.names[column]
 	if p.cfg.Header {
-		name = strconv.Quote(name)
+		name = bounded.Quote(name)
 	}
 	return fmt.Errorf("line %d, column %s: %w", line, name, err)
 }
@@ -200,11 +240,11 @@ func number(field string) (float32, error) {
 	case field == "":
 		return 0, errors.New("no value")
 	case errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%q is out of the range of float32", field)
+		return 0, fmt.Errorf("%s is out of the range of float32", bounded.Quote(field))
 	case err != nil:
-		return 0, fmt.Errorf("%q is not a number", field)
+		return 0, fmt.Errorf("%s is not a number", bounded.Quote(field))
 	case math.IsNaN(v) || math.IsInf(v, 0):
-		return 0, fmt.Errorf("%q is not a finite number", field)
+		return 0, fmt.Errorf("%s is not a finite number", bounded.Quote(field))
 	}
 	return float32(v), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -80,11 +81,11 @@ func TestCSVForms(t *testing.T) {
 		"classes":               {"1,2.5,z\n3,-4,\"a\"\n", CSVConfig{Classes: []string{"z", "a", "b"}}},
 		"header over two lines": {"\"a\nb\",c,y\n1,2.5,0\n3,-4,1\n", CSVConfig{Header: true}},
 	} {
-		ds, err := parseCSV(strings.NewReader(c.text), c.cfg)
+		ds, err := parseCSV(strings.NewReader(c.text), int64(len(c.text)), c.cfg)
 		require.NoError(t, err, name)
 		assert.Equal(t, rows, rowsOf(t, ds, 5, 1), name)
 	}
-	ds, err := parseCSV(strings.NewReader("1,b\n2,a\n3,b\n"), CSVConfig{Labels: true})
+	ds, err := parseCSV(strings.NewReader("1,b\n2,a\n3,b\n"), 12, CSVConfig{Labels: true})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b"}, ds.Classes)
 	_, y := ds.Shapes()
@@ -138,6 +139,50 @@ func TestCSVErrors(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// The index that pandas writes without a name is no feature.
+func TestCSVIndex(t *testing.T) {
+	for _, text := range []string{",a,b\n0,1,2\n", "Unnamed: 0,a,b\n0,1,2\n", "a,b,\n1,2,0\n"} {
+		_, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{Header: true})
+		require.ErrorContains(t, err, "looks like the index of pandas, and would be learned: write the file with index=False")
+		ds, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{Header: true, Columns: []string{"a"}, Target: "b"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, ds.Columns)
+	}
+}
+
+// Files whose fields and classes would take far more memory than they have bytes are errors.
+func TestCSVBombs(t *testing.T) {
+	wide := func(n int, before string) string { return before + strings.Repeat(",", n) }
+	var classes strings.Builder
+	for i := range 1_000_000 {
+		fmt.Fprintf(&classes, "1,%x\n", i)
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"one line":           {wide(5_000_000, ""), "the fields of one line: it would take more than"},
+		"the second line":    {wide(5_000_000, "1,2\n"), "the fields of one line: it would take more than"},
+		"behind a quote":     {wide(5_000_000, "1,\"\n\""), "the fields of one line: it would take more than"},
+		"tabs":               {strings.ReplaceAll(wide(5_000_000, ""), ",", "\t"), "the fields of one line: it would take more than"},
+		"columns":            {wide(300_000, "1"), "300001 columns: it would take more than"},
+		"classes":            {classes.String(), "it would take more than"},
+		"many lines":         {strings.Repeat("1,2\n", 2_000_000), ""},
+		"a line, then lines": {"1,2\n" + strings.Repeat("1,\"a\nb\"\n", 10), `line 2, column 2: "a\nb" is not a number`},
+	} {
+		cfg := CSVConfig{Labels: name == "classes"}
+		if name == "tabs" {
+			cfg.Comma = '\t'
+		}
+		reliability.Bounded(t, len(c.text), func() {
+			_, err := parseCSV(strings.NewReader(c.text), int64(len(c.text)), cfg)
+			if c.want == "" {
+				require.NoError(t, err, name)
+				return
+			}
+			require.ErrorContains(t, err, c.want, name)
+			require.Less(t, len(err.Error()), 1000, name)
+		})
+	}
+}
+
 // The result equals that of encoding/csv and strconv for the whole text.
 func FuzzCSV(f *testing.F) {
 	for _, text := range []string{
@@ -148,7 +193,11 @@ func FuzzCSV(f *testing.F) {
 		f.Add(text, false, true)
 	}
 	f.Fuzz(func(t *testing.T, text string, header, labels bool) {
-		ds, err := parseCSV(strings.NewReader(text), CSVConfig{Header: header, Labels: labels})
+		var ds *Table
+		var err error
+		reliability.Bounded(t, len(text), func() {
+			ds, err = parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{Header: header, Labels: labels})
+		})
 		if err != nil {
 			return
 		}

@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"os"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 const (
@@ -36,7 +37,7 @@ func (e *IDXError) Unwrap() error { return e.Err }
 
 // ReadIDX reads a file of unsigned bytes in the IDX format of MNIST (LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist), plain or
 // gzipped. It returns the dimensions, and the elements in row-major order. Files of other element types, over 2 GiB, truncated or with
-// extra bytes give an *IDXError. The memory used is limited by what the file really holds, not by what its header says.
+// extra bytes give an *IDXError, and so do compressed files that would take far more memory than they have bytes.
 func ReadIDX(file string) (dims []int, elems []byte, err error) {
 	b, err := readRegular(file)
 	if err != nil {
@@ -47,19 +48,17 @@ func ReadIDX(file string) (dims []int, elems []byte, err error) {
 
 // readRegular returns the content of a regular file of at most maxIDX bytes; a pipe or a device is an error.
 func readRegular(file string) ([]byte, error) {
-	info, err := os.Stat(file)
+	f, size, err := bounded.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("data: %s is not a regular file", file)
+	defer f.Close()
+	if size > maxIDX {
+		return nil, &IDXError{file, maxIDX, fmt.Errorf("the file has %d bytes, more than %d", size, maxIDX)}
 	}
-	if info.Size() > maxIDX {
-		return nil, &IDXError{file, maxIDX, fmt.Errorf("the file has %d bytes, more than %d", info.Size(), maxIDX)}
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("data: %w", err)
+	b := make([]byte, size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("data: %s: %w", file, err)
 	}
 	return b, nil
 }
@@ -85,6 +84,9 @@ func parseIDX(file string, b []byte) ([]int, []byte, error) {
 	dims, n, err := p.header()
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := bounded.New(int64(len(b))).Take(2*n + int64(len(b))); err != nil { // twice, because the list grows
+		return nil, nil, p.errorf(p.off, "%v elements: %w; decompress the file with gunzip", dims, err)
 	}
 	elems, err := p.inflate(dims, n)
 	return dims, elems, err

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // encodeIDX returns a file of unsigned bytes.
@@ -134,6 +136,22 @@ func TestReadIDXMemory(t *testing.T) {
 	}
 }
 
+// A file of 40 KB that becomes 40 MB is refused, with the way out.
+func TestReadIDXBomb(t *testing.T) {
+	for n, want := range map[int]string{30 << 20: "", 40 << 20: "at byte 8: [41943040] elements: it would take more than"} {
+		b := compress(t, encodeIDX(make([]byte, n), uint32(n)))
+		reliability.Bounded(t, len(b), func() {
+			_, _, err := parseIDX("bomb", b)
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, "decompress the file with gunzip")
+		})
+	}
+}
+
 func TestReadIDXNotAFile(t *testing.T) {
 	_, _, err := ReadIDX(t.TempDir())
 	assert.ErrorContains(t, err, "not a regular file")
@@ -155,8 +173,12 @@ func FuzzIDX(f *testing.F) {
 	f.Add(encodeIDX(nil, 0, 1<<31, 1<<31, 1<<31))
 	f.Add(compress(f, make([]byte, 5000)))
 	f.Add([]byte{0, 0, 0x0d, 1, 0, 0, 0, 1, 0, 0, 0, 0})
+	f.Add(compress(f, encodeIDX(nil, 1<<31)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		dims, elems, err := parseIDX("fuzz", b)
+		var dims []int
+		var elems []byte
+		var err error
+		reliability.Bounded(t, len(b), func() { dims, elems, err = parseIDX("fuzz", b) })
 		if err != nil {
 			var e *IDXError
 			require.ErrorAs(t, err, &e)

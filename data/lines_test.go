@@ -1,6 +1,7 @@
 package data
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 func TestLines(t *testing.T) {
@@ -40,13 +43,30 @@ func TestLines(t *testing.T) {
 	assert.ErrorContains(t, err, "is not a regular file")
 }
 
+// A file of empty lines would take 16 bytes and more for each byte.
+func TestLinesBomb(t *testing.T) {
+	text := bytes.Repeat([]byte("\n"), 20_000_000)
+	reliability.Bounded(t, len(text), func() {
+		_, err := parseLines(text)
+		require.ErrorContains(t, err, "20000001 lines: it would take more than")
+	})
+	text = bytes.Repeat([]byte("ab\n"), 1_000_000)
+	reliability.Bounded(t, len(text), func() {
+		lines, err := parseLines(text)
+		require.NoError(t, err)
+		require.Len(t, lines, 1_000_000)
+	})
+}
+
 // No byte of a text is lost, except line ends.
 func FuzzLines(f *testing.F) {
 	for _, text := range []string{"a\nb", "a\r\n\nb\n", "\xef\xbb\xbfa", "\xff\xfe", "\xff"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		lines, err := parseLines(text)
+		var lines []string
+		var err error
+		reliability.Bounded(t, len(text), func() { lines, err = parseLines(text) })
 		if err != nil {
 			return
 		}

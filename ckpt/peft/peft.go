@@ -49,7 +49,8 @@ var harmless = []string{"auto_mapping", "peft_version", "base_model_name_or_path
 
 // Apply adds the adapters that dir/adapter_config.json describes to a model, and returns their parameters (nn.LoRA). It
 // does not load values; ckpt.Load reads them from File in dir. PEFT's dropout of the adapters' input during training is
-// left out. A setting that would change the computation is an error that names it; then the model is unchanged.
+// left out. A setting that would change the computation is an error that names it, and so are adapters that are far larger
+// than File; then the model is unchanged.
 func Apply(model any, dir string) (adapters nn.Params, err error) {
 	path := filepath.Join(dir, configName)
 	text, err := bounded.ReadFile(path, maxConfig)
@@ -57,8 +58,13 @@ func Apply(model any, dir string) (adapters nn.Params, err error) {
 		return nil, fmt.Errorf("peft: %w", err)
 	}
 	c, err := parse(text)
+	err = bounded.Explain(err, text)
+	size := int64(0)
+	if info, missing := os.Stat(filepath.Join(dir, File)); missing == nil {
+		size = info.Size()
+	}
 	if err == nil {
-		adapters, err = c.apply(model)
+		adapters, err = c.apply(model, bounded.New(size))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("peft: %s: %w", path, err)
@@ -72,28 +78,28 @@ func parse(text []byte) (c config, err error) {
 		return c, err
 	}
 	if targets := all["target_modules"]; len(targets) > 0 && targets[0] == '"' {
-		return c, fmt.Errorf("target_modules is the pattern %s; a list is needed", targets)
+		return c, fmt.Errorf("target_modules is the pattern %s; a list is needed", bounded.Plain(string(targets)))
 	}
 	if err := json.Unmarshal(text, &c); err != nil {
 		return c, err
 	}
 	if c.Type != "LORA" {
-		return c, fmt.Errorf("peft_type is %q, and only LORA is computed here", c.Type)
+		return c, fmt.Errorf("peft_type is %s, and only LORA is computed here", bounded.Quote(c.Type))
 	}
 	if c.Bias != "" && c.Bias != "none" {
-		return c, fmt.Errorf("bias is %q, and only none is trained here", c.Bias)
+		return c, fmt.Errorf("bias is %s, and only none is trained here", bounded.Quote(c.Bias))
 	}
 	if c.Rank > maxRank {
 		return c, fmt.Errorf("r is %d, more than %d", c.Rank, maxRank)
 	}
 	if way := string(all["init_lora_weights"]); !slices.Contains([]string{"", "null", "true", "false", `"gaussian"`}, way) {
-		return c, fmt.Errorf("init_lora_weights is %s, which changes the base's weights too", way)
+		return c, fmt.Errorf("init_lora_weights is %s, which changes the base's weights too", bounded.Plain(way))
 	}
 	for name, v := range all {
 		known := slices.Contains(harmless, name) ||
 			slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "target_modules", "fan_in_fan_out", "bias"}, name)
 		if !known && !empty(v) {
-			return c, fmt.Errorf("%s is %s, which is not computed here", name, v)
+			return c, fmt.Errorf("%s is %s, which is not computed here", bounded.Plain(name), bounded.Plain(string(v)))
 		}
 	}
 	return c, nil
@@ -105,7 +111,7 @@ func empty(v json.RawMessage) bool {
 }
 
 // apply calls nn.LoRA with the names of the matching Linears as patterns.
-func (c *config) apply(model any) (adapters nn.Params, err error) {
+func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, err error) {
 	nn.ParamsOf(model) // sets the stored names
 	cfg := nn.LoRAConfig{Rank: c.Rank, Alpha: c.Alpha}
 	hits := make([]bool, len(c.Targets))
@@ -118,14 +124,17 @@ func (c *config) apply(model any) (adapters nn.Params, err error) {
 			hits[i] = true
 			switch {
 			case !whole:
-				return nil, fmt.Errorf("the target %q is one matrix in the files and several layers here, such as %s", target, name)
+				return nil, fmt.Errorf("the target %s is one matrix in the files and several layers here, such as %s", bounded.Quote(target), name)
 			case !slices.Contains(cfg.Targets, name):
 				cfg.Targets = append(cfg.Targets, name)
+				if err := budget.Take(4 * int64(c.Rank) * int64(l.W.Global()[0]+l.W.Global()[1])); err != nil {
+					return nil, fmt.Errorf("adapters of the rank %d: %w; to train new ones, call nn.LoRA", c.Rank, err)
+				}
 			}
 		}
 	}
 	if i := slices.Index(hits, false); i >= 0 {
-		return nil, fmt.Errorf("the target %q matches no Linear of the model", c.Targets[i])
+		return nil, fmt.Errorf("the target %s matches no Linear of the model", bounded.Quote(c.Targets[i]))
 	}
 	defer func() {
 		if f, ok := recover().(*tensor.Failure); ok {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt/peft"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -72,11 +73,30 @@ func TestWrongConfigs(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// FuzzApply: no text makes Apply panic.
+// A rank in a config does not make adapters of gigabytes, without the file that has them.
+func TestConfigBomb(t *testing.T) {
+	text := `{"peft_type": "LORA", "r": 65536, "lora_alpha": 4, "target_modules": ["up", "down"]}`
+	wide := func() *plain { return &plain{nn.NewLinear(300, 5), nn.NewLinear(5, 300)} }
+	dir, m := folder(t, text), wide()
+	reliability.Bounded(t, len(text), func() {
+		_, err := peft.Apply(m, dir)
+		require.ErrorContains(t, err, "adapters of the rank 65536: it would take more than")
+		require.ErrorContains(t, err, "to train new ones, call nn.LoRA")
+		require.Nil(t, m.Up.Adapter)
+	})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, peft.File), make([]byte, 10<<20), 0o666))
+	_, err := peft.Apply(wide(), dir)
+	require.NoError(t, err, "the file may hold them")
+}
+
+// FuzzApply: no text makes Apply panic, or take more memory than the text justifies.
 func FuzzApply(f *testing.F) {
 	f.Add(`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["up", "down"], "bias": "none", "lora_dropout": 0.1}`)
 	f.Add(`{"peft_type": "LORA", "r": 1000000000000, "lora_alpha": 1e300, "target_modules": ["["]}`)
-	f.Fuzz(func(t *testing.T, text string) { _, _ = peft.Apply(newPlain(), folder(t, text)) })
+	f.Fuzz(func(t *testing.T, text string) {
+		dir := folder(t, text)
+		reliability.Bounded(t, len(text), func() { _, _ = peft.Apply(newPlain(), dir) })
+	})
 }
 
 func ExampleApply() {

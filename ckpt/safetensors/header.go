@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // MaxHeader is the largest header, in bytes, that the format allows. It does not include the 8 bytes of the length.
@@ -65,7 +67,7 @@ func (t Tensor) Len() int {
 func (t Tensor) bytes() (int64, error) {
 	bits := t.DType.Bits()
 	if bits == 0 {
-		return 0, fmt.Errorf("unknown dtype %q", t.DType)
+		return 0, fmt.Errorf("unknown dtype %s", bounded.Quote(string(t.DType)))
 	}
 	n := int64(1)
 	for _, d := range t.Shape {
@@ -102,7 +104,7 @@ func (e *Error) Error() string {
 	if e.Tensor == "" {
 		return fmt.Sprintf("%s: %s", e.File, e.Reason)
 	}
-	return fmt.Sprintf("%s: tensor %q: %s", e.File, e.Tensor, e.Reason)
+	return fmt.Sprintf("%s: tensor %s: %s", e.File, bounded.Quote(e.Tensor), e.Reason)
 }
 
 // New returns the header of a file with these tensors, and sets their byte ranges. Tensors with larger elements come

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Read reads and checks the header of a file of size bytes. file is the file's name in errors. Read does not read the
@@ -18,9 +20,14 @@ import (
 func Read(file string, r io.ReaderAt, size int64) (*Header, error) {
 	text, err := readText(r, size)
 	if err != nil {
+		head := make([]byte, min(size, 512))
+		_, _ = r.ReadAt(head, 0) // only for the error's text
+		return nil, &Error{File: file, Reason: bounded.Explain(err, head).Error()}
+	}
+	p := &parser{dec: json.NewDecoder(bytes.NewReader(text)), budget: bounded.New(size)}
+	if err := p.budget.Take(4 * int64(len(text))); err != nil { // the decoder copies it, and its copy grows
 		return nil, &Error{File: file, Reason: err.Error()}
 	}
-	p := &parser{dec: json.NewDecoder(bytes.NewReader(text))}
 	p.dec.UseNumber()
 	h := &p.h
 	h.Size = int64(len(text)) + 8
@@ -47,7 +54,7 @@ func readText(r io.ReaderAt, size int64) ([]byte, error) {
 	case n > MaxHeader:
 		return nil, fmt.Errorf("a header of %d bytes; the format allows %d", n, MaxHeader)
 	case int64(n) > size-8:
-		return nil, fmt.Errorf("a header of %d bytes in a file of %d", n, size)
+		return nil, fmt.Errorf("a header of %d bytes in a file of %d: it is cut off, or of another format", n, size)
 	}
 	text := make([]byte, n)
 	if err := readAt(r, text, 8); err != nil {
@@ -75,16 +82,28 @@ func readAt(r io.ReaderAt, b []byte, off int64) error {
 	return fmt.Errorf("reading the header: %w", err)
 }
 
+// The memory of a tensor, here and in readers of checkpoints, and of an entry of the metadata, besides their names; and the
+// largest number of dimensions.
+const (
+	tensorBytes   = 1536
+	metadataBytes = 480
+	maxDims       = 64
+)
+
 // parser reads a header, which is valid JSON, token by token.
 type parser struct {
-	dec  *json.Decoder
-	h    Header
-	name string // of the current entry
+	dec    *json.Decoder
+	h      Header
+	name   string // of the current entry
+	budget *bounded.Budget
 }
 
 func (p *parser) header() error {
 	return p.object(func(name string, again bool) (err error) {
 		p.name = name
+		if err := p.budget.Take(int64(tensorBytes + 4*len(name))); err != nil {
+			return err
+		}
 		switch {
 		case again:
 			return errors.New("the name is there twice")
@@ -123,10 +142,12 @@ func (p *parser) metadata() error {
 	p.h.Metadata = map[string]string{}
 	return p.object(func(key string, again bool) (err error) {
 		if again {
-			return fmt.Errorf("the key %q is there twice", key)
+			return fmt.Errorf("the key %s is there twice", bounded.Quote(key))
 		}
-		p.h.Metadata[key], err = p.text()
-		return err
+		if p.h.Metadata[key], err = p.text(); err != nil {
+			return err
+		}
+		return p.budget.Take(int64(metadataBytes + 2*len(key) + 2*len(p.h.Metadata[key])))
 	})
 }
 
@@ -136,7 +157,7 @@ func (p *parser) entry() error {
 		keys++
 		switch {
 		case again:
-			return fmt.Errorf("%q is there twice", key)
+			return fmt.Errorf("%s is there twice", bounded.Quote(key))
 		case key == "dtype":
 			var s string
 			s, err = p.text()
@@ -146,13 +167,13 @@ func (p *parser) entry() error {
 		case key == "data_offsets":
 			var at []int
 			if at, err = p.numbers(); err == nil && len(at) != 2 {
-				err = fmt.Errorf("data_offsets %v are not two", at)
+				err = fmt.Errorf("data_offsets are %d, not two", len(at))
 			}
 			if err == nil {
 				t.Start, t.End = int64(at[0]), int64(at[1])
 			}
 		default:
-			err = fmt.Errorf("unknown key %q", key)
+			err = fmt.Errorf("unknown key %s", bounded.Quote(key))
 		}
 		return err
 	})
@@ -169,7 +190,7 @@ func (p *parser) delim(want json.Delim) error {
 		return err
 	}
 	if t != want {
-		return fmt.Errorf("%v where %v should be", t, want)
+		return fmt.Errorf("%s where %v should be", bounded.Plain(fmt.Sprint(t)), want)
 	}
 	return nil
 }
@@ -181,7 +202,7 @@ func (p *parser) text() (string, error) {
 	}
 	s, ok := t.(string)
 	if !ok {
-		return "", fmt.Errorf("%v where a string should be", t)
+		return "", fmt.Errorf("%s where a string should be", bounded.Plain(fmt.Sprint(t)))
 	}
 	return s, nil
 }
@@ -199,11 +220,14 @@ func (p *parser) numbers() ([]int, error) {
 		}
 		s, ok := t.(json.Number)
 		if !ok {
-			return nil, fmt.Errorf("%v where a number should be", t)
+			return nil, fmt.Errorf("%s where a number should be", bounded.Plain(fmt.Sprint(t)))
 		}
 		n, err := strconv.ParseInt(string(s), 10, 64)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%s is not an integer from 0 to 2^63-1", s)
+			return nil, fmt.Errorf("%s is not an integer from 0 to 2^63-1", bounded.Plain(string(s)))
+		}
+		if len(list) == maxDims {
+			return nil, fmt.Errorf("more than %d numbers in a list", maxDims)
 		}
 		list = append(list, int(n))
 	}

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // file returns a header followed by data, without any check.
@@ -73,6 +76,9 @@ func TestBroken(t *testing.T) {
 	}
 	for want, b := range map[string][]byte{
 		"too few":                                {1, 2, 3},
+		"this is a Git LFS pointer":              []byte("version https://git-lfs.github.com/spec/v1\n"),
+		"this is a web page":                     []byte("<!doctype html>"),
+		"the file is empty":                      {},
 		"a header of 9223372036854775808 bytes":  binary.LittleEndian.AppendUint64(nil, 1<<63),
 		"a header of 18446744073709551615 bytes": binary.LittleEndian.AppendUint64(nil, math.MaxUint64),
 		"a header of 99999999 bytes in a file":   binary.LittleEndian.AppendUint64(nil, 99999999),
@@ -91,7 +97,7 @@ func TestBroken(t *testing.T) {
 		"1.5 is not an integer":                  one(`{"dtype":"F32","shape":[1.5],"data_offsets":[0,8]}`),
 		"9223372036854775808 is not an integer":  one(`{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8]}`),
 		"overflows":                              one(`{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}`),
-		"are not two":                            one(`{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}`),
+		"data_offsets are 3, not two":            one(`{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}`),
 		"[8,0] for the 8 bytes":                  one(`{"dtype":"F32","shape":[2],"data_offsets":[8,0]}`),
 		"[0,4] for the 8 bytes":                  one(`{"dtype":"F32","shape":[2],"data_offsets":[0,4]}`),
 		"the file is too short":                  one(`{"dtype":"F32","shape":[4],"data_offsets":[0,16]}`),
@@ -129,6 +135,33 @@ func TestNothingFromALength(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
 }
 
+// TestBombs has headers whose entries are far larger in memory than in the file.
+func TestBombs(t *testing.T) {
+	several := func(n int, entry string) string {
+		var s strings.Builder
+		for i := range n {
+			fmt.Fprintf(&s, entry, i)
+		}
+		return strings.TrimSuffix(s.String(), ",")
+	}
+	for want, header := range map[string]string{
+		"it would take more than ":       `{"__metadata__":{` + several(1_000_000, `"%x":"",`) + `}}`,
+		"it would take more than":        `{` + several(200_000, `"%x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},`) + `}`,
+		"more than 64 numbers in a list": `{"x":{"dtype":"F32","data_offsets":[0,0],"shape":[` + strings.Repeat("1,", 2_000_000) + `0]}}`,
+		`tensor "xxxxx`:                  `{"` + strings.Repeat("x", 10_000_000) + `":{"dtype":"F32","shape":[],"data_offsets":[0,1]}}`,
+		"unknown dtype":                  `{"x":{"dtype":"` + strings.Repeat("x", 10_000_000) + `","shape":[],"data_offsets":[0,1]}}`,
+		"unknown key":                    `{"x":{"` + strings.Repeat("x", 10_000_000) + `":1}}`,
+		"is not an integer":              `{"x":{"shape":[` + strings.Repeat("1", 10_000_000) + `]}}`,
+	} {
+		b := file(header, 0)
+		reliability.Bounded(t, len(b), func() {
+			_, err := read(b)
+			require.ErrorContains(t, err, want)
+			require.Less(t, len(err.Error()), 1000)
+		})
+	}
+}
+
 // FuzzRead: an accepted header is consistent, and encoding it again does not change its meaning.
 func FuzzRead(f *testing.F) {
 	h, err := New([]Tensor{{Name: "w", DType: F32, Shape: []int{2, 2}}, {Name: "b", DType: BF16, Shape: []int{3}}},
@@ -138,7 +171,9 @@ func FuzzRead(f *testing.F) {
 	f.Add(file(`{"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"y":{"shape":[],"dtype":"BOOL","data_offsets":[0,1]}}  `, 1))
 	f.Add(file(`{"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"__metadata__":{}}`, 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := read(b)
+		var h *Header
+		var err error
+		reliability.Bounded(t, len(b), func() { h, err = read(b) })
 		if err != nil {
 			return
 		}

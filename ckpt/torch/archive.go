@@ -2,14 +2,21 @@ package torch
 
 import (
 	"archive/zip"
+	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // maxPickle is the largest pickle in bytes, because pickles are read whole. For a model of 100,000 tensors it has about
 // 20 MB.
 const maxPickle = 512 << 20
+
+// entryBytes is the memory of an entry of an archive's directory, besides its name and the like.
+const entryBytes = 640
 
 // archive is a file of torch.save: a pickle and storages.
 type archive struct {
@@ -17,6 +24,7 @@ type archive struct {
 	r       io.ReaderAt
 	prefix  string // prefix of all entry names, ends with a slash
 	entries map[string]extent
+	budget  *bounded.Budget
 }
 
 // extent is the byte range of an entry.
@@ -24,15 +32,22 @@ type extent struct{ offset, size int64 }
 
 // openArchive reads the directory of an archive of size bytes. Entries must not be compressed, so no archive holds more
 // bytes than its file.
-func openArchive(name string, r io.ReaderAt, size int64) (*archive, error) {
+func openArchive(name string, r io.ReaderAt, size int64, budget *bounded.Budget) (*archive, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
-		return nil, fmt.Errorf("%s: not an archive of torch.save (of PyTorch 1.6 or newer): %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, noArchive(r, size, err))
 	}
-	a := &archive{name: name, r: r, entries: map[string]extent{}}
+	if slices.ContainsFunc(z.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, "/constants.pkl") }) {
+		return nil, fmt.Errorf("%s: it is a program, of torch.jit.save: write its tensors, by "+
+			"torch.save(torch.jit.load(file).state_dict(), new)", name)
+	}
+	a := &archive{name: name, r: r, entries: map[string]extent{}, budget: budget}
 	total := int64(0)
 	for _, f := range z.File {
 		x, err := locate(f, size)
+		if err == nil {
+			err = budget.Take(int64(entryBytes + 2*(len(f.Name)+len(f.Extra)+len(f.Comment))))
+		}
 		if err == nil {
 			total += x.size
 			_, twice := a.entries[f.Name]
@@ -44,12 +59,12 @@ func openArchive(name string, r io.ReaderAt, size int64) (*archive, error) {
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: entry %q: %w", name, f.Name, err)
+			return nil, fmt.Errorf("%s: entry %s: %w", name, bounded.Quote(f.Name), err)
 		}
 		a.entries[f.Name] = x
 		if dir, ok := strings.CutSuffix(f.Name, "/data.pkl"); ok && !strings.Contains(dir, "/") {
 			if a.prefix != "" {
-				return nil, fmt.Errorf("%s: entry %q: there is another data.pkl", name, f.Name)
+				return nil, fmt.Errorf("%s: entry %s: there is another data.pkl", name, bounded.Quote(f.Name))
 			}
 			a.prefix = dir + "/"
 		}
@@ -58,6 +73,24 @@ func openArchive(name string, r io.ReaderAt, size int64) (*archive, error) {
 		return nil, fmt.Errorf("%s: there is no data.pkl: not an archive of torch.save", name)
 	}
 	return a, a.checkOrder()
+}
+
+// noArchive says what a file is that is no archive.
+func noArchive(r io.ReaderAt, size int64, err error) error {
+	head := make([]byte, min(size, 1024))
+	if err := readFull(r, head, 0); err != nil {
+		return err
+	}
+	err = fmt.Errorf("not an archive of torch.save: %w", err)
+	switch {
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return fmt.Errorf("the end is missing: the file is cut off, get it again (%w)", err)
+	case bytes.HasPrefix(head, []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9")):
+		return fmt.Errorf("PyTorch before 1.6 wrote it: write it again with a newer one, by torch.save(torch.load(file), new) (%w)", err)
+	case len(head) > 9 && string(head[8:10]) == `{"`:
+		return fmt.Errorf("it is a safetensors file: give it a name that ends in .safetensors (%w)", err)
+	}
+	return bounded.Explain(err, head)
 }
 
 // locate checks an entry and returns its byte range.
@@ -106,7 +139,10 @@ func (a *archive) value() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unpickle(a.name+": data.pkl", b, a.storage)
+	if err := a.budget.Take(int64(len(b))); err != nil {
+		return nil, err
+	}
+	return unpickle(a.name+": data.pkl", b, a.budget, a.storage)
 }
 
 // storage returns the storage for a persistent id of a pickle: ("storage", class, key, device, elements).
@@ -120,14 +156,14 @@ func (a *archive) storage(id any) (any, error) {
 	n, ok3 := t[4].(int64)
 	d := storages[class.Name]
 	if !ok1 || !ok2 || !ok3 || d == "" {
-		return nil, fmt.Errorf("a storage of the type %s, with the key %v and %v elements", kindOf(t[1]), t[2], t[4])
+		return nil, fmt.Errorf("a storage of the type %s, with the key %s and %s elements", kindOf(t[1]), show(t[2]), show(t[4]))
 	}
 	x, ok := a.entries[a.prefix+"data/"+key]
 	if !ok {
-		return nil, fmt.Errorf("there is no storage %q in the archive", key)
+		return nil, fmt.Errorf("there is no storage %s in the archive", bounded.Quote(key))
 	}
 	if size := int64(d.Bits() / 8); n < 0 || n != x.size/size || x.size%size != 0 {
-		return nil, fmt.Errorf("storage %q has %d bytes, which are not %d elements of %s", key, x.size, n, d)
+		return nil, fmt.Errorf("storage %s has %d bytes, which are not %d elements of %s", bounded.Quote(key), x.size, n, d)
 	}
 	return &storage{r: io.NewSectionReader(a.r, x.offset, x.size), dtype: d, bytes: x.size}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // place is where an item of a distributed checkpoint is stored.
@@ -22,21 +24,26 @@ type folder struct {
 
 func placeKey(fqn string, offset []int) string { return fmt.Sprintf("%s %v", fqn, offset) }
 
+// placeBytes is the memory of a place, besides its name.
+const placeBytes = 256
+
 // readFolder reads .metadata and the directories of all archives that it lists.
 func (c *Checkpoint) readFolder(dir string) error {
-	f, size, err := c.open(dir, metadataFile)
+	f, err := c.open(dir, metadataFile)
 	if err != nil {
 		return err
 	}
-	if size > maxPickle {
-		return fmt.Errorf("%s has %d bytes; at most %d are read", metadataFile, size, maxPickle)
+	if f.size > maxPickle {
+		return fmt.Errorf("%s has %d bytes; at most %d are read", metadataFile, f.size, maxPickle)
 	}
-	b := make([]byte, size)
+	b := make([]byte, f.size)
 	if err := readFull(f, b, 0); err != nil {
 		return err
 	}
-	c.limit += len(b)
-	v, err := unpickle(metadataFile, b, nil)
+	if err := c.budget.Take(f.size); err != nil {
+		return err
+	}
+	v, err := unpickle(metadataFile, b, c.budget, nil)
 	if err != nil {
 		return err
 	}
@@ -100,14 +107,18 @@ func (d *folder) read(v any) error {
 		}
 		value, err := d.item(fqn, list.Values[i])
 		if err != nil {
-			return fmt.Errorf("%q: %w", fqn, err)
+			return fmt.Errorf("%s: %w", bounded.Quote(fqn), err)
 		}
 		path := []any{fqn}
 		if paths != nil && paths.Has(fqn) {
 			path, _ = items(paths.Get(fqn))
 		}
-		if err := put(root, path, value); err != nil {
-			return fmt.Errorf("%q: %w", fqn, err)
+		err = d.budget.Take(int64(len(path)) * 2 * pairBytes)
+		if err == nil {
+			err = put(root, path, value)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", bounded.Quote(fqn), err)
 		}
 	}
 	d.Root = root
@@ -132,25 +143,28 @@ func (d *folder) addPlace(k, v any) error {
 	}
 	info, ok := v.(*Object)
 	if !ok || info.Class.Name != "_StorageInfo" {
-		return fmt.Errorf("%v: %s where _StorageInfo should be", name, kindOf(v))
+		return fmt.Errorf("%s: %s where _StorageInfo should be", show(name), kindOf(v))
 	}
 	attributes, _ := info.State.(*Dict)
 	if attributes == nil {
-		return fmt.Errorf("%v: _StorageInfo has no attributes", name)
+		return fmt.Errorf("%s: _StorageInfo has no attributes", show(name))
 	}
 	if list, _ := items(attributes.Get("transform_descriptors")); len(list) > 0 {
-		return fmt.Errorf("%v: it was stored with the transforms %v, which are not read", name, list)
+		return fmt.Errorf("%s: it was stored with %d transforms, such as %s, which are not read", show(name), len(list), show(list[0]))
 	}
 	file, ok1 := attributes.Get("relative_path").(string)
 	start, ok2 := attributes.Get("offset").(int64)
 	length, ok3 := attributes.Get("length").(int64)
 	fqn, ok4 := name.(string)
 	if !ok1 || !ok2 || !ok3 || !ok4 {
-		return fmt.Errorf("%v: _StorageInfo lacks relative_path, offset or length", name)
+		return fmt.Errorf("%s: _StorageInfo lacks relative_path, offset or length", show(name))
+	}
+	if err := d.budget.Take(int64(placeBytes + 2*len(fqn) + 40*len(offset))); err != nil {
+		return err
 	}
 	key := placeKey(fqn, offset)
 	if _, twice := d.places[key]; twice {
-		return fmt.Errorf("%q: the chunk at %v is there twice", fqn, offset)
+		return fmt.Errorf("%s: the chunk at %v is there twice", bounded.Quote(fqn), offset)
 	}
 	d.places[key] = place{file, start, length}
 	return nil
@@ -162,12 +176,15 @@ func (d *folder) load(fqn string, offset []int) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("it is not said where the chunk at %v lies", offset)
 	}
-	f, size, err := d.open(d.dir, p.file)
+	f, err := d.open(d.dir, p.file)
 	if err != nil {
 		return nil, err
 	}
-	if p.offset < 0 || p.length < 0 || p.offset > size || p.length > size-p.offset {
-		return nil, fmt.Errorf("%d bytes at %d lead out of %s, which has %d", p.length, p.offset, p.file, size)
+	if p.offset < 0 || p.length < 0 || p.offset > f.size || p.length > f.size-p.offset {
+		return nil, fmt.Errorf("%d bytes at %d lead out of %s, which has %d", p.length, p.offset, p.file, f.size)
+	}
+	if f.read += p.length; f.read > f.size {
+		return nil, fmt.Errorf("the items in %s have more bytes than the file", p.file)
 	}
 	return d.Checkpoint.load(p.file, io.NewSectionReader(f, p.offset, p.length), p.length)
 }
@@ -236,6 +253,9 @@ func (d *folder) tensor(v any) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := d.budget.Take(tensorBytes + 8*maxDims); err != nil {
+		return nil, err
+	}
 	t := &Tensor{DType: types[name.Name]}
 	if t.Shape, err = ints(size); err != nil {
 		return nil, err
@@ -292,7 +312,7 @@ func put(root *Dict, path []any, value any) error {
 		next, ok := root.Get(key).(*Dict)
 		if !ok {
 			if root.Has(key) {
-				return fmt.Errorf("%v is both a value and a folder of values", key)
+				return fmt.Errorf("%s is both a value and a folder of values", bounded.Plain(keyText(key)))
 			}
 			next = &Dict{}
 			if err := root.set(key, next); err != nil {

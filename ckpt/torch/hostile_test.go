@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // entry is an entry of an archive.
@@ -92,6 +95,11 @@ func TestHostile(t *testing.T) {
 		{"odd items", "}(Nu.", `byte 5: 1 keys and values are put into dict`},
 		{"unhashable key", "}]Ns.", `byte 5: a dict has a key of the type list`},
 		{"attributes of a name", "ctorch\nfloat32\n}b.", `byte 18: attributes of torch.float32`},
+		{"an array that is called otherwise", "cnumpy\nndarray\n)\x81.",
+			`numpy.ndarray is called with 0 arguments; that is none of its known uses`},
+		{"another namespace", "cargparse\nNamespace\nK\x01\x85R.",
+			`argparse.Namespace is called with 1 arguments; that is none of its known uses`},
+		{"a class of a program", "c__main__\nConfig\n.", `where it was made, save the tensors alone: torch.save(model.state_dict(), file)`},
 		{"reference to a module", "X\x06\x00\x00\x00moduleQ.", `byte 13: a reference to str, not to a storage`},
 		{"reference of another kind", "(X\x06\x00\x00\x00moduleNNNNtQ.", `byte 19: a reference to tuple, not to a storage`},
 	})
@@ -130,8 +138,7 @@ func refuseAll(t *testing.T, cases []hostile) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			in := zipped(t, entry{name: "a/data.pkl", data: proto + c.pickle}, entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
-			c1 := &Checkpoint{}
-			_, err := c1.load("f.pt", strings.NewReader(in), int64(len(in)))
+			_, err := (&Checkpoint{budget: bounded.New(0)}).load("f.pt", strings.NewReader(in), int64(len(in)))
 			require.ErrorContains(t, err, "f.pt: data.pkl, ")
 			require.ErrorContains(t, err, c.says)
 		})
@@ -140,20 +147,21 @@ func refuseAll(t *testing.T, cases []hostile) {
 
 // TestEndless: a walk over a tree without end stops with an error.
 func TestEndless(t *testing.T) {
-	one := tensorOn(ref("K\x06"), "K\x00", "K\x06\x85", "K\x01\x85")
-	for name, pickle := range map[string]string{
-		"contains itself": "}(X\x01\x00\x00\x00x" + one + "X\x05\x00\x00\x00model}q\x00X\x01\x00\x00\x00sh\x00su.",
-		"deep": "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + strings.Repeat("]", 99) +
-			strings.Repeat("a", 98) + "u.",
-		"doubled": "}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + doubled(40) + "u.",
+	for name, c := range map[string]struct{ pickle, says string }{
+		"contains itself": {"}(X\x01\x00\x00\x00x" + one + "X\x05\x00\x00\x00model}q\x00X\x01\x00\x00\x00sh\x00su.",
+			"torch: the tree is deeper than 64, or it contains itself"},
+		"deep": {"}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + strings.Repeat("]", 99) +
+			strings.Repeat("a", 98) + "u.", "torch: the tree is deeper than 64, or it contains itself"},
+		"doubled": {"}(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x" + one + "sX\x01\x00\x00\x00y" + doubled(40) + "u.",
+			"torch: it would take more than 67122016 bytes of memory, and a file of 822 bytes may take no more"},
 	} {
-		in := zipped(t, entry{name: "a/data.pkl", data: proto + pickle}, entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
-		c := &Checkpoint{}
+		in := zipped(t, entry{name: "a/data.pkl", data: proto + c.pickle}, entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
+		x := &Checkpoint{budget: bounded.New(int64(len(in))), bytes: int64(len(in))}
 		var err error
-		c.Root, err = c.load("f.pt", strings.NewReader(in), int64(len(in)))
+		x.Root, err = x.load("f.pt", strings.NewReader(in), int64(len(in)))
 		require.NoError(t, err, name)
-		_, err = c.Parts(false)
-		require.EqualError(t, err, "torch: the tree is deeper than 64, or it contains itself", name)
+		_, err = x.Parts(false)
+		require.EqualError(t, err, c.says, name)
 	}
 }
 
@@ -177,13 +185,20 @@ func TestHostileArchive(t *testing.T) {
 		{"no pickle", zipped(t, entry{name: "a/x"}), `f.pt: there is no data.pkl: not an archive of torch.save`},
 		{"big-endian", zipped(t, pkl, entry{name: "a/byteorder", data: "big"}), `f.pt: the byte order is "big"; only little is read`},
 		{"no archive", "\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.",
-			`f.pt: not an archive of torch.save (of PyTorch 1.6 or newer): zip: not a valid zip file`},
-		{"truncated", whole[:len(whole)-1], `f.pt: not an archive of torch.save (of PyTorch 1.6 or newer): zip: not a valid zip file`},
+			`f.pt: PyTorch before 1.6 wrote it: write it again with a newer one`},
+		{"truncated", whole[:len(whole)-1], `f.pt: the end is missing: the file is cut off, get it again (not an archive of torch.save`},
+		{"TorchScript", zipped(t, pkl, entry{name: "a/constants.pkl", data: "N."}, entry{"a/code/m.py", "x", zip.Deflate}),
+			`f.pt: it is a program, of torch.jit.save: write its tensors, by torch.save(torch.jit.load(file).state_dict(), new)`},
+		{"safetensors", "\x40\x00\x00\x00\x00\x00\x00\x00{\"a\":", `f.pt: it is a safetensors file: give it a name that ends in .safetensors`},
+		{"a pointer", "version https://git-lfs.github.com/spec/v1\n", `f.pt: this is a Git LFS pointer in place of the file: run git lfs pull`},
+		{"a page", "<!DOCTYPE html><html>", `f.pt: this is a web page`},
+		{"nothing", "", `f.pt: the file is empty`},
+		{"a word", "PyTorch", `f.pt: not an archive of torch.save: zip: not a valid zip file`},
 		{"overlapping", overlapping(t), `f.pt: entry "a/data/1": the entries have more bytes than the archive`},
 		{"out of the file", outside(t), `f.pt: entry "a/data/0": 2000 bytes at 98 lead out of the archive of`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := (&Checkpoint{}).load("f.pt", strings.NewReader(c.file), int64(len(c.file)))
+			_, err := (&Checkpoint{budget: bounded.New(0)}).load("f.pt", strings.NewReader(c.file), int64(len(c.file)))
 			require.ErrorContains(t, err, c.says)
 		})
 	}
@@ -251,7 +266,51 @@ func TestHostileFolder(t *testing.T) {
 	}
 }
 
-// FuzzOpen: whatever an archive or a pickle contains, reading it ends, with an error or with readable tensors.
+// TestBeside: settings and numbers of a program are no reason to refuse its model. They are as Python 3.12 and NumPy 1.26 and 2
+// write them.
+func TestBeside(t *testing.T) {
+	float := func(module string) string {
+		return "c" + module + ".multiarray\nscalar\ncnumpy\ndtype\nX\x02\x00\x00\x00f8\x89\x88\x87R(K\x03X\x01\x00\x00\x00<NNN" +
+			"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tbc_codecs\nencode\nX\x08\x00\x00\x0012345678X\x06\x00\x00\x00latin1\x86R\x86R"
+	}
+	array := "cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01K\x01\x85cnumpy\ndtype\nX\x02\x00\x00\x00u4" +
+		"\x89\x88\x87R\x89C\x041234tb"
+	namespace := func(class, made string) string {
+		return "c" + class + "\n)" + made + "}X\x02\x00\x00\x00lrG?\xf0\x00\x00\x00\x00\x00\x00sb"
+	}
+	in := zipped(t, entry{name: "a/data.pkl", data: proto + "}(" + text("model") + "}" + text("w") + one + "s" +
+		text("args") + namespace("argparse\nNamespace", "\x81") + text("more") + namespace("types\nSimpleNamespace", "R") +
+		text("best") + float("numpy.core") + text("new") + float("numpy._core") + text("random") + array + text("epoch") + "K\x07u."},
+		entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
+	path := filepath.Join(t.TempDir(), "x.pt")
+	require.NoError(t, os.WriteFile(path, []byte(in), 0o666))
+	c, err := Open(path)
+	require.NoError(t, err)
+	defer c.Close()
+	p, err := c.Parts(false)
+	require.NoError(t, err)
+	require.Len(t, p.Model, 1)
+	require.Equal(t, map[string]any{"epoch": int64(7)}, p.Extra)
+	require.Equal(t, []string{"args: argparse.Namespace", "more: types.SimpleNamespace", "best: numpy.core.multiarray.scalar",
+		"new: numpy._core.multiarray.scalar", "random: numpy.core.multiarray._reconstruct"}, p.LeftOut)
+}
+
+// TestNoFile: what is no regular file is not opened, whatever its name.
+func TestNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pt")
+	require.NoError(t, os.Symlink(os.DevNull, path))
+	require.True(t, Is(path))
+	_, err := Open(path)
+	require.EqualError(t, err, "torch: "+path+" is not a regular file")
+	path += "h"
+	require.NoError(t, os.Symlink("none", path))
+	require.False(t, Is(path))
+	_, err = Open(path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// FuzzOpen: whatever an archive or a pickle contains, reading it ends, with an error or with readable tensors, and takes no
+// more memory than the file justifies.
 func FuzzOpen(f *testing.F) {
 	for _, name := range []string{"module.pt", "state.pt", "sgd.pt"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -259,9 +318,14 @@ func FuzzOpen(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		c := &Checkpoint{}
+		c := &Checkpoint{budget: bounded.New(int64(len(in))), bytes: int64(len(in))}
 		var err error
-		if c.Root, err = c.load("f.pt", bytes.NewReader(in), int64(len(in))); err == nil {
+		reliability.Bounded(t, len(in), func() {
+			if c.Root, err = c.load("f.pt", bytes.NewReader(in), int64(len(in))); err == nil {
+				_, _ = c.Parts(false)
+			}
+		})
+		if err == nil {
 			readAll(t, c, len(in))
 		}
 	})
@@ -278,16 +342,24 @@ func FuzzPickle(f *testing.F) {
 	f.Add(meta)
 	store := strings.Repeat("\x00\x00\x80\x3f", 6)
 	f.Fuzz(func(t *testing.T, in []byte) {
+		size := int64(len(in) + len(store))
+		budget := bounded.New(size)
 		a := &archive{name: "f.pt", r: strings.NewReader(store), entries: map[string]extent{"data/0": {0, int64(len(store))}}}
-		v, err := unpickle("data.pkl", in, a.storage)
+		var v any
+		var err error
+		reliability.Bounded(t, int(size), func() {
+			if v, err = unpickle("data.pkl", in, budget, a.storage); err == nil {
+				_, _ = (&Checkpoint{Root: v, budget: budget, bytes: size}).Parts(false)
+			}
+		})
 		if err != nil {
 			return
 		}
-		readAll(t, &Checkpoint{Root: v, limit: len(in)}, len(store))
+		readAll(t, &Checkpoint{Root: v, budget: budget, bytes: size}, len(store))
 		if d := (&folder{
-			Checkpoint: &Checkpoint{files: map[string]*os.File{}}, dir: "testdata/tree1", places: map[string]place{},
+			Checkpoint: &Checkpoint{files: map[string]*source{}, budget: budget}, dir: "testdata/tree1", places: map[string]place{},
 		}); d.read(v) == nil {
-			readAll(t, &Checkpoint{Root: d.Root, limit: len(in)}, 1<<20)
+			readAll(t, &Checkpoint{Root: d.Root, budget: budget, bytes: size + d.bytes}, 1<<20)
 			_ = d.Close()
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // storages maps PyTorch's storage classes to the type of their elements. An UntypedStorage has bytes.
@@ -28,6 +29,14 @@ var records = map[Name]bool{
 	{metadata, "Metadata"}: true, {metadata, "TensorStorageMetadata"}: true, {metadata, "BytesStorageMetadata"}: true,
 	{metadata, "TensorProperties"}: true, {metadata, "ChunkStorageMetadata"}: true, {metadata, "MetadataIndex"}: true,
 	{metadata, "StorageMeta"}: true, {"torch.distributed.checkpoint.filesystem", "_StorageInfo"}: true,
+	{"argparse", "Namespace"}: true,
+}
+
+// beside are functions and classes of values that training programs save beside a model: they are passed over.
+var beside = map[Name]bool{
+	{"types", "SimpleNamespace"}: true, {"numpy", "dtype"}: true, {"numpy", "ndarray"}: true,
+	{"numpy.core.multiarray", "scalar"}: true, {"numpy._core.multiarray", "scalar"}: true,
+	{"numpy.core.multiarray", "_reconstruct"}: true, {"numpy._core.multiarray", "_reconstruct"}: true,
 }
 
 // constructors are the functions that a pickle may call. Each makes a value from its arguments.
@@ -50,7 +59,7 @@ var constructors = map[Name]func(m *machine, args Tuple) (any, error){
 
 // known reports whether a pickle may use this name.
 func known(n Name) bool {
-	if records[n] || constructors[n] != nil {
+	if records[n] || beside[n] || constructors[n] != nil {
 		return true
 	}
 	switch n.Module {
@@ -83,9 +92,14 @@ func (m *machine) object(op byte) error {
 		if m.persistent == nil {
 			return fmt.Errorf("a reference to a storage, which this pickle has not")
 		}
+		if err := m.budget.Take(storageBytes); err != nil {
+			return err
+		}
 		x, err := m.persistent(v[0])
-		m.push(x)
-		return err
+		if err != nil {
+			return err
+		}
+		return m.push(x)
 	}
 	v, err := m.pop(2)
 	if err != nil {
@@ -106,21 +120,23 @@ func (m *machine) object(op byte) error {
 		} else if _, ok := a.(*Dict); !ok { // of an OrderedDict: its attribute _metadata says how a module was cut
 			return fmt.Errorf("attributes of %s", kindOf(a))
 		}
-		m.push(a)
+		m.stack = append(m.stack, a)
 		return nil
 	}
 	x, err := m.call(op, a, b)
-	m.push(x)
-	return err
+	if err != nil {
+		return err
+	}
+	return m.push(x)
 }
 
 func (m *machine) global(module, name string) error {
 	n := Name{module, name}
 	if !known(n) {
-		return fmt.Errorf("%q is not a name that may be in a checkpoint; nothing of it was executed", n)
+		return fmt.Errorf("%s is not a name that may be in a checkpoint; nothing of it was executed; where it was made, save the tensors alone: "+
+			"torch.save(model.state_dict(), file)", bounded.Quote(n.String()))
 	}
-	m.push(n)
-	return nil
+	return m.push(n)
 }
 
 // call runs REDUCE or NEWOBJ for a known name.
@@ -133,7 +149,7 @@ func (m *machine) call(op byte, what, args any) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s is called with %s", n, kindOf(args))
 	}
-	if op == 0x81 && records[n] && len(a) == 0 {
+	if op == 0x81 && records[n] && len(a) == 0 || op == 'R' && beside[n] {
 		return &Object{Class: n}, nil
 	}
 	fn := constructors[n]
@@ -176,8 +192,8 @@ func encode(m *machine, a Tuple) (any, error) {
 	if !ok || strings.IndexFunc(s, func(r rune) bool { return r > 255 }) >= 0 {
 		return nil, fmt.Errorf("a string that is not latin1")
 	}
-	if m.encoded += len(s); m.encoded > len(m.in) { // a pickle may use one string many times
-		return nil, fmt.Errorf("more bytes than the pickle has")
+	if err := m.takeText(len(s)); err != nil {
+		return nil, err
 	}
 	b := make([]byte, 0, len(s))
 	for _, r := range s {

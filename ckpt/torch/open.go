@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // metadataFile marks a folder as a distributed checkpoint.
@@ -18,8 +20,17 @@ type Checkpoint struct {
 	// Root is the tree that was saved. In a distributed checkpoint, lists have become dicts with the keys 0, 1 and so
 	// on.
 	Root  any
-	limit int // number of values that a walk over the tree may visit
-	files map[string]*os.File
+	files map[string]*source
+
+	budget *bounded.Budget // of memory
+	bytes  int64           // of all files
+}
+
+// source is an open file.
+type source struct {
+	*os.File
+	size int64
+	read int64 // bytes of the archives in it that were opened
 }
 
 // Is reports whether path looks like a PyTorch checkpoint: a folder with a .metadata, or a file with a name of
@@ -36,7 +47,7 @@ func Is(path string) bool {
 // Open opens a file of torch.save or a folder of torch.distributed.checkpoint. It reads everything except the data of
 // the tensors. Call Close when its tensors are no longer needed.
 func Open(path string) (*Checkpoint, error) {
-	c := &Checkpoint{files: map[string]*os.File{}}
+	c := &Checkpoint{files: map[string]*source{}, budget: bounded.New(0)}
 	info, err := os.Stat(path)
 	if err == nil {
 		if info.IsDir() {
@@ -62,52 +73,56 @@ func (c *Checkpoint) Close() error {
 
 // readFile reads a file of torch.save.
 func (c *Checkpoint) readFile(path string) error {
-	f, err := os.Open(path)
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return err
 	}
-	c.files[path] = f
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	c.Root, err = c.load(filepath.Base(path), f, info.Size())
+	c.add(path, f, size)
+	c.Root, err = c.load(filepath.Base(path), f, size)
 	return err
+}
+
+// add keeps an open file.
+func (c *Checkpoint) add(path string, f *os.File, size int64) *source {
+	s := &source{File: f, size: size}
+	c.files[path] = s
+	c.bytes += size
+	c.budget.Grow(size)
+	return s
 }
 
 // load reads an archive.
 func (c *Checkpoint) load(name string, r io.ReaderAt, size int64) (any, error) {
-	a, err := openArchive(name, r, size)
+	a, err := openArchive(name, r, size, c.budget)
 	if err != nil {
 		return nil, err
 	}
-	c.limit += int(min(a.entries[a.prefix+"data.pkl"].size, maxPickle))
 	return a.value()
 }
 
 // open opens a file in the folder itself, and refuses links.
-func (c *Checkpoint) open(dir, name string) (*os.File, int64, error) {
-	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name {
-		return nil, 0, fmt.Errorf("%q is not the name of a file in the folder", name)
+func (c *Checkpoint) open(dir, name string) (*source, error) {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name || len(name) > 255 {
+		return nil, fmt.Errorf("%s is not the name of a file in the folder", bounded.Quote(name))
 	}
 	path := filepath.Join(dir, name)
+	if f := c.files[path]; f != nil {
+		return f, nil
+	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is a link or no regular file", path)
-	}
-	if f := c.files[path]; f != nil {
-		return f, info.Size(), nil
+		return nil, fmt.Errorf("%s is a link or no regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	c.files[path] = f
+	s := c.add(path, f, info.Size())
 	if opened, err := f.Stat(); err != nil || !os.SameFile(info, opened) {
-		return nil, 0, errors.Join(fmt.Errorf("%s was replaced while it was opened", path), err)
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", path), err)
 	}
-	return f, info.Size(), nil
+	return s, nil
 }

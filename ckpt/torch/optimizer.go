@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Optimizer is the state of AdamW, Adam or SGD.
@@ -25,6 +26,9 @@ var moments = []string{"exp_avg", "exp_avg_sq", "momentum_buffer"}
 // optimizer reads a state_dict of torch.optim, keyed by indices or by names, or the result of get_optimizer_state_dict,
 // flattened or not.
 func (w *walker) optimizer(p *Parts, d *Dict) error {
+	if err := w.budget.Take(int64(4 * pairBytes * len(d.Keys))); err != nil {
+		return err
+	}
 	d, err := unflatten(d)
 	if err != nil {
 		return err
@@ -34,7 +38,7 @@ func (w *walker) optimizer(p *Parts, d *Dict) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("it has no state and param_groups; its keys are %s", keyList(d))
 	}
-	names, err := paramNames(groups, p.Model)
+	names, err := w.paramNames(groups, p.Model)
 	if err != nil {
 		return err
 	}
@@ -45,7 +49,7 @@ func (w *walker) optimizer(p *Parts, d *Dict) error {
 	o := &Optimizer{Counts: map[string]int{}}
 	for _, name := range names {
 		if shapes[name] == nil {
-			return fmt.Errorf("its parameter %q is not in the model", name)
+			return fmt.Errorf("its parameter %s is not in the model", bounded.Quote(name))
 		}
 		o.Counts[name] = 0
 	}
@@ -56,9 +60,9 @@ func (w *walker) optimizer(p *Parts, d *Dict) error {
 		name, ok := names[k]
 		s, ok2 := states.Values[i].(*Dict)
 		if !ok || !ok2 {
-			return fmt.Errorf("the state of %v is %s, or it is in none of the param_groups", keyText(k), kindOf(states.Values[i]))
+			return fmt.Errorf("the state of %s is %s, or it is in none of the param_groups", bounded.Plain(keyText(k)), kindOf(states.Values[i]))
 		}
-		if err := o.add(name, s, shapes[name]); err != nil {
+		if err := w.state(o, name, s, shapes[name]); err != nil {
 			return err
 		}
 	}
@@ -74,6 +78,9 @@ func (w *walker) groups(p *Parts, groups []any) error {
 	list := &List{}
 	for _, g := range groups {
 		kept := &Dict{}
+		if err := w.budget.Take(int64(pairBytes * len(g.(*Dict).Keys))); err != nil {
+			return err
+		}
 		for i, k := range g.(*Dict).Keys {
 			if k != "params" && k != "param_names" {
 				if err := kept.set(k, g.(*Dict).Values[i]); err != nil {
@@ -114,7 +121,7 @@ func unflatten(d *Dict) (*Dict, error) {
 		dot := strings.LastIndexByte(text, '.')
 		first := strings.IndexByte(text, '.')
 		if first < 0 || first == dot {
-			return nil, fmt.Errorf("the key %q is not of an optimizer", text)
+			return nil, fmt.Errorf("the key %s is not of an optimizer", bounded.Quote(text))
 		}
 		into, name, last := states, text[first+1:dot], text[dot+1:]
 		switch text[:first] {
@@ -122,7 +129,7 @@ func unflatten(d *Dict) (*Dict, error) {
 		case "param_groups":
 			into = byName
 		default:
-			return nil, fmt.Errorf("the key %q is not of an optimizer", text)
+			return nil, fmt.Errorf("the key %s is not of an optimizer", bounded.Quote(text))
 		}
 		one, ok := into.Get(name).(*Dict)
 		if !ok {
@@ -152,7 +159,7 @@ func unflatten(d *Dict) (*Dict, error) {
 // paramNames returns the name of each parameter of the groups. Groups list parameters by name or by number; param_names
 // gives the names for the numbers. Without param_names, a single group with as many parameters as the model has tensors
 // is in the model's order. Anything else is ambiguous, and an error.
-func paramNames(groups []any, model []Named) (map[any]string, error) {
+func (w *walker) paramNames(groups []any, model []Named) (map[any]string, error) {
 	names := map[any]string{}
 	numbers := 0
 	for _, g := range groups {
@@ -165,6 +172,9 @@ func paramNames(groups []any, model []Named) (map[any]string, error) {
 			return nil, fmt.Errorf("the params of a group are %s", kindOf(d.Get("params")))
 		}
 		given, _ := sequence(d.Get("param_names"))
+		if err := w.budget.Take(int64(pairBytes*(len(params)+1) + 16*len(given))); err != nil {
+			return nil, err
+		}
 		for i, key := range params {
 			name, ok := key.(string)
 			if !ok && len(given) == len(params) {
@@ -174,7 +184,7 @@ func paramNames(groups []any, model []Named) (map[any]string, error) {
 				return nil, fmt.Errorf("a parameter is %s", kindOf(key))
 			}
 			if _, twice := names[key]; twice {
-				return nil, fmt.Errorf("its parameter %v is there twice", key)
+				return nil, fmt.Errorf("its parameter %s is there twice", bounded.Plain(keyText(key)))
 			}
 			if !ok {
 				if key != int64(i) {
@@ -219,13 +229,14 @@ func rate(groups []any) (float64, error) {
 	slices.Sort(rates)
 	rates = slices.Compact(rates)
 	if len(rates) != 1 {
-		return 0, fmt.Errorf("its groups have the learning rates %v, and a checkpoint has one; take the model alone", rates)
+		return 0, fmt.Errorf("its groups have %d learning rates, such as %v, and a checkpoint has one; take the model alone",
+			len(rates), rates[:min(len(rates), 8)])
 	}
 	return rates[0], nil
 }
 
-// add adds the state of a parameter. SGD does not count steps; if there is a momentum_buffer, the count is 1.
-func (o *Optimizer) add(name string, s *Dict, shape []int) error {
+// state adds the state of a parameter. SGD does not count steps; if there is a momentum_buffer, the count is 1.
+func (w *walker) state(o *Optimizer, name string, s *Dict, shape []int) error {
 	for i, k := range s.Keys {
 		v := s.Values[i]
 		switch {
@@ -236,20 +247,23 @@ func (o *Optimizer) add(name string, s *Dict, shape []int) error {
 				err = fmt.Errorf("%v is no number of steps", n)
 			}
 			if err != nil {
-				return fmt.Errorf("the step of %s: %w", name, err)
+				return fmt.Errorf("the step of %s: %w", bounded.Plain(name), err)
 			}
 			o.Counts[name] = max(o.Counts[name], int(n))
 		case slices.Contains(moments, keyText(k)):
 			t, ok := v.(*Tensor)
 			if !ok || !slices.Equal(t.Shape, shape) {
-				return fmt.Errorf("%s of %s is %s, not a tensor of the shape %v", k, name, describe(v), shape)
+				return fmt.Errorf("%s of %s is %s, not a tensor of the shape %v", k, bounded.Plain(name), describe(v), shape)
 			}
 			o.Tensors = append(o.Tensors, Named{name + "." + keyText(k), t})
+			if err := w.tensor(name, t); err != nil {
+				return err
+			}
 			if k == "momentum_buffer" {
 				o.Counts[name] = max(o.Counts[name], 1)
 			}
 		default:
-			return fmt.Errorf("%s has %s, which no optimizer here has; take the model alone", name, keyText(k))
+			return fmt.Errorf("%s has %s, which no optimizer here has; take the model alone", bounded.Plain(name), bounded.Plain(keyText(k)))
 		}
 	}
 	o.Steps = max(o.Steps, o.Counts[name])

@@ -1,10 +1,13 @@
 package torch
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // maxDepth is the largest depth of a tree. A tree that contains itself exceeds it.
@@ -47,7 +50,8 @@ func (c *Checkpoint) parts(modelOnly bool) (*Parts, error) {
 	if !ok {
 		return nil, fmt.Errorf("it holds %s, no dict with the tensors of a model", kindOf(c.Root))
 	}
-	w := &walker{left: 16*c.limit + 1024}
+	budget := *c.budget // as it was after Open, in every call
+	w := &walker{budget: &budget, data: bounded.New(c.bytes)}
 	modelKey, err := only(root, "model", modelKeys)
 	if err != nil {
 		return nil, err
@@ -102,19 +106,36 @@ func only(root *Dict, what string, keys []string) (string, error) {
 func keyList(d *Dict) string {
 	var names []string
 	for _, k := range d.Keys[:min(len(d.Keys), 8)] {
-		names = append(names, keyText(k))
+		names = append(names, bounded.Plain(keyText(k)))
 	}
 	return strings.Join(names, ", ")
 }
 
-// walker visits the tree and limits the number of values: a short pickle can use one value so often that the tree never
-// ends.
-type walker struct{ left int }
+// visitBytes is the memory of what a walk makes of a value, besides its texts; namedBytes is that of a tensor until it is
+// in another file.
+const (
+	visitBytes = 128
+	namedBytes = 2048
+)
 
-func (w *walker) enter(depth int) error {
-	w.left--
-	if depth > maxDepth || w.left < 0 {
+// walker visits the tree. A short pickle can use one value so often that the tree never ends, and one storage under many
+// names: so the walk takes memory from a budget, and bytes of tensors from another.
+type walker struct{ budget, data *bounded.Budget }
+
+func (w *walker) enter(depth, text int) error {
+	if depth > maxDepth {
 		return fmt.Errorf("the tree is deeper than %d, or it contains itself", maxDepth)
+	}
+	return w.budget.Take(int64(visitBytes + 2*depth + 8*text)) // in JSON, a character may have 6 bytes, and a line begins with spaces
+}
+
+// tensor takes the bytes of a tensor that gets a name.
+func (w *walker) tensor(name string, t *Tensor) error {
+	if err := w.budget.Take(int64(namedBytes + 16*len(name))); err != nil {
+		return err
+	}
+	if w.data.Take(t.Bytes()) != nil {
+		return fmt.Errorf("up to %s, the tensors have far more bytes than the file: too many share one storage", bounded.Quote(name))
 	}
 	return nil
 }
@@ -132,16 +153,17 @@ func (w *walker) model(p *Parts, d *Dict) error {
 }
 
 func (w *walker) tensors(p *Parts, v any, name string, depth int, seen map[string]bool) error {
-	if err := w.enter(depth); err != nil {
+	if err := w.enter(depth, len(name)); err != nil {
 		return err
 	}
 	switch v := v.(type) {
 	case *Tensor:
 		if seen[name] {
-			return fmt.Errorf("two tensors have the name %q", name)
+			return fmt.Errorf("two tensors have the name %s", bounded.Quote(name))
 		}
 		seen[name] = true
 		p.Model = append(p.Model, Named{name, v})
+		return w.tensor(name, v)
 	case *Dict:
 		for i, k := range v.Keys {
 			below := keyText(k)
@@ -153,7 +175,7 @@ func (w *walker) tensors(p *Parts, v any, name string, depth int, seen map[strin
 			}
 		}
 	default:
-		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %s", name, kindOf(v)))
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %s", bounded.Plain(name), kindOf(v)))
 	}
 	return nil
 }
@@ -168,16 +190,17 @@ func (w *walker) extra(p *Parts, name string, v any) error {
 	case ok:
 		p.Extra[name] = x
 	case tensors > 0:
-		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %d tensors", name, tensors))
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %d tensors", bounded.Plain(name), tensors))
 	default:
-		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %s", name, kindOf(v)))
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %s", bounded.Plain(name), kindOf(v)))
 	}
 	return nil
 }
 
 // plain returns a value for encoding/json; ok is false if it contains anything else.
 func (w *walker) plain(v any, depth int, tensors *int) (out any, ok bool, err error) {
-	if err := w.enter(depth); err != nil {
+	text, _ := v.(string)
+	if err := w.enter(depth, len(text)); err != nil {
 		return nil, false, err
 	}
 	if list, is := items(v); is {
@@ -201,8 +224,9 @@ func (w *walker) plain(v any, depth int, tensors *int) (out any, ok bool, err er
 	case *Dict:
 		all, ok := map[string]any{}, true
 		for i, k := range v.Keys {
-			one, fits, err := w.plain(v.Values[i], depth+1, tensors)
-			if err != nil {
+			err := w.enter(depth, len(keyText(k)))
+			one, fits, err2 := w.plain(v.Values[i], depth+1, tensors)
+			if err := cmp.Or(err, err2); err != nil {
 				return nil, false, err
 			}
 			all[keyText(k)], ok = one, ok && fits

@@ -197,7 +197,7 @@ func readFull(r io.ReaderAt, b []byte, off int64) error {
 }
 
 // rebuild is _rebuild_tensor and _rebuild_tensor_v2: storage, offset, sizes, strides, requires_grad, hooks, metadata.
-func rebuild(_ *machine, a Tuple) (any, error) {
+func rebuild(m *machine, a Tuple) (any, error) {
 	if len(a) != 4 && len(a) != 6 && len(a) != 7 {
 		return nil, fmt.Errorf("%d arguments", len(a))
 	}
@@ -205,11 +205,11 @@ func rebuild(_ *machine, a Tuple) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s where a storage should be", kindOf(a[0]))
 	}
-	return tensorOf(store, store.dtype, a, 6)
+	return tensorOf(m, store, store.dtype, a, 6)
 }
 
 // rebuildTyped is _rebuild_tensor_v3: as rebuild, with a dtype before the metadata.
-func rebuildTyped(_ *machine, a Tuple) (any, error) {
+func rebuildTyped(m *machine, a Tuple) (any, error) {
 	if len(a) != 7 && len(a) != 8 {
 		return nil, fmt.Errorf("%d arguments", len(a))
 	}
@@ -218,10 +218,10 @@ func rebuildTyped(_ *machine, a Tuple) (any, error) {
 	if !ok1 || !ok2 || name.Module != "torch" || types[name.Name] == "" {
 		return nil, fmt.Errorf("%s and %s where a storage and a dtype should be", kindOf(a[0]), kindOf(a[6]))
 	}
-	return tensorOf(store, types[name.Name], a, 7)
+	return tensorOf(m, store, types[name.Name], a, 7)
 }
 
-func tensorOf(store *storage, d safetensors.DType, a Tuple, meta int) (any, error) {
+func tensorOf(m *machine, store *storage, d safetensors.DType, a Tuple, meta int) (any, error) {
 	if len(a) > meta {
 		if m, ok := a[meta].(*Dict); a[meta] != nil && (!ok || len(m.Keys) > 0) {
 			return nil, fmt.Errorf("a view that is conjugated or negated is not read")
@@ -229,7 +229,7 @@ func tensorOf(store *storage, d safetensors.DType, a Tuple, meta int) (any, erro
 	}
 	start, ok := a[1].(int64)
 	if !ok || start < 0 || int64(int(start)) != start {
-		return nil, fmt.Errorf("an offset is %v", a[1])
+		return nil, fmt.Errorf("an offset is %s", show(a[1]))
 	}
 	size, err := ints(a[2])
 	if err != nil {
@@ -237,6 +237,9 @@ func tensorOf(store *storage, d safetensors.DType, a Tuple, meta int) (any, erro
 	}
 	stride, err := ints(a[3])
 	if err != nil {
+		return nil, err
+	}
+	if err := m.budget.Take(int64(tensorBytes + 24*len(size))); err != nil {
 		return nil, err
 	}
 	t, err := newTensor(store, d, int(start), size, stride)

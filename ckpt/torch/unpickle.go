@@ -5,24 +5,36 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"unicode/utf8"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
-// machine runs a pickle. Every operation takes at least one byte of the input and makes at most one value, so the
-// input's size limits the memory.
+// The memory of values, in bytes. They are what the largest take, with their places on the stack, in the memo and in the
+// list or dict that has them, also while these grow.
+const (
+	valueBytes   = 128
+	memoBytes    = 96
+	pairBytes    = 256
+	storageBytes = 128
+	tensorBytes  = 512
+)
+
+// machine runs a pickle. What it makes is taken from a budget, because a pickle may use one value many times.
 type machine struct {
 	in         []byte
 	at         int
 	stack      []any
 	marks      []int // heights of the stack at the marks
 	memo       map[uint32]any
-	encoded    int                       // number of bytes decoded from strings
+	budget     *bounded.Budget
 	persistent func(id any) (any, error) // resolves persistent ids; nil: none are allowed
 }
 
 // unpickle returns the value that a pickle makes. name is the pickle's name in errors.
-func unpickle(name string, in []byte, persistent func(id any) (any, error)) (any, error) {
-	m := &machine{in: in, memo: map[uint32]any{}, persistent: persistent}
+func unpickle(name string, in []byte, budget *bounded.Budget, persistent func(id any) (any, error)) (any, error) {
+	m := &machine{in: in, memo: map[uint32]any{}, budget: budget, persistent: persistent}
 	for {
 		start := m.at
 		done, err := m.step()
@@ -61,8 +73,15 @@ func (m *machine) sized(size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.take(n)
+	b, err := m.take(n)
+	if err == nil {
+		err = m.takeText(len(b))
+	}
+	return b, err
 }
+
+// takeText takes the memory of a copy of a text, which may be rounded up by an eighth.
+func (m *machine) takeText(n int) error { return m.budget.Take(int64(n + n/8)) }
 
 // line returns the text up to the next line feed.
 func (m *machine) line() (string, error) {
@@ -71,10 +90,20 @@ func (m *machine) line() (string, error) {
 		return "", fmt.Errorf("the pickle ends within a name")
 	}
 	b, err := m.take(uint64(i + 1))
+	if err == nil {
+		err = m.takeText(len(b))
+	}
 	return string(b[:i]), err
 }
 
-func (m *machine) push(v any) { m.stack = append(m.stack, v) }
+// push puts a new value on the stack.
+func (m *machine) push(v any) error {
+	if len(m.stack) == cap(m.stack) {
+		m.stack = slices.Grow(m.stack, len(m.stack)+64)
+	}
+	m.stack = append(m.stack, v)
+	return m.budget.Take(valueBytes)
+}
 
 // pop removes and returns the topmost n values. They must be above the last mark.
 func (m *machine) pop(n int) ([]any, error) {
@@ -108,7 +137,7 @@ func (m *machine) top() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.push(v[0])
+	m.stack = append(m.stack, v[0])
 	return v[0], nil
 }
 
@@ -150,7 +179,7 @@ func (m *machine) step() (done bool, err error) {
 	default:
 		var v any
 		if v, err = m.literal(byte(op)); err == nil {
-			m.push(v)
+			err = m.push(v)
 		}
 	}
 	return false, err
@@ -230,10 +259,12 @@ func (m *machine) remember(op byte) error {
 		if !ok {
 			return fmt.Errorf("value %d is wanted before it was made", n)
 		}
-		m.push(v)
-		return nil
+		return m.push(v)
 	}
 	v, err := m.top()
+	if err == nil {
+		err = m.budget.Take(memoBytes)
+	}
 	m.memo[uint32(n)] = v
 	return err
 }
@@ -269,6 +300,9 @@ func (m *machine) collect(op byte) (err error) {
 	if !ok || len(values)%2 != 0 {
 		return fmt.Errorf("%d keys and values are put into %s", len(values), kindOf(into))
 	}
+	if err := m.budget.Take(int64(len(values) / 2 * pairBytes)); err != nil {
+		return err
+	}
 	for i := 0; i < len(values); i += 2 {
 		if err := d.set(values[i], values[i+1]); err != nil {
 			return err
@@ -289,6 +323,5 @@ func (m *machine) tuple(op byte) (err error) {
 	if err != nil {
 		return err
 	}
-	m.push(append(Tuple{}, values...))
-	return nil
+	return m.push(append(Tuple{}, values...))
 }

@@ -3,6 +3,8 @@ package torch
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Tuple is a Python tuple, or a torch.Size.
@@ -113,7 +115,19 @@ func keyText(key any) string {
 	case int64:
 		return strconv.FormatInt(k, 10)
 	}
-	return fmt.Sprint(key)
+	return show(key)
+}
+
+// show returns a value for an error: numbers and short texts as they are, and only the type of what can contain others.
+// A few bytes of a pickle can make a value whose text never ends.
+func show(v any) string {
+	switch v := v.(type) {
+	case bool, int64, float64:
+		return fmt.Sprint(v)
+	case string:
+		return bounded.Quote(v)
+	}
+	return kindOf(v)
 }
 
 // items returns the values of a list or tuple.
@@ -140,7 +154,7 @@ func ints(v any) ([]int, error) {
 	for i, x := range list {
 		n, ok := x.(int64)
 		if !ok || n < 0 || int64(int(n)) != n {
-			return nil, fmt.Errorf("a size is %v", x)
+			return nil, fmt.Errorf("a size is %s", show(x))
 		}
 		out[i] = int(n)
 	}

@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -54,7 +56,8 @@ func (c *ckptLsCmd) Run() error {
 	fmt.Fprintln(w, "tensor\tshape\tdtype\tfile\tbytes\tshards")
 	total := int64(0)
 	for _, t := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Name, strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ","), t.DType, t.File, t.Bytes, t.Shards)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", printable(t.Name, ""), strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ","), t.DType,
+			printable(t.File, ""), t.Bytes, t.Shards)
 		total += t.Bytes
 	}
 	fmt.Fprintf(w, "%d tensors\t\t\t\t%d\t\n", len(list), total)
@@ -130,12 +133,12 @@ func (c *ckptVerifyCmd) Run() error {
 
 func (c *ckptVerifyCmd) write(w io.Writer, v *inspect.Verdict) {
 	for _, e := range v.Errors {
-		fmt.Fprintf(w, "error: %s\n", e)
+		fmt.Fprintf(w, "error: %s\n", printable(e, "\n"))
 	}
 	for _, s := range v.Unchecked {
 		fmt.Fprintf(w, "not verified: %s\n", s)
 	}
-	fmt.Fprintf(w, "%s: step %d, %d tensors in %d shards, %d bytes\n", v.Path, v.Step, v.Tensors, v.Shards, v.Bytes)
+	fmt.Fprintf(w, "%s: step %d, %d tensors in %d shards, %d bytes\n", printable(v.Path, ""), v.Step, v.Tensors, v.Shards, v.Bytes)
 	if v.NaN+v.Inf > 0 {
 		fmt.Fprintf(w, "%d NaN, %d infinite elements\n", v.NaN, v.Inf)
 	}
@@ -167,7 +170,7 @@ func (c *ckptDiffCmd) Run() error {
 	if c.JSON {
 		err = printJSON(d)
 	} else {
-		fmt.Print(d)
+		fmt.Print(printable(d.String(), "\n"))
 	}
 	if err == nil && !d.Same {
 		err = fmt.Errorf("%s and %s differ", c.A, c.B)
@@ -200,7 +203,7 @@ func (c *ckptConvertCmd) Run() error {
 	c.From = newest(c.From)
 	cfg := inspect.ConvertConfig{ModelOnly: c.ModelOnly, LeftOut: func(what []string) {
 		for _, s := range what {
-			fmt.Fprintf(os.Stderr, "left out: %s\n", s)
+			fmt.Fprintf(os.Stderr, "left out: %s\n", printable(s, ""))
 		}
 	}}
 	if c.DType != "" {
@@ -247,6 +250,23 @@ func withProgress(what string, fn func(ctx context.Context, progress func(done, 
 		_ = bar.Finish()
 	}
 	return err
+}
+
+// printable returns text that may come from a file for a terminal: characters that could steer it are escaped, except those
+// in kept.
+func printable(text, kept string) string {
+	var out strings.Builder
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		one := text[:n]
+		if invalid := r == utf8.RuneError && n == 1; invalid || !strconv.IsPrint(r) && !strings.Contains(kept, one) {
+			one = strconv.Quote(one)
+			one = one[1 : len(one)-1]
+		}
+		out.WriteString(one)
+		text = text[n:]
+	}
+	return out.String()
 }
 
 func printJSON(v any) error {

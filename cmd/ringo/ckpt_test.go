@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -156,6 +157,33 @@ func TestCkpt(t *testing.T) {
 	out, _, code = run(t, "ckpt", "verify", file, "-json") // a single file has no hash
 	require.Zero(t, code)
 	require.Len(t, parse(t, out)["unchecked"], 2)
+}
+
+// Names in files do not steer the terminal.
+func TestCkptPrintable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	head := `{"a\u001b[2J\tb\nc":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`
+	text := append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)
+	file := filepath.Join(dir, "\x1b]0;x\a.safetensors")
+	require.NoError(t, os.WriteFile(file, append(text, 0, 0, 0, 0), 0o666))
+	other := filepath.Join(dir, "other.safetensors")
+	require.NoError(t, os.WriteFile(other, append(text, 0, 0, 128, 63), 0o666))
+	out, errs, code := run(t, "ckpt", "ls", file)
+	require.Zero(t, code, errs)
+	require.Contains(t, out, `a\x1b[2J\tb\nc  [1]    F32    \x1b]0;x\a.safetensors  4`)
+	out, _, code = run(t, "ckpt", "diff", file, other)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `model:a\x1b[2J`)
+	require.NotContains(t, out, "\x1b")
+	require.NoError(t, os.Truncate(file, 60))
+	out, errs, code = run(t, "ckpt", "verify", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `error: \x1b]0;x\a.safetensors: `)
+	_, more, code := run(t, "ckpt", "ls", file)
+	require.Equal(t, 1, code)
+	require.Contains(t, more, `\x1b]0;x\a.safetensors: `)
+	require.NotContains(t, out+errs+more, "\x1b")
 }
 
 func TestCkptTorch(t *testing.T) {

@@ -54,7 +54,7 @@ func ringo(args []string) int {
 		exit = &launch.ExitError{Code: 1, Text: err.Error()}
 	}
 	if exit.Text != "" {
-		fmt.Fprintf(os.Stderr, "ringo: %s\n", exit.Text)
+		fmt.Fprintf(os.Stderr, "ringo: %s\n", printable(exit.Text, "\n\t"))
 	}
 	return exit.Code
 }

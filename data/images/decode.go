@@ -2,12 +2,14 @@ package images
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"image"
 	"image/color"
 
 	"golang.org/x/image/draw"
+	"golang.org/x/sync/semaphore"
 
 	_ "image/gif" // formats of image.Decode
 	_ "image/jpeg"
@@ -16,6 +18,8 @@ import (
 	_ "golang.org/x/image/bmp"
 	_ "golang.org/x/image/tiff"
 	_ "golang.org/x/image/webp"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Limits for an image. Its header is checked before memory for its pixels is allocated.
@@ -25,8 +29,9 @@ const (
 	maxSide   = 1 << 14 // of each side: the scaler allocates a row of the result for each row of the image
 )
 
-// decode writes an image as [3, h, w], with values in [0, 1]. A panic of a decoder is an error.
-func decode(content []byte, h, w int, out []float32) (err error) {
+// decode writes an image as [3, h, w], with values in [0, 1]. A panic of a decoder is an error. What the image takes beyond
+// the memory that its bytes justify, it takes from shared, and waits for others.
+func decode(content []byte, h, w int, out []float32, shared *semaphore.Weighted) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the decoder panicked: %v", r)
@@ -35,13 +40,26 @@ func decode(content []byte, h, w int, out []float32) (err error) {
 	head, format, err := image.DecodeConfig(bytes.NewReader(content))
 	switch {
 	case errors.Is(err, image.ErrFormat):
-		return errors.New("neither PNG, JPEG, GIF, BMP, TIFF nor WebP")
+		return bounded.Explain(errors.New("neither PNG, JPEG, GIF, BMP, TIFF nor WebP"), content)
 	case err != nil:
 		return fmt.Errorf("the header: %w", err)
 	case head.Width < 1 || head.Height < 1:
 		return fmt.Errorf("%s of %d x %d pixels", format, head.Width, head.Height)
 	case head.Width > maxSide || head.Height > maxSide || head.Width*head.Height > maxPixels:
 		return fmt.Errorf("%s of %d x %d pixels: want at most %d a side, and %d in all", format, head.Width, head.Height, maxSide, maxPixels)
+	}
+	memory, err := memoryOf(content, format, head, h, w)
+	if err == nil {
+		err = bounded.New(int64(len(content))).Take(memory)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %d x %d pixels: %w; make it smaller", format, head.Width, head.Height, err)
+	}
+	if beyond := memory - bounded.PerByte*int64(len(content)); beyond > 0 {
+		if err := shared.Acquire(context.Background(), beyond); err != nil {
+			return err
+		}
+		defer shared.Release(beyond)
 	}
 	img, _, err := image.Decode(bytes.NewReader(content))
 	if err != nil {
@@ -51,11 +69,19 @@ func decode(content []byte, h, w int, out []float32) (err error) {
 	if !img.Bounds().In(canvas) {
 		return fmt.Errorf("%s: the header says %v, the image has %v", format, canvas, img.Bounds())
 	}
-	colors := opaque(img, canvas)
-	if head.Height != h || head.Width != w {
-		scaled := image.NewRGBA(image.Rect(0, 0, w, h))
-		draw.BiLinear.Scale(scaled, scaled.Rect, colors, colors.Rect, draw.Src, nil)
-		colors = scaled
+	if img, err = opaque(img); err != nil {
+		return fmt.Errorf("%s: %w", format, err)
+	}
+	if _, slow := img.(*image.Paletted); slow || img.Bounds() != canvas { // to the scaler; or a frame of a GIF
+		whole := image.NewRGBA(canvas)
+		draw.Draw(whole, img.Bounds(), img, img.Bounds().Min, draw.Src)
+		img = whole
+	}
+	colors := image.NewRGBA(image.Rect(0, 0, w, h))
+	if img.Bounds() == colors.Rect {
+		draw.Draw(colors, colors.Rect, img, image.Point{}, draw.Src)
+	} else {
+		draw.BiLinear.Scale(colors, colors.Rect, img, canvas, draw.Src, nil)
 	}
 	for i := range h * w {
 		for c := range 3 {
@@ -65,19 +91,44 @@ func decode(content []byte, h, w int, out []float32) (err error) {
 	return nil
 }
 
-// opaque returns the colors of an image without its transparency, as PyTorch's loader does. A frame of a GIF may be smaller than the
-// canvas.
-func opaque(img image.Image, canvas image.Rectangle) *image.RGBA {
-	out := image.NewRGBA(canvas)
-	draw.Draw(out, img.Bounds(), img, img.Bounds().Min, draw.Src)
-	if o, ok := img.(interface{ Opaque() bool }); ok && o.Opaque() {
-		return out
-	}
-	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y++ {
-		for x := img.Bounds().Min.X; x < img.Bounds().Max.X; x++ {
-			c := color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA)
-			out.SetRGBA(x, y, color.RGBA{R: c.R, G: c.G, B: c.B, A: 255})
+// opaque removes an image's transparency, as PyTorch's loader does. It changes the image, because a copy takes as much memory.
+func opaque(img image.Image) (image.Image, error) {
+	switch p := img.(type) {
+	case *image.Gray, *image.Gray16, *image.YCbCr, *image.CMYK:
+		return img, nil
+	case *image.NYCbCrA:
+		return &p.YCbCr, nil
+	case *image.NRGBA:
+		for i := 3; i < len(p.Pix); i += 4 {
+			p.Pix[i] = 255
 		}
+		return p, nil
+	case *image.NRGBA64:
+		for i := 6; i < len(p.Pix); i += 8 {
+			p.Pix[i], p.Pix[i+1] = 255, 255
+		}
+		return p, nil
+	case *image.Paletted:
+		for i, c := range p.Palette {
+			p.Palette[i] = withoutAlpha(c)
+		}
+		return p, nil
+	case draw.Image: // *image.RGBA, *image.RGBA64
+		if o, ok := img.(interface{ Opaque() bool }); ok && o.Opaque() {
+			return p, nil
+		}
+		for y := p.Bounds().Min.Y; y < p.Bounds().Max.Y; y++ {
+			for x := p.Bounds().Min.X; x < p.Bounds().Max.X; x++ {
+				p.Set(x, y, withoutAlpha(p.At(x, y)))
+			}
+		}
+		return p, nil
 	}
-	return out
+	return nil, fmt.Errorf("%T is no image of a file", img)
+}
+
+func withoutAlpha(c color.Color) color.Color {
+	n := color.NRGBAModel.Convert(c).(color.NRGBA)
+	n.A = 255
+	return n
 }

@@ -14,6 +14,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // scaled is the naive scaler: each pixel of the result is a mean of the image, weighted by a triangle around its place.
@@ -53,7 +57,7 @@ func TestScale(t *testing.T) {
 	for _, size := range [][2]int{{9, 13}, {3, 4}, {20, 30}, {1, 1}, {18, 5}} {
 		h, w := size[0], size[1]
 		out := make([]float32, 3*h*w)
-		require.NoError(t, decode(content, h, w, out))
+		require.NoError(t, decode(content, h, w, out, alone()))
 		for i, v := range scaled(img, h, w) {
 			require.InDelta(t, v, out[i], 1.0/255, "%d x %d", h, w)
 		}
@@ -65,7 +69,7 @@ func TestForms(t *testing.T) {
 	clear := picture(2, 1, 1)
 	clear.Pix[3], clear.Pix[7] = 0, 99
 	out := make([]float32, 6)
-	require.NoError(t, decode(encode(t, ".png", clear), 1, 2, out))
+	require.NoError(t, decode(encode(t, ".png", clear), 1, 2, out, alone()))
 	for c := range 3 {
 		assert.Equal(t, []float32{float32(clear.Pix[c]) / 255, float32(clear.Pix[4+c]) / 255}, out[2*c:2*c+2])
 	}
@@ -74,15 +78,18 @@ func TestForms(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t,
 		gif.EncodeAll(&b, &gif.GIF{Image: []*image.Paletted{frame}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 1}}))
-	require.NoError(t, decode(b.Bytes(), 1, 2, out))
+	require.NoError(t, decode(b.Bytes(), 1, 2, out, alone()))
 	assert.Equal(t, []float32{0, 1, 0, 1, 0, 1}, out)
 
 	deep := image.NewGray16(image.Rect(0, 0, 2, 1))
 	deep.SetGray16(0, 0, color.Gray16{Y: 0xffff})
 	deep.SetGray16(1, 0, color.Gray16{Y: 0x33ff})
-	require.NoError(t, decode(encode(t, ".png", deep), 1, 2, out))
+	require.NoError(t, decode(encode(t, ".png", deep), 1, 2, out, alone()))
 	assert.Equal(t, []float32{1, 0.2, 1, 0.2, 1, 0.2}, out)
 }
+
+// alone is the memory that no other image takes.
+func alone() *semaphore.Weighted { return semaphore.NewWeighted(bounded.Base) }
 
 // chunk is a part of a PNG file.
 func chunk(name string, content []byte) []byte {
@@ -102,8 +109,8 @@ func TestDecodeErrors(t *testing.T) {
 	img := picture(40, 30, 2)
 	for ext, format := range map[string]string{".png": "png: ", ".jpg": "jpeg: ", ".gif": "gif: ", ".bmp": "bmp: ", ".tiff": "EOF"} {
 		content := encode(t, ext, img)
-		assert.ErrorContains(t, decode(content[:len(content)*2/3], 2, 2, make([]float32, 12)), format) // the rest is the decoder's word
-		assert.ErrorContains(t, decode(content[:12], 2, 2, make([]float32, 12)), "the header: ", ext)
+		assert.ErrorContains(t, decode(content[:len(content)*2/3], 2, 2, make([]float32, 12), alone()), format) // the rest is the decoder's word
+		assert.ErrorContains(t, decode(content[:12], 2, 2, make([]float32, 12), alone()), "the header: ", ext)
 	}
 	for want, content := range map[string][]byte{
 		"neither PNG, JPEG, GIF, BMP, TIFF nor WebP":                              []byte("<!DOCTYPE html>"),
@@ -118,7 +125,7 @@ func TestDecodeErrors(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := decode(content, 2, 2, make([]float32, 12))
+		err := decode(content, 2, 2, make([]float32, 12), alone())
 		runtime.ReadMemStats(&after)
 		assert.ErrorContains(t, err, want)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), want)
@@ -142,7 +149,9 @@ func FuzzDecode(f *testing.F) {
 		for i := range out {
 			out[i] = -1
 		}
-		if err := decode(content, 4, 3, out); err != nil {
+		var err error
+		reliability.Bounded(t, len(content), func() { err = decode(content, 4, 3, out, alone()) })
+		if err != nil {
 			require.False(t, strings.Contains(err.Error(), "panicked"), "a decoder panics: %v", err)
 			return
 		}

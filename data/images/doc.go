@@ -11,5 +11,6 @@
 //	batches := data.NewLoader(train, data.Config{Batch: 32, Shuffle: true, Sharder: r.World})
 //
 // It reads PNG, JPEG, GIF (the first frame), BMP, TIFF and WebP. Files are read and decoded when a batch needs them, by as many goroutines
-// as there are processors. A broken file, or one larger than the package's limits, stops the training with an error that names it.
+// as there are processors. A broken file, or one larger than the package's limits, stops the training with an error that names it. An image
+// may take 16 times its file in memory, and 64 MiB that all images share; those that are decoded together wait for each other.
 package images

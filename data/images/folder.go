@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/tensor"
@@ -29,9 +30,10 @@ type Config struct {
 type Folder struct {
 	Classes []string // the name of each class
 
-	dir   string
-	cfg   Config
-	files []file
+	dir    string
+	cfg    Config
+	files  []file
+	memory *semaphore.Weighted // of images that are decoded, beyond what their bytes justify
 }
 
 type file struct {
@@ -49,7 +51,7 @@ func Open(dir string, cfg Config) (*Folder, error) {
 	if cfg.Height < 1 || cfg.Height > maxSide || cfg.Width < 1 || cfg.Width > maxSide {
 		return nil, fmt.Errorf("data/images: Config asks for %d x %d pixels: want 1 to %d", cfg.Height, cfg.Width, maxSide)
 	}
-	f := &Folder{Classes: slices.Clone(cfg.Classes), dir: dir, cfg: cfg}
+	f := &Folder{Classes: slices.Clone(cfg.Classes), dir: dir, cfg: cfg, memory: semaphore.NewWeighted(bounded.Base)}
 	root := os.DirFS(dir)
 	folders, err := f.classes(root)
 	if err != nil {
@@ -176,7 +178,7 @@ func (f *Folder) read(i int, out []float32) error {
 	if err != nil {
 		return err // it names the file
 	}
-	if err := decode(content, f.cfg.Height, f.cfg.Width, out); err != nil {
+	if err := decode(content, f.cfg.Height, f.cfg.Width, out, f.memory); err != nil {
 		return fmt.Errorf("%s: %w", f.File(i), err)
 	}
 	return nil

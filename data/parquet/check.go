@@ -9,6 +9,8 @@ import (
 
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Limits for sizes in a file: the library allocates memory of these sizes before it checks them.
@@ -19,8 +21,8 @@ const (
 	maxPageValues = 1 << 26
 )
 
-// checkFooter returns an error unless the lengths in a footer fit into it.
-func checkFooter(from io.ReaderAt, size int64) error {
+// checkFooter returns an error unless the lengths in a footer fit into it, and what the library makes of it into the budget.
+func checkFooter(from io.ReaderAt, size int64, budget *bounded.Budget) error {
 	if size < 12 {
 		return fmt.Errorf("%d bytes are no Parquet file", size)
 	}
@@ -43,6 +45,9 @@ func checkFooter(from io.ReaderAt, size int64) error {
 	if err := w.skip(typeStruct, 0); err != nil {
 		return fmt.Errorf("the footer: at byte %d: %w", w.at, err)
 	}
+	if err := budget.Take(w.memory + 4*n); err != nil {
+		return fmt.Errorf("the footer: %w", err)
+	}
 	return nil
 }
 
@@ -50,46 +55,68 @@ func checkFooter(from io.ReaderAt, size int64) error {
 // limit for broken ones.
 var codecs = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Brotli, format.Zstd}
 
-// checkPages checks the headers of a column's pages.
-func (r *reader) checkPages(c *format.ColumnMetaData) error {
+// checkPages checks a column's pages, and returns the memory for the largest of them, which it takes from the budget.
+func (r *reader) checkPages(c *format.ColumnMetaData, optional bool) (memory int64, err error) {
 	if !slices.Contains(codecs, c.Codec) {
-		return fmt.Errorf("compressed by %v: want one of %v", c.Codec, codecs)
+		return 0, fmt.Errorf("compressed by %v: want one of %v", c.Codec, codecs)
 	}
 	at := c.DataPageOffset
 	if c.DictionaryPageOffset != 0 {
 		at = c.DictionaryPageOffset
 	}
 	if at < 0 || c.TotalCompressedSize < 0 || at > r.size || c.TotalCompressedSize > r.size-at {
-		return fmt.Errorf("pages at bytes %d to %d+%d, outside of the file", at, at, c.TotalCompressedSize)
+		return 0, fmt.Errorf("pages at bytes %d to %d+%d, outside of the file", at, at, c.TotalCompressedSize)
 	}
+	dictionaries := int64(0)
 	for end := at + c.TotalCompressedSize; at < end; {
-		text := make([]byte, min(maxPageHeader, end-at))
-		if _, err := r.from.ReadAt(text, at); err != nil {
-			return fmt.Errorf("at byte %d: %w", at, err)
+		h, n, err := r.pageHeader(at, end)
+		if err != nil {
+			return 0, err
 		}
-		w := walker{b: text}
-		if err := w.skip(typeStruct, 0); err != nil {
-			return fmt.Errorf("the header of a page: at byte %d: %w", at+int64(w.at), err)
-		}
-		var h format.PageHeader
-		if err := thrift.Unmarshal(&thrift.CompactProtocol{}, text[:w.at], &h); err != nil {
-			return fmt.Errorf("the header of a page: at byte %d: %w", at, err)
-		}
+		at += n
 		values := max(h.DataPageHeader.V.NumValues, h.DataPageHeaderV2.V.NumValues, h.DictionaryPageHeader.V.NumValues)
-		if h.CompressedPageSize < 0 || int64(h.CompressedPageSize) > end-at-int64(w.at) {
-			return fmt.Errorf("a page of %d bytes at byte %d, where %d are left", h.CompressedPageSize, at, end-at-int64(w.at))
+		if h.CompressedPageSize < 0 || int64(h.CompressedPageSize) > end-at {
+			return 0, fmt.Errorf("a page of %d bytes at byte %d, where %d are left", h.CompressedPageSize, at-n, end-at)
 		}
 		if h.UncompressedPageSize > maxPage || values > maxPageValues {
-			return fmt.Errorf("a page of %d bytes uncompressed and %d values at byte %d: at most %d and %d are read",
-				h.UncompressedPageSize, values, at, maxPage, maxPageValues)
+			return 0, fmt.Errorf("a page of %d bytes uncompressed and %d values at byte %d: at most %d and %d are read",
+				h.UncompressedPageSize, values, at-n, maxPage, maxPageValues)
 		}
-		at += int64(w.at)
-		if err := inflates(c.Codec, &h, io.NewSectionReader(r.from, at, int64(h.CompressedPageSize))); err != nil {
-			return fmt.Errorf("a page at byte %d: %w", at, err)
+		// Of the library: the page, decompressed, its levels, offsets and values. Here: the page, decompressed.
+		need := 2*int64(h.CompressedPageSize) + 4*int64(max(h.UncompressedPageSize, 0)) + 16*int64(max(values, 0))
+		if h.Type == format.DictionaryPage {
+			dictionaries += need
+		}
+		memory = max(memory, need)
+		err = r.budget.Take(need + dictionaries)
+		if err == nil {
+			r.budget.Give(need + dictionaries)
+			err = r.checkPage(c.Codec, h, io.NewSectionReader(r.from, at, int64(h.CompressedPageSize)), optional)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("a page at byte %d: %w", at, err)
 		}
 		at += int64(h.CompressedPageSize)
 	}
-	return nil
+	memory += dictionaries
+	return memory, r.budget.Take(memory)
+}
+
+// pageHeader reads the header of a page, and returns its length, too.
+func (r *reader) pageHeader(at, end int64) (h *format.PageHeader, n int64, err error) {
+	text := make([]byte, min(maxPageHeader, end-at))
+	if _, err := r.from.ReadAt(text, at); err != nil {
+		return nil, 0, fmt.Errorf("at byte %d: %w", at, err)
+	}
+	w := walker{b: text}
+	if err := w.skip(typeStruct, 0); err != nil {
+		return nil, 0, fmt.Errorf("the header of a page: at byte %d: %w", at+int64(w.at), err)
+	}
+	h = &format.PageHeader{}
+	if err := thrift.Unmarshal(&thrift.CompactProtocol{}, text[:w.at], h); err != nil {
+		return nil, 0, fmt.Errorf("the header of a page: at byte %d: %w", at, err)
+	}
+	return h, int64(w.at), nil
 }
 
 // The types of Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
@@ -107,12 +134,19 @@ const (
 	typeStruct = 12
 
 	maxDepth = 32
+
+	// The library's memory for an element of a list in a footer: rows groups, columns and their parts in the schema, down to
+	// the depth of columns; and anything else.
+	columnBytes  = 1024
+	columnDepth  = 4
+	elementBytes = 64
 )
 
 // walker parses values of the compact protocol.
 type walker struct {
-	b  []byte
-	at int
+	b      []byte
+	at     int
+	memory int64 // for the elements of the lists so far
 }
 
 var errLength = errors.New("a length beyond the end")
@@ -178,6 +212,11 @@ func (w *walker) list(depth int) error {
 	if n > uint64(len(w.b)-w.at) { // each element has at least one byte
 		return errLength
 	}
+	one := int64(elementBytes)
+	if kind == typeStruct && depth < columnDepth {
+		one = columnBytes
+	}
+	w.memory += one * int64(n)
 	for range n {
 		if err := w.skip(kind, depth+1); err != nil {
 			return err

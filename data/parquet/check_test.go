@@ -9,6 +9,8 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // A page that is larger than the rest of its column, or than the package's limits, is an error.
@@ -24,18 +26,23 @@ func TestPageLengths(t *testing.T) {
 		head.DataPageHeader.Valid = true
 		head.DataPageHeader.V.NumValues = page.values
 		text := append(marshal(t, &head), 1, 2, 3, 4)
-		r := &reader{from: bytes.NewReader(append(text, make([]byte, 100)...)), size: int64(len(text)) + 100}
+		r := &reader{from: bytes.NewReader(append(text, make([]byte, 100)...)), size: int64(len(text)) + 100, budget: bounded.New(1 << 40)}
 		c := &format.ColumnMetaData{TotalCompressedSize: int64(len(text))}
 		if want == "" {
-			require.NoError(t, r.checkPages(c))
+			require.NoError(t, pagesOf(r, c))
 			c.TotalCompressedSize = r.size + 1
-			assert.ErrorContains(t, r.checkPages(c), "outside of the file")
+			assert.ErrorContains(t, pagesOf(r, c), "outside of the file")
 			c.TotalCompressedSize, c.DataPageOffset = 1, -1
-			assert.ErrorContains(t, r.checkPages(c), "outside of the file")
+			assert.ErrorContains(t, pagesOf(r, c), "outside of the file")
 			continue
 		}
-		assert.ErrorContains(t, r.checkPages(c), want)
+		assert.ErrorContains(t, pagesOf(r, c), want)
 	}
+}
+
+func pagesOf(r *reader, c *format.ColumnMetaData) error {
+	_, err := r.checkPages(c, false)
+	return err
 }
 
 // marshal returns the bytes of a page's header.
@@ -58,8 +65,8 @@ func TestPageHoldsMore(t *testing.T) {
 			head := format.PageHeader{Type: kind, CompressedPageSize: int32(len(page)), UncompressedPageSize: says}
 			head.DataPageHeaderV2 = thrift.New(v2)
 			file := append(marshal(t, &head), page...)
-			r := &reader{from: bytes.NewReader(file), size: int64(len(file))}
-			return r.checkPages(&format.ColumnMetaData{Codec: codec, TotalCompressedSize: r.size})
+			r := &reader{from: bytes.NewReader(file), size: int64(len(file)), budget: bounded.New(1 << 40)}
+			return pagesOf(r, &format.ColumnMetaData{Codec: codec, TotalCompressedSize: r.size})
 		}
 		require.NoError(t, check(page, size, format.DataPageHeaderV2{}), codec)
 		for _, says := range []int32{size - 1, 100, 0, -1} {

@@ -6,6 +6,9 @@
 // It is a separate package because its library, github.com/parquet-go/parquet-go, adds 15 MB to a program.
 //
 // The library trusts the lengths in a file. So this package first checks the footer and the header of each page against the size of the
-// file and its own limits. It also decompresses each page once without keeping the result: if that is larger than the header says, the file
-// is refused. A panic of the library becomes an error.
+// file and its own limits. It also decompresses each page once: if that has more bytes or values than the header says, the file is
+// refused. A panic of the library becomes an error.
+//
+// A file may take 16 times its size in memory, and 64 MiB: a value of 4 bytes needs 2 bits in the file, beyond the first 16 million. A
+// file of equal values that are compressed better than that is refused; it can be written without compression.
 package parquet

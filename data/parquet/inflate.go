@@ -1,6 +1,8 @@
 package parquet
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 
@@ -11,62 +13,78 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// inflates returns an error if a compressed page holds more than its header says. The library would allocate memory for all of it; here it
-// is only counted.
-func inflates(codec format.CompressionCodec, h *format.PageHeader, page *io.SectionReader) error {
-	if codec == format.Uncompressed {
-		return nil
-	}
-	if h.Type == format.DataPageV2 { // its levels, at the beginning, are not compressed
+// maxWindow is the memory that any decoder of Zstandard should have (RFC 8878, 3.1.1.1.2).
+const maxWindow = 8 << 20
+
+// content returns a page's levels and the rest of it, decompressed. What holds more than its header says is an error. In pages
+// of the first version, levels are compressed, too, and belong to the rest.
+func content(codec format.CompressionCodec, h *format.PageHeader, page *io.SectionReader) (levels, rest []byte, err error) {
+	packed := codec != format.Uncompressed
+	if h.Type == format.DataPageV2 {
 		v2 := &h.DataPageHeaderV2.V
-		levels := int64(v2.RepetitionLevelsByteLength) + int64(v2.DefinitionLevelsByteLength)
-		if v2.RepetitionLevelsByteLength < 0 || v2.DefinitionLevelsByteLength < 0 || levels > page.Size() {
-			return fmt.Errorf("levels of %d and %d bytes", v2.RepetitionLevelsByteLength, v2.DefinitionLevelsByteLength)
+		n := int64(v2.RepetitionLevelsByteLength) + int64(v2.DefinitionLevelsByteLength)
+		if v2.RepetitionLevelsByteLength < 0 || v2.DefinitionLevelsByteLength < 0 || n > page.Size() {
+			return nil, nil, fmt.Errorf("levels of %d and %d bytes", v2.RepetitionLevelsByteLength, v2.DefinitionLevelsByteLength)
 		}
-		if v2.IsCompressed.Valid && !v2.IsCompressed.V {
-			return nil
+		levels = make([]byte, n)
+		if _, err := io.ReadFull(page, levels); err != nil {
+			return nil, nil, err
 		}
-		page = io.NewSectionReader(page, levels, page.Size()-levels)
+		packed = packed && (!v2.IsCompressed.Valid || v2.IsCompressed.V)
+		page = io.NewSectionReader(page, n, page.Size()-n)
 	}
-	limit := int64(h.UncompressedPageSize)
-	n, err := inflated(codec, page, limit)
-	if err == nil && n > limit {
-		err = fmt.Errorf("it holds more than the %d bytes that its header says", limit)
+	if !packed {
+		rest = make([]byte, page.Size())
+		_, err = io.ReadFull(page, rest)
+		return levels, rest, err
 	}
-	if err != nil {
-		return fmt.Errorf("compressed by %v: %w", codec, err)
+	if rest, err = inflated(codec, page, int64(h.UncompressedPageSize)); err != nil {
+		return nil, nil, fmt.Errorf("compressed by %v: %w", codec, err)
 	}
-	return nil
+	return levels, rest, nil
 }
 
-// inflated returns the number of bytes in a compressed page, or a number above limit.
-func inflated(codec format.CompressionCodec, page *io.SectionReader, limit int64) (int64, error) {
+// inflated returns a compressed page, or an error if it has more than limit bytes.
+func inflated(codec format.CompressionCodec, page *io.SectionReader, limit int64) ([]byte, error) {
+	more := fmt.Errorf("it holds more than the %d bytes that its header says", limit)
+	if limit < 0 {
+		return nil, more
+	}
 	var from io.Reader
 	switch codec {
-	case format.Snappy: // the size is in its first bytes, and the library trusts it
-		var first [10]byte
-		n, err := page.Read(first[:])
-		if err != nil && err != io.EOF {
-			return 0, err
+	case format.Snappy:
+		in := make([]byte, page.Size())
+		if _, err := io.ReadFull(page, in); err != nil {
+			return nil, err
 		}
-		size, err := snappy.DecodedLen(first[:n])
-		return int64(size), err
+		n, err := snappy.DecodedLen(in)
+		if err != nil {
+			return nil, err
+		}
+		if int64(n) > limit {
+			return nil, more
+		}
+		return snappy.Decode(nil, in)
 	case format.Gzip:
 		z, err := gzip.NewReader(page)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		from = z
 	case format.Brotli:
 		from = brotli.NewReader(page)
 	default: // Zstd
-		z, err := zstd.NewReader(page, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxPage))
+		z, err := zstd.NewReader(page, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(uint64(max(limit, maxWindow))))
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		defer z.Close()
 		from = z
 	}
-	n, err := io.Copy(io.Discard, io.LimitReader(from, limit+1))
-	return n, err
+	out := bytes.NewBuffer(make([]byte, 0, limit+1+bytes.MinRead))
+	if n, err := out.ReadFrom(io.LimitReader(from, limit+1)); err != nil || n > limit {
+		return nil, cmp.Or(err, more)
+	}
+	return out.Bytes(), nil
 }

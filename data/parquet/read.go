@@ -1,25 +1,26 @@
 package parquet
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 
 	pq "github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/columns"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Config says which columns make a sample.
 type Config struct {
-	Columns []string // of x, in this order; nil: all but Target
-	Target  string   // the column of y; "": the last one
+	Columns []string // of x, in this order; nil: all but Target and pandas' index
+	Target  string   // the column of y; "": the last one that is no index
 	Labels  bool     // Target names classes, as text or integers: y is the number of a class
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 }
@@ -28,21 +29,16 @@ type Config struct {
 // numbers too large for a float32 are errors with row and column. Columns of other types, such as dates, and nested columns are errors,
 // too. The first row is 0, as for samples.
 func Read(file string, cfg Config) (*data.Table, error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, fmt.Errorf("data/parquet: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("data/parquet: %s is not a regular file", file)
-	}
-	f, err := os.Open(file)
+	f, size, err := bounded.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("data/parquet: %w", err)
 	}
 	defer f.Close()
-	t, err := read(f, info.Size(), cfg)
+	t, err := read(f, size, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("data/parquet: %s: %w", file, err)
+		head := make([]byte, min(size, 512))
+		_, _ = f.ReadAt(head, 0) // only for the error's text
+		return nil, fmt.Errorf("data/parquet: %s: %w", file, bounded.Explain(err, head))
 	}
 	return t, nil
 }
@@ -55,9 +51,10 @@ type reader struct {
 	names  []string
 	x      []int // columns
 	y      int
-	n      int // rows read
+	n      int // rows of the row groups that were read
 	xs, ys []float32
 	labels *columns.Labels
+	budget *bounded.Budget
 }
 
 func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
@@ -66,11 +63,11 @@ func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
 			err = fmt.Errorf("the Parquet library panicked, the file is broken: %v", r)
 		}
 	}()
-	r := &reader{cfg: cfg, from: from, size: size}
-	if r.labels, err = columns.NewLabels(cfg.Classes); err != nil {
+	r := &reader{cfg: cfg, from: from, size: size, budget: bounded.New(size)}
+	if r.labels, err = columns.NewLabels(cfg.Classes, r.budget); err != nil {
 		return nil, err
 	}
-	if err := checkFooter(from, size); err != nil {
+	if err := checkFooter(from, size, r.budget); err != nil {
 		return nil, err
 	}
 	if r.f, err = pq.OpenFile(from, size, pq.SkipPageIndex(true), pq.SkipBloomFilters(true)); err != nil {
@@ -79,7 +76,10 @@ func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
 	for _, c := range r.f.Root().Columns() {
 		r.names = append(r.names, c.Name())
 	}
-	if r.x, r.y, err = columns.Select(r.names, cfg.Columns, cfg.Target); err != nil {
+	if r.x, r.y, err = columns.Select(r.names, cfg.Columns, cfg.Target, r.index()); err != nil {
+		return nil, err
+	}
+	if err := r.makeRows(); err != nil {
 		return nil, err
 	}
 	for i := range r.f.RowGroups() {
@@ -93,44 +93,83 @@ func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
 	return r.table()
 }
 
+// index returns the columns that are an index of pandas, which says so in the footer.
+func (r *reader) index() (names []string) {
+	text, _ := r.f.Lookup("pandas")
+	var meta struct {
+		Columns []json.RawMessage `json:"index_columns"`
+	}
+	if bounded.JSON([]byte(text), jsonBytes) != nil || json.Unmarshal([]byte(text), &meta) != nil {
+		return nil // a name that looks like an index is an error
+	}
+	for _, column := range meta.Columns {
+		var name string
+		if json.Unmarshal(column, &name) == nil { // else it describes a range, which is no column
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func (r *reader) labeled() bool { return r.cfg.Labels || r.cfg.Classes != nil }
 
-// group reads a row group, column after column.
-func (r *reader) group(i int) error {
-	n := -1
-	var xs [][]float32
-	for _, c := range append(r.x[:len(r.x):len(r.x)], r.y) {
-		var got []float32
-		var rows int
-		var err error
-		if c == r.y && r.labeled() {
-			rows, err = r.column(i, c, r.label)
-		} else {
-			rows, err = r.column(i, c, func(c *pq.Column) (func(pq.Value) error, error) { return number(c, &got) })
-		}
-		if err != nil {
-			return err
-		}
-		if n >= 0 && rows != n {
-			return fmt.Errorf("row group %d: column %q has %d rows, %q has %d", i, r.names[c], rows, r.names[r.x[0]], n)
-		}
-		n, xs = rows, append(xs, got)
+// jsonBytes is the memory of a value in the metadata of pandas.
+const jsonBytes = 128
+
+// labelBytes is the memory of a label: its number, also while the list grows.
+const labelBytes = 32
+
+// makeRows makes memory for the values of all rows. A few bytes of a file can be billions of equal values.
+func (r *reader) makeRows() error {
+	rows, one := r.f.NumRows(), 4*int64(len(r.x)+1)
+	if r.labeled() {
+		one = 4*int64(len(r.x)) + labelBytes
 	}
-	if want := r.f.RowGroups()[i].NumRows(); int64(n) != want {
-		return fmt.Errorf("row group %d has %d rows, the footer says %d", i, n, want)
+	if rows < 0 || rows > math.MaxInt64/one {
+		return fmt.Errorf("%d rows", rows)
 	}
-	for row := range n {
-		for c := range r.x {
-			r.xs = append(r.xs, xs[c][row])
-		}
+	if err := r.budget.Take(rows * one); err != nil {
+		return fmt.Errorf("%d rows of %d columns: %w; write less of it, or without compression and dictionaries (of pyarrow: "+
+			`write_table(t, file, compression="none", use_dictionary=False))`, rows, len(r.x)+1, err)
 	}
-	r.ys = append(r.ys, xs[len(r.x)]...)
-	r.n += n
+	r.xs = make([]float32, int(rows)*len(r.x))
+	if !r.labeled() {
+		r.ys = make([]float32, rows)
+	}
 	return nil
 }
 
-// column reads a column of a row group, and returns the number of its rows.
-func (r *reader) column(group, c int, taker func(*pq.Column) (func(pq.Value) error, error)) (rows int, err error) {
+// group reads a row group, column after column.
+func (r *reader) group(i int) error {
+	want := r.f.RowGroups()[i].NumRows()
+	if left := r.f.NumRows() - int64(r.n); want < 0 || want > left {
+		return fmt.Errorf("row group %d has %d rows, and the footer has %d more", i, want, left)
+	}
+	for k, c := range append(r.x[:len(r.x):len(r.x)], r.y) {
+		to, step := r.ys, 1
+		if k < len(r.x) {
+			to, step = r.xs[k:], len(r.x)
+		}
+		taker := func(c *pq.Column) (func(int, pq.Value) error, error) {
+			return number(c, func(row int, v float32) { to[(r.n+row)*step] = v })
+		}
+		if k == len(r.x) && r.labeled() {
+			taker = r.label
+		}
+		rows, err := r.column(i, c, int(want), taker)
+		if err != nil {
+			return err
+		}
+		if rows != int(want) {
+			return fmt.Errorf("row group %d: column %q has %d rows, the footer says %d", i, r.names[c], rows, want)
+		}
+	}
+	r.n += int(want)
+	return nil
+}
+
+// column reads a column of a row group of at most so many rows, and returns their number.
+func (r *reader) column(group, c, most int, taker func(*pq.Column) (func(int, pq.Value) error, error)) (rows int, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("column %q: %w", r.names[c], err)
@@ -144,9 +183,11 @@ func (r *reader) column(group, c int, taker func(*pq.Column) (func(pq.Value) err
 	if err != nil {
 		return 0, err
 	}
-	if err := r.checkPages(&r.f.Metadata().RowGroups[group].Columns[column.Index()].MetaData); err != nil {
+	memory, err := r.checkPages(&r.f.Metadata().RowGroups[group].Columns[column.Index()].MetaData, column.Optional())
+	if err != nil {
 		return 0, fmt.Errorf("row group %d: %w", group, err)
 	}
+	defer r.budget.Give(memory)
 	pages := r.f.RowGroups()[group].ColumnChunks()[column.Index()].Pages()
 	defer pages.Close()
 	for {
@@ -157,7 +198,7 @@ func (r *reader) column(group, c int, taker func(*pq.Column) (func(pq.Value) err
 		if err != nil {
 			return 0, fmt.Errorf("row group %d: %w", group, err)
 		}
-		n, err := r.page(page, rows, take)
+		n, err := r.page(page, rows, most, take)
 		pq.Release(page)
 		if err != nil {
 			return 0, err
@@ -166,16 +207,19 @@ func (r *reader) column(group, c int, taker func(*pq.Column) (func(pq.Value) err
 	}
 }
 
-// page reads the values of a page; first is its first row in the group.
-func (r *reader) page(page pq.Page, first int, take func(pq.Value) error) (rows int, err error) {
+// page reads the values of a page; first is its first row in the group, which has at most so many.
+func (r *reader) page(page pq.Page, first, most int, take func(row int, v pq.Value) error) (rows int, err error) {
 	values := page.Values()
 	var some [256]pq.Value
 	for {
 		n, err := values.ReadValues(some[:])
 		for _, v := range some[:n] {
 			problem := errors.New("no value")
-			if !v.IsNull() {
-				problem = take(v)
+			switch {
+			case first+rows == most:
+				problem = fmt.Errorf("the footer says that there are %d in the row group", most)
+			case !v.IsNull():
+				problem = take(first+rows, v)
 			}
 			if problem != nil {
 				return 0, fmt.Errorf("row %d: %w", r.n+first+rows, problem)
@@ -213,8 +257,8 @@ func typeOf(c *pq.Column) string {
 	return kind
 }
 
-// number returns a function that appends a column's values to a list.
-func number(c *pq.Column, list *[]float32) (func(pq.Value) error, error) {
+// number returns a function that stores a column's values.
+func number(c *pq.Column, store func(row int, v float32)) (func(int, pq.Value) error, error) {
 	value, known := map[string]func(pq.Value) float64{
 		"BOOLEAN": func(v pq.Value) float64 {
 			if v.Boolean() {
@@ -232,7 +276,7 @@ func number(c *pq.Column, list *[]float32) (func(pq.Value) error, error) {
 	if !known {
 		return nil, fmt.Errorf("holds %s: want numbers", typeOf(c))
 	}
-	return func(v pq.Value) error {
+	return func(row int, v pq.Value) error {
 		x := value(v)
 		switch {
 		case math.IsNaN(x) || math.IsInf(x, 0):
@@ -240,13 +284,13 @@ func number(c *pq.Column, list *[]float32) (func(pq.Value) error, error) {
 		case math.IsInf(float64(float32(x)), 0):
 			return fmt.Errorf("%v is out of the range of float32", x)
 		}
-		*list = append(*list, float32(x))
+		store(row, float32(x))
 		return nil
 	}, nil
 }
 
 // label returns a function that adds a column's values to the labels.
-func (r *reader) label(c *pq.Column) (func(pq.Value) error, error) {
+func (r *reader) label(c *pq.Column) (func(int, pq.Value) error, error) {
 	text, known := map[string]func(pq.Value) string{
 		"BOOLEAN":    pq.Value.String,
 		"INT32":      pq.Value.String,
@@ -260,7 +304,7 @@ func (r *reader) label(c *pq.Column) (func(pq.Value) error, error) {
 	if !known {
 		return nil, fmt.Errorf("holds %s: want text or whole numbers", typeOf(c))
 	}
-	return func(v pq.Value) error { return r.labels.Add(text(v)) }, nil
+	return func(_ int, v pq.Value) error { return r.labels.Add(text(v)) }, nil
 }
 
 func (r *reader) table() (*data.Table, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -138,6 +139,35 @@ func readBytes(b []byte, cfg Config) (*data.Table, error) {
 	return read(bytes.NewReader(b), int64(len(b)), cfg)
 }
 
+// The index that pandas writes is a column like others, and the footer says which. A file without this word is refused.
+func TestPandasIndex(t *testing.T) {
+	type indexed struct {
+		A, B  float64
+		Index int64 `parquet:"__index_level_0__"`
+	}
+	rows := []indexed{{1, 2, 0}, {3, 4, 1}}
+	for meta, want := range map[string]string{
+		`{"index_columns": ["__index_level_0__"], "columns": []}`:       "",
+		`{"index_columns": [{"kind": "range", "start": 0, "stop": 2}]}`: `column 3, "__index_level_0__", looks like the index of pandas`,
+		`{"index_columns": "__index_level_0__"}`:                        `column 3, "__index_level_0__", looks like the index of pandas`,
+		``:                                                              `column 3, "__index_level_0__", looks like the index of pandas`,
+		`{"index_columns": ["B", "__index_level_0__"]}`:                 "want one for x and one for the target",
+	} {
+		b := write(t, rows, 2, pq.KeyValueMetadata("pandas", meta))
+		ds, err := readBytes(b, Config{})
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, []string{"A"}, ds.Columns)
+		require.Equal(t, "B", ds.Target)
+		ds, err = readBytes(b, Config{Columns: []string{"__index_level_0__"}, Target: "A"})
+		require.NoError(t, err, "named")
+		require.Equal(t, []string{"__index_level_0__"}, ds.Columns)
+	}
+}
+
 func TestValueErrors(t *testing.T) {
 	one := int32(1)
 	good := row{1, &one, 1}
@@ -218,9 +248,14 @@ func FuzzRead(f *testing.F) {
 		f.Add(good)
 		f.Add(bad)
 	}
+	for _, b := range bombs(f) {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, cfg := range []Config{{}, {Labels: true}} {
-			ds, err := readBytes(b, cfg)
+			var ds *data.Table
+			var err error
+			reliability.Bounded(t, len(b), func() { ds, err = readBytes(b, cfg) })
 			if err != nil {
 				continue
 			}

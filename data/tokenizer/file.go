@@ -28,7 +28,7 @@ func Open(dir string) (*Tokenizer, error) {
 	}
 	t, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, bounded.Explain(err, text))
 	}
 	return t, nil
 }
@@ -79,7 +79,7 @@ func (m *mergeNames) UnmarshalJSON(text []byte) error {
 		}
 		left, right, ok := strings.Cut(s, " ")
 		if !ok || strings.Contains(right, " ") {
-			return fmt.Errorf("the merge %q is not of two tokens", s)
+			return fmt.Errorf("the merge %s is not of two tokens", bounded.Quote(s))
 		}
 		*m = mergeNames{left, right}
 		return nil
@@ -89,7 +89,7 @@ func (m *mergeNames) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	if len(both) != 2 {
-		return fmt.Errorf("the merge %q is not of two tokens", both)
+		return fmt.Errorf("a merge of %d tokens, not of two", len(both))
 	}
 	*m = mergeNames(both)
 	return nil
@@ -124,10 +124,16 @@ func typed(text []byte, into any, known ...string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the type %q is not supported", head.Type)
+	return fmt.Errorf("the type %s is not supported", bounded.Quote(head.Type))
 }
 
+// valueBytes is the memory of a token or a merge, also while its list and maps grow.
+const valueBytes = 256
+
 func parse(text []byte) (*Tokenizer, error) {
+	if err := bounded.JSON(text, valueBytes); err != nil {
+		return nil, err
+	}
 	var f file
 	if err := strict(text, &f); err != nil {
 		return nil, err
@@ -159,10 +165,10 @@ func parse(text []byte) (*Tokenizer, error) {
 // name gives a token its id.
 func (t *Tokenizer) name(name string, id int) error {
 	if id < 0 || id >= maxVocab {
-		return fmt.Errorf("%q has the id %d, which must be from 0 to %d", name, id, maxVocab-1)
+		return fmt.Errorf("%s has the id %d, which must be from 0 to %d", bounded.Quote(name), id, maxVocab-1)
 	}
 	if _, ok := t.pieces[id]; ok {
-		return fmt.Errorf("%q is not the only token with the id %d", name, id)
+		return fmt.Errorf("%s is not the only token with the id %d", bounded.Quote(name), id)
 	}
 	t.ids[name], t.pieces[id] = id, name
 	t.vocab = max(t.vocab, id+1)
@@ -201,7 +207,8 @@ func (t *Tokenizer) vocabulary(m *model) error {
 		right, okRight := m.Vocab[names[1]]
 		id, ok := m.Vocab[names[0]+names[1]]
 		if !okLeft || !okRight || !ok {
-			return fmt.Errorf("merge %d, of %q and %q: the vocabulary must have both and what they make", rank, names[0], names[1])
+			return fmt.Errorf("merge %d, of %s and %s: the vocabulary must have both and what they make", rank, bounded.Quote(names[0]),
+				bounded.Quote(names[1]))
 		}
 		t.merges[pair{int32(left), int32(right)}] = merge{int32(rank), int32(id)}
 	}
@@ -215,9 +222,9 @@ func (t *Tokenizer) added(tokens []addedToken) error {
 	for _, a := range tokens {
 		switch size += len(a.Content); {
 		case a.SingleWord || a.LStrip || a.RStrip:
-			return fmt.Errorf("%q: single_word, lstrip and rstrip are not supported", a.Content)
+			return fmt.Errorf("%s: single_word, lstrip and rstrip are not supported", bounded.Quote(a.Content))
 		case a.Content == "" || strings.ContainsRune(a.Content, '\uFFFD'):
-			return fmt.Errorf("%q is empty or not UTF-8", a.Content)
+			return fmt.Errorf("%s is empty or not UTF-8", bounded.Quote(a.Content))
 		case size > maxAdded:
 			return fmt.Errorf("longer than %d bytes in all", maxAdded)
 		}
@@ -226,7 +233,7 @@ func (t *Tokenizer) added(tokens []addedToken) error {
 				return err
 			}
 		} else if id != a.ID {
-			return fmt.Errorf("%q has the ids %d and %d", a.Content, id, a.ID)
+			return fmt.Errorf("%s has the ids %d and %d", bounded.Quote(a.Content), id, a.ID)
 		}
 		in, found := plain, a.Content
 		if a.Normalized {

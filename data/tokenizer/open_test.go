@@ -9,6 +9,8 @@ import (
 	"unicode"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // text returns a file of testdata with one place changed.
@@ -77,7 +79,7 @@ func TestRefused(t *testing.T) {
 		{"gpt2", `"merges":[`, `"merges":["a",`, `the merge "a" is not of two tokens`},
 		{"gpt2", `"merges":[`, `"merges":["a b c",`, `the merge "a b c" is not of two tokens`},
 		{"gpt2", `"merges":[`, `"merges":["! !",`, `merge 0, of "!" and "!": the vocabulary must have both`},
-		{"llama3", `"merges":[`, `"merges":[["a"],`, `the merge ["a"] is not of two tokens`},
+		{"llama3", `"merges":[`, `"merges":[["a"],`, `a merge of 1 tokens, not of two`},
 		{"llama3", split, `"behavior":"Removed"`, `Split with behavior "Removed"`},
 		{"llama3", `\\p{N}{1,3}`, `\\p{N}`, `is not supported: there is Llama 3's`},
 		{"llama3", `"use_regex":false`, `"use_regex":true`, `ByteLevel with use_regex or add_prefix_space behind Split`},
@@ -148,7 +150,7 @@ func TestOpen(t *testing.T) {
 	path := filepath.Join(cache, fileName)
 	require.NoError(t, os.Mkdir(path, 0o777))
 	_, err = Open(cache)
-	require.ErrorContains(t, err, path+": no regular file")
+	require.ErrorContains(t, err, path+" is not a regular file")
 
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.WriteFile(path, []byte(`{"model": 1}`), 0o666))
@@ -175,6 +177,22 @@ func TestHostile(t *testing.T) {
 	require.ErrorContains(t, err, "added_tokens: longer than")
 }
 
+// Files whose values are far larger in memory than in the file are errors.
+func TestBombs(t *testing.T) {
+	for name, text := range map[string]string{
+		"merges":     `{"model":{"type":"BPE","merges":[` + strings.Repeat(`"a b",`, 1_000_000) + `"a b"]}}`,
+		"no merges":  `{"model":{"type":"BPE","merges":[` + strings.Repeat(`null,`, 1_000_000) + `null]}}`,
+		"added":      `{"added_tokens":[` + strings.Repeat(`{},`, 1_000_000) + `{}]}`,
+		"an array":   `{"decoder":[` + strings.Repeat(`0,`, 1_000_000) + `0]}`,
+		"vocabulary": `{"model":{"vocab":{` + strings.Repeat(`"":0,`, 1_000_000) + `"":0}}}`,
+	} {
+		reliability.Bounded(t, len(text), func() {
+			_, err := parse([]byte(text))
+			require.ErrorContains(t, err, "it would take more than", name)
+		})
+	}
+}
+
 // FuzzOpen: no file makes the program panic, and an accepted one can encode.
 func FuzzOpen(f *testing.F) {
 	for _, kind := range []string{"gpt2", "llama3", "llama2", "metaspace"} {
@@ -189,7 +207,9 @@ func FuzzOpen(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tok, err := parse(b)
+		var tok *Tokenizer
+		var err error
+		reliability.Bounded(t, len(b), func() { tok, err = parse(b) })
 		if err != nil {
 			return
 		}

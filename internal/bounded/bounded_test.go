@@ -21,7 +21,7 @@ func TestReadFile(t *testing.T) {
 	_, err = bounded.ReadFile(path, 2)
 	require.EqualError(t, err, path+": longer than 2 bytes")
 	_, err = bounded.ReadFile(filepath.Dir(path), 3)
-	require.EqualError(t, err, filepath.Dir(path)+": no regular file")
+	require.EqualError(t, err, filepath.Dir(path)+" is not a regular file")
 	_, err = bounded.ReadFile(os.DevNull, 3)
-	require.ErrorContains(t, err, "no regular file")
+	require.ErrorContains(t, err, "is not a regular file")
 }

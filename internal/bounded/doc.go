@@ -1,2 +1,6 @@
-// Package bounded reads small files that may come from anybody.
+// Package bounded is what readers of files that may come from anybody share.
+//
+//   - file.go: only regular files are opened; small ones are read whole.
+//   - budget.go: how much memory a file justifies.
+//   - text.go: words of a file in errors.
 package bounded

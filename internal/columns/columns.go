@@ -4,22 +4,32 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
+// pandasIndex is a name that pandas gives an index that has none, in Parquet, in CSV, and in CSV that was read and written again.
+var pandasIndex = regexp.MustCompile(`^(__index_level_\d+__||Unnamed: \d+)$`)
+
 // Select returns the places of the columns of x and of the target among names. Without x it is all but the target, without a target
-// the last one.
-func Select(names, x []string, target string) (xs []int, y int, err error) {
+// the last one; index has columns that are taken only if they are named. Without a name, a column that looks like an index is an error:
+// numbers of rows would be learned.
+func Select(names, x []string, target string, index []string) (xs []int, y int, err error) {
 	at := make(map[string]int, len(names))
 	for i, name := range names {
 		if j, twice := at[name]; twice {
-			return nil, 0, fmt.Errorf("columns %d and %d are both called %q", j+1, i+1, name)
+			return nil, 0, fmt.Errorf("columns %d and %d are both called %s", j+1, i+1, bounded.Quote(name))
 		}
 		at[name] = i
 	}
 	y = len(names) - 1
+	for y > 0 && slices.Contains(index, names[y]) {
+		y--
+	}
 	if target != "" {
 		var found bool
 		if y, found = at[target]; !found {
@@ -38,9 +48,14 @@ func Select(names, x []string, target string) (xs []int, y int, err error) {
 		}
 		xs = append(xs, i)
 	}
-	for i := range names {
-		if x == nil && i != y {
+	for i, name := range names {
+		if x == nil && i != y && !slices.Contains(index, name) {
 			xs = append(xs, i)
+		}
+		taken := x == nil && i != y || target == "" && i == y
+		if taken && pandasIndex.MatchString(name) && !slices.Contains(index, name) {
+			return nil, 0, fmt.Errorf("column %d, %q, looks like the index of pandas, and would be learned: write the file with index=False, "+
+				"or name the columns of x and the target", i+1, name)
 		}
 	}
 	if len(xs) == 0 {
@@ -50,7 +65,7 @@ func Select(names, x []string, target string) (xs []int, y int, err error) {
 }
 
 func unknown(name string, names []string) error {
-	return fmt.Errorf("no column %q: there are %s", name, quoted(names))
+	return fmt.Errorf("no column %s: there are %s", bounded.Quote(name), quoted(names))
 }
 
 // quoted lists names, the first ones if there are many.
@@ -58,7 +73,7 @@ func quoted(names []string) string {
 	const most = 20
 	text := make([]string, 0, most)
 	for _, name := range names[:min(len(names), most)] {
-		text = append(text, strconv.Quote(name))
+		text = append(text, bounded.Quote(name))
 	}
 	if rest := len(names) - most; rest > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(text, ", "), rest)
@@ -72,11 +87,16 @@ type Labels struct {
 	names  []string
 	number map[string]int64
 	fixed  bool
+	budget *bounded.Budget
 }
 
-// NewLabels takes the names of all classes, in the order of their numbers, or nil for those that will come.
-func NewLabels(classes []string) (*Labels, error) {
-	l := &Labels{names: slices.Clone(classes), number: map[string]int64{}, fixed: classes != nil}
+// classBytes is the memory of a class, besides its name.
+const classBytes = 320
+
+// NewLabels takes the names of all classes, in the order of their numbers, or nil for those that will come, which take memory
+// from a budget.
+func NewLabels(classes []string, budget *bounded.Budget) (*Labels, error) {
+	l := &Labels{names: slices.Clone(classes), number: map[string]int64{}, fixed: classes != nil, budget: budget}
 	for i, name := range classes {
 		if _, twice := l.number[name]; twice {
 			return nil, fmt.Errorf("class %q is given twice", name)
@@ -93,8 +113,11 @@ func (l *Labels) Add(label string) error {
 	case label == "":
 		return fmt.Errorf("no label")
 	case !known && l.fixed:
-		return fmt.Errorf("%q is not one of the classes %s", label, quoted(l.names))
+		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), quoted(l.names))
 	case !known:
+		if err := l.budget.Take(int64(classBytes + len(label))); err != nil {
+			return fmt.Errorf("more than %d classes: %w", len(l.names), err)
+		}
 		label = strings.Clone(label)
 		n = int64(len(l.names))
 		l.names, l.number[label] = append(l.names, label), n

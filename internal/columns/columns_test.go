@@ -1,21 +1,24 @@
 package columns
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 func TestSelectTwice(t *testing.T) {
-	_, _, err := Select([]string{"a", "b", "c"}, []string{"a", "b", "a"}, "")
+	_, _, err := Select([]string{"a", "b", "c"}, []string{"a", "b", "a"}, "", nil)
 	require.EqualError(t, err, `column "a" is given twice`)
 }
 
 func TestSelect(t *testing.T) {
-	names := []string{"a", "b", "c", ""}
+	names := []string{"a", "b", "c", "d"}
 	for _, c := range []struct {
 		x      []string
 		target string
@@ -25,9 +28,9 @@ func TestSelect(t *testing.T) {
 		{nil, "", []int{0, 1, 2}, 3},
 		{nil, "b", []int{0, 2, 3}, 1},
 		{[]string{"c", "a"}, "b", []int{2, 0}, 1},
-		{[]string{""}, "b", []int{3}, 1},
+		{[]string{"d"}, "b", []int{3}, 1},
 	} {
-		xs, y, err := Select(names, c.x, c.target)
+		xs, y, err := Select(names, c.x, c.target, nil)
 		require.NoError(t, err)
 		assert.Equal(t, c.xs, xs)
 		assert.Equal(t, c.y, y)
@@ -40,8 +43,8 @@ func TestSelect(t *testing.T) {
 		names, x []string
 		target   string
 	}{
-		`no column "d": there are "a", "b", "c", ""`:       {names, nil, "d"},
-		`no column "e": there are "a", "b", "c", ""`:       {names, []string{"a", "e"}, ""},
+		`no column "e": there are "a", "b", "c", "d"`:      {names, nil, "e"},
+		`no column "f": there are "a", "b", "c", "d"`:      {names, []string{"a", "f"}, ""},
 		`"18", "19" and 5 more`:                            {many, nil, "x"},
 		`column "b" is the target, and one of x too`:       {names, []string{"b"}, "b"},
 		`columns 1 and 3 are both called "a"`:              {[]string{"a", "b", "a"}, nil, ""},
@@ -49,9 +52,36 @@ func TestSelect(t *testing.T) {
 		`0 columns: want one for x and one for the target`: {nil, nil, ""},
 		`4 columns: want one for x and one for the target`: {names, []string{}, ""},
 	} {
-		_, _, err := Select(c.names, c.x, c.target)
+		_, _, err := Select(c.names, c.x, c.target, nil)
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// The index of pandas is no data: it is left out if the file says which column it is, and an error if only the name says so.
+func TestIndex(t *testing.T) {
+	for _, name := range []string{"", "Unnamed: 0", "__index_level_0__", "__index_level_12__"} {
+		for _, names := range [][]string{{name, "a", "b"}, {"a", "b", name}, {"a", name, "b"}} {
+			_, _, err := Select(names, nil, "", nil)
+			require.ErrorContains(t, err, fmt.Sprintf("column %d, %q, looks like the index of pandas", slices.Index(names, name)+1, name))
+			xs, y, err := Select(names, nil, "", []string{name})
+			require.NoError(t, err)
+			require.Equal(t, []string{"a", "b"}, []string{names[xs[0]], names[y]})
+			require.Len(t, xs, 1)
+		}
+		_, _, err := Select([]string{"a", "b", name}, nil, "a", nil)
+		require.ErrorContains(t, err, "column 3")
+		_, _, err = Select([]string{"a", "b", name}, []string{"a"}, "", nil)
+		require.ErrorContains(t, err, "column 3")
+		xs, _, err := Select([]string{name, "a", "b"}, []string{name, "a"}, "b", []string{name})
+		require.NoError(t, err, "named")
+		require.Equal(t, []int{0, 1}, xs)
+	}
+	for _, name := range []string{"index", "Unnamed: x", "__index_level__", " "} {
+		_, _, err := Select([]string{name, "a"}, nil, "", nil)
+		require.NoError(t, err)
+	}
+	_, _, err := Select([]string{"i", "j"}, nil, "", []string{"i", "j"})
+	require.ErrorContains(t, err, "want one for x and one for the target")
 }
 
 func TestLabels(t *testing.T) {
@@ -61,7 +91,7 @@ func TestLabels(t *testing.T) {
 		{[]string{"10", "9", "01"}, nil, []string{"01", "10", "9"}}, // 01 is a name, not a number
 		{[]string{"bee"}, []string{"cat", "bee"}, []string{"cat", "bee"}},
 	} {
-		l, err := NewLabels(c.classes)
+		l, err := NewLabels(c.classes, bounded.New(0))
 		require.NoError(t, err)
 		for _, label := range c.labels {
 			require.NoError(t, l.Add(label))
@@ -71,9 +101,9 @@ func TestLabels(t *testing.T) {
 			assert.Equal(t, int64(slices.Index(c.want, label)), l.Y[i])
 		}
 	}
-	_, err := NewLabels([]string{"a", "b", "a"})
+	_, err := NewLabels([]string{"a", "b", "a"}, bounded.New(0))
 	assert.ErrorContains(t, err, `class "a" is given twice`)
-	l, err := NewLabels([]string{"a"})
+	l, err := NewLabels([]string{"a"}, bounded.New(0))
 	require.NoError(t, err)
 	assert.ErrorContains(t, l.Add("b"), `"b" is not one of the classes "a"`)
 	assert.ErrorContains(t, l.Add(""), "no label")

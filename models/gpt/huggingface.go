@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -54,20 +56,68 @@ func ReadConfig(dir string) (Config, error) {
 	}
 	c, err := parseConfig(text)
 	if err != nil {
-		return Config{}, fmt.Errorf("gpt: %s: %w", path, err)
+		return Config{}, fmt.Errorf("gpt: %s: %w", path, bounded.Explain(err, text))
 	}
 	return c, nil
 }
 
 // Open returns the model that config.json describes, in a folder with Hugging Face's layout, without values. Attach of a parallel package
 // or nn.Init makes the values. Then ckpt.Load, with LoadConfig, reads them from the folder's files, with any parallel layout: each rank
-// reads its part.
+// reads its part. A model that is far larger than the folder's files is an error: New takes any Config. A model with a head of its own in
+// the files is not tied, whatever config.json says.
 func Open(dir string) (*Model, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
 		return nil, err
 	}
+	size, err := sizeOf(dir)
+	if err == nil {
+		err = bounded.New(size).Take(c.memory())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("gpt: the model that %s describes: %w; to train it from the beginning, give the Config of ReadConfig to New",
+			filepath.Join(dir, configName), err)
+	}
+	c.Tied = c.Tied && !c.Kind.ownHead(dir)
 	return New(c)
+}
+
+// sizeOf returns the size of the files in a folder.
+func sizeOf(dir string) (size int64, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		info, err := os.Stat(filepath.Join(dir, e.Name())) // in a cache, they are links
+		if err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		}
+	}
+	return size, err
+}
+
+// memory returns how many bytes the parameters take in float32, with the tables of positions and the layers themselves.
+func (c *Config) memory() int64 {
+	const layer = 8 << 10
+	n := func(sizes ...int) (n float64) {
+		n = 4
+		for _, size := range sizes {
+			n *= float64(size)
+		}
+		return n
+	}
+	matrices := 2
+	if c.Kind == Llama {
+		matrices = 3
+	}
+	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden) + layer
+	positions := n(c.Positions, c.Width)
+	if c.Kind == Llama {
+		positions = n(c.Positions, c.HeadDim)
+	}
+	all := n(c.Vocab, c.Width) + positions + float64(c.Layers)*block
+	if !c.Tied {
+		all += n(c.Vocab, c.Width)
+	}
+	return int64(min(all, math.MaxInt64/2))
 }
 
 // LoadConfig returns the settings of ckpt.Load for Hugging Face's files, old and new: types are converted, names of GPT-2's tensors may
@@ -97,7 +147,7 @@ func parseConfig(text []byte) (Config, error) {
 	case `"llama"`:
 		c = Config{Kind: Llama, Eps: 1e-6}
 	default:
-		return c, fmt.Errorf("model_type is %s: there are gpt2 and llama", cmp.Or(kind, "not given"))
+		return c, fmt.Errorf("model_type is %s: there are gpt2 and llama", bounded.Plain(cmp.Or(kind, "not given")))
 	}
 	var wrong []error
 	settings := c.settings()
@@ -108,7 +158,7 @@ func parseConfig(text []byte) (Config, error) {
 		want, is := computed[c.Kind][name]
 		var got any
 		if is && json.Unmarshal(all[name], &got) == nil && got != nil && got != want {
-			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, all[name], want))
+			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, bounded.Plain(string(all[name])), want))
 		}
 	}
 	if c.Kind == Llama {

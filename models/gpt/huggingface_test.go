@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 var files = map[string]gpt.Config{
@@ -58,7 +60,7 @@ func TestOldRope(t *testing.T) {
 	}
 }
 
-func configIn(t *testing.T, text string) (dir string) {
+func configIn(t testing.TB, text string) (dir string) {
 	dir = t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o666))
 	return dir
@@ -99,4 +101,50 @@ func TestWrongConfigFiles(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.Files()
 	require.ErrorContains(t, err, "cannot say 4 heads of 3 features over 2")
+}
+
+// A config of some hundred bytes does not make a model of billions of parameters: not without the files that have them.
+func TestConfigBombs(t *testing.T) {
+	gpt2 := `{"model_type": "gpt2", "n_positions": 8, "n_head": 1, `
+	llama := `{"model_type": "llama", "num_attention_heads": 1, "num_hidden_layers": 1, "intermediate_size": 8, `
+	for name, text := range map[string]string{
+		"vocabulary": gpt2 + `"vocab_size": 67108864, "n_embd": 1024, "n_layer": 1}`,
+		"width":      gpt2 + `"vocab_size": 8, "n_embd": 4096, "n_layer": 1}`,
+		"layers":     gpt2 + `"vocab_size": 8, "n_embd": 1, "n_layer": 16384}`,
+		"all":        gpt2 + `"vocab_size": 67108864, "n_embd": 4096, "n_layer": 16384, "n_inner": 4194304}`,
+		"positions":  llama + `"vocab_size": 8, "hidden_size": 128, "max_position_embeddings": 16777216}`,
+		"untied":     llama + `"vocab_size": 100000, "hidden_size": 100, "max_position_embeddings": 8}`,
+	} {
+		dir := configIn(t, text)
+		reliability.Bounded(t, len(text), func() {
+			_, err := gpt.Open(dir)
+			require.ErrorContains(t, err, "gpt: the model that "+filepath.Join(dir, "config.json")+" describes: it would take more than", name)
+			require.ErrorContains(t, err, "to train it from the beginning, give the Config of ReadConfig to New")
+		})
+	}
+	dir := configIn(t, llama+`"vocab_size": 100000, "hidden_size": 100, "max_position_embeddings": 8}`)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), make([]byte, 1<<20), 0o666))
+	m, err := gpt.Open(dir)
+	require.NoError(t, err, "the files may hold it")
+	require.Equal(t, 100, m.Config.Width)
+}
+
+// FuzzConfig: what a config describes is an error, or takes no more memory than the folder's files justify.
+func FuzzConfig(f *testing.F) {
+	for name := range files {
+		text, err := os.ReadFile(filepath.Join("testdata", name, "config.json"))
+		require.NoError(f, err)
+		f.Add(string(text))
+	}
+	f.Add(`{"model_type": "gpt2", "n_positions": 8, "n_head": 1, "vocab_size": 8, "n_embd": 1, "n_layer": 16384}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		dir := configIn(t, text)
+		reliability.Bounded(t, len(text), func() {
+			if m, err := gpt.Open(dir); err == nil {
+				dev := tensor.NewCPU(1)
+				defer dev.Close()
+				nn.Init(m, dev, tensor.Float32, 1)
+			}
+		})
+	})
 }

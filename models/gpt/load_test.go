@@ -1,18 +1,22 @@
 package gpt_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
@@ -220,5 +224,71 @@ func TestPythonTransformers(t *testing.T) {
 		require.Equal(t, kind, got.Kind)
 		m, _, dev := opened(t, path, tensor.Float64)
 		require.InDeltaSlice(t, logitsOf(m, dev), got.Logits, 1e-5, "%s; transformers computes norms, angles and softmax in float32", model)
+	}
+}
+
+// withHead writes a copy of a folder whose file, or a second file with an index, has a head, too.
+func withHead(t *testing.T, from string, indexed bool, change func(head *safetensors.Tensor, values []byte)) (dir string) {
+	text, err := os.ReadFile(filepath.Join(from, "model.safetensors"))
+	require.NoError(t, err)
+	h, err := safetensors.Read("", bytes.NewReader(text), int64(len(text)))
+	require.NoError(t, err)
+	contents, list, files := map[string][]byte{}, h.Tensors, map[string]string{}
+	for _, x := range h.Tensors {
+		contents[x.Name], files[x.Name] = text[h.Size+x.Start:h.Size+x.End], "model.safetensors"
+		if strings.HasSuffix(x.Name, "wte.weight") || strings.HasSuffix(x.Name, "embed_tokens.weight") {
+			head := safetensors.Tensor{Name: "lm_head.weight", DType: x.DType, Shape: x.Shape}
+			contents[head.Name] = bytes.Clone(contents[x.Name])
+			change(&head, contents[head.Name])
+			list = append(list, head)
+		}
+	}
+	dir = t.TempDir()
+	write := func(file string, list []safetensors.Tensor) {
+		h, err := safetensors.New(list, nil)
+		require.NoError(t, err)
+		b := h.Encode()
+		for _, x := range h.Tensors {
+			b = append(b, contents[x.Name]...)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), b, 0o666))
+	}
+	require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
+	require.NoError(t, os.Remove(filepath.Join(dir, "model.safetensors")))
+	if !indexed {
+		write("model.safetensors", list)
+		return dir
+	}
+	files["lm_head.weight"] = "head.safetensors"
+	index, err := json.Marshal(map[string]any{"weight_map": files})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), index, 0o666))
+	write("model.safetensors", list[:len(list)-1])
+	write("head.safetensors", list[len(list)-1:])
+	return dir
+}
+
+// A head of its own in the files is loaded, although config.json says that the model is tied; a copy of the table is not.
+func TestOwnHead(t *testing.T) {
+	for _, from := range []string{"gpt2", "scaled"} {
+		for what, change := range map[string]func(head *safetensors.Tensor, values []byte){
+			"copy":  func(*safetensors.Tensor, []byte) {},
+			"own":   func(_ *safetensors.Tensor, values []byte) { copy(values, make([]byte, 8)) },
+			"last":  func(_ *safetensors.Tensor, values []byte) { values[len(values)-2] ^= 1 },
+			"shape": func(head *safetensors.Tensor, _ []byte) { head.Shape = []int{head.Shape[1], head.Shape[0]} },
+		} {
+			for _, indexed := range []bool{false, true} {
+				dir := withHead(t, filepath.Join("testdata", from), indexed, change)
+				m, err := gpt.Open(dir)
+				require.NoError(t, err)
+				require.Equal(t, what == "copy", m.Config.Tied, "%s: %s, %v", from, what, indexed)
+				if what == "shape" { // Load says so
+					continue
+				}
+				m, _, _ = opened(t, dir, tensor.Float32)
+				own := slices.Equal(tensor.Floats(m.Head.W.Value), tensor.Floats(m.Tok.W.Value))
+				require.Equal(t, what == "copy", own, "%s: %s, %v", from, what, indexed)
+			}
+		}
 	}
 }

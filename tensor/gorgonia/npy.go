@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -57,9 +59,14 @@ func SaveNpy(file string, x tensor.Tensor) (err error) {
 // gorgonia's ReadNpy is not used. Version 0.9.24 cannot read int64. It leaves bools false and reads big-endian numbers as little-endian
 // ones, both without an error. It allocates the size in the header without a check.
 func LoadNpy(file string) (tensor.Tensor, error) {
-	b, err := os.ReadFile(file)
+	f, size, err := bounded.Open(file)
 	if err != nil {
 		return tensor.Tensor{}, fmt.Errorf("gorgonia: %w", err)
+	}
+	defer f.Close()
+	b := make([]byte, size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return tensor.Tensor{}, fmt.Errorf("gorgonia: %s: %w", file, err)
 	}
 	x, err := parseNpy(b)
 	if err != nil {
@@ -102,7 +109,7 @@ func npyHeader(b []byte) (dtype tensor.DType, dims []int, elems []byte, err erro
 	header := b[10:end]
 	descr, order, shape := npyDescr.FindSubmatch(header), npyOrder.FindSubmatch(header), npyShape.FindSubmatch(header)
 	if descr == nil || order == nil || shape == nil {
-		return 0, nil, nil, fmt.Errorf("cannot read the header %q", header)
+		return 0, nil, nil, fmt.Errorf("cannot read the header %s", bounded.Quote(string(header)))
 	}
 	dtype, ok := npyType(string(descr[1]))
 	if !ok {
@@ -141,7 +148,7 @@ func npyDims(s string, size int) (dims []int, n int, err error) {
 		}
 		hi, lo := bits.Mul64(product, d)
 		if hi != 0 || lo > 1<<62 || len(dims) == tensor.MaxRank {
-			return nil, 0, fmt.Errorf("the shape (%s) is too large", s)
+			return nil, 0, fmt.Errorf("the shape (%s) is too large", bounded.Plain(s))
 		}
 		product, dims = lo, append(dims, int(d))
 	}

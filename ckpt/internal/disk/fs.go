@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // FS has the operations that a checkpoint needs. Tests replace it by one that fails, or that loses what was not
@@ -203,8 +205,8 @@ func WriteFile(fsys FS, name string, b []byte) error {
 
 // CheckName returns an error unless name is a plain name of a file in the checkpoint's own folder.
 func CheckName(name string) error {
-	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name {
-		return fmt.Errorf("%q is not the name of a file in the folder", name)
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name || len(name) > 255 {
+		return fmt.Errorf("%s is not the name of a file in the folder", bounded.Quote(name))
 	}
 	return nil
 }

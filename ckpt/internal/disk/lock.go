@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -36,7 +37,10 @@ func Lock(fsys FS, dir, name string) (unlock func(), alone bool, err error) {
 // Lock locks a file, and creates it first if it is missing.
 func (OS) Lock(name string) (unlock func(), err error) {
 	for {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+		f, err := openLock(name)
+		if f == nil && err == nil {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -48,15 +52,34 @@ func (OS) Lock(name string) (unlock func(), err error) {
 			return nil, errors.Join(err, f.Close())
 		}
 		now, err := os.Lstat(name)
-		if err == nil && !now.Mode().IsRegular() {
-			return nil, errors.Join(fmt.Errorf("%s is a link or no regular file", name), f.Close())
-		}
 		if opened, statErr := f.Stat(); err == nil && statErr == nil && os.SameFile(now, opened) {
 			note(f)
 			return func() { unlockFile(f, name) }, nil
 		}
 		_ = f.Close() // the last holder has removed this file: try again
 	}
+}
+
+// openLock opens a regular file, or creates it; it follows no link. It returns nil if the file came or went in between.
+func openLock(name string) (*os.File, error) {
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			return nil, nil
+		}
+		return f, err
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is a link or no regular file", name)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
 }
 
 // note writes into the file who holds the lock, for the errors of others.

@@ -51,3 +51,18 @@ func TestLock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "text", string(got))
 }
+
+// A link to nothing does not create its target. What is no file is not opened.
+func TestLockOfNoFile(t *testing.T) {
+	name, target := filepath.Join(t.TempDir(), lockName), filepath.Join(t.TempDir(), "target")
+	require.NoError(t, os.Symlink(target, name))
+	_, err := OS{}.Lock(name)
+	require.EqualError(t, err, name+" is a link or no regular file")
+	require.NoFileExists(t, target)
+	require.NoError(t, os.Remove(name))
+	require.NoError(t, os.Mkdir(name, 0o777))
+	_, err = OS{}.Lock(name)
+	require.EqualError(t, err, name+" is a link or no regular file")
+	_, err = OS{}.Lock(filepath.Join(t.TempDir(), "none", lockName))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

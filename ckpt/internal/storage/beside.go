@@ -41,7 +41,7 @@ func (s *Reader) readBeside() {
 	for _, name := range slices.Sorted(maps.Keys(s.Manifest.Beside)) {
 		s.listed[name] = true
 		if err := disk.CheckName(name); err != nil {
-			s.Problems = append(s.Problems, err)
+			s.fail(err)
 		} else if text := s.read(name, maxBeside); text != nil {
 			s.compare(name, text, s.Manifest.Beside[name])
 		}

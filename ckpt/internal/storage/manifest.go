@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -25,6 +26,9 @@ var MaxJSON int64 = 256 << 20
 const (
 	ManifestName = "ringo.json"
 	IndexName    = "model.safetensors.index.json"
+
+	// entryBytes is the memory of a tensor, or of another value, of ringo.json or of the index.
+	entryBytes = 320
 
 	// formatVersion is the version that this package writes. Newer versions are refused.
 	formatVersion = 1
@@ -177,6 +181,9 @@ func DecodeManifest(text []byte) (*Manifest, error) {
 	if version.Version < 1 || version.Version > formatVersion {
 		return nil, fmt.Errorf("format version %d; this program reads 1 to %d", version.Version, formatVersion)
 	}
+	if err := bounded.JSON(body, entryBytes); err != nil {
+		return nil, err
+	}
 	m := &Manifest{}
 	return m, json.Unmarshal(body, m) // older programs also wrote fsdp's units, which are not used
 }
@@ -197,6 +204,9 @@ func encodeIndex(model []TensorEntry) ([]byte, error) {
 
 // decodeIndex returns the file of each tensor. It refuses file names that are not plain, and names that appear twice.
 func decodeIndex(text []byte) (map[string]string, error) {
+	if err := bounded.JSON(text, entryBytes); err != nil {
+		return nil, err
+	}
 	var x struct {
 		WeightMap json.RawMessage `json:"weight_map"`
 	}
@@ -219,13 +229,13 @@ func decodeIndex(text []byte) (map[string]string, error) {
 		}
 		name, file := fmt.Sprint(key), fmt.Sprint(value)
 		if _, ok := value.(string); !ok {
-			return nil, fmt.Errorf("tensor %q: the file is %v", name, value)
+			return nil, fmt.Errorf("tensor %s: the file is %s", bounded.Quote(name), bounded.Plain(file))
 		}
 		if err := disk.CheckName(file); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
+			return nil, fmt.Errorf("tensor %s: %w", bounded.Quote(name), err)
 		}
 		if _, there := files[name]; there {
-			return nil, fmt.Errorf("tensor %q: the name is there twice", name)
+			return nil, fmt.Errorf("tensor %s: the name is there twice", bounded.Quote(name))
 		}
 		files[name] = file
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/layout"
 )
 
@@ -92,16 +93,13 @@ func Examine(fsys disk.FS, path string) *Reader {
 	}
 	names, err := fsys.ReadDir(path)
 	if err != nil {
-		s.Problems = append(s.Problems, err)
+		s.problem("%w%s", err, wayOut(filepath.Dir(path), []string{filepath.Base(path)}))
 		return s
 	}
-	number, step := stepOf(filepath.Base(path))
+	_, step := stepOf(filepath.Base(path))
 	switch {
 	case slices.Contains(names, ManifestName):
 		s.readManifest()
-		if step && s.Manifest != nil && s.Manifest.Step != number {
-			s.problem("it holds step %d: it has the name of another checkpoint", s.Manifest.Step)
-		}
 	case step:
 		s.problem("%s is missing: no complete checkpoint (every step of a Saver has it; give a folder of others another name)", ManifestName)
 	case slices.Contains(names, IndexName):
@@ -109,20 +107,27 @@ func Examine(fsys disk.FS, path string) *Reader {
 	case slices.Contains(names, "model.safetensors"):
 		s.addPlain("model.safetensors")
 	default:
-		s.problem("there is neither %s nor %s nor model.safetensors: no complete checkpoint", ManifestName, IndexName)
+		s.problem("there is neither %s nor %s nor model.safetensors: no complete checkpoint%s", ManifestName, IndexName, wayOut(path, names))
 	}
 	return s
 }
 
-func (s *Reader) problem(format string, a ...any) {
-	s.Problems = append(s.Problems, fmt.Errorf(format, a...))
+func (s *Reader) problem(format string, a ...any) { s.fail(fmt.Errorf(format, a...)) }
+
+// maxProblems is how many problems of a checkpoint are told.
+const maxProblems = 1000
+
+func (s *Reader) fail(err error) {
+	if len(s.Problems) < maxProblems {
+		s.Problems = append(s.Problems, err)
+	}
 }
 
 // read returns the content of a small file. After a problem, it returns nil.
 func (s *Reader) read(name string, limit int64) []byte {
 	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, name), limit)
 	if err != nil {
-		s.Problems = append(s.Problems, err)
+		s.fail(err)
 		return nil
 	}
 	return text
@@ -156,7 +161,7 @@ func (s *Reader) openFile(name string) *File {
 		f, err = s.FS.Open(filepath.Join(s.Path, name), false)
 	}
 	if err != nil {
-		s.Problems = append(s.Problems, err)
+		s.fail(err)
 		return nil
 	}
 	x := &File{Name: name, list: s.list, Content: f, found: map[string]safetensors.Tensor{}}
@@ -166,7 +171,7 @@ func (s *Reader) openFile(name string) *File {
 		x.Header, err = safetensors.Read(name, f, size)
 	}
 	if err != nil {
-		s.Problems = append(s.Problems, err)
+		s.fail(err)
 		x.Header = &safetensors.Header{}
 	}
 	for _, t := range x.Header.Tensors {
@@ -196,7 +201,7 @@ func (s *Reader) readIndex() {
 	s.listed[IndexName] = true
 	files, err := decodeIndex(text)
 	if err != nil {
-		s.problem("%s: %w", IndexName, err)
+		s.problem("%s: %w", IndexName, bounded.Explain(err, text))
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -220,7 +225,7 @@ func (s *Reader) Strip(prefix string) error {
 		x.Name = strings.TrimPrefix(x.Name, prefix)
 		key := ItemKey(x.Model, x.Name)
 		if s.Tensors[key] != nil {
-			return fmt.Errorf("tensor %q is there twice, with and without the prefix %q", x.Name, prefix)
+			return fmt.Errorf("tensor %s is there twice, with and without the prefix %q", bounded.Quote(x.Name), prefix)
 		}
 		s.Tensors[key] = x
 	}
@@ -239,7 +244,7 @@ func (s *Reader) take(model bool, name, fileName, list string) *Tensor {
 	}
 	t, ok := f.found[as]
 	if !ok {
-		s.problem("%s: tensor %q: %s has it in this file, which has not", fileName, as, list)
+		s.problem("%s: tensor %s: %s has it in this file, which has not", bounded.Plain(fileName), bounded.Quote(as), list)
 		return nil
 	}
 	delete(f.found, as)
@@ -264,7 +269,7 @@ func (s *Reader) checkRest(list string) {
 	for _, f := range s.Files {
 		for _, t := range f.Header.Tensors {
 			if _, left := f.found[t.Name]; left {
-				s.problem("%s: tensor %q: %s does not list it", f.Name, t.Name, list)
+				s.problem("%s: tensor %s: %s does not list it", f.Name, bounded.Quote(t.Name), list)
 			}
 		}
 	}
@@ -275,6 +280,9 @@ func (s *Reader) readManifest() {
 	text := s.read(ManifestName, MaxJSON)
 	if text == nil || !s.decode(text, ManifestName) {
 		return
+	}
+	if n, is := stepOf(filepath.Base(s.Path)); is && n != s.Manifest.Step {
+		s.problem("%s is of step %d: the folder had another name, which is %s", ManifestName, s.Manifest.Step, StepName(s.Manifest.Step))
 	}
 	s.listed[ManifestName], s.listed[IndexName] = true, true
 	for _, e := range s.Manifest.Files {
@@ -289,7 +297,7 @@ func (s *Reader) readManifest() {
 func (s *Reader) decode(text []byte, where string) bool {
 	man, err := DecodeManifest(text)
 	if err != nil {
-		s.problem("%s: %w", where, err)
+		s.problem("%s: %w", where, bounded.Explain(err, text))
 		return false
 	}
 	s.Manifest, s.ManifestHash = man, Sum(text)
@@ -330,12 +338,13 @@ func (s *Reader) checkEntry(model bool, e *TensorEntry) {
 		return
 	}
 	if x.DType != e.DType || !slices.Equal(x.Shape, e.Shape) {
-		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, s.list, e.DType, e.Shape)
+		s.problem("%s: tensor %s is %s%v; %s says %s", e.File, bounded.Quote(e.Name), x.DType, x.Shape, s.list,
+			bounded.Plain(fmt.Sprintf("%s%v", e.DType, e.Shape)))
 		return
 	}
 	x.Transposed, x.Rule, x.Expert = e.Transposed, e.TP, e.Expert
 	if x.Transposed && len(x.Shape) != 2 {
-		s.problem("%s: tensor %q: transposed, in the shape %v", s.list, e.Name, x.Shape)
+		s.problem("%s: tensor %s: transposed, in the shape %v", s.list, bounded.Quote(e.Name), x.Shape)
 		return
 	}
 	var parts []shard.Part
@@ -344,14 +353,14 @@ func (s *Reader) checkEntry(model bool, e *TensorEntry) {
 	for _, p := range e.Pieces {
 		part, err := p.part(x.Shape)
 		if err != nil {
-			s.problem("%s: tensor %q: %w", s.list, e.Name, err)
+			s.problem("%s: tensor %s: %w", s.list, bounded.Quote(e.Name), err)
 			return
 		}
 		parts = append(parts, part)
 		x.Pieces = append(x.Pieces, Piece{part, p.Rank, p.SHA256})
 	}
 	if err := shard.Tile(x.Shape, parts); err != nil {
-		s.problem("%s: tensor %q: %w", s.list, e.Name, err)
+		s.problem("%s: tensor %s: %w", s.list, bounded.Quote(e.Name), err)
 	}
 }
 

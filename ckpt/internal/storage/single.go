@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 const (
@@ -92,7 +93,8 @@ func (s *Reader) readSingle(name string) {
 	if !ours {
 		for key, value := range f.Header.Metadata {
 			if strings.HasPrefix(value, string(ManifestHead)) {
-				s.problem("%s: its metadata has a checkpoint of this package under %q, not %q: the file is damaged", name, key, MetadataName)
+				s.problem("%s: its metadata has a checkpoint of this package under %s, not %q: the file is damaged", name,
+					bounded.Quote(key), MetadataName)
 				return
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Beginnings of the names of folders.
@@ -105,4 +106,28 @@ func RemoveStale(fsys disk.FS, dir, name string) error {
 		}
 	}
 	return err
+}
+
+// wayOut returns, for an error, how to read a folder that is no checkpoint and has these files, or "".
+func wayOut(dir string, names []string) string {
+	at := func(file string) string { return filepath.Join(dir, bounded.Plain(file)) }
+	for _, name := range names {
+		_, step := stepOf(name)
+		switch ext := strings.ToLower(filepath.Ext(name)); {
+		case name == ".metadata":
+			return fmt.Sprintf("; it is of torch.distributed.checkpoint: ringo ckpt convert %s NEW makes a checkpoint of it", at(""))
+		case name == "adapter_model"+FileSuffix:
+			return fmt.Sprintf("; it has adapters alone: name %s, for a model of peft.Apply", at(name))
+		case step:
+			return fmt.Sprintf("; it has several: name one, such as %s", at(name))
+		case name == "pytorch_model.bin.index.json":
+			return "; PyTorch wrote it, in several files: write it again in Python, by from_pretrained and save_pretrained of transformers"
+		case ext == ".bin" || ext == ".pt" || ext == ".pth" || ext == ".ckpt":
+			if slices.Contains(names, "pytorch_model.bin.index.json") {
+				continue
+			}
+			return fmt.Sprintf("; PyTorch wrote %s: ringo ckpt convert %s NEW makes a checkpoint of it", bounded.Plain(name), at(name))
+		}
+	}
+	return ""
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // chunk is how many bytes are read at a time.
@@ -107,7 +108,7 @@ func (x *Tensor) chunks(ctx context.Context, p shard.Part, fn func(w *window, of
 
 // Failed adds the file and the name to an error of a tensor.
 func (x *Tensor) Failed(err error) error {
-	return fmt.Errorf("%s: tensor %q: %w", x.File.Name, x.Name, err)
+	return fmt.Errorf("%s: tensor %s: %w", x.File.Name, bounded.Quote(x.Name), err)
 }
 
 // Scan reads a tensor once, verifies its hashes, and calls look with the bytes.
@@ -144,6 +145,6 @@ func (x *Tensor) Compare(p Piece, hash string) error {
 	if hash == p.sha256 {
 		return nil
 	}
-	return fmt.Errorf("%s: tensor %q: the part of rank %d has another SHA-256 than %s says: the data is damaged",
-		x.File.Name, x.Name, p.rank, x.File.list)
+	return fmt.Errorf("%s: tensor %s: the part of rank %d has another SHA-256 than %s says: the data is damaged",
+		x.File.Name, bounded.Quote(x.Name), p.rank, x.File.list)
 }

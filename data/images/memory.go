@@ -1,0 +1,128 @@
+package images
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"image"
+	"image/color"
+)
+
+// memoryOf returns how much memory decoding an image takes: its file, its pixels, and the tables of the decoder and of the
+// scaler to h x w.
+func memoryOf(content []byte, format string, head image.Config, h, w int) (int64, error) {
+	const tables = 1 << 18
+	pixels, one := int64(head.Width)*int64(head.Height), int64(4) // bytes of a pixel
+	switch head.ColorModel {
+	case color.NRGBA64Model, color.RGBA64Model, color.Gray16Model:
+		one = 8
+	case color.GrayModel:
+		one = 1
+	}
+	if _, indexed := head.ColorModel.(color.Palette); indexed {
+		one = 5 // with a copy in colors
+	}
+	n := int64(len(content)) + tables + 4*int64(h)*int64(w)
+	if head.Width != w || head.Height != h { // a row of the result for each row of the image, and the weights
+		n += 32*int64(w)*int64(head.Height) + 64*int64(head.Width+head.Height+w+h)
+	}
+	switch format {
+	case "png":
+		if bytes.Contains(content, []byte("tRNS")) { // gray, with a transparent one
+			one = max(one, 4)
+		}
+		if content[28] != 0 { // interlaced: each pass is an image
+			one *= 2
+		}
+	case "jpeg":
+		return n + jpegBytes(content, head), nil
+	case "gif": // the frame, the frame in order, the canvas around it
+		one = 6
+	case "tiff":
+		blocks, err := tiffBlocks(content, head)
+		return n + one*pixels + blocks, err
+	case "webp":
+		one = 8
+		if head.ColorModel == color.YCbCrModel {
+			one = 2
+		} else if head.ColorModel == color.NYCbCrAModel { // transparency is a lossless image
+			one = 11
+		}
+	}
+	return n + one*pixels, nil
+}
+
+// jpegBytes returns the memory of the pixels of a JPEG, and of the coefficients if it is progressive.
+func jpegBytes(content []byte, head image.Config) int64 {
+	for i := 2; i+10 < len(content); {
+		marker := content[i+1]
+		switch {
+		case content[i] != 0xff || marker == 0xff:
+			i++
+			continue
+		case marker == 0 || marker >= 0xd0 && marker <= 0xd7:
+			i += 2
+			continue
+		case marker < 0xc0 || marker > 0xc2: // another segment
+			i += 2 + int(binary.BigEndian.Uint16(content[i+2:]))
+			continue
+		}
+		parts, high, wide, sum := int(content[i+9]), 1, 1, 0 // components, and their blocks in a unit
+		for k := range parts {
+			if at := i + 11 + 3*k; at < len(content) && parts > 1 {
+				wide, high = max(wide, int(content[at]>>4)), max(high, int(content[at]&15))
+				sum += int(content[at]>>4) * int(content[at]&15)
+			}
+		}
+		units := int64((head.Width-1)/(8*wide)+1) * int64((head.Height-1)/(8*high)+1)
+		samples := 64 * units * int64(max(sum, 1))
+		all := samples
+		if marker == 0xc2 {
+			all += 4 * samples
+		}
+		if parts > 1 && head.ColorModel != color.YCbCrModel { // RGB, or CMYK with a copy
+			all += 8 * 64 * units * int64(wide*high)
+		} else if sum != wide*high+2 { // converted to three values a pixel
+			all += 3 * 64 * units * int64(wide*high)
+		}
+		return all
+	}
+	return 32 * int64(head.Width) * int64(head.Height)
+}
+
+// tiffBlocks returns the memory of the largest block of a TIFF, decompressed: 8 bytes a pixel at most, while the buffer grows.
+func tiffBlocks(content []byte, head image.Config) (int64, error) {
+	const rowsPerStrip, tileWidth, tileLength = 278, 322, 323
+	var order binary.ByteOrder = binary.LittleEndian
+	if content[0] == 'M' {
+		order = binary.BigEndian
+	}
+	sizes := map[uint16]int64{}
+	at := int64(order.Uint32(content[4:]))
+	for n := order.Uint16(content[at:]); n > 0; n-- {
+		entry := content[at+2+12*(int64(n)-1):][:12]
+		tag := order.Uint16(entry)
+		if tag != rowsPerStrip && tag != tileWidth && tag != tileLength {
+			continue
+		}
+		size := int64(order.Uint16(entry[8:]))
+		if order.Uint16(entry[2:]) == 4 {
+			size = int64(order.Uint32(entry[8:]))
+		}
+		if order.Uint32(entry[4:]) != 1 || size == 0 && tag != rowsPerStrip {
+			return 0, errors.New("the sizes of its parts are no numbers")
+		}
+		sizes[tag] = size
+	}
+	width, height := int64(head.Width), int64(head.Height)
+	if rows := sizes[rowsPerStrip]; rows != 0 {
+		height = min(height, rows)
+	}
+	if sizes[tileWidth] != 0 {
+		width, height = sizes[tileWidth], sizes[tileLength]
+	}
+	if width > 1<<20 || height > 1<<20 {
+		return 0, errors.New("its parts are larger than the image")
+	}
+	return 24 * width * height, nil
+}

@@ -1,0 +1,36 @@
+package bounded
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// Open opens a regular file, or the regular file that a link leads to, and returns its size. A folder, and what could
+// block or never end, such as a pipe, is an error that names the path.
+func Open(path string) (f *os.File, size int64, err error) {
+	info, err := os.Stat(path) // before Open, which waits for the other end of a pipe
+	if err != nil {
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err = os.Open(path)
+	return f, info.Size(), err
+}
+
+// ReadFile returns what is in a file, as for Open, of at most limit bytes. What is longer is an error that names the
+// path.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, _, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s: longer than %d bytes", path, limit)
+	}
+	return text, err
+}
