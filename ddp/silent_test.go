@@ -273,9 +273,6 @@ func scores(z nn.T) nn.T { return tensor.MatMul(z, z, false, true) }
 // rolled returns each row of this rank in the place of the next.
 func rolled(z nn.T) nn.T { return tensor.Concat(0, z.Slice(0, 3, 4), z.Slice(0, 0, 3)) }
 
-// summed returns the sum over ranks.
-func (p *program) summed(x nn.T) nn.T { return p.tape.Apply(&autograd.Sum{Group: p.rank.World}, x) }
-
 // padded returns outputs for sequences, which are as long as the longest one on this rank.
 func (p *program) padded() nn.T {
 	return p.model.Forward(p.tape.Input(p.bare(4, 5+p.rank.World.Rank(), 3).WithRows(p.rows(8, 4))))
