@@ -20,6 +20,8 @@ type Model struct {
 
 	// Embedded, if not nil, is applied to the input of the first block, and Drawn to the logits from which Generate draws a token.
 	Embedded, Drawn tensor.Function `nn:"-"`
+
+	origin origin
 }
 
 // Block is one layer: attention and an MLP, each with a norm before it and a residual connection around it.

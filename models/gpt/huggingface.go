@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -19,6 +20,7 @@ import (
 const (
 	configName = "config.json"
 	maxConfig  = 1 << 20
+	maxFile    = 64 << 20
 )
 
 // settings maps the names in config.json of Hugging Face's transformers to the fields of a Config.
@@ -49,24 +51,30 @@ type ropeParameters struct {
 // ReadConfig reads config.json in a folder with Hugging Face's layout. A setting that this package does not support is an error that names
 // it.
 func ReadConfig(dir string) (Config, error) {
+	c, _, err := readConfig(dir)
+	return c, err
+}
+
+// readConfig also returns all settings.
+func readConfig(dir string) (Config, map[string]json.RawMessage, error) {
 	path := filepath.Join(dir, configName)
 	text, err := bounded.ReadFile(path, maxConfig)
 	if err != nil {
-		return Config{}, fmt.Errorf("gpt: %w", err)
+		return Config{}, nil, fmt.Errorf("gpt: %w", err)
 	}
-	c, err := parseConfig(text)
+	c, all, err := parseConfig(text)
 	if err != nil {
-		return Config{}, fmt.Errorf("gpt: %s: %w", path, bounded.Explain(err, text))
+		return Config{}, nil, fmt.Errorf("gpt: %s: %w", path, bounded.Explain(err, text))
 	}
-	return c, nil
+	return c, all, nil
 }
 
 // Open returns the model that config.json describes, in a folder with Hugging Face's layout, without values. Attach of a parallel package
 // or nn.Init makes the values. Then ckpt.Load, with LoadConfig, reads them from the folder's files, with any parallel layout: each rank
 // reads its part. A model that is far larger than the folder's files is an error: New takes any Config. A model with a head of its own in
-// the files is not tied, whatever config.json says.
+// the files is not tied, whatever config.json says. Files returns what else is in the folder.
 func Open(dir string) (*Model, error) {
-	c, err := ReadConfig(dir)
+	c, all, err := readConfig(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +87,11 @@ func Open(dir string) (*Model, error) {
 			filepath.Join(dir, configName), err)
 	}
 	c.Tied = c.Tied && !c.Kind.ownHead(dir)
-	return New(c)
+	m, err := New(c)
+	if err == nil {
+		m.origin = origin{dir, all}
+	}
+	return m, err
 }
 
 // sizeOf returns the size of the files in a folder.
@@ -136,18 +148,17 @@ func (m *Model) LoadConfig() ckpt.LoadConfig {
 	return c
 }
 
-func parseConfig(text []byte) (Config, error) {
-	var all map[string]json.RawMessage
+func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err error) {
 	if err := json.Unmarshal(text, &all); err != nil {
-		return Config{}, err
+		return Config{}, nil, err
 	}
-	c := Config{Kind: GPT2, Tied: true}
+	c = Config{Kind: GPT2, Tied: true}
 	switch kind := string(all["model_type"]); kind {
 	case `"gpt2"`:
 	case `"llama"`:
 		c = Config{Kind: Llama, Eps: 1e-6}
 	default:
-		return c, fmt.Errorf("model_type is %s: there are gpt2 and llama", bounded.Plain(cmp.Or(kind, "not given")))
+		return c, nil, fmt.Errorf("model_type is %s: there are gpt2 and llama", bounded.Plain(cmp.Or(kind, "not given")))
 	}
 	var wrong []error
 	settings := c.settings()
@@ -168,10 +179,9 @@ func parseConfig(text []byte) (Config, error) {
 		}
 	}
 	if err := errors.Join(wrong...); err != nil {
-		return c, err
+		return c, nil, err
 	}
-	err := c.check()
-	return c, err
+	return c, all, c.check()
 }
 
 func (c *Config) readRope(name string, all map[string]json.RawMessage) error {
@@ -193,10 +203,25 @@ func named(setting string, err error) error {
 	return nil
 }
 
-// Files returns config.json, for ckpt.State. With it, transformers and Open read a checkpoint as this model.
+// origin is where a model comes from: a folder, and the settings there.
+type origin struct {
+	dir      string
+	settings map[string]json.RawMessage
+}
+
+// keptFiles are the other files of a model in Hugging Face's layout. Training does not change them.
+var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+	"vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}
+
+// Files returns config.json, for ckpt.State. With it, transformers and Open read a checkpoint as this model. Of a model that Open made, it
+// has the settings of the folder's, such as dtype and the numbers of tokens, also those that this package does not use. The tokenizer,
+// the settings of generation and the chat template come from the folder unchanged.
 func (m *Model) Files() (map[string][]byte, error) {
-	c := m.Config
-	all := map[string]any{"model_type": c.Kind.String(), "architectures": []string{[...]string{"GPT2LMHeadModel", "LlamaForCausalLM"}[c.Kind]}}
+	c, all, files := m.Config, map[string]any{}, map[string][]byte{}
+	for name, value := range m.origin.settings {
+		all[name] = value
+	}
+	all["model_type"], all["architectures"] = c.Kind.String(), []string{[...]string{"GPT2LMHeadModel", "LlamaForCausalLM"}[c.Kind]}
 	maps.Copy(all, c.settings())
 	maps.Copy(all, computed[c.Kind])
 	if c.Kind == GPT2 && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
@@ -211,6 +236,17 @@ func (m *Model) Files() (map[string][]byte, error) {
 			all["rope_scaling"] = r // versions before 5 read it there
 		}
 	}
+	if m.origin.dir != "" {
+		for _, name := range keptFiles {
+			text, err := bounded.ReadFile(filepath.Join(m.origin.dir, name), maxFile)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("gpt: %w", err)
+			} else if err == nil {
+				files[name] = text
+			}
+		}
+	}
 	text, err := json.MarshalIndent(all, "", "  ")
-	return map[string][]byte{configName: append(text, '\n')}, err
+	files[configName] = append(text, '\n')
+	return files, err
 }

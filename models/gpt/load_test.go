@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
@@ -291,4 +292,53 @@ func TestOwnHead(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A model that was opened and trained has what was in its folder: settings that this package does not use, the tokenizer, the settings of
+// generation. The settings of the model are its own.
+func TestFilesOfOpenedModels(t *testing.T) {
+	for _, kind := range []string{"gpt2", "llama", "scaled"} {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", kind))))
+		text, err := os.ReadFile(filepath.Join(dir, "config.json"))
+		require.NoError(t, err)
+		var was, is map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(text, &was))
+		for name, value := range map[string]string{"eos_token_id": "[7,8]", "pad_token_id": "null", "torch_dtype": `"bfloat16"`, "task": `{"a":1.50}`} {
+			was[name] = json.RawMessage(value)
+		}
+		text, err = json.Marshal(was)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666))
+		want := map[string]string{"generation_config.json": `{"temperature": 0.60}`, "tokenizer_config.json": "{}", "special_tokens_map.json": "{ }",
+			"chat_template.jinja": "{{ messages }}", "tokenizer.model": "\x00\xff", "merges.txt": "a b\r\n"}
+		for name, text := range want {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "README.md"), []byte("not of the model"), 0o666))
+		m, err := gpt.Open(dir)
+		require.NoError(t, err)
+		files := filesOf(t, m)
+		for name, text := range want {
+			assert.Equal(t, text, string(files[name]), name)
+		}
+		assert.NotContains(t, files, "README.md")
+		require.NoError(t, json.Unmarshal(files["config.json"], &is))
+		for name, value := range was {
+			if !strings.HasPrefix(name, "rope_") && name != "n_inner" && !strings.Contains(name, "eps") { // said in another way
+				assert.Equal(t, strings.Join(strings.Fields(string(value)), ""), strings.Join(strings.Fields(string(is[name])), ""), name)
+			}
+		}
+		to := t.TempDir()
+		for name, text := range files {
+			require.NoError(t, os.WriteFile(filepath.Join(to, name), text, 0o666))
+		}
+		c, err := gpt.ReadConfig(to)
+		require.NoError(t, err)
+		assert.Equal(t, m.Config, c)
+		assert.NotEmpty(t, nn.ParamsOf(m))
+	}
+	m, err := gpt.New(gpt.Config{Vocab: 5, Positions: 4, Width: 12, Layers: 1, Heads: 4})
+	require.NoError(t, err)
+	assert.Len(t, filesOf(t, m), 1)
 }

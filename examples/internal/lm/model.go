@@ -2,14 +2,11 @@ package lm
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/peft"
-	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/train"
@@ -108,16 +105,7 @@ func (t *trainer) files() (map[string][]byte, error) {
 	if t.o.lora > 0 || t.o.mixture.experts > 0 { // config.json describes a plain model
 		return nil, nil
 	}
-	files, err := t.model.Files()
-	if err != nil || t.o.load == "" {
-		return files, err
-	}
-	text, err := bounded.ReadFile(filepath.Join(t.o.load, tokenizerFile), 64<<20)
-	if errors.Is(err, fs.ErrNotExist) {
-		return files, nil
-	}
-	files[tokenizerFile] = text
-	return files, err
+	return t.model.Files()
 }
 
 // close ends the training. It also writes adapters in PEFT's format.
