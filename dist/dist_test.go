@@ -112,6 +112,59 @@ func TestNothingIsClosedUnderAnAbort(t *testing.T) {
 	})
 }
 
+// lockedBuffer is a log that a test reads while ranks write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A goroutine cannot be killed: if a rank is stuck in its own code when another one fails, what is known is printed soon, and Run returns
+// after a while.
+func TestStuckRank(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boom, stuck, free := errors.New("boom"), make(chan struct{}), make(chan struct{})
+		var log lockedBuffer
+		began := time.Now()
+		time.AfterFunc(2*time.Second, func() {
+			assert.Contains(t, log.String(), "boom\nrank 2 has not ended yet\n")
+			assert.Contains(t, log.String(), "allreduce")
+		})
+		cfg := dist.Config{Ranks: 3, Threads: 1, Log: &log, Timeout: 10 * time.Second}
+		err := dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
+			if err := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).Wait(); err != nil {
+				return err
+			}
+			switch r.World.Rank() {
+			case 1:
+				<-stuck
+				return boom
+			case 2:
+				close(stuck)
+				<-free
+			}
+			return nil
+		})
+		assert.ErrorIs(t, err, boom)
+		assert.ErrorContains(t, err, "dist: rank 2 did not end within 12s: it is not in a collective")
+		assert.ErrorContains(t, err, "TestStuckRank.")
+		assert.Equal(t, 12*time.Second, time.Since(began), "in virtual time")
+		close(free)
+		synctest.Wait()
+	})
+}
+
 // Operations that a failed job left in flight keep no memory of it: a program may run many failing jobs.
 func TestFailedJobIsFreed(t *testing.T) {
 	boom := errors.New("boom")

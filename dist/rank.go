@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -58,6 +59,7 @@ type Rank struct {
 	log   io.Writer
 	logMu *sync.Mutex
 	close func()
+	ended atomic.Bool // its function has returned
 
 	worker     *launch.Worker // nil unless ringo run started this process
 	generation int

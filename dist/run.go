@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/local"
@@ -53,13 +54,65 @@ func (j *job) runAll(ctx context.Context, fn func(ctx context.Context, r *Rank) 
 	})
 	var wg sync.WaitGroup
 	for _, r := range j.ranks {
-		wg.Go(func() { j.run(ctx, r, fn) })
+		wg.Go(func() {
+			defer r.ended.Store(true)
+			j.run(ctx, r, fn)
+		})
 	}
-	wg.Wait()
+	if err := j.wait(ctx, &wg); err != nil {
+		return err
+	}
 	if !stop() { // the abort has begun: wait for it before anything is closed
 		<-aborted
 	}
 	return j.close()
+}
+
+// wait returns when all ranks have ended. After a failure, one that is stuck in its own code cannot be ended, as a process can: what is
+// known is printed soon, and after the time that a launcher gives, the failure is returned. Then nothing of the ranks is freed.
+func (j *job) wait(ctx context.Context, wg *sync.WaitGroup) error {
+	if len(j.ranks) == 1 {
+		wg.Wait()
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	began := time.Now()
+	for _, patience := range [2]time.Duration{time.Second, j.cfg.Timeout + time.Second} {
+		limit := time.NewTimer(patience)
+		select {
+		case <-done:
+			limit.Stop()
+			return nil
+		case <-limit.C:
+		}
+		if patience == time.Second {
+			text := fmt.Sprintf("%v\n%s has not ended yet\n%s", context.Cause(ctx), j.running(), flightText(j.ranks, 8))
+			j.logMu.Lock()
+			fmt.Fprint(j.cfg.dump, text)
+			j.logMu.Unlock()
+		}
+	}
+	return fmt.Errorf("%w\ndist: %s did not end within %v: it is not in a collective; all goroutines:\n%s", context.Cause(ctx), j.running(),
+		time.Since(began).Round(time.Second), where.Stacks())
+}
+
+// running names the first rank that has not ended.
+func (j *job) running() string {
+	for _, r := range j.ranks {
+		if !r.ended.Load() {
+			return fmt.Sprintf("rank %d", r.c.rank)
+		}
+	}
+	return "no rank"
 }
 
 // runLocal runs fn on n goroutine ranks.

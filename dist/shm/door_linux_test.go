@@ -224,3 +224,20 @@ func TestReceiveWithoutDescriptors(t *testing.T) {
 		}
 	}
 }
+
+// What a peer has sent cannot be mapped, as where a limit of the address space is smaller: an error, so that the job goes over sockets.
+func TestPeerThatCannotBeMapped(t *testing.T) {
+	for n := range 4 {
+		fds := make([]int, n)
+		for i := range fds {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			w.Close()
+			fds[i], err = unix.Dup(int(r.Fd()))
+			require.NoError(t, err)
+			r.Close()
+		}
+		_, err := newPeer(1, fds)
+		assert.Error(t, err, n)
+	}
+}

@@ -91,8 +91,8 @@ func closeFiles(files []*os.File) error {
 }
 
 // newPeer maps what a peer has sent: its two segments and its eventfd. It takes the descriptors, whatever comes of it.
-func newPeer(rank int, fds []int) (p *peer, err error) {
-	p = &peer{rank: rank, doorbell: remoteDoorbell{fd: -1}}
+func newPeer(rank int, fds []int) (_ *peer, err error) {
+	p := &peer{rank: rank, doorbell: remoteDoorbell{fd: -1}}
 	defer func() {
 		if err != nil {
 			p.unmap()

@@ -70,6 +70,12 @@ func Stack() string {
 	return head + "\n" + strings.TrimSuffix(calls, "\n")
 }
 
+// Stacks returns the stacks of all goroutines, of the first 64 KiB.
+func Stacks() string {
+	text := make([]byte, 64<<10)
+	return string(text[:runtime.Stack(text, true)])
+}
+
 // users reports whether a call is in the user's program.
 func users(f runtime.Frame) bool {
 	if strings.HasSuffix(f.File, "_test.go") {

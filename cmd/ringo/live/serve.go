@@ -23,7 +23,7 @@ const (
 	every = 500 * time.Millisecond
 	// maxConns limits open connections; maxViewers limits those among them that get news.
 	maxConns, maxViewers = 64, 16
-	// patience is how long a client may take to read an answer.
+	// patience is how long a client may take to send a request, and to read an answer.
 	patience = 5 * time.Second
 	// lastWords is how long the clients may take to read how the job ended.
 	lastWords = 500 * time.Millisecond
@@ -86,7 +86,7 @@ func newServer(l net.Listener, host, program string) *Server {
 	self, _ := os.Hostname() // on an error only addresses work
 	s := &Server{state: newState(program), token: rand.Text(), names: []string{"localhost", host, self},
 		l: &limited{Listener: l, free: make(chan struct{}, maxConns)}, over: make(chan struct{}), viewers: make(chan struct{}, maxViewers)}
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: patience, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	s.http = &http.Server{Handler: s, ReadTimeout: patience, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	go func() { _ = s.http.Serve(s.l) }() // returns after Close
 	return s
 }
@@ -123,6 +123,8 @@ func (s *Server) Close(result error) {
 // ServeHTTP answers only requests that have the token, and that name this host by an address or one of its names. A page of another site
 // cannot do so, even if its name resolves to this host (DNS rebinding).
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Some writers have no deadline; those of http.Server do.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "+
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
@@ -140,8 +142,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 		return
 	}
-	// Some writers have no deadline; those of http.Server do.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	switch what {
 	case "state":
 		s.serveState(w)
@@ -219,6 +219,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%d others look already", maxViewers), http.StatusServiceUnavailable)
 		return
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the request was read: that of ReadTimeout would end the answer
 	w.Header().Set("Content-Type", "text/event-stream")
 	tick := time.NewTicker(every)
 	defer tick.Stop()

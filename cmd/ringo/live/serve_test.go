@@ -237,6 +237,31 @@ func (p *pipes) watch(t *testing.T, s *Server) net.Conn {
 	return ours
 }
 
+// A stranger who promises a request and does not send it holds a connection for a while only; who looks on stays.
+func TestSlowStranger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{make(chan net.Conn), make(chan struct{})}
+		s := newServer(p, "127.0.0.1", "train")
+		viewer := p.watch(t, s)
+		in := bufio.NewReader(viewer)
+		next(t, in, "state")
+		for _, request := range []string{"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n", "GET / HTTP/1.1\r\nHos", ""} {
+			ours, theirs := net.Pipe()
+			p.in <- theirs
+			go func() { _, _ = io.WriteString(ours, request) }()
+			began := time.Now()
+			_, err := io.ReadAll(ours)
+			assert.NoError(t, err)
+			assert.LessOrEqual(t, time.Since(began), 2*patience, request)
+		}
+		time.Sleep(3 * patience)
+		s.Printed(1, 0, []byte("still there\n"))
+		assert.Contains(t, next(t, in, "lines"), "still there")
+		viewer.Close()
+		s.Close(nil)
+	})
+}
+
 // A client that does not read delays neither the ranks nor other clients, and is dropped after a while.
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
