@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -54,9 +55,28 @@ func ringo(args []string) int {
 		exit = &launch.ExitError{Code: 1, Text: err.Error()}
 	}
 	if exit.Text != "" {
-		fmt.Fprintf(os.Stderr, "ringo: %s\n", printable(exit.Text, "\n\t"))
+		lastWords(fmt.Sprintf("ringo: %s\n", printable(exit.Text, "\n\t")), exit.Code > 128)
 	}
 	return exit.Code
+}
+
+// lastWords prints why a command failed. Its reader may be a pager, which takes its time; but after a signal, and at another one, nobody may
+// read what is printed.
+func lastWords(text string, signaled bool) {
+	printed := make(chan struct{})
+	go func() {
+		fmt.Fprint(os.Stderr, text)
+		close(printed)
+	}()
+	var limit <-chan time.Time
+	if signaled {
+		limit = time.After(2 * time.Second)
+	}
+	select {
+	case <-printed:
+	case <-limit:
+	case <-interrupts():
+	}
 }
 
 // wrongFlags returns kong's error of a command line, with flags as Go programs write them, and the command whose help to read.

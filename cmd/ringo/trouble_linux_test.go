@@ -140,3 +140,27 @@ func (x trouble) unwritable(t *testing.T) {
 		assert.NotContains(t, out, "goroutine ")
 	}
 }
+
+// A signal ends ringo also if nobody reads what it and the ranks print.
+func TestRunInterruptedUnread(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	size, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
+	require.NoError(t, err)
+	cmd, _, _, _ := command(t, "run", "-n", "1", "sh", "-c", "yes")
+	cmd.Stdout, cmd.Stderr = w, w
+	require.NoError(t, cmd.Start())
+	w.Close()
+	require.Eventually(t, func() bool {
+		n, err := unix.IoctlGetInt(int(r.Fd()), unix.FIONREAD)
+		return err == nil && n > size/2
+	}, longest, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	began := time.Now()
+	_ = cmd.Wait()
+	assert.Equal(t, 143, cmd.ProcessState.ExitCode())
+	assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack)
+}
