@@ -60,8 +60,8 @@ func ringo(args []string) int {
 	return exit.Code
 }
 
-// lastWords prints why a command failed. Its reader may be a pager, which takes its time; but after a signal, and at another one, nobody may
-// read what is printed.
+// lastWords prints why a command failed. Its reader may be a pager, which takes its time; but after a signal, and at another one, there may
+// be none.
 func lastWords(text string, signaled bool) {
 	printed := make(chan struct{})
 	go func() {

@@ -155,7 +155,7 @@ func TestRunInterruptedUnread(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	w.Close()
 	require.Eventually(t, func() bool {
-		n, err := unix.IoctlGetInt(int(r.Fd()), unix.FIONREAD)
+		n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
 		return err == nil && n > size/2
 	}, longest, 10*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))

@@ -221,7 +221,8 @@ func (m *Model) Files() (map[string][]byte, error) {
 	for name, value := range m.origin.settings {
 		all[name] = value
 	}
-	all["model_type"], all["architectures"] = c.Kind.String(), []string{[...]string{"GPT2LMHeadModel", "LlamaForCausalLM"}[c.Kind]}
+	all["model_type"] = c.Kind.String()
+	all["architectures"] = []string{[...]string{"GPT2LMHeadModel", "LlamaForCausalLM"}[c.Kind]}
 	maps.Copy(all, c.settings())
 	maps.Copy(all, computed[c.Kind])
 	if c.Kind == GPT2 && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {

@@ -304,14 +304,15 @@ func TestFilesOfOpenedModels(t *testing.T) {
 		require.NoError(t, err)
 		var was, is map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(text, &was))
-		for name, value := range map[string]string{"eos_token_id": "[7,8]", "pad_token_id": "null", "torch_dtype": `"bfloat16"`, "task": `{"a":1.50}`} {
+		for name, value := range map[string]string{"eos_token_id": "[7,8]", "pad_token_id": "null", "torch_dtype": `"bfloat16"`,
+			"task": `{"a":1.50}`} {
 			was[name] = json.RawMessage(value)
 		}
 		text, err = json.Marshal(was)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666))
-		want := map[string]string{"generation_config.json": `{"temperature": 0.60}`, "tokenizer_config.json": "{}", "special_tokens_map.json": "{ }",
-			"chat_template.jinja": "{{ messages }}", "tokenizer.model": "\x00\xff", "merges.txt": "a b\r\n"}
+		want := map[string]string{"generation_config.json": `{"temperature": 0.60}`, "tokenizer_config.json": "{}",
+			"special_tokens_map.json": "{ }", "chat_template.jinja": "{{ messages }}", "tokenizer.model": "\x00\xff", "merges.txt": "a b\r\n"}
 		for name, text := range want {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
 		}
