@@ -210,8 +210,8 @@ type origin struct {
 }
 
 // keptFiles are the other files of a model in Hugging Face's layout. Training does not change them.
-var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-	"vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}
+var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}
 
 // Files returns config.json, for ckpt.State. With it, transformers and Open read a checkpoint as this model. Of a model that Open made, it
 // has the settings of the folder's, such as dtype and the numbers of tokens, also those that this package does not use. The tokenizer,
