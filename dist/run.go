@@ -68,8 +68,11 @@ func (j *job) runAll(ctx context.Context, fn func(ctx context.Context, r *Rank) 
 	return j.close()
 }
 
+// stuckAfter is how long ranks have to end after a failure, in addition to the timeout: a save may wait for a disk.
+const stuckAfter = 15 * time.Second
+
 // wait returns when all ranks have ended. After a failure, one that is stuck in its own code cannot be ended, as a process can: what is
-// known is printed soon, and after the time that a launcher gives, the failure is returned. Then nothing of the ranks is freed.
+// known is printed soon, and later the failure is returned. Then nothing of the ranks is freed.
 func (j *job) wait(ctx context.Context, wg *sync.WaitGroup) error {
 	if len(j.ranks) == 1 {
 		wg.Wait()
@@ -86,7 +89,7 @@ func (j *job) wait(ctx context.Context, wg *sync.WaitGroup) error {
 	case <-ctx.Done():
 	}
 	began := time.Now()
-	for _, patience := range [2]time.Duration{time.Second, j.cfg.Timeout + time.Second} {
+	for _, patience := range [2]time.Duration{time.Second, j.cfg.Timeout + stuckAfter} {
 		limit := time.NewTimer(patience)
 		select {
 		case <-done:
