@@ -34,7 +34,7 @@ type rows struct {
 	tape                *tensor.Tape
 	group               *dist.Group
 	x, y, ids, noise, w tensor.Tensor
-	lo, n, total        int
+	lo, n, total, step  int
 }
 
 func newParts() *parts {
@@ -47,7 +47,7 @@ func newParts() *parts {
 const words = 6 // in a sentence
 
 func (p *parts) split(t *tensor.Tape, g *dist.Group, total, step int) *rows {
-	r := &rows{parts: p, tape: t, group: g, total: total}
+	r := &rows{parts: p, tape: t, group: g, total: total, step: step}
 	r.lo = total * g.Rank() / g.Size()
 	r.n = total*(g.Rank()+1)/g.Size() - r.lo
 	at := func(i int) float64 { return math.Sin(float64(i*i%97 + 13*step + i)) }

@@ -2,6 +2,7 @@ package dist
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -39,23 +40,39 @@ func sameFactors(what string, all []fed) error {
 		}
 		others = append(others, a)
 	}
-	return ownFactor(what, ranks)
+	return nil
 }
 
-// ownFactor returns an error if all ranks divide a sum by the number of their own rows. Where they have equally many, that is the same
-// number on all.
-func ownFactor(what string, ranks map[int][]tensor.Factor) error {
-	for _, a := range slices.Sorted(maps.Keys(ranks)) {
-		for _, x := range ranks[a] {
-			of := func(y tensor.Factor) bool { return y.Site == x.Site && !y.Own }
-			if x.Own && !slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(ranks))...), of) {
-				return fmt.Errorf("%s: a sum over rows is multiplied by %g, as if rank %d had all rows of the batch, so its gradient is too large: "+
-					"tensor.GlobalMean(x) divides by the count of the whole batch; if it is a weight w, write tensor.GlobalMean(x).Scale(w)",
-					what, x.Value, a)
+// warn warns if all ranks divide a sum by the number of their own rows, in two steps one after another. Where ranks have equally many, that
+// is the same number on all, and their losses are means over a rank's rows. Other numbers may be equal to it by chance, so it is no error.
+func (c *StepCheck) warn(what string, all []fed, groups []*Group) {
+	own := ownFactors(all)
+	for site, x := range own {
+		first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
+		if _, again := c.own[site]; again && first && !c.warned {
+			c.warned = true
+			slog.Warn(fmt.Sprintf("%s: a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows: if it is meant to be "+
+				"their mean, gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is "+
+				"counted over all ranks", what, x.Value))
+		}
+	}
+	c.own = own
+}
+
+// ownFactors returns the factors that are 1 / the number of a rank's own rows on all ranks that have them, by their place in the program.
+func ownFactors(all []fed) map[uint64]tensor.Factor {
+	own, others := map[uint64]tensor.Factor{}, map[uint64]bool{}
+	for _, f := range all {
+		for _, x := range f.Factors {
+			if x.Own {
+				own[x.Site] = x
+			} else {
+				others[x.Site] = true
 			}
 		}
 	}
-	return nil
+	maps.DeleteFunc(own, func(site uint64, _ tensor.Factor) bool { return others[site] })
+	return own
 }
 
 func many(list []tensor.Factor) bool {

@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,8 @@ type StepCheck struct {
 	Every  int // 0: only the first two steps
 	steps  int
 	rows   rowCheck
+	own    map[uint64]tensor.Factor // of sums, in the step that was compared before (see ownFactors)
+	warned bool
 	frozen map[tensor.Tensor]values
 	repeats
 }
@@ -55,7 +58,11 @@ func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 // that differ along other axes than those of the groups (axes): types are not checked along them.
 func (c *StepCheck) Rows(what string, axes tensor.Axes, groups ...*Group) error {
 	defer c.Forget()
-	return c.rows.check(what, axes, groups)
+	all, err := c.rows.check(what, axes, groups)
+	if err == nil {
+		c.warn(what, all, groups)
+	}
+	return err
 }
 
 // rowCheck is what a rank was given in one step.
@@ -80,7 +87,8 @@ func (c *rowCheck) note(p *tensor.Param) {
 	}
 }
 
-func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) error {
+// check returns what all ranks were given, if it is known.
+func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]fed, error) {
 	if c.unknown { // on a rank without rows, which the others cannot know
 		c.fed = []fed{{Fed: tensor.Fed{N: -1}}}
 	}
@@ -95,25 +103,19 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) error {
 		}
 		lists, err := AllGatherObject(g, all)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		all = slices.Concat(lists...)
 	}
 	if axes == 0 && ranks > 1 {
-		return nil
+		return nil, nil
 	}
 	for _, f := range all {
 		if f.N < 0 || f.Over != axes {
-			return nil
+			return nil, nil
 		}
 	}
-	if err := sameCounts(what, all); err != nil {
-		return err
-	}
-	if err := addUp(what, all); err != nil {
-		return err
-	}
-	return sameFactors(what, all)
+	return all, cmp.Or(sameCounts(what, all), addUp(what, all), sameFactors(what, all))
 }
 
 // sameCounts compares by what losses divided. A rank may have left a loss out that would be 0 there; but if each of two ranks divided by a

@@ -104,7 +104,8 @@ func (t *Tape) passFactor(n *Node) float64 {
 		}
 	}
 	if !passed && !empty {
-		f.Own = !f.global && !t.fed.asked && t.ofOwnRows(n, math.Abs(f.Value))
+		agreed := t.told.counts != 0 && math.Abs(f.Value*t.told.count-1) < 1e-6
+		f.Own = !f.global && !t.fed.asked && !agreed && t.ofOwnRows(n, math.Abs(f.Value))
 		t.noteFactor(f)
 	}
 	return f.Value
