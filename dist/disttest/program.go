@@ -227,7 +227,7 @@ func (p *Program) groups(r *dist.Rank) ([numFamilies]*dist.Group, error) {
 func (p *Program) mishap(r *dist.Rank, groups [numFamilies]*dist.Group) (bool, error) {
 	switch p.Mishap {
 	case Sleeps:
-		time.Sleep(60 * p.Timeout / min(p.hurry, 30)) //sleep: longer than the timeout, mostly in virtual time
+		time.Sleep(2 * p.Timeout) //sleep: longer than the timeout, mostly in virtual time
 	case Leaves:
 		return true, nil
 	case Fails:
