@@ -150,7 +150,7 @@ func TestRunInterruptedUnread(t *testing.T) {
 	defer r.Close()
 	size, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
 	require.NoError(t, err)
-	cmd, _, _, _ := command(t, "run", "-n", "1", "sh", "-c", "yes")
+	cmd, _, _, _ := command(t, "run", "-n", "1", "sh", "-c", "while :; do echo many words; done")
 	cmd.Stdout, cmd.Stderr = w, w
 	require.NoError(t, cmd.Start())
 	w.Close()
