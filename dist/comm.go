@@ -41,6 +41,7 @@ type comm struct {
 
 	atEnd    []func(ctx context.Context) error // what AtEnd registered
 	tellLost func(ranks []int) error           // tells the launcher which ranks are lost; nil: no launcher
+	tellLate func(ranks []int)                 // is told for which ranks an operation waited in vain
 }
 
 // drive makes one step on every lane with operations in flight. It reports whether an operation finished.

@@ -379,7 +379,7 @@ func TestExactRanks(t *testing.T) {
 	}
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4}, fn))
 	assert.Equal(t, 1, size)
-	require.ErrorContains(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Exact: true}, fn), "4 ranks were asked for, but ringo started 1")
+	require.ErrorContains(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Exact: true}, fn), "asks for 4 ranks, but ringo started 1")
 }
 
 // Programs that a rank starts do not inherit the secret. A second job of the process still has it.

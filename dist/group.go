@@ -245,6 +245,7 @@ func (g *Group) fail(err error) {
 		return
 	}
 	g.err = g.lane.stop(err)
+	g.c.noteLate(g.err)
 	g.eachLane(func(l *lane) {
 		if l.be != nil && l != g.lane {
 			l.stop(g.err)

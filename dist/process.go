@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/ranks"
 )
 
 // Run runs fn on every rank of a job and returns when all ranks of this process are done.
@@ -48,7 +49,7 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 		return runLocal(ctx, cfg, max(cfg.Ranks, 1), fn)
 	}
 	if cfg.Exact && cfg.Ranks != env.Size {
-		return fmt.Errorf("dist: %d ranks were asked for, but %s started %d", cfg.Ranks, env.Source, env.Size)
+		return fmt.Errorf("dist: the program asks for %s, but %s started %d", ranks.Count(cfg.Ranks), env.Source, env.Size)
 	}
 	worker, err := launch.ConnectAgent()
 	if err != nil {
@@ -58,6 +59,7 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if err != nil {
 		kind, rank := blamed(err, env.Rank)
 		_ = worker.ReportError(kind, rank, err.Error()) // the error is returned as well
+		_ = worker.ReportState()
 	}
 	return err
 }
@@ -93,6 +95,10 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	return runEngine(ctx, cfg, e, place{env.Rank, env.Size, env.LocalRank, beside}, func(r *Rank) {
 		r.worker, r.generation = worker, env.Generation
 		r.c.tellLost = worker.Without
+		if worker != nil {
+			r.c.tellLate = worker.Late
+			worker.Describe(r.state, r.work)
+		}
 		r.watch(ctx, worker)
 	}, fn)
 }

@@ -61,6 +61,9 @@ type Rank struct {
 	close func()
 	ended atomic.Bool // its function has returned
 
+	goroutine atomic.Pointer[string] // its name
+	worked    uint64                 // the last result of work
+
 	worker     *launch.Worker // nil unless ringo run started this process
 	generation int
 }

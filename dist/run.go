@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/internal/where"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -39,6 +40,7 @@ func (j *job) join(e backend.Engine, at place) error {
 		}
 		return named(at.rank, err)
 	}
+	r.c.tellLate = j.noteLate
 	j.ranks = append(j.ranks, r)
 	return nil
 }
@@ -98,7 +100,7 @@ func (j *job) wait(ctx context.Context, wg *sync.WaitGroup) error {
 		case <-limit.C:
 		}
 		if patience == time.Second {
-			text := fmt.Sprintf("%v\n%s has not ended yet\n%s", context.Cause(ctx), j.running(), flightText(j.ranks, 8))
+			text := fmt.Sprintf("%v\n%s has not ended yet\n%s", context.Cause(ctx), j.running(), flightText(j.ranks, 8)+j.lateText())
 			j.logMu.Lock()
 			fmt.Fprint(j.cfg.dump, text)
 			j.logMu.Unlock()
@@ -139,6 +141,9 @@ type job struct {
 
 	mu   sync.Mutex
 	errs []error // in the order of the failures
+
+	lateNoted bool
+	late      string // what noteLate found
 }
 
 func (j *job) first() error {
@@ -198,6 +203,7 @@ func (j *job) abort(err error) {
 // run is the goroutine of a rank: it calls fn, then what AtEnd registered, and then ends what is still in flight.
 func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *Rank) error) {
 	defer r.leave()
+	r.goroutine.Store(new(where.Goroutine()))
 	unbind, err := r.bind()
 	if err != nil {
 		j.fail(named(r.c.rank, err))
@@ -297,7 +303,7 @@ func panicked(rank int, p any) error {
 // close ends the ranks after their goroutines have returned, and returns the job's error.
 func (j *job) close() error {
 	if communication(j.first()) {
-		fmt.Fprint(j.cfg.dump, flightText(j.ranks, 8))
+		fmt.Fprint(j.cfg.dump, flightText(j.ranks, 8)+j.lateText())
 	}
 	errs := make([]error, len(j.ranks))
 	var wg sync.WaitGroup
@@ -340,17 +346,11 @@ func (e *runError) Error() string {
 			echoes++
 		}
 	}
-	ranks := func(n int) string {
-		if n == 1 {
-			return "1 rank"
-		}
-		return fmt.Sprintf("%d ranks", n)
-	}
 	if echoes > 0 {
-		text += fmt.Sprintf("\n(and %s failed because of it)", ranks(echoes))
+		text += fmt.Sprintf("\n(and %s failed because of it)", ranks.Count(echoes))
 	}
 	if n := len(e.rest) - echoes; n > 0 {
-		text += fmt.Sprintf("\n(and %s failed as well)", ranks(n))
+		text += fmt.Sprintf("\n(and %s failed as well)", ranks.Count(n))
 	}
 	return text
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/restart"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/resume"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/shrink"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/stuck"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/watched"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
@@ -30,7 +31,8 @@ import (
 
 // programs are the programs that jobs of tests run.
 var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "late": late.Main,
-	"restart": restart.Main, "resume": resume.Main, "shrink": shrink.Main, "watched": watched.Main}
+	"restart": restart.Main, "resume": resume.Main, "shrink": shrink.Main, "stuck": stuck.Main,
+	"watched": watched.Main}
 
 // TestMain makes the test binary ringo itself if the environment says so, or a program if it is called by that name.
 func TestMain(m *testing.M) {

@@ -36,6 +36,7 @@ type runCmd struct {
 	JoinTimeout time.Duration `default:"5m" help:"How long hosts wait for each other, at the start and after a failure."`
 	NodeWait    time.Duration `default:"30s" help:"With MIN:MAX, how long to wait for more than MIN hosts."`
 	MaxRestarts int           `placeholder:"K" help:"How often to start all ranks again after a failure; progress (Rank.Progress) sets the count back. Host 0's counts."`
+	Stall       time.Duration `placeholder:"10m" help:"End the job, as after a failure, if no rank begins an operation or completes a step within this time. Host 0's counts."`
 	Rebuild     bool          `help:"Go on without ranks that are killed, with those that are left; for data parallelism (ddp) in programs of package train, on one host."`
 	Bind        string        `placeholder:"ADDR" help:"Where ranks listen: an address or interface of this host, or auto. 127.0.0.1 on one host; on several the interface that routes to the others."`
 	Ports       string        `placeholder:"LO-HI" help:"Ports that ranks may listen on, such as 20000-20100; any if absent."`
@@ -147,7 +148,8 @@ func (r *runCmd) work() (err error) {
 	args := r.args()
 	job := launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads, Bind: r.Bind, Ports: r.Ports,
 		MinNodes: lo, MaxNodes: hi, NodeRank: r.NodeRank, Rendezvous: r.Rdzv, JoinTimeout: r.JoinTimeout, NodeWait: r.NodeWait,
-		MaxRestarts: r.MaxRestarts, Rebuild: r.Rebuild, LogDir: r.LogDir, Raw: r.Raw, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
+		MaxRestarts: r.MaxRestarts, Stall: r.Stall, Rebuild: r.Rebuild, LogDir: r.LogDir, Raw: r.Raw,
+		Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
 	if err := job.Check(); err != nil {
 		return usageOf("run", "%v", err)
 	}

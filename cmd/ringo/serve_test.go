@@ -205,7 +205,7 @@ func TestLongServeExample(t *testing.T) {
 			assert.Less(t, op.Payload, uint64(2*301*4*parameters))
 		}
 	}
-	assert.Contains(t, lines, "300 steps on 2 ranks")
+	assert.Contains(t, lines, "300 steps, world size 2 ")
 }
 
 // A job that fails is shown as failed.

@@ -65,29 +65,41 @@ func OpError(s *Spec, op *Op, cause error) *Error {
 	return &Error{Rank: s.Ranks[s.Rank], Group: s.Name, Op: op.Asked().String(), Seq: op.Seq, Cause: cause}
 }
 
+// Late is the cause of a timeout, on the rank that noticed it. Processes of other ranks get its text only.
+type Late struct {
+	Ranks []int // world ranks that the operation waits for; none: not known
+	text  string
+}
+
+// Error returns text such as "ranks 1-3 did not arrive within 5s".
+func (e *Late) Error() string { return e.text }
+
 // TimedOut is the cause of a timeout: operation seq of a group with these world ranks made no progress for the time after. If b can tell,
 // it names the ranks that the operation waits for.
-func TimedOut(b Backend, world []int, seq uint64, after time.Duration) error {
-	why := "no progress"
+func TimedOut(b Backend, world []int, seq uint64, after time.Duration) *Late {
+	e, why := &Late{}, "no progress"
 	if s, ok := b.(Suspecter); ok {
 		switch absent, stalled := s.Suspects(seq); {
 		case len(absent) > 0:
-			why = Names(world, absent) + " did not arrive"
+			e.Ranks, why = worldRanks(world, absent), Names(world, absent)+" did not arrive"
 		case len(stalled) > 0:
-			why = Names(world, stalled) + ": no progress"
+			e.Ranks, why = worldRanks(world, stalled), Names(world, stalled)+": no progress"
 		}
 	}
+	e.text = fmt.Sprintf("%s within %v", why, after)
 	if w, ok := b.(Witness); ok {
-		return fmt.Errorf("%s within %v: %s", why, after, w.Whereabouts(seq))
+		e.text += ": " + w.Whereabouts(seq)
 	}
-	return fmt.Errorf("%s within %v", why, after)
+	return e
 }
 
 // Names returns text such as "rank 2" or "ranks 1-3, 7". members are indices into world; the text has world ranks.
-func Names(world, members []int) string {
+func Names(world, members []int) string { return ranks.Names(worldRanks(world, members)...) }
+
+func worldRanks(world, members []int) []int {
 	list := make([]int, len(members))
 	for i, m := range members {
 		list[i] = world[m]
 	}
-	return ranks.Names(list...)
+	return list
 }

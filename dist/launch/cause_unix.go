@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/ranks"
 )
 
 // rankState is what the coordinator knows of a rank.
@@ -17,6 +19,9 @@ type rankState struct {
 	failed   bool
 	killed   bool // by its agent, because it did not exit
 	lost     bool // the others go on without it
+	asked    bool // for its State
+	state    *State
+	mute     bool // it never sent a heartbeat
 	silence  time.Duration
 	code     int // exit status, as a shell has it
 }
@@ -59,12 +64,19 @@ func (c *coordinator) handle(a incoming) {
 		c.ended(n, m.Ended)
 	case m.Without != nil && m.Without.Gen == c.gen && n.hasRank(m.Without.Rank) && c.config.Rebuild:
 		c.without(m.Without)
+	case m.Late != nil && m.Late.Gen == c.gen:
+		c.late(m.Late.Ranks)
+	case m.State != nil && m.State.Gen == c.gen && n.hasRank(m.State.Rank):
+		c.told(m.State)
 	case m.Show != nil && m.Show.Gen == c.gen && n.hasRank(m.Show.Rank) && c.config.Watch != nil:
 		c.config.Watch.Shown(c.gen, m.Show.Rank, m.Show.What)
 	case m.Silent > 0 && m.Silent == c.gen:
 		c.nodeSilent(n)
 	case m.Progress != nil && m.Progress.Gen == c.gen:
 		c.step = max(c.step, m.Progress.Step)
+		c.worked()
+	case m.Work > 0 && m.Work == c.gen:
+		c.worked()
 	}
 }
 
@@ -110,7 +122,7 @@ func (c *coordinator) ended(n *node, m *ended) {
 	}
 	n.running--
 	c.running--
-	r.ended, r.killed, r.silence, r.code = true, m.Killed, m.Silence, exitCode(m)
+	r.ended, r.killed, r.silence, r.code, r.mute = true, m.Killed, m.Silence, exitCode(m), m.Mute
 	if w := c.config.Watch; w != nil && m.Status == 0 {
 		w.Ended(c.gen, m.Rank, 0)
 	} else if w != nil {
@@ -141,7 +153,11 @@ func (c *coordinator) without(m *without) {
 			lines = append(lines, f.text)
 		}
 	}
-	lines = append(lines, fmt.Sprintf("%d ranks go on without %s", len(c.ranks)-len(c.lost()), c.rankNames(lost)))
+	goOn := "1 rank goes on"
+	if n := len(c.ranks) - len(c.lost()); n > 1 {
+		goOn = fmt.Sprintf("%d ranks go on", n)
+	}
+	lines = append(lines, goOn+" without "+c.rankNames(lost))
 	c.sendToMembers(note{Lost: lost})
 	c.sendToMembers(note{Notice: strings.Join(lines, "\n")})
 	c.deadline.Stop()
@@ -161,9 +177,9 @@ func (c *coordinator) lost() (list []int) {
 }
 
 // rankNames names ranks of the generation.
-func (c *coordinator) rankNames(ranks []int) string {
-	names := make([]string, len(ranks))
-	for i, rank := range ranks {
+func (c *coordinator) rankNames(list []int) string {
+	names := make([]string, len(list))
+	for i, rank := range list {
 		names[i] = c.rankName(rank)
 	}
 	return strings.Join(names, ", ")
@@ -246,10 +262,8 @@ func (c *coordinator) result() (code int, text string) {
 			code = max(c.ranks[first.by].code, 1)
 		}
 		lines = append(lines, first.text)
-		if n := c.secondaryFailures(first); n == 1 {
-			lines = append(lines, "and 1 rank failed because of it")
-		} else if n > 1 {
-			lines = append(lines, fmt.Sprintf("and %d ranks failed because of it", n))
+		if n := c.secondaryFailures(first); n > 0 {
+			lines = append(lines, fmt.Sprintf("and %s failed because of it", ranks.Count(n)))
 		}
 	}
 	if c.signal != 0 {
@@ -257,7 +271,7 @@ func (c *coordinator) result() (code int, text string) {
 		lines = append(lines, signalText(c.signal))
 	}
 	for rank, r := range c.ranks {
-		if !r.killed || r.lost {
+		if !r.killed || r.lost || c.stalled {
 			continue
 		}
 		line := c.rankName(rank) + " did not end by itself and was killed"
@@ -266,10 +280,24 @@ func (c *coordinator) result() (code int, text string) {
 		}
 		lines = append(lines, line)
 	}
-	if first := c.firstCause(); first != nil && c.config.MaxRestarts > 0 && c.signal == 0 && c.restarts == c.config.MaxRestarts {
+	switch first := c.firstCause(); {
+	case first == nil || c.config.MaxRestarts == 0 || c.signal != 0:
+	case c.misused(first):
+		lines = append(lines, "no restart: status 2 means a wrong command line")
+	case c.restarts == c.config.MaxRestarts:
 		lines = append(lines, fmt.Sprintf("generation %d was the last: restarts without progress are limited to %d", c.gen, c.config.MaxRestarts))
 	}
 	return code, strings.Join(lines, "\n")
+}
+
+// misused reports whether a failure is that of a wrong command line, which no restart repairs: the rank ended with status 2,
+// and either said why, or never came to dist.Run. Otherwise 2 is the status of a panic.
+func (c *coordinator) misused(f *cause) bool {
+	if f.by < 0 {
+		return false
+	}
+	r := &c.ranks[f.by]
+	return r.code == 2 && (r.reported || r.mute)
 }
 
 // secondaryFailures counts the ranks that failed or were killed, without those of the first cause and those that were lost before.

@@ -32,6 +32,9 @@ type Config struct {
 	// MaxRestarts is how often all ranks of all hosts are started again after a failure without getting further than
 	// before (see Worker.Progress). Host 0's counts.
 	MaxRestarts int
+	// Stall ends the generation, as a failure does, if no rank begins an operation, moves bytes or calls Worker.Progress for
+	// this time, at least 2 s. 0 is no limit. Host 0's counts.
+	Stall time.Duration
 	// Rebuild lets the job go on if ranks are lost and the others agree on a new generation of their group without them
 	// (see Worker.Without). One host only.
 	Rebuild bool
@@ -89,6 +92,10 @@ const (
 	failureGrace = 2 * time.Second
 	// outputGrace is how long a reader has for the rest of the output after a signal.
 	outputGrace = 500 * time.Millisecond
+	// minStall is the smallest Config.Stall.
+	minStall = 4 * heartbeat
+	// answerTime is how long ranks have to say what they do.
+	answerTime = 2 * time.Second
 	// assumedTimeout is used as timeout of an operation if only the program knows it.
 	assumedTimeout = 5 * time.Second
 
@@ -155,6 +162,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("launch: rebuild with %d nodes: ranks go on without lost ones on one host only; restarts work on several", c.MaxNodes)
 	case c.MaxRestarts < 0:
 		return fmt.Errorf("launch: %d restarts", c.MaxRestarts)
+	case c.Stall < 0 || c.Stall > 0 && c.Stall < minStall:
+		return fmt.Errorf("launch: stall %v, want at least %v: ranks say twice a second whether they get further", c.Stall, minStall)
 	}
 	c.Ports = cmp.Or(c.Ports, os.Getenv("RINGO_PORTS"))
 	if _, err := parsePorts(c.Ports); err != nil {

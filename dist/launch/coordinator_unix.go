@@ -40,10 +40,13 @@ type coordinator struct {
 	running    int     // workers that have not ended
 	ranks      []rankState
 	causes     []cause // failures of the generation, in the order in which they were seen
+	asked      int     // ranks of the generation that were asked for their State
 	deadline   *time.Timer
-	restarts   int // since the last progress
-	step       int // the highest that rank 0 has completed, in all generations
-	bestBefore int // the same, in all generations before this one
+	stall      *time.Timer // runs out after Config.Stall without work, and again after answerTime
+	stalled    bool        // it has run out in this generation
+	restarts   int         // since the last progress
+	step       int         // the highest that rank 0 has completed, in all generations
+	bestBefore int         // the same, in all generations before this one
 
 	cannotStart string         // why the job cannot start; "" if it can
 	signal      syscall.Signal // that ended the job; 0 for none
@@ -59,8 +62,9 @@ type incoming struct {
 // newCoordinator opens the rendezvous and adds the agent of this process. It returns the agent's end of their connection.
 func newCoordinator(config *Config) (*coordinator, *wire, error) {
 	c := &coordinator{config: config, in: make(chan incoming), done: make(chan struct{}), listeners: make(chan *os.File, 1),
-		nodes: map[int]*node{}, deadline: time.NewTimer(0), step: -1, bestBefore: -1}
+		nodes: map[int]*node{}, deadline: time.NewTimer(0), stall: time.NewTimer(0), step: -1, bestBefore: -1}
 	c.deadline.Stop()
+	c.stall.Stop()
 	if c.job = os.Getenv("RINGO_JOB_ID"); c.job == "" || config.MaxNodes == 1 {
 		c.job = randomHex(8)
 	}
@@ -176,17 +180,19 @@ func (c *coordinator) begin() error {
 	}
 	slices.SortFunc(c.members, func(a, b *node) int { return cmp.Compare(a.Node, b.Node) })
 	c.gen++
-	c.noneLost, c.running, c.causes = true, 0, nil
+	c.noneLost, c.running, c.causes, c.asked = true, 0, nil, 0
 	for _, n := range c.members {
 		n.first, n.running, n.pids, n.silentAt = c.running, n.Ranks, nil, time.Time{}
 		c.running += n.Ranks
 	}
-	c.ranks = make([]rankState, c.running)
+	c.ranks, c.stalled = make([]rankState, c.running), false
+	c.worked()
 	if c.config.Watch != nil {
 		c.config.Watch.Started(c.gen, c.running, c.nodes[0].Ranks)
 	}
 	for _, n := range c.members {
-		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.running, Master: master, Job: c.job, Watch: c.config.Watch != nil}})
+		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.running, Master: master, Job: c.job,
+			Watch: c.config.Watch != nil, Stall: c.config.Stall > 0}})
 	}
 	return nil
 }
@@ -244,9 +250,12 @@ func (c *coordinator) supervise() {
 			c.handle(a)
 		case <-c.deadline.C:
 			c.sendToMembers(note{Kill: true})
+		case <-c.stall.C:
+			c.stallOver()
 		}
 	}
 	c.deadline.Stop()
+	c.stall.Stop()
 }
 
 // restart decides whether all workers start again, and tells the nodes.
@@ -258,7 +267,7 @@ func (c *coordinator) restart() bool {
 	if c.step > c.bestBefore {
 		c.bestBefore, c.restarts = c.step, 0
 	}
-	if c.restarts == c.config.MaxRestarts {
+	if c.restarts == c.config.MaxRestarts || c.misused(first) {
 		return false
 	}
 	c.restarts++

@@ -13,6 +13,7 @@
 //	config.go             a job's configuration; the limits of all waits
 //	coordinator_unix.go   agent 0: who takes part, generations, restarts; node_unix.go: one host; cause_unix.go: who failed first
 //	run_unix.go           the agent of a host; proc_unix.go: one worker; lines.go: its output; environment_unix.go: its variables
+//	state_unix.go         what ranks do for which others wait, and jobs in which no rank gets further
 //	note.go, wire.go      messages of workers and agents, and how they are sent
 //	rendezvous_unix.go    the connections between agents, with TLS 1.3 as between ranks (internal/identity)
 //	env.go, sources.go    the worker's side: what launchers set in the environment; worker.go: its socket to the agent

@@ -17,7 +17,10 @@ type note struct {
 	Progress    *progress     `json:"progress,omitempty"`
 	Show        *shown        `json:"show,omitempty"`
 	Without     *without      `json:"without,omitempty"`
+	Late        *late         `json:"late,omitempty"`
+	State       *stateOf      `json:"state,omitempty"`
 	Silent      int           `json:"silent,omitempty"` // the generation of which no worker that runs here sends heartbeats
+	Work        int           `json:"work,omitempty"`   // the generation of which a worker that runs here got further
 	// From the coordinator to a node.
 	Welcome bool    `json:"welcome,omitempty"`
 	Refuse  string  `json:"refuse,omitempty"`
@@ -25,6 +28,7 @@ type note struct {
 	Notice  string  `json:"news,omitempty"` // for the user
 	End     *jobEnd `json:"end,omitempty"`
 	Lost    []int   `json:"lost,omitempty"` // kill these ranks: the others go on without them
+	Ask     []int   `json:"ask,omitempty"`  // ask these ranks for their State
 	// Both ways: pass the signal on to all workers; kill them.
 	Signal int  `json:"signal,omitempty"`
 	Kill   bool `json:"kill,omitempty"`
@@ -48,6 +52,7 @@ type start struct {
 	Master string `json:"master"` // host:port of rank 0
 	Job    string `json:"job"`
 	Watch  bool   `json:"watch,omitempty"` // there is a Watcher: workers send reports
+	Stall  bool   `json:"stall,omitempty"` // nodes say whether their workers get further
 }
 
 // started says that a node has started all its workers.
@@ -86,6 +91,7 @@ type ended struct {
 	Killed bool `json:"killed,omitempty"` // by its agent, because it did not exit
 	// Silence is the time from the worker's last heartbeat until it was killed; 0 if it never sent one.
 	Silence time.Duration `json:"silence,omitempty"`
+	Mute    bool          `json:"mute,omitempty"` // it never sent a heartbeat
 }
 
 // progress says which step rank 0 has completed.
@@ -99,6 +105,19 @@ type without struct {
 	Gen   int   `json:"gen"`
 	Rank  int   `json:"rank"`
 	Ranks []int `json:"ranks"`
+}
+
+// late says that a rank waited in vain for others.
+type late struct {
+	Gen   int   `json:"gen"`
+	Ranks []int `json:"ranks"`
+}
+
+// stateOf is the State of a rank that was asked for it. Last is only its last operation, and All is not sent.
+type stateOf struct {
+	Gen  int   `json:"gen"`
+	Rank int   `json:"rank"`
+	What State `json:"what"`
 }
 
 // jobEnd is the result of the job, the same on all nodes.

@@ -39,6 +39,7 @@ type proc struct {
 	conn          *net.UnixConn // the agent's end of the socket
 	pipes         [2]*os.File   // read ends of stdout and stderr
 	lastHeartbeat atomic.Int64  // uptime at the last message; 0 before the first
+	worked        atomic.Bool   // it got further
 	outputDone    chan struct{} // closed when all output is passed on
 
 	killed  bool          // by the agent; only the agent's goroutine uses it
@@ -62,7 +63,7 @@ func startProc(a *agent, local int, env []string, listener *os.File) (*proc, err
 	cmd := exec.Command(a.config.Args[0], a.config.Args[1:]...)
 	cmd.SysProcAttr = workerAttr()
 	cmd.Env = append(env[:len(env):len(env)], fmt.Sprintf("RINGO_RANK=%d", rank), fmt.Sprintf("RINGO_LOCAL_RANK=%d", local))
-	log, err := a.openLog(rank)
+	log, err := a.openLog(rank, "log")
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +98,9 @@ func startProc(a *agent, local int, env []string, listener *os.File) (*proc, err
 	return p, nil
 }
 
-// openLog creates the log file of a rank; it returns nil if no log is wanted. The file is always new: an existing file of an
+// openLog creates a log file of a rank; it returns nil if no log is wanted. The file is always new: an existing file of an
 // earlier job, or a link, stays as it is.
-func (a *agent) openLog(rank int) (*os.File, error) {
+func (a *agent) openLog(rank int, ending string) (*os.File, error) {
 	if a.config.LogDir == "" {
 		return nil, nil
 	}
@@ -108,9 +109,9 @@ func (a *agent) openLog(rank int) (*os.File, error) {
 		return nil, err
 	}
 	name := fmt.Sprintf("generation-%d-rank-%d", a.start.Gen, rank)
-	f, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := os.OpenFile(filepath.Join(dir, name+"."+ending), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	for i := 2; errors.Is(err, os.ErrExist); i++ {
-		f, err = os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s.%d.log", name, i)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err = os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s.%d.%s", name, i, ending)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	}
 	return f, err
 }
@@ -245,8 +246,11 @@ func (p *proc) forwardShow(a *agent, report []byte) {
 	} else {
 		a.wire.send(note{Show: &shown{Gen: p.start.Gen, Rank: p.rank, What: report}})
 	}
-	_, _ = p.conn.Write([]byte{1}) // fails if the worker has ended
+	p.write(showTaken)
 }
+
+// write sends a byte to the worker.
+func (p *proc) write(b byte) { _, _ = p.conn.Write([]byte{b}) } // fails if the worker has ended
 
 // readReports reads the worker's messages, passes reports on, and notes the time of heartbeats.
 func (p *proc) readReports(a *agent) {
@@ -256,8 +260,11 @@ func (p *proc) readReports(a *agent) {
 			return
 		}
 		p.lastHeartbeat.Store(int64(uptime()))
+		if m.Work {
+			p.worked.Store(true)
+		}
 		switch {
-		case m.Kind != "" || m.Step != nil || len(m.Without) > 0:
+		case m.Kind != "" || m.Step != nil || m.State != nil || len(m.Without)+len(m.Late) > 0:
 			a.events <- event{local: p.local, report: &m}
 		case len(m.Show) > 0 && len(m.Show) <= maxShow && p.start.Watch:
 			p.forwardShow(a, m.Show)

@@ -165,7 +165,7 @@ func TestLogsAreNew(t *testing.T) {
 	require.NoError(t, os.WriteFile(theirs, []byte("precious"), 0o600))
 	open := func(job string) *os.File {
 		a := &agent{config: &Config{LogDir: dir}, start: start{Gen: 1, Job: job}}
-		f, err := a.openLog(3)
+		f, err := a.openLog(3, "log")
 		require.NoError(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f

@@ -170,6 +170,7 @@ func (a *agent) loop() {
 		select {
 		case <-tick.C:
 			a.checkSilence()
+			a.checkWork()
 		case m := <-a.inbox:
 			a.handleNote(m)
 		case e := <-a.events:
@@ -203,6 +204,12 @@ func (a *agent) handleNote(m incoming) {
 	case n.Lost != nil:
 		for _, rank := range n.Lost {
 			a.procs[rank-a.start.First].kill()
+		}
+	case n.Ask != nil:
+		for _, rank := range n.Ask {
+			if i := rank - a.start.First; i < len(a.procs) { // not all may have started
+				a.procs[i].write(askState)
+			}
 		}
 	case n.Notice != "":
 		select {
@@ -265,7 +272,8 @@ func (a *agent) forward(e event) {
 	switch {
 	case e.ended:
 		a.running--
-		m := &ended{Gen: a.start.Gen, Rank: rank, Status: e.status.ExitStatus(), Killed: p.killed, Silence: p.silence}
+		m := &ended{Gen: a.start.Gen, Rank: rank, Status: e.status.ExitStatus(), Killed: p.killed, Silence: p.silence,
+			Mute: p.lastHeartbeat.Load() == 0}
 		if e.status.Signaled() {
 			m.Signal = int(e.status.Signal())
 		}
@@ -274,6 +282,10 @@ func (a *agent) forward(e event) {
 		r := *e.report
 		r.Text = r.Text[:min(len(r.Text), maxText)]
 		a.wire.send(note{Report: &report{Gen: a.start.Gen, Rank: rank, What: r}})
+	case e.report.State != nil:
+		a.keepState(p, e.report.State)
+	case len(e.report.Late) > 0:
+		a.wire.send(note{Late: &late{Gen: a.start.Gen, Ranks: e.report.Late}})
 	case len(e.report.Without) > 0:
 		a.wire.send(note{Without: &without{Gen: a.start.Gen, Rank: rank, Ranks: e.report.Without}})
 	case e.report.Step != nil:

@@ -14,8 +14,8 @@ import (
 func alone(t *testing.T, n int) *coordinator {
 	self := &node{hello: hello{Ranks: n, Min: 1, Max: 1}, wire: &wire{wakeup: make(chan struct{}, 1)}, running: n}
 	c := &coordinator{config: &Config{Ranks: n, Rebuild: true}, nodes: map[int]*node{0: self}, members: []*node{self}, gen: 1, running: n,
-		ranks: make([]rankState, n), deadline: time.NewTimer(time.Hour)}
-	t.Cleanup(func() { c.deadline.Stop() })
+		ranks: make([]rankState, n), deadline: time.NewTimer(time.Hour), stall: time.NewTimer(time.Hour)}
+	t.Cleanup(func() { c.deadline.Stop(); c.stall.Stop() })
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,7 +30,8 @@ const (
 )
 
 // message is what a worker writes to its agent, one JSON object per line. With a kind it is a report of a failure, with a step
-// progress. Otherwise it has what Show got, or the ranks of Without. An empty one is a heartbeat.
+// progress. Otherwise it has what Show got, the ranks of Without or Late, or a state. An empty one is a heartbeat; with work, the worker
+// has done something since the one before.
 type message struct {
 	Kind Kind            `json:"kind,omitempty"`
 	Rank int             `json:"rank"`
@@ -37,8 +39,24 @@ type message struct {
 	Step *int            `json:"step,omitempty"`
 	Show json.RawMessage `json:"show,omitempty"`
 
-	Without []int `json:"without,omitempty"`
+	Without []int  `json:"without,omitempty"`
+	Late    []int  `json:"late,omitempty"`
+	State   *State `json:"state,omitempty"`
+	Work    bool   `json:"work,omitempty"`
 }
+
+// State is what a rank does, for those who look for the cause of a failure.
+type State struct {
+	Last  string `json:"last,omitempty"`  // its last operations, one on a line
+	Stack string `json:"stack,omitempty"` // of the goroutine of its function; "" if that is over
+	All   string `json:"all,omitempty"`   // the stacks of all goroutines
+}
+
+// What the agent writes to a worker.
+const (
+	showTaken byte = 1 // it has read the last report of Show
+	askState  byte = 2 // it asks for the State
+)
 
 // Worker is a rank's connection to the agent that started it. In a process that no agent started it is nil, and its methods do
 // nothing.
@@ -48,6 +66,14 @@ type Worker struct {
 	asked chan struct{} // holds a token if the agent has read the last report of Show; nil without a Watcher
 	mu    sync.Mutex    // serializes writes
 	line  []byte        // scratch of Progress
+
+	self atomic.Pointer[self]
+}
+
+// self is what Describe got.
+type self struct {
+	state func() State
+	work  func() uint64
 }
 
 // connectOnce makes the only Worker of the process: the descriptor can be taken only once.
@@ -88,12 +114,16 @@ func newWorker(conn net.Conn, watched bool) *Worker {
 	return w
 }
 
-// readAgent reads from the agent, which writes a byte for each report of Show that it has read. It ends when the agent ends.
+// readAgent reads what the agent writes: single bytes. It ends when the agent ends.
 func (w *Worker) readAgent() {
 	defer close(w.lost)
-	for taken := make([]byte, 1); ; {
-		if _, err := w.conn.Read(taken); err != nil {
+	for b := make([]byte, 1); ; {
+		if _, err := w.conn.Read(b); err != nil {
 			return
+		}
+		if b[0] == askState {
+			go func() { _ = w.ReportState() }() // an agent that has ended needs no answer
+			continue
 		}
 		select {
 		case w.asked <- struct{}{}:
@@ -105,12 +135,17 @@ func (w *Worker) readAgent() {
 func (w *Worker) sendHeartbeats() {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
-	for {
+	for before := uint64(0); ; {
 		select {
 		case <-tick.C:
-			if w.send(message{}) != nil {
+			now := before
+			if s := w.self.Load(); s != nil {
+				now = s.work()
+			}
+			if w.send(message{Work: now != before}) != nil {
 				return
 			}
+			before = now
 		case <-w.lost:
 			return
 		}
@@ -137,6 +172,30 @@ func (w *Worker) Without(ranks []int) error {
 		return nil
 	}
 	return w.send(message{Without: ranks})
+}
+
+// Late tells the agent that an operation waited in vain for these ranks. Those that are alive are asked for their State, and the agents
+// print it.
+func (w *Worker) Late(ranks []int) { _ = w.send(message{Late: ranks}) }
+
+// Describe says how to learn what this rank does. Other goroutines call both functions: state when the agent asks, and work with each
+// heartbeat. The result of work differs from that before if the rank got further.
+func (w *Worker) Describe(state func() State, work func() uint64) { w.self.Store(&self{state, work}) }
+
+// ReportState sends the State of this rank to its agent, which keeps it in Config.LogDir.
+func (w *Worker) ReportState() error {
+	if w == nil {
+		return nil
+	}
+	s := w.self.Load()
+	if s == nil { // the rank has not joined the others yet
+		return nil
+	}
+	state := s.state()
+	for _, text := range []*string{&state.Last, &state.Stack, &state.All} {
+		*text = (*text)[:min(len(*text), maxText)]
+	}
+	return w.send(message{State: &state})
 }
 
 // Progress tells the agent that this rank has completed a step. Steps count from 0 over the whole job, restarts included. Call

@@ -232,11 +232,11 @@ func TestResume(t *testing.T) {
 	var out bytes.Buffer
 	o.Quiet, o.steps = false, 8
 	require.NoError(t, runOn(o, 300, 300, &out))
-	require.Contains(t, out.String(), "2 steps (8 in all) on 3 ranks")
+	require.Contains(t, out.String(), "2 steps (8 in all), world size 3 ")
 	out.Reset()
 	o.Save, o.Resume, o.steps = "", false, 1
 	require.NoError(t, runOn(o, 300, 300, &out))
-	require.Contains(t, out.String(), "1 steps on 3 ranks")
+	require.Contains(t, out.String(), "1 steps, world size 3 ")
 }
 
 func TestBadFlags(t *testing.T) {

@@ -140,7 +140,7 @@ func (t *trainer) report() error {
 	if s.ResumedAt > 0 {
 		all = fmt.Sprintf(" (%d in all)", s.Steps)
 	}
-	t.r.Logf("%d steps%s on %d ranks (%s, %s) in %.1f s: %.0f steps/s, %.0f samples/s", s.Steps-s.ResumedAt, all, s.Ranks,
+	t.r.Logf("%d steps%s, world size %d (%s, %s) in %.1f s: %.0f steps/s, %.0f samples/s", s.Steps-s.ResumedAt, all, s.Ranks,
 		s.Backend, on, s.WallS, s.StepsPerS, s.SamplesPerS)
 	steps := float64(max(1, s.Steps-s.ResumedAt))
 	t.r.Logf("exposed communication %.1f%%, all-reduced %.1f MiB a step (%.1f MiB sent, planned %.1f)", 100*s.ExposedComm,

@@ -12,6 +12,14 @@ const most = 16
 // Names returns "rank 2", "ranks 1, 2" or "ranks 1-7, 12" for the list, in ascending order.
 func Names(list ...int) string { return List("rank", list) }
 
+// Count returns "1 rank" or "7 ranks".
+func Count(n int) string {
+	if n == 1 {
+		return "1 rank"
+	}
+	return fmt.Sprintf("%d ranks", n)
+}
+
 // List is Names for another noun.
 func List(noun string, list []int) string {
 	if len(list) == 1 {

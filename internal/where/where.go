@@ -70,6 +70,24 @@ func Stack() string {
 	return head + "\n" + strings.TrimSuffix(calls, "\n")
 }
 
+// Goroutine returns the name of the calling goroutine, for StackOf.
+func Goroutine() string {
+	text := make([]byte, 64)
+	name, _, _ := strings.Cut(string(text[:runtime.Stack(text, false)]), " [")
+	return name
+}
+
+// StackOf returns the stack of the goroutine with that name; "" if it has ended.
+func StackOf(goroutine string) string {
+	text := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(text[:runtime.Stack(text, true)]), "\n\n") {
+		if strings.HasPrefix(stack, goroutine+" [") {
+			return strings.TrimSuffix(stack, "\n")
+		}
+	}
+	return ""
+}
+
 // Stacks returns the stacks of all goroutines, of the first 64 KiB.
 func Stacks() string {
 	text := make([]byte, 64<<10)

@@ -119,7 +119,7 @@ func TestResumeElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	o.Quiet = false
 	require.NoError(t, o.run(&out))
-	require.Contains(t, out.String(), " 0 steps (20 in all) on 2 ranks")
+	require.Contains(t, out.String(), " 0 steps (20 in all), world size 2 ")
 }
 
 // A training that diverges ends.

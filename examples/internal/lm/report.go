@@ -93,7 +93,7 @@ func (t *trainer) report() error {
 	if s.ResumedAt > 0 {
 		all = fmt.Sprintf(" (%d in all)", s.Steps)
 	}
-	t.r.Logf("%d parameters, %d steps%s on %d ranks (%s, %s) in %.1f s: %.1f steps/s, %.0f tokens/s",
+	t.r.Logf("%d parameters, %d steps%s, world size %d (%s, %s) in %.1f s: %.1f steps/s, %.0f tokens/s",
 		s.Params, s.Steps-s.ResumedAt, all, s.Ranks, s.Backend, on, s.WallS, s.StepsPerS, s.TokensPerS)
 	sent := uint64(0)
 	for _, n := range s.CommBytes {
