@@ -76,6 +76,7 @@ func (t *recordedOps) last() Work { return t.ops[len(t.ops)-1].work }
 func (l *lane) record(r *tensor.Recording, kind backend.Kind, o *recordedOp) Work {
 	err := r.Between(func() error {
 		o.work = o.issue()
+		o.work.settle() // the step waits for all
 		return nil
 	})
 	if err != nil && o.work.l == nil { // the device does not record

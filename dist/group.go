@@ -265,7 +265,8 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too.
+// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. It is an
+// error, though the group is closed, if the program has not waited for an operation itself (see Work).
 func (g *Group) Close() error {
 	if err := g.enter(); err != nil {
 		return err
@@ -317,7 +318,10 @@ func (g *Group) drain() error {
 			_ = g.c.wait(background, l, l.issued, false)
 		}
 	}
-	if g.err == nil || g.reported || g.victim == "" {
+	if g.err == nil {
+		return g.neverWaited()
+	}
+	if g.reported || g.victim == "" {
 		return nil
 	}
 	g.reported = true

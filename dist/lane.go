@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -28,6 +29,8 @@ type lane struct {
 	ordered atomic.Uint64       // the device's compute queue already waits for operations up to this one
 	err     error               // the first cause; set before over
 	active  bool                // in comm.active
+
+	unwaited unwaited
 
 	track        *recordedOps  // what the last captured step does here
 	crowded      bool          // an operation waits until there is a free slot
@@ -207,5 +210,18 @@ func (l *lane) FenceDone(seq uint64) bool {
 	return seq <= l.done.Load() || seq <= l.ordered.Load() || l.over.Load()
 }
 
+// FenceUses says what operation seq is if it is not over and writes memory from lo up to hi, or reads it and write is set; otherwise "".
+func (l *lane) FenceUses(seq uint64, lo, hi uintptr, write bool) string {
+	if l.FenceDone(seq) || !l.c.mu.TryLock() {
+		return ""
+	}
+	defer l.c.mu.Unlock()
+	u, mem := &l.uses[seq%backend.Depth], span{lo, hi}
+	if l.issued-seq >= backend.Depth || !u.written.overlaps(mem) && !(write && u.read.overlaps(mem)) {
+		return ""
+	}
+	return fmt.Sprintf("%v seq %d of group %s", l.slot(seq).op.Kind, seq, l.g.name)
+}
+
 // FenceWait blocks until operation seq is over and returns its error.
-func (l *lane) FenceWait(seq uint64) error { return Work{l, seq}.Wait() }
+func (l *lane) FenceWait(seq uint64) error { return Work{l, seq}.wait(background, true) }

@@ -46,7 +46,7 @@ func (g *Group) Mesh(spec string) (*Mesh, error) {
 		return nil, err
 	}
 	m.all = g.With(Name("mesh " + spec))
-	m.all.Barrier() //discard: it compares the names; nobody waits for it
+	m.all.Barrier().settle() // it compares the names; nobody waits for it
 	m.all.see()
 	return m, nil
 }

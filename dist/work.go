@@ -7,8 +7,9 @@ import (
 )
 
 // Work is an operation that may still be running. It is a small value, which can be kept and asked at any time; the zero Work is done.
-// Wait for every Work, or hand it on. If an operation failed and nobody waited for it, the next call on the group, or Run, returns the
-// failure.
+// Wait for every Work, or hand it on: put it in a Batch, give its Pending to package tensor, or let a later operation use the same memory,
+// and wait for that one. If nobody has waited for an operation, Close of its group, or Run, returns an error that names it, and if it
+// failed, the next call on the group returns the failure.
 type Work struct {
 	l   *lane
 	seq uint64
@@ -16,10 +17,23 @@ type Work struct {
 
 // Wait blocks until the next operation on the tensor's device sees the result (on a CPU: until it is there). It drives all operations of
 // the rank that are in flight. The error is the first failure of the group.
-func (w Work) Wait() error { return w.wait(context.Background(), true) }
+func (w Work) Wait() error {
+	w.settle()
+	return w.wait(background, true)
+}
 
 // WaitHost blocks until the host can read the result, or until ctx ends. Then it returns ctx.Err(), and the operation goes on.
-func (w Work) WaitHost(ctx context.Context) error { return w.wait(ctx, false) }
+func (w Work) WaitHost(ctx context.Context) error {
+	w.settle()
+	return w.wait(ctx, false)
+}
+
+// settle says that the Work is not dropped.
+func (w Work) settle() {
+	if w.l != nil {
+		w.l.settle(w.seq)
+	}
+}
 
 // wait is Wait or WaitHost. With order it ends as soon as the device waits for the operation.
 func (w Work) wait(ctx context.Context, order bool) error {
@@ -51,14 +65,18 @@ func (w Work) wait(ctx context.Context, order bool) error {
 
 // Done reports whether the operation is over. It does not block; it makes one step of the rank's operations.
 func (w Work) Done() bool {
-	if w.l == nil || w.l.FenceDone(w.seq) {
+	if w.l == nil {
 		return true
 	}
-	if w.l.c.recording() != nil { // during a capture, CUDA does not allow a query
-		return false
+	done := w.l.FenceDone(w.seq)
+	if !done && w.l.c.recording() == nil { // during a capture, CUDA does not allow a query
+		w.l.c.poll()
+		done = w.l.FenceDone(w.seq)
 	}
-	w.l.c.poll()
-	return w.l.FenceDone(w.seq)
+	if done {
+		w.settle()
+	}
+	return done
 }
 
 // Pending returns w in the form that package tensor uses: a fence and a number on it.
@@ -66,5 +84,6 @@ func (w Work) Pending() tensor.Pending {
 	if w.l == nil {
 		return tensor.Pending{}
 	}
+	w.settle()
 	return tensor.Pending{F: w.l, Seq: w.seq}
 }

@@ -245,6 +245,7 @@ func (s *Sharding) startGather(u *Unit, sec *section) {
 		s.cast(sec.flatShard, sec.local)
 	}
 	sec.gather = u.over.gathers.AllGatherV(sec.flat, part, sec.counts)
+	sec.gather.Pending() // nobody waits for those ahead of the program's end
 	sec.fresh = true
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// debugMode is set by RINGO_DEBUG=1. It fills new and freed step memory with NaN, refuses writes to borrowed step memory, and runs each
-// kernel against the reference.
+// debugMode is set by RINGO_DEBUG=1. It fills new and freed step memory with NaN, and runs each kernel against the reference.
 var debugMode = os.Getenv("RINGO_DEBUG") == "1"
 
 // reference holds the plain kernels where these differ from the fast ones. All other kernels are compared with their own result on one

@@ -75,20 +75,22 @@ func (a *Args) None() *Args {
 
 func (a *Args) out(h *header) *Args {
 	a.Outs++
-	a.in(h) // waits if it still arrives
-	if debugMode && h.st != nil && h.st.arena != nil && h.st.busy() {
-		fail(a.Op.String(), these(h), "writes to memory that a collective still uses")
-	}
-	return a
+	return a.add(h, true)
 }
 
-func (a *Args) in(h *header) *Args {
+func (a *Args) in(h *header) *Args { return a.add(h, false) }
+
+// add adds an operand. It waits if it still arrives.
+func (a *Args) add(h *header, write bool) *Args {
 	i := a.N
 	a.X[i], a.Len[i], a.DT[i] = h.ptr(), h.n, h.dtype
 	if h.ld != 0 {
 		a.Len[i] = h.span()
 	}
 	a.N++
+	if h.st != nil && h.st.numPending > 0 {
+		h.mustBeFree(a.Op.String(), a.X[i], write)
+	}
 	return a
 }
 

@@ -8,7 +8,7 @@ type Raw Tensor
 func (x Raw) Keep(owner Ptr) { Tensor(x).hdr().st.heap = owner }
 
 // Borrow marks x's memory as used by operation seq of f until that is over. Step memory is not reused before, and Tape.Reset waits for it.
-// In debug mode (RINGO_DEBUG=1), writing to borrowed step memory is a Failure.
+// If f is a User, a kernel that reads what the operation still writes, or writes what it still uses, is a Failure.
 func (x Raw) Borrow(f Fence, seq uint64) {
 	s := Tensor(x).hdr().st
 	s.busy()

@@ -15,6 +15,12 @@ type Fence interface {
 	FenceWait(seq uint64) error
 }
 
+// User is a Fence that knows which memory an operation uses. If the operation is not over, and writes memory from lo up to hi, or reads it
+// and write is set, FenceUses says what it is; otherwise "".
+type User interface {
+	FenceUses(seq uint64, lo, hi uintptr, write bool) string
+}
+
 // Pending is an operation that may still run: a fence and the operation's number. The zero Pending is over.
 type Pending struct {
 	F   Fence
@@ -60,6 +66,19 @@ func (s *storage) stillBusy() bool {
 	}
 	s.pending, s.numPending = s.pending[:k], int32(k)
 	return k > 0
+}
+
+// mustBeFree fails what if a collective still writes h's memory, which begins at p, or with write, reads it.
+func (h *header) mustBeFree(what string, p Ptr, write bool) {
+	for _, x := range h.st.pending {
+		u, ok := x.F.(User)
+		if !ok || p == nil {
+			continue
+		}
+		if by := u.FenceUses(x.Seq, uintptr(p), uintptr(p)+uintptr(h.span()*h.dtype.Size()), write); by != "" {
+			fail(what, these(h), "%s still uses this memory: wait for it before, with .Wait() behind its call", by)
+		}
+	}
 }
 
 // waitUsers waits until no collective uses the memory. It drops errors of the collectives: their own Wait returns them.

@@ -264,6 +264,7 @@ func Floats(x Tensor) []float64 { return appendFloats(make([]float64, 0, x.hdr()
 func appendFloats(out []float64, x Tensor) []float64 {
 	h := ToHost(x).h
 	p := h.ptr()
+	h.mustBeFree("Floats", p, false)
 	cols, ld := h.n, h.n
 	if h.ld != 0 {
 		cols, ld = h.dims[1], h.ld
