@@ -103,9 +103,7 @@ func (l *lane) makeRoom() {
 // start gives an operation to the engine. It needs c.mu.
 func (l *lane) start(c *call, u use) Work {
 	g, seq := l.g, l.issued+1
-	if u != (use{}) || c.kind == backend.Barrier || c.kind == backend.MonitoredBarrier { // otherwise there is no result
-		l.issuedWork(seq)
-	}
+	l.issuedWork(seq, u != (use{}) || c.kind == backend.Barrier || c.kind == backend.MonitoredBarrier)
 	s := l.slot(seq)
 	op := s.fill(c, seq, g.algo.names[c.kind], g.along)
 	if what := l.lacks(op); what != "" {

@@ -273,7 +273,7 @@ func (g *Group) join(parts []Work) Work {
 			p.l.unwaited.forget(p.seq)
 		}
 	}
-	l.issuedWork(l.issued)
+	l.issuedWork(l.issued, true)
 	s := l.slot(l.issued)
 	s.op = backend.Op{Kind: backend.Batch, Seq: l.issued}
 	s.parts = append(s.parts[:0], parts...)

@@ -2,6 +2,7 @@ package dist
 
 import (
 	"fmt"
+	"maps"
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -17,7 +18,7 @@ import (
 //   - those of a captured step, which waits for all at its end, and those of groups that have failed.
 type unwaited struct {
 	ring [backend.Depth]atomic.Uint64 // by number modulo Depth; 0: none. Atomic, so that a Wait for what is over needs no lock
-	n    atomic.Int32                 // of the ring
+	low  uint64                       // those before it are not in the ring
 	old  map[uint64]oldWork           // whose place in the ring is used again
 	olds atomic.Int32                 // len(old)
 }
@@ -31,18 +32,22 @@ type oldWork struct {
 // maxOld limits the memory of programs that never wait.
 const maxOld = 1 << 16
 
-// issuedWork notes operation seq, whose place in the ring of uses still has what was there before. It needs c.mu.
-func (l *lane) issuedWork(seq uint64) {
+// issuedWork notes that operation seq begins, before it gets its place in the lane's rings. Without a result, nobody has to wait for it. It
+// needs c.mu.
+func (l *lane) issuedWork(seq uint64, result bool) {
 	u := &l.unwaited
-	if before := u.ring[seq%backend.Depth].Swap(seq); before == 0 {
-		u.n.Add(1)
-	} else if len(u.old) < maxOld {
+	at := &u.ring[seq%backend.Depth]
+	if before := at.Load(); before > 0 && len(u.old) < maxOld {
 		if u.old == nil {
 			u.old = map[uint64]oldWork{}
 		}
 		u.old[before] = oldWork{l.slot(before).op.Kind, l.uses[before%backend.Depth]}
 		u.olds.Store(int32(len(u.old)))
 	}
+	if !result {
+		seq = 0
+	}
+	at.Store(seq)
 }
 
 // settle notes that somebody waits for operation seq.
@@ -57,11 +62,7 @@ func (l *lane) settle(seq uint64) {
 // take removes an operation from the ring. It reports whether it was there.
 func (u *unwaited) take(seq uint64) bool {
 	at := &u.ring[seq%backend.Depth]
-	if at.Load() != seq || !at.CompareAndSwap(seq, 0) {
-		return false
-	}
-	u.n.Add(-1)
-	return true
+	return at.Load() == seq && at.CompareAndSwap(seq, 0)
 }
 
 // forget removes an operation from old. It needs c.mu.
@@ -74,17 +75,30 @@ func (u *unwaited) forget(seq uint64) {
 func (l *lane) link(by *use) {
 	for _, x := range l.c.lanes {
 		u := &x.unwaited
-		for i := 0; i < backend.Depth && u.n.Load() > 0; i++ {
-			if seq := u.ring[i].Load(); seq > 0 && x.leads(seq, by, x == l) {
-				u.take(seq)
-			}
+		if u.low = max(u.low, 1, x.issued-min(x.issued, backend.Depth-1)); u.low <= x.issued {
+			x.linkRing(by, x == l)
 		}
-		for seq, o := range u.old {
-			if o.use.leads(by, x == l) {
-				u.forget(seq)
-			}
+		if len(u.old) > 0 {
+			maps.DeleteFunc(u.old, func(_ uint64, o oldWork) bool { return o.use.leads(by, x == l) })
+			u.olds.Store(int32(len(u.old)))
 		}
 	}
+}
+
+// linkRing is link for the ring, with use by.
+func (l *lane) linkRing(by *use, sameLane bool) {
+	u := &l.unwaited
+	first := l.issued + 1
+	for seq := u.low; seq <= l.issued; seq++ {
+		switch {
+		case u.ring[seq%backend.Depth].Load() != seq:
+		case l.leads(seq, by, sameLane):
+			u.take(seq)
+		default:
+			first = min(first, seq)
+		}
+	}
+	u.low = first
 }
 
 // leads reports whether an operation of the ring, or a part of it if it is a batch, leads to one with use by.
