@@ -266,7 +266,9 @@ func (g *Group) fail(err error) {
 }
 
 // Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. It is an
-// error, though the group is closed, if the program has not waited for an operation itself (see Work).
+// error, though the group is closed, if the program has not waited for an operation itself (see Work). A group that is not closed takes
+// about 170 KB on each rank until Run returns, also if the program has dropped it: each wait of the rank makes progress on all its groups.
+// The garbage collector cannot close it, because it would do so at another time on each rank, and a member that still uses it would fail.
 func (g *Group) Close() error {
 	if err := g.enter(); err != nil {
 		return err

@@ -23,7 +23,8 @@ type rankState struct {
 	state    *State
 	mute     bool // it never sent a heartbeat
 	silence  time.Duration
-	code     int // exit status, as a shell has it
+	status   int // that it exited with; -1 after a signal
+	code     int // the same, as a shell has it
 }
 
 // cause is a failure of the ranks first to last. The rank `by` reported it; by is -1 if no rank did.
@@ -122,7 +123,7 @@ func (c *coordinator) ended(n *node, m *ended) {
 	}
 	n.running--
 	c.running--
-	r.ended, r.killed, r.silence, r.code, r.mute = true, m.Killed, m.Silence, exitCode(m), m.Mute
+	r.ended, r.killed, r.silence, r.status, r.code, r.mute = true, m.Killed, m.Silence, m.Status, exitCode(m), m.Mute
 	if w := c.config.Watch; w != nil && m.Status == 0 {
 		w.Ended(c.gen, m.Rank, 0)
 	} else if w != nil {
@@ -131,7 +132,7 @@ func (c *coordinator) ended(n *node, m *ended) {
 	if r.reported || r.killed || r.lost || m.Status == 0 {
 		return
 	}
-	text := fmt.Sprintf("exited with status %d", m.Status)
+	text := exited(m.Status)
 	if m.Signal != 0 {
 		text = fmt.Sprintf("was killed by signal %v", syscall.Signal(m.Signal))
 	}
@@ -262,7 +263,9 @@ func (c *coordinator) result() (code int, text string) {
 			code = max(c.ranks[first.by].code, 1)
 		}
 		lines = append(lines, first.text)
-		if n := c.secondaryFailures(first); n > 0 {
+		if n := c.secondaryFailures(first); c.interrupted() {
+			lines = []string{"all ranks " + exited(code)}
+		} else if n > 0 {
 			lines = append(lines, fmt.Sprintf("and %s failed because of it", ranks.Count(n)))
 		}
 	}
@@ -288,6 +291,22 @@ func (c *coordinator) result() (code int, text string) {
 		lines = append(lines, fmt.Sprintf("generation %d was the last: restarts without progress are limited to %d", c.gen, c.config.MaxRestarts))
 	}
 	return code, strings.Join(lines, "\n")
+}
+
+// exited says how a rank has ended by itself.
+func exited(status int) string {
+	text := fmt.Sprintf("exited with status %d", status)
+	if status > 128 {
+		text += fmt.Sprintf(", as after signal %v", syscall.Signal(status-128))
+	}
+	return text
+}
+
+// interrupted reports whether all ranks ended in order, after a signal to one of them. None is the cause.
+func (c *coordinator) interrupted() bool {
+	return !slices.ContainsFunc(c.ranks, func(r rankState) bool {
+		return r.status <= 128 || r.status != c.ranks[0].status || r.reported || r.killed
+	})
 }
 
 // misused reports whether a failure is that of a wrong command line, which no restart repairs: the rank ended with status 2,

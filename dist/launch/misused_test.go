@@ -3,10 +3,29 @@
 package launch
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 )
+
+// A signal to one rank ends all of them in order: no rank is blamed. If only some end so, the first is.
+func TestInterrupted(t *testing.T) {
+	for want, second := range map[string]ended{
+		"all ranks exited with status 143, as after signal terminated":                                        {Status: 143},
+		"rank 0 exited with status 143, as after signal terminated\nand 1 rank failed because of it":          {Status: 1},
+		"rank 0 exited with status 143, as after signal terminated":                                           {},
+		"rank 0 exited with status 143, as after signal terminated\nand 1 rank failed because of it (killed)": {Status: -1, Signal: 15},
+	} {
+		c := alone(t, 2)
+		second.Gen, second.Rank = 1, 1
+		for _, m := range []ended{{Gen: 1, Status: 143}, second} {
+			c.handle(incoming{from: c.nodes[0], note: note{Ended: &m}})
+		}
+		_, text := c.result()
+		assert.Equal(t, strings.TrimSuffix(want, " (killed)"), text)
+	}
+}
 
 // A wrong command line is not started again; a panic, which has the same status, is.
 func TestMisused(t *testing.T) {
