@@ -169,7 +169,8 @@ func TestRefused(t *testing.T) {
 		"the header: tiff: unsupported feature: color model": tagged(t, gray, 262, 262, 6),
 		"WebP, but HEIC or AVIF":                             []byte("\x00\x00\x00\x18ftypheic"),
 		"WebP, but BigTIFF":                                  []byte("II+\x00\x08\x00\x00\x00"),
-		"the header: bmp: unsupported BMP image":             []byte("BM" + strings.Repeat("\x00", 8) + "\x1a\x00\x00\x00\x0c" + strings.Repeat("\x00", 20)),
+		"the header: bmp: unsupported BMP image": []byte("BM" + strings.Repeat("\x00", 8) + "\x1a\x00\x00\x00\x0c" +
+			strings.Repeat("\x00", 20)),
 	} {
 		err := decode(content, 2, 2, make([]float32, 12), alone())
 		assert.ErrorContains(t, err, want)
