@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	pq "github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -138,6 +140,45 @@ func TestLists(t *testing.T) {
 		_, err := readBytes(write(t, bad, 77), Config{})
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// Large pages that LZ4 hardly compresses.
+func TestLZ4(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	rows := make([]row, 20_000)
+	for i := range rows {
+		b := int32(r.IntN(1 << 24))
+		rows[i] = row{r.Float64(), &b, r.Float32()}
+	}
+	for version := 1; version <= 2; version++ {
+		ds, err := readBytes(write(t, rows, len(rows), pq.Compression(&pq.Lz4Raw), pq.DataPageVersion(version)), Config{})
+		require.NoError(t, err)
+		x, y := tensor.FromSlice(make([]float32, 2), 1, 2), tensor.FromSlice(make([]float32, 1), 1, 1)
+		for i, want := range rows {
+			require.NoError(t, ds.Batch([]int{i}, x, y))
+			require.Equal(t, []float32{float32(want.A), float32(*want.B)}, tensor.Data[float32](x), "row %d", i)
+			require.Equal(t, want.Y, tensor.Data[float32](y)[0])
+		}
+	}
+}
+
+// Lists that the footer makes far longer than they are take no memory.
+func TestLongLists(t *testing.T) {
+	good := write(t, []struct {
+		E []float32 `parquet:"e,list"`
+		Y float32
+	}{{[]float32{1, 2}, 3}}, 1)
+	f, err := pq.OpenFile(bytes.NewReader(good), int64(len(good)))
+	require.NoError(t, err)
+	f.Metadata().RowGroups[0].Columns[0].MetaData.NumValues = 1 << 40
+	footer, err := thrift.Marshal(&thrift.CompactProtocol{}, f.Metadata())
+	require.NoError(t, err)
+	end := len(good) - 8 - int(binary.LittleEndian.Uint32(good[len(good)-8:]))
+	bad := ended(append(bytes.Clone(good[:end]), footer...), len(footer))
+	reliability.Bounded(t, len(bad), func() {
+		_, err := readBytes(bad, Config{})
+		require.ErrorContains(t, err, `column "e": lists of 16777216: it would take more than`)
+	})
 }
 
 // The files of a folder come in the order of their names.
