@@ -163,7 +163,7 @@ func TestLZ4(t *testing.T) {
 }
 
 // Lists that the footer makes far longer than they are take no memory.
-func TestLongLists(t *testing.T) {
+func TestHugeLists(t *testing.T) {
 	good := write(t, []struct {
 		E []float32 `parquet:"e,list"`
 		Y float32
