@@ -27,7 +27,7 @@ func TestPythonPillow(t *testing.T) {
 		if os.Getenv("RINGO_PYTHON") != "" {
 			t.Fatalf("%v: %s", err, out)
 		}
-		t.Skip("no Python with Pillow")
+		t.Skip("no Python with Pillow: pip install pillow")
 	}
 	dir := t.TempDir()
 	out, err := exec.Command(name, "-I", "testdata/write.py", dir).CombinedOutput()

@@ -1,5 +1,7 @@
 package images
 
+import "math"
+
 // weights are those of the pixels, from the first one, that make a pixel of the result.
 type weights struct {
 	first int
@@ -18,7 +20,7 @@ func bilinear(from, to int) []weights {
 		center := (float64(i) + 0.5) * scale
 		first, end := max(int(center-reach+0.5), 0), min(int(center+reach+0.5), from)
 		parts, sum := make([]float32, end-first), 0.0
-		value := func(j int) float64 { return max(0, 1-abs(float64(first+j)+0.5-center)/reach) }
+		value := func(j int) float64 { return max(0, 1-math.Abs(float64(first+j)+0.5-center)/reach) }
 		for j := range parts {
 			sum += value(j)
 		}
@@ -29,8 +31,6 @@ func bilinear(from, to int) []weights {
 	}
 	return all
 }
-
-func abs(v float64) float64 { return max(v, -v) }
 
 // target is where pixels go: in [3, height, width], the first one lies at first, and the next to the right and down are these steps away.
 type target struct {

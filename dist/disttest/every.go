@@ -84,7 +84,8 @@ func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 
 // stuckFor does so with a timeout. With retry, it reports false instead of a failure if a rank that was not stuck came too late.
 func (s *suite) stuckFor(t *testing.T, scenarios []scenario, timeout time.Duration, retry bool) bool {
-	early, errs, took := make([]error, len(scenarios)*3), make([]table[error], len(scenarios)), make([]table[time.Duration], len(scenarios))
+	errs, took := make([]table[error], len(scenarios)), make([]table[time.Duration], len(scenarios))
+	starved := make([]error, 3*len(scenarios)) // in the first operation, or later though not stuck
 	var engine table[string]
 	over := make([]sync.WaitGroup, len(scenarios))
 	for i := range over {
@@ -96,7 +97,7 @@ func (s *suite) stuckFor(t *testing.T, scenarios []scenario, timeout time.Durati
 			defer over[i].Done() // also if a network fault already ends the first operation
 		}
 		err := m.Run(g, m.victim, 100)
-		if early[3*i+g.Rank()] = err; err != nil {
+		if starved[3*i+g.Rank()] = err; err != nil {
 			return nil
 		}
 		engine.put(g.Rank(), g.Engine())
@@ -109,18 +110,17 @@ func (s *suite) stuckFor(t *testing.T, scenarios []scenario, timeout time.Durati
 		errs[i].put(g.Rank(), err)
 		return nil
 	})
-	if err := errors.Join(early...); err != nil { // nobody was stuck yet
+	for i := range scenarios {
+		for _, err := range errs[i].rows {
+			if err != nil && strings.Contains(err.Error(), "no progress within") {
+				starved = append(starved, err)
+			}
+		}
+	}
+	if err := errors.Join(starved...); err != nil {
 		require.True(t, retry, "%v", err)
 		t.Logf("once more, with more patience: %v", err)
 		return false
-	}
-	for i := range scenarios {
-		for _, err := range errs[i].rows {
-			if retry && err != nil && strings.Contains(err.Error(), "no progress within") {
-				t.Logf("once more, with more patience: %v", err)
-				return false
-			}
-		}
 	}
 	for i, m := range scenarios {
 		says := m.Name
