@@ -61,8 +61,7 @@ func BenchmarkFour(b *testing.B) {
 			},
 			"independent": func(g *dist.Group, x [4]tensor.Tensor) error {
 				avg := func(i int) dist.Work { return g.AllReduce(x[i], dist.Avg) }
-				w := [...]dist.Work{avg(0), avg(1), avg(2), avg(3)}
-				return errors.Join(w[3].Wait(), w[2].Wait(), w[1].Wait(), w[0].Wait())
+				return last(avg(0), avg(1), avg(2), avg(3)).Wait()
 			},
 		} {
 			b.Run(fmt.Sprintf("%d/%s", bytes, name), func(b *testing.B) {

@@ -28,6 +28,7 @@ type comm struct {
 	mu         sync.Mutex
 	lanes      []*lane // all open ones
 	active     []*lane // those with operations in flight
+	unwaited   []*lane // those with operations for which nobody may have waited
 	busy       atomic.Int32
 	driven     int  // open lanes that do not move by themselves
 	leader     bool // a goroutine sleeps in the engine
@@ -42,6 +43,7 @@ type comm struct {
 	atEnd    []func(ctx context.Context) error // what AtEnd registered
 	tellLost func(ranks []int) error           // tells the launcher which ranks are lost; nil: no launcher
 	tellLate func(ranks []int)                 // is told for which ranks an operation waited in vain
+	warnOnce *sync.Once                        // for warnUnwaited
 }
 
 // drive makes one step on every lane with operations in flight. It reports whether an operation finished.

@@ -3,6 +3,7 @@ package dist
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -265,10 +266,8 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. It is an
-// error, though the group is closed, if the program has not waited for an operation itself (see Work). A group that is not closed takes
-// about 170 KB on each rank until Run returns, also if the program has dropped it: each wait of the rank makes progress on all its groups.
-// The garbage collector cannot close it, because it would do so at another time on each rank, and a member that still uses it would fail.
+// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. A group that is not
+// closed takes about 170 KB on each rank until Run returns, also if the program has dropped it.
 func (g *Group) Close() error {
 	if err := g.enter(); err != nil {
 		return err
@@ -308,6 +307,7 @@ func (g *Group) end() error {
 	}
 	clear(c.lanes[len(keep):])
 	c.lanes = keep
+	c.unwaited = slices.DeleteFunc(c.unwaited, func(l *lane) bool { return l.g == g })
 	return err
 }
 
@@ -321,7 +321,8 @@ func (g *Group) drain() error {
 		}
 	}
 	if g.err == nil {
-		return g.neverWaited()
+		g.warnUnwaited()
+		return nil
 	}
 	if g.reported || g.victim == "" {
 		return nil

@@ -63,7 +63,7 @@ func (g *Group) issueNow(l *lane, c *call, err error) Work {
 	if g.err != nil || g.closed {
 		return l.lost(u)
 	}
-	l.link(&u)
+	g.c.link(l, &u)
 	return l.start(c, u)
 }
 
@@ -103,7 +103,6 @@ func (l *lane) makeRoom() {
 // start gives an operation to the engine. It needs c.mu.
 func (l *lane) start(c *call, u use) Work {
 	g, seq := l.g, l.issued+1
-	l.issuedWork(seq, u != (use{}) || c.kind == backend.Barrier || c.kind == backend.MonitoredBarrier)
 	s := l.slot(seq)
 	op := s.fill(c, seq, g.algo.names[c.kind], g.along)
 	if what := l.lacks(op); what != "" {

@@ -29,8 +29,7 @@ type lane struct {
 	ordered atomic.Uint64       // the device's compute queue already waits for operations up to this one
 	err     error               // the first cause; set before over
 	active  bool                // in comm.active
-
-	unwaited unwaited
+	waited  atomic.Uint64       // the last operation for which somebody has waited
 
 	track        *recordedOps  // what the last captured step does here
 	crowded      bool          // an operation waits until there is a free slot

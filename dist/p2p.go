@@ -268,12 +268,6 @@ func (g *Group) join(parts []Work) Work {
 	if g.err != nil || g.closed {
 		return Work{l, l.issued}
 	}
-	for _, p := range parts {
-		if !p.l.unwaited.take(p.seq) {
-			p.l.unwaited.forget(p.seq)
-		}
-	}
-	l.issuedWork(l.issued, true)
 	s := l.slot(l.issued)
 	s.op = backend.Op{Kind: backend.Batch, Seq: l.issued}
 	s.parts = append(s.parts[:0], parts...)

@@ -40,7 +40,7 @@ func (j *job) join(e backend.Engine, at place) error {
 		}
 		return named(at.rank, err)
 	}
-	r.c.tellLate = j.noteLate
+	r.c.tellLate, r.c.warnOnce = j.noteLate, &j.unwaited
 	j.ranks = append(j.ranks, r)
 	return nil
 }
@@ -142,6 +142,7 @@ type job struct {
 	mu   sync.Mutex
 	errs []error // in the order of the failures
 
+	unwaited  sync.Once // the warning
 	lateNoted bool
 	late      string // what noteLate found
 }

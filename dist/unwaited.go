@@ -2,156 +2,74 @@ package dist
 
 import (
 	"fmt"
-	"maps"
-	"sync/atomic"
+	"log/slog"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// A program that does not wait for a Work may read a result before it is there, or change an input too early. So each lane knows the
-// operations that nobody has waited for, and Close or Run reports them at the end. Not reported are
+// A program that does not wait for a Work may read a result before it is there, or change an input too early. So each lane knows the last
+// operation for which somebody has waited: those before it are over as well. Not dropped is an operation
 //
-//   - operations whose Work was waited for (Wait, WaitHost, or Done that returned true), was put in a Batch, or was given to package tensor
-//     (Pending);
-//   - links of a chain: a later operation uses what the operation writes, or what it only reads (if both only read, on one lane). Then that
-//     one must be waited for;
-//   - those of a captured step, which waits for all at its end, and those of groups that have failed.
-type unwaited struct {
-	ring [backend.Depth]atomic.Uint64 // by number modulo Depth; 0: none. Atomic, so that a Wait for what is over needs no lock
-	low  uint64                       // those before it are not in the ring
-	old  map[uint64]oldWork           // whose place in the ring is used again
-	olds atomic.Int32                 // len(old)
+//   - whose Work, or that of its Batch, was waited for (Wait, WaitHost, or Done that returned true), or given to package tensor (Pending);
+//   - that is done before a later one on another lane, because both use the same memory. Then that one must be waited for;
+//   - of a captured step, which waits for all at its end.
+
+// settle says that the Work is not dropped.
+func (w Work) settle() {
+	switch {
+	case w.l == nil:
+	case w.l.be == nil:
+		w.settleParts()
+	default:
+		w.l.settle(w.seq)
+	}
 }
 
-// oldWork is what is kept of an operation that nobody has waited for while Depth others came.
-type oldWork struct {
-	kind backend.Kind
-	use  use
-}
-
-// maxOld limits the memory of programs that never wait.
-const maxOld = 1 << 16
-
-// issuedWork notes that operation seq begins, before it gets its place in the lane's rings. Without a result, nobody has to wait for it. It
-// needs c.mu.
-func (l *lane) issuedWork(seq uint64, result bool) {
-	u := &l.unwaited
-	at := &u.ring[seq%backend.Depth]
-	if before := at.Load(); before > 0 && len(u.old) < maxOld {
-		if u.old == nil {
-			u.old = map[uint64]oldWork{}
+// settleParts is settle for a batch.
+func (w Work) settleParts() {
+	w.l.c.mu.Lock()
+	defer w.l.c.mu.Unlock()
+	if w.l.issued-w.seq < backend.Depth {
+		for _, p := range w.l.slot(w.seq).parts {
+			p.l.settle(p.seq)
 		}
-		u.old[before] = oldWork{l.slot(before).op.Kind, l.uses[before%backend.Depth]}
-		u.olds.Store(int32(len(u.old)))
 	}
-	if !result {
-		seq = 0
-	}
-	at.Store(seq)
 }
 
 // settle notes that somebody waits for operation seq.
 func (l *lane) settle(seq uint64) {
-	if !l.unwaited.take(seq) && l.unwaited.olds.Load() > 0 {
-		l.c.mu.Lock()
-		defer l.c.mu.Unlock()
-		l.unwaited.forget(seq)
+	for was := l.waited.Load(); was < seq && !l.waited.CompareAndSwap(was, seq); {
+		was = l.waited.Load()
 	}
 }
 
-// take removes an operation from the ring. It reports whether it was there.
-func (u *unwaited) take(seq uint64) bool {
-	at := &u.ring[seq%backend.Depth]
-	return at.Load() == seq && at.CompareAndSwap(seq, 0)
-}
-
-// forget removes an operation from old. It needs c.mu.
-func (u *unwaited) forget(seq uint64) {
-	delete(u.old, seq)
-	u.olds.Store(int32(len(u.old)))
-}
-
-// link settles the operations to which one on this lane, with use by, is the next link of a chain. It needs c.mu.
-func (l *lane) link(by *use) {
-	for _, x := range l.c.lanes {
-		u := &x.unwaited
-		if u.low = max(u.low, 1, x.issued-min(x.issued, backend.Depth-1)); u.low <= x.issued {
-			x.linkRing(by, x == l)
-		}
-		if len(u.old) > 0 {
-			maps.DeleteFunc(u.old, func(_ uint64, o oldWork) bool { return o.use.leads(by, x == l) })
-			u.olds.Store(int32(len(u.old)))
-		}
-	}
-}
-
-// linkRing is link for the ring, with use by.
-func (l *lane) linkRing(by *use, sameLane bool) {
-	u := &l.unwaited
-	first := l.issued + 1
-	for seq := u.low; seq <= l.issued; seq++ {
-		switch {
-		case u.ring[seq%backend.Depth].Load() != seq:
-		case l.leads(seq, by, sameLane):
-			u.take(seq)
-		default:
-			first = min(first, seq)
-		}
-	}
-	u.low = first
-}
-
-// leads reports whether an operation of the ring, or a part of it if it is a batch, leads to one with use by.
-func (l *lane) leads(seq uint64, by *use, sameLane bool) bool {
-	if l.be != nil {
-		return l.uses[seq%backend.Depth].leads(by, sameLane)
-	}
-	for _, p := range l.slot(seq).parts {
-		if p.l.issued-p.seq < backend.Depth && p.l.leads(p.seq, by, sameLane) {
-			return true
-		}
-	}
-	return false
-}
-
-// leads: on one lane, an operation is over before the next, so two may read the same memory.
-func (a *use) leads(b *use, sameLane bool) bool {
-	mine := a.written
-	if mine == (span{}) {
-		mine = a.read
-		if !sameLane {
-			return mine.overlaps(b.written)
-		}
-	}
-	return mine.overlaps(b.read) || mine.overlaps(b.written)
-}
-
-// neverWaited returns an error if the program has not waited for an operation of the group. It needs c.mu.
-func (g *Group) neverWaited() error {
-	var first *Error
-	n := 0
-	note := func(seq uint64, kind backend.Kind) {
-		if n++; first == nil || seq < first.Seq {
-			first = &Error{Rank: g.c.rank, Group: g.name, Op: kind.String(), Seq: seq}
-		}
-	}
-	g.eachLane(func(l *lane) {
-		for i := range l.unwaited.ring {
-			if seq := l.unwaited.ring[i].Load(); seq > 0 {
-				note(seq, l.slot(seq).op.Kind)
+// link settles the operations that are done before the next one on lane by, with use u. It needs c.mu.
+func (c *comm) link(by *lane, u *use) {
+	keep := c.unwaited[:0]
+	for _, l := range c.unwaited {
+		past := l.waited.Load()
+		for seq := l.issued; l != by && seq > past && l.issued-seq < backend.Depth; seq-- {
+			if l.uses[seq%backend.Depth].conflicts(u) {
+				l.settle(seq)
+				break
 			}
 		}
-		for seq, o := range l.unwaited.old {
-			note(seq, o.kind)
+		if l != by && l.waited.Load() < l.issued {
+			keep = append(keep, l)
 		}
+	}
+	c.unwaited = append(keep, by)
+}
+
+// warnUnwaited warns, once in a job, if the program has dropped the last operation of a lane that has succeeded. It needs c.mu.
+func (g *Group) warnUnwaited() {
+	g.eachLane(func(l *lane) {
+		if l.be == nil || l.waited.Load() >= l.issued {
+			return
+		}
+		g.c.warnOnce.Do(func() {
+			slog.Warn(fmt.Sprintf("nobody has waited for %v seq %d of group %s: what used its result may have had the old one; "+
+				"write .Wait() behind the call", l.slot(l.issued).op.Kind, l.issued, g.name), "rank", g.c.rank)
+		})
 	})
-	if n == 0 {
-		return nil
-	}
-	more := ""
-	if n > 1 {
-		more = fmt.Sprintf(", or for %d more", n-1)
-	}
-	first.Cause = fmt.Errorf("nobody has waited for it%s: what used the result may have had the old one; add .Wait() to the call", more)
-	return first
 }

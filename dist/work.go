@@ -7,9 +7,9 @@ import (
 )
 
 // Work is an operation that may still be running. It is a small value, which can be kept and asked at any time; the zero Work is done.
-// Wait for every Work, or hand it on: put it in a Batch, give its Pending to package tensor, or let a later operation use the same memory,
-// and wait for that one. If nobody has waited for an operation, Close of its group, or Run, returns an error that names it, and if it
-// failed, the next call on the group returns the failure.
+// Wait for every Work, or hand it on: put it in a Batch, give its Pending to package tensor, or wait for a later collective of the group,
+// or for a later operation on the same memory. If an operation failed and nobody waited for it, the next call on the group, its Close, or
+// Run, returns the failure. If it succeeded, Close or Run warns.
 type Work struct {
 	l   *lane
 	seq uint64
@@ -26,13 +26,6 @@ func (w Work) Wait() error {
 func (w Work) WaitHost(ctx context.Context) error {
 	w.settle()
 	return w.wait(ctx, false)
-}
-
-// settle says that the Work is not dropped.
-func (w Work) settle() {
-	if w.l != nil {
-		w.l.settle(w.seq)
-	}
 }
 
 // wait is Wait or WaitHost. With order it ends as soon as the device waits for the operation.

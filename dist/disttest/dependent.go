@@ -194,7 +194,7 @@ func actRelay(s *step, g, twin *dist.Group) pending {
 	}
 	x, y := filled(g, tensor.Float64, s.count, func(i int) float64 { return from4(g.Rank(), i) }), zeros(g, tensor.Float64, s.count)
 	z := zeros(g, tensor.Float64, s.count)
-	works := []dist.Work{g.Send(x, next, s.root), last(g.Recv(y, prev, s.root), twin.AllReduce(y, dist.Sum)),
-		last(g.Recv(z, prev, s.root), g.Send(y, next, s.root)), g.AllReduce(z, dist.Sum)}
-	return pending{works, func() error { return holds("relay", z, (&chain{n: g.Size()}).times(1)) }}
+	w := last(g.Send(x, next, s.root), g.Recv(y, prev, s.root), twin.AllReduce(y, dist.Sum),
+		g.Recv(z, prev, s.root), g.Send(y, next, s.root), g.AllReduce(z, dist.Sum))
+	return pending{[]dist.Work{w}, func() error { return holds("relay", z, (&chain{n: g.Size()}).times(1)) }}
 }

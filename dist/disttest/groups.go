@@ -129,7 +129,7 @@ func (s *suite) backpressure(t *testing.T) {
 			return err
 		}
 		for i, p := range flying {
-			if err := p.finish(); err != nil {
+			if err := p.check(); err != nil {
 				return fmt.Errorf("operation %d: %w", i, err)
 			}
 		}

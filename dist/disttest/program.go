@@ -183,11 +183,6 @@ func (p *Program) Run(r *dist.Rank) error {
 		time.Sleep(s.nap[me] / p.hurry) //sleep: ranks arrive at random times, mostly in virtual time
 		if p.Mishap != Nothing && me == p.Who && i == p.At {
 			if over, err := p.mishap(r, groups); over {
-				for _, f := range flying {
-					for _, w := range f.works {
-						w.Pending() // Run waits for it
-					}
-				}
 				return err
 			}
 		}

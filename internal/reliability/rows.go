@@ -61,7 +61,7 @@ var Rows = []Row{
 		append(in("Errors/RankFails", "EveryOperation/Returns"), "dist:TestProcessFails")},
 	{17, "a rank panics or calls runtime.Goexit", "rank 3: panic, with its stack", "1 s", suite,
 		append(in("Errors/RankPanics"), "dist:TestProcessFails")},
-	{18, "nobody waits for an operation", "nobody has waited for it, from Close or Run", "end of Run", suite, in("Errors/NeverWaitedFor")},
+	{18, "nobody waits for an operation that fails", "never waited for, from Run", "end of Run", suite, in("Errors/NeverWaitedFor")},
 	{19, "any call after a failure", "the first cause, unchanged; nothing is sent", "1 ms", suite, in("Errors/FirstCauseStays")},
 	{20, "WaitHost whose context ends", "ctx.Err(); the operation completes", "10 ms", suite, in("Errors/WaitHostCancelled")},
 	{21, "Abort in the middle of a large AllReduce", "all ranks return; no write to a buffer after its Wait", "0.1 s", suite,
