@@ -140,10 +140,17 @@ func (t *Tape) noteAffine(x *header, a, b float64) {
 	}
 }
 
-// noteNumber notes a number of the host that op gets with x, if x is of rows or depends on parameters. An operation may have several,
-// which i numbers. It is called by what the program itself calls.
+// noteNumber notes a number of the host that op gets with x, if x is of rows, or depends on parameters and is the same on all ranks. An
+// operation may have several, which i numbers. It is called by what the program itself calls.
 func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
-	if t.stepsDone == firstSteps || t.inBackward || !t.training || !x.needs && x.ty.On(Varying)&t.rows.Over == 0 {
+	if t.stepsDone == firstSteps || t.inBackward || !t.training {
+		return
+	}
+	axes := x.ty.On(Varying)
+	if x.needs {
+		axes |= x.ty.On(Replicated) | x.ty.On(Invariant)
+	}
+	if axes&t.rows.Over == 0 {
 		return
 	}
 	t.noteFactor(Factor{Site: kernel.Key(callSite(), uint64(i)), Value: v, Op: op})
