@@ -125,8 +125,13 @@ func (t *Tape) ofOwnRows(n *Node, v float64) bool {
 	if b.N < 2 || b.N == b.Total || h.at.Rows().Dims() == 0 || n.out.at.Rows().Dims() != 0 {
 		return false
 	}
-	is := func(k int) bool { return math.Abs(v*float64(k)-1) < 1e-6 }
-	return is(b.N) || is(h.n/max(n.out.n, 1))
+	isShare := func(perRow int) bool {
+		total, n := v*float64(b.Total*perRow), float64(b.N) // total: in how many equal shares v divides the batch
+		share := float64(b.Total) / total
+		whole := math.Abs(total-math.Round(total)) < 1e-6
+		return math.Abs(share/n-1) < 1e-6 || whole && math.Abs(share-n) <= n/8 // in a first batch that is divided unevenly
+	}
+	return isShare(1) || isShare(h.n/max(n.out.n*b.N, 1))
 }
 
 // noteAffine notes the numbers of Affine. Those of sums over rows are a part of their factors, and by 0 a program leaves a penalty out.
@@ -143,7 +148,7 @@ func (t *Tape) noteAffine(x *header, a, b float64) {
 // noteNumber notes a number of the host that op gets with x, if x is of rows, or depends on parameters and is the same on all ranks. An
 // operation may have several, which i numbers. It is called by what the program itself calls.
 func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
-	if t.stepsDone == firstSteps || t.inBackward || !t.training {
+	if t.stepsDone == firstSteps || t.inBackward || t.quiet || !t.training {
 		return
 	}
 	axes := x.ty.On(Varying)
@@ -154,6 +159,21 @@ func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
 		return
 	}
 	t.noteFactor(Factor{Site: kernel.Key(callSite(), uint64(i)), Value: v, Op: op})
+}
+
+// noteFields notes the floats in the fields of a Function.
+func (t *Tape) noteFields(f Function, in []*header) {
+	v := reflect.Indirect(reflect.ValueOf(f))
+	if t.stepsDone == firstSteps || v.Kind() != reflect.Struct {
+		return
+	}
+	for i := range v.NumField() {
+		if x := v.Field(i); x.CanFloat() {
+			for _, h := range in {
+				t.noteNumber(f.Name(), h, i, x.Float())
+			}
+		}
+	}
 }
 
 // noteFactor notes the factor of a sum. A rank without rows has sums of nothing, which it may divide by anything. A loss that is no number
