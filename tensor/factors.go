@@ -134,9 +134,10 @@ func (t *Tape) ofOwnRows(n *Node, v float64) bool {
 	return isShare(1) || isShare(h.n/max(n.out.n*b.N, 1))
 }
 
-// noteAffine notes the numbers of Affine. Those of sums over rows are a part of their factors, and by 0 a program leaves a penalty out.
+// noteAffine notes the numbers of Affine. Those of sums over rows are a part of their factors, and by 0 a program leaves out a penalty of
+// what all ranks have.
 func (t *Tape) noteAffine(x *header, a, b float64) {
-	if x.ty.On(Partial) != 0 || a == 0 && b == 0 {
+	if x.ty.On(Partial) != 0 || a == 0 && b == 0 && x.ty.On(Varying) == 0 {
 		return
 	}
 	t.noteNumber("Scale or Affine", x, 0, a)
