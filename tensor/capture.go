@@ -91,9 +91,9 @@ var (
 )
 
 // Run does a step on inputs in device or host memory; the caller may change them when Run returns. The inputs of the first call set types,
-// shapes and rows; those of the second do so if they are another part of as many rows (a data.Loader divides its first batch in another way).
-// For other ones, such as the smaller last batch of an epoch, the function runs. Two goroutines must not call Run at the same time, and the
-// function of another step of the device must not call it.
+// shapes and rows; those of the second do so if they are another part of as many rows, as behind a data.Loader's first batch. For other
+// ones, such as the smaller last batch of an epoch, the function runs. Two goroutines must not call Run at the same time, and the function
+// of another step of the device must not call it.
 func (c *Captured) Run(in ...Tensor) error {
 	if !c.busy.CompareAndSwap(false, true) {
 		return errRuns

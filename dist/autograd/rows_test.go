@@ -30,7 +30,9 @@ func TestGatherOfRows(t *testing.T) {
 			for i := range want {
 				want[i] = float64(i)
 			}
-			for name, f := range map[string]tensor.Function{"AllGather": &autograd.AllGather{Group: r.World}, "Gather": &autograd.Gather{Group: r.World}} {
+			for name, f := range map[string]tensor.Function{
+				"AllGather": &autograd.AllGather{Group: r.World}, "Gather": &autograd.Gather{Group: r.World},
+			} {
 				for _, dims := range [][]int{{n, 2}, {2 * n}} {
 					tape := tensor.NewTape(r.Device, tensor.NoGrad())
 					x := tape.Input(tensor.FromSlice(values, n, 2).WithRows(r.World.Rows(lo, max(total, 1)))).Reshape(dims...)
