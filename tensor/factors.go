@@ -164,8 +164,11 @@ func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
 
 // noteFields notes the floats in the fields of a Function.
 func (t *Tape) noteFields(f Function, in []*header) {
+	if t.stepsDone == firstSteps {
+		return
+	}
 	v := reflect.Indirect(reflect.ValueOf(f))
-	if t.stepsDone == firstSteps || v.Kind() != reflect.Struct {
+	if v.Kind() != reflect.Struct {
 		return
 	}
 	for i := range v.NumField() {
