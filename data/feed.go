@@ -28,7 +28,7 @@ type kind int
 const (
 	full  kind = iota
 	last       // the smaller one at the end of an epoch
-	first      // of the training: see Loader.uneven
+	first      // of the training: see Loader.share
 	kinds
 )
 

@@ -158,10 +158,10 @@ func (l *Loader) advance(epoch, i int) {
 // kind returns the kind of a batch.
 func (l *Loader) kind(epoch, step int) kind {
 	switch {
-	case (step+1)*l.cfg.Batch > l.n:
-		return last
 	case epoch == 0 && step == 0:
 		return first
+	case (step+1)*l.cfg.Batch > l.n:
+		return last
 	}
 	return full
 }
