@@ -221,6 +221,7 @@ var silent = map[string]struct {
 	"repetitions for each of this rank's rows": {"repeats the same for each of this rank's 4 rows", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum().Scale(0.125)) },
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum(0).Exp().Sum()) },
+		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum(-2).Exp().Sum()) },
 		func(p *program) nn.T {
 			return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Sum())
 		},
