@@ -192,10 +192,7 @@ func TestSteadySteps(t *testing.T) {
 	}
 }
 
-func TestLongSteadySteps(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSteadySteps(t)
-}
+func TestLongSteadySteps(t *testing.T) { reliability.AsLong(t, TestSteadySteps) }
 
 // stepper returns a whole training step of two microbatches.
 func stepper(r *dist.Rank, cfg ddp.Config) (func() error, error) {

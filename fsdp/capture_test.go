@@ -84,7 +84,4 @@ func TestCapturedSteps(t *testing.T) {
 	})
 }
 
-func TestLongCapturedSteps(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestCapturedSteps(t)
-}
+func TestLongCapturedSteps(t *testing.T) { reliability.AsLong(t, TestCapturedSteps) }

@@ -38,10 +38,7 @@ func TestDevicesEqualOneRank(t *testing.T) {
 	})
 }
 
-func TestLongDevicesEqualOneRank(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestDevicesEqualOneRank(t)
-}
+func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevicesEqualOneRank) }
 
 // In 16 bits, with the optimizer's values in float32, devices compute nearly the same as host memory.
 func TestMixedPrecisionOnDevices(t *testing.T) {

@@ -246,10 +246,7 @@ func TestRanksEqualOne(t *testing.T) {
 	}
 }
 
-func TestLongRanksEqualOne(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRanksEqualOne(t)
-}
+func TestLongRanksEqualOne(t *testing.T) { reliability.AsLong(t, TestRanksEqualOne) }
 
 // parts are ranks that have parts of sequences: of their positions, and of the tokens of their rows.
 var parts = []job{
@@ -281,8 +278,7 @@ func TestSequencesInPartsEqualWholeOnes(t *testing.T) {
 }
 
 func TestLongSequencesInPartsEqualWholeOnes(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSequencesInPartsEqualWholeOnes(t)
+	reliability.AsLong(t, TestSequencesInPartsEqualWholeOnes)
 }
 
 // named has one of the routers, whose bias moves.

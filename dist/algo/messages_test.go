@@ -133,10 +133,7 @@ func TestReductionsEqualLinear(t *testing.T) {
 	})
 }
 
-func TestLongReductionsEqualLinear(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestReductionsEqualLinear(t)
-}
+func TestLongReductionsEqualLinear(t *testing.T) { reliability.AsLong(t, TestReductionsEqualLinear) }
 
 func (w *world) inputs(x reduction, count int) [][]byte {
 	in := make([][]byte, len(w.ranks))

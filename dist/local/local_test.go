@@ -29,17 +29,11 @@ func TestConformance(t *testing.T) {
 	disttest.Run(t, start)
 }
 
-func TestLongConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformance(t)
-}
+func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
 
 func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
-func TestLongGroupsComeAndGo(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestGroupsComeAndGo(t)
-}
+func TestLongGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestGroupsComeAndGo) }
 
 // enginesOf returns the engines of the n ranks of a hub.
 func enginesOf(hub *local.Hub, n int) []backend.Engine {

@@ -39,10 +39,7 @@ func TestMixedConformance(t *testing.T) {
 	disttest.Run(t, startMixed, parts...)
 }
 
-func TestLongMixedConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestMixedConformance(t)
-}
+func TestLongMixedConformance(t *testing.T) { reliability.AsLong(t, TestMixedConformance) }
 
 func TestLongMixedGroupsComeAndGo(t *testing.T) {
 	reliability.SkipUnlessLong(t)

@@ -30,10 +30,7 @@ func TestSharedConformance(t *testing.T) {
 	disttest.Run(t, startShared)
 }
 
-func TestLongSharedConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedConformance(t)
-}
+func TestLongSharedConformance(t *testing.T) { reliability.AsLong(t, TestSharedConformance) }
 
 func TestSharedConformanceOfDevices(t *testing.T) {
 	t.Parallel()
@@ -42,10 +39,7 @@ func TestSharedConformanceOfDevices(t *testing.T) {
 
 func TestSharedGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, startShared) }
 
-func TestLongSharedGroupsComeAndGo(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedGroupsComeAndGo(t)
-}
+func TestLongSharedGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestSharedGroupsComeAndGo) }
 
 func TestSharedSameBitsAsGoroutines(t *testing.T) {
 	t.Parallel()
@@ -53,8 +47,7 @@ func TestSharedSameBitsAsGoroutines(t *testing.T) {
 }
 
 func TestLongSharedSameBitsAsGoroutines(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedSameBitsAsGoroutines(t)
+	reliability.AsLong(t, TestSharedSameBitsAsGoroutines)
 }
 
 func TestSharedSameBitsInRankOrder(t *testing.T) {
@@ -63,8 +56,7 @@ func TestSharedSameBitsInRankOrder(t *testing.T) {
 }
 
 func TestLongSharedSameBitsInRankOrder(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedSameBitsInRankOrder(t)
+	reliability.AsLong(t, TestSharedSameBitsInRankOrder)
 }
 
 func TestSharedFaults(t *testing.T) {
@@ -111,10 +103,7 @@ func TestSharedAlloc(t *testing.T) {
 	}))
 }
 
-func TestLongSharedAlloc(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedAlloc(t)
-}
+func TestLongSharedAlloc(t *testing.T) { reliability.AsLong(t, TestSharedAlloc) }
 
 // allocate uses shared buffers on the ranks of the mask, ordinary ones on the others.
 func allocate(r *dist.Rank, mask int, long bool) error {

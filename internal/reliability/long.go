@@ -10,10 +10,18 @@ import (
 // test share code, it chooses the sizes.
 func Long(t testing.TB) bool { return strings.HasPrefix(t.Name(), "TestLong") }
 
-// SkipUnlessLong skips t without RINGO_LONG=1. Each test of the long runs calls it, and no other (internal/lint checks that).
+// SkipUnlessLong skips t without RINGO_LONG=1. Each test of the long runs calls it or AsLong, and no other (internal/lint
+// checks that).
 func SkipUnlessLong(t testing.TB) {
 	t.Helper()
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("RINGO_LONG=1 runs it")
 	}
+}
+
+// AsLong runs a short test as one of the long runs, where Long gives it more or larger cases.
+func AsLong(t *testing.T, short func(t *testing.T)) {
+	t.Helper()
+	SkipUnlessLong(t)
+	short(t)
 }

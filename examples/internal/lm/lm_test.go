@@ -149,10 +149,7 @@ func TestTypesAndDevices(t *testing.T) {
 	}
 }
 
-func TestLongTypesAndDevices(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestTypesAndDevices(t)
-}
+func TestLongTypesAndDevices(t *testing.T) { reliability.AsLong(t, TestTypesAndDevices) }
 
 func TestMisuse(t *testing.T) {
 	for want, change := range map[string]func(o *Options){
