@@ -113,7 +113,7 @@ func TestStoppedPeer(t *testing.T) {
 			}
 		}
 		m := sabotaged(&do)
-		s := fsdp.New(fsdp.Config{Shard: r.World.With(dist.Timeout(2 * time.Second))})
+		s := fsdp.New(fsdp.Config{Shard: r.World.With(dist.Timeout(time.Second))})
 		m.units(s)
 		if _, err := s.Attach(m); err != nil {
 			return err
@@ -138,7 +138,7 @@ func TestStoppedPeer(t *testing.T) {
 		return errs[rank]
 	})
 	require.ErrorContains(t, errs[0], "fsdp: gather of unit")
-	require.Regexp(t, "rank 1.* within 2s", errs[0].Error())
+	require.Regexp(t, "rank 1.* within 1s", errs[0].Error())
 	require.Error(t, errs[1], "the other rank gave up")
 }
 
