@@ -160,8 +160,11 @@ func (s *suite) twoGoroutines(t *testing.T) {
 // plain loops.
 func (s *suite) randomPrograms(t *testing.T) {
 	steps := 250
-	if s.long() {
+	switch {
+	case s.long():
 		steps = 5000
+	case s.emulated && !s.full:
+		steps = 100
 	}
 	for _, n := range s.sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {
