@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -19,10 +20,7 @@ func TestBuffers(t *testing.T) {
 	dir := t.TempDir()
 	run := func(ranks int, f func(ctx context.Context, r *dist.Rank, st ckpt.State) error) {
 		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: ranks, Exact: true}, func(ctx context.Context, r *dist.Rank) error {
-			params, err := ddp.Attach(r.World, nn.Sequential{nn.NewBatchNorm2d(3)}, ddp.Config{Seed: 1})
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(ddp.Attach(r.World, nn.Sequential{nn.NewBatchNorm2d(3)}, ddp.Config{Seed: 1}))
 			return f(ctx, r, ckpt.State{Step: 7, Params: params, Optimizer: optim.NewSGD(params, optim.SGDConfig{LR: 1})})
 		}))
 	}
@@ -30,9 +28,7 @@ func TestBuffers(t *testing.T) {
 	run(2, func(ctx context.Context, r *dist.Rank, st ckpt.State) error {
 		tensor.Copy(st.Params.ByName("0.running_mean").Value, tensor.FromSlice([]float32{0.5, 2, -3}, 3))
 		saver := ckpt.NewSaver(r.World, dir, ckpt.Config{})
-		if err := saver.Save(ctx, st); err != nil {
-			return err
-		}
+		disttest.OK(saver.Save(ctx, st))
 		return saver.Close()
 	})
 	path, err := ckpt.Latest(dir)

@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"os"
 	"testing"
 
@@ -146,7 +145,7 @@ func TestUsedOnOneRankOnly(t *testing.T) {
 }
 
 func TestModelsDiffer(t *testing.T) {
-	err := dist.Run(context.Background(), dist.Config{Ranks: 3}, func(_ context.Context, r *dist.Rank) error {
+	err := disttest.OnRanks(3, func(r *dist.Rank) error {
 		width := 4
 		if r.World.Rank() == 2 {
 			width = 5
@@ -156,7 +155,7 @@ func TestModelsDiffer(t *testing.T) {
 	})
 	require.ErrorContains(t, err,
 		"ddp: ranks differ: rank 2 has parameter 0: 0.weight float32[5,3] frozen=false where rank 0 has parameter 0: 0.weight float32[4,3]")
-	err = dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
+	err = disttest.OnRanks(2, func(r *dist.Rank) error {
 		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, 2)}, ddp.Config{BucketBytes: 100 * r.World.Rank()})
 		return err
 	})

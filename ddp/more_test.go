@@ -1,8 +1,6 @@
 package ddp_test
 
 import (
-	"context"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -19,17 +18,14 @@ import (
 // that only an earlier microbatch used is summed like the others.
 func TestStepBeforeTheLastMicrobatchIsRefused(t *testing.T) {
 	for name, attach := range map[string]attacher{"Attach": ddp.Attach, "Naive": ddp.Naive} {
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			model := nn.Sequential{nn.NewLinear(2, 3), nn.NewLinear(3, 1)}
-			params, err := attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1})
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1}))
 			opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 			x := tensor.FromSlice([]float64{1, float64(r.World.Rank())}, 1, 2)
 			first := func() tensor.Tensor { return model[0].Forward(tape.Input(x.WithRows(r.World.Rows(r.World.Rank(), 2)))) }
 			tape.Backward(model[1].Forward(first()).Sum(), tensor.More())
-			err = tensor.Try(func() { _ = opt.Step() })
+			err := tensor.Try(func() { _ = opt.Step() })
 			assert.ErrorContains(t, err, "not summed over the ranks yet", name)
 			assert.ErrorContains(t, err, "tensor.More", name)
 			tape.Reset()
@@ -41,7 +37,7 @@ func TestStepBeforeTheLastMicrobatchIsRefused(t *testing.T) {
 
 // What was frozen at Attach is in no bucket: its gradient, once it is unfrozen, would stay this rank's own.
 func TestUnfrozenAfterAttachIsRefused(t *testing.T) {
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		model := nn.Sequential{nn.NewLinear(2, 3), nn.NewLinear(3, 1)}
 		late := model[0].(*nn.Linear).W
 		late.Freeze()

@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"io"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -127,18 +127,14 @@ var unsent = map[string]struct {
 // A trained gradient that was never summed does not reach an optimizer: the step is refused, and names the parameter and what is wrong.
 func TestGradientsThatWereNotSent(t *testing.T) {
 	for name, c := range unsent {
-		err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			p := &pair{r: r, model: newLayers(), unwired: newLayers(), tape: tensor.NewTape(r.Device)}
 			nn.Init(p.unwired, r.Device, tensor.Float32, 1)
 			if !c.after {
-				if err := p.attach(); err != nil {
-					return err
-				}
+				disttest.OK(p.attach())
 			}
 			for step := range 2 {
-				if err := c.step(p, step); err != nil {
-					return err
-				}
+				disttest.OK(c.step(p, step))
 				p.tape.Reset()
 			}
 			return nil

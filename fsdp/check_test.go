@@ -17,18 +17,12 @@ import (
 // returns how many rows in two microbatches this rank has, from which on, and the total.
 func onCopies(every, stage int, before func(rank, step int, params nn.Params) (first, n, total int)) error {
 	return disttest.OnRanks(4, func(r *dist.Rank) error {
-		mesh, err := r.Mesh("dp=2,fsdp=2")
-		if err != nil {
-			return err
-		}
+		mesh := disttest.Must(r.Mesh("dp=2,fsdp=2"))
 		m := nn.Sequential{nn.NewLinear(3, 4), nn.NewLinear(4, 2)}
 		s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp"), Stage: stage, CheckEvery: every})
 		s.Unit(m[0])
 		s.Unit(m[1])
-		params, err := s.Attach(m)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(s.Attach(m))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 		for step := range 4 {
 			first, n, total := before(r.World.Rank(), step, params)
@@ -46,9 +40,7 @@ func onCopies(every, stage int, before func(rank, step int, params nn.Params) (f
 			}); err != nil {
 				return err
 			}
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 		}
 		return nil
 	})
@@ -99,17 +91,14 @@ func TestCopiesThatDiffer(t *testing.T) {
 // Layers that compute something else on one rank are refused: the parameters' shapes do not tell.
 func TestLayersThatDiffer(t *testing.T) {
 	err := disttest.OnRanks(4, func(r *dist.Rank) error {
-		mesh, err := r.Mesh("dp=2,fsdp=2")
-		if err != nil {
-			return err
-		}
+		mesh := disttest.Must(r.Mesh("dp=2,fsdp=2"))
 		m := nn.Sequential{nn.NewLinear(16, 32), nn.NewLinear(32, 16)}
 		if r.World.Rank() == 3 {
 			nn.Float8(m, tensor.PerRow, "1")
 		}
 		s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp")})
 		s.Unit(m)
-		_, err = s.Attach(m)
+		_, err := s.Attach(m)
 		return err
 	})
 	require.ErrorContains(t, err, "1: Float8=2")

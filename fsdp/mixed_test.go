@@ -55,10 +55,7 @@ func TestReduceInFloat32(t *testing.T) {
 		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.BFloat16, Reduce: reduce})
 			n.units(s)
-			params, err := s.Attach(n)
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(s.Attach(n))
 			tape := tensor.NewTape(r.Device)
 			x, y := batch(r, tensor.Float32, r.World.Rank(), 4)
 			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.BFloat16)), y))

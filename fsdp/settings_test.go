@@ -45,10 +45,7 @@ func TestOptimizersAreTheSame(t *testing.T) {
 				m := nn.NewLinear(4, 5)
 				s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64, Stage: stage})
 				s.Keep(m)
-				params, err := s.Attach(m)
-				if err != nil {
-					return err
-				}
+				params := disttest.Must(s.Attach(m))
 				opt := adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1})(params)
 				if r.World.Rank() == 1 {
 					opt = c.other(params)

@@ -36,9 +36,7 @@ func one(i, j int) float64 {
 // says. Their features add up to 1.
 func multiplying(ranks moe.Ranks, alone *dist.Group, capacity float64) (*moe.Layer, error) {
 	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 8, Experts: 8, Router: router.Config{Top: 1, Normalize: true}, Capacity: capacity})
-	if err := moe.Parallelize(ranks, l); err != nil {
-		return nil, err
-	}
+	disttest.OK(moe.Parallelize(ranks, l))
 	if _, err := ddp.Attach(ranks.Tokens, l, ddp.Config{DType: tensor.Float64, Over: moe.Over(alone, l)}); err != nil {
 		return nil, err
 	}
@@ -87,15 +85,9 @@ func TestTokensMeetTheirExperts(t *testing.T) {
 				}
 				stats := make([]uint64, 4)
 				require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
-					mesh, err := r.Mesh("ep=4")
-					if err != nil {
-						return err
-					}
+					mesh := disttest.Must(r.Mesh("ep=4"))
 					g := mesh.Group("ep").With(dist.Name("experts"))
-					l, err := multiplying(moe.Ranks{Tokens: r.World, Experts: g}, mesh.Group(), capacity)
-					if err != nil {
-						return err
-					}
+					l := disttest.Must(multiplying(moe.Ranks{Tokens: r.World, Experts: g}, mesh.Group(), capacity))
 					load, err := meets(t, l, r, choice, total)
 					stats[r.World.Rank()] = g.Stats().Wire["alltoallv"]
 					if r.World.Rank() == 0 {

@@ -62,10 +62,7 @@ func TestTapeBesideSequences(t *testing.T) {
 func besideTape(mesh string, chunks int, mode string) disttest.Training {
 	c := disttest.Training{Mesh: mesh, Name: fmt.Sprintf("%q, %d pieces", mode, chunks)}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
-		m, err := newMLPs(mesh.Group("tp"), chunks)
-		if err != nil {
-			return disttest.Attached{}, err
-		}
+		m := disttest.Must(newMLPs(mesh.Group("tp"), chunks))
 		eval, see := tensor.NewTape(r.Device, tensor.NoGrad()), func(nn.T) {}
 		around := func(_ *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return block(x) }
 		switch mode {

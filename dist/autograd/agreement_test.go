@@ -99,10 +99,7 @@ func train(launch disttest.Launcher, divide func(p *program) (nn.Params, error),
 	cfg := dist.Config{Ranks: 2, Threads: 1, Timeout: time.Minute, Log: io.Discard}
 	err = launch(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		p := &program{r: r, rank: r.World.Rank(), model: newTwoLayers(), sharder: r.World, tape: tensor.NewTape(r.Device, tensor.Seed(5))}
-		params, err := divide(p)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(divide(p))
 		defer func() { all[p.rank] = p.done }()
 		p.opt = optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 		return run(p)

@@ -1,7 +1,6 @@
 package autograd_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -166,7 +165,7 @@ func TestSumKeepsItsInput(t *testing.T) {
 func run(t *testing.T, ranks int, f func(r *dist.Rank) error) {
 	t.Helper()
 	require.NoError(t,
-		dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return f(r) }))
+		disttest.OnRanks(ranks, func(r *dist.Rank) error { return f(r) }))
 }
 
 // The bytes are those in doc.go, forward and backward; one rank sends none.

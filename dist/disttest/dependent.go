@@ -160,17 +160,11 @@ func (s *suite) independent(t *testing.T) {
 			return holds("x", x, func(int) float64 { return 3 })
 		}
 		if me == 1 {
-			if err := g.Recv(hello, 2, 1).Wait(); err != nil {
-				return err
-			}
+			OK(g.Recv(hello, 2, 1).Wait())
 		}
-		if err := want(g.Recv(y, 0, 0), "y", y, func(int) float64 { return 0 }); err != nil {
-			return err
-		}
+		OK(want(g.Recv(y, 0, 0), "y", y, func(int) float64 { return 0 }))
 		if me == 2 {
-			if err := g.Send(hello, 1, 1).Wait(); err != nil {
-				return err
-			}
+			OK(g.Send(hello, 1, 1).Wait())
 		}
 		return want(g.AllReduce(x, dist.Sum), "x", x, func(int) float64 { return 3 })
 	})

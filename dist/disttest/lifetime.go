@@ -38,9 +38,7 @@ func (s *suite) oldWork(t *testing.T) {
 		x := []float64{1}
 		old := r.World.AllReduce(tensor.FromSlice(x, 1), dist.Sum)
 		for range ops {
-			if err := r.World.Barrier().Wait(); err != nil {
-				return err
-			}
+			OK(r.World.Barrier().Wait())
 		}
 		for _, w := range []dist.Work{old, old, {}} {
 			if err := w.Wait(); err != nil || !w.Done() || !w.Pending().Done() {
@@ -87,15 +85,11 @@ func abortEach(t *testing.T, start Start, seeds, count int) {
 					err = nil
 				}
 				before := maphash.Bytes(seed, bytesOf(x))
-				if err := out[k].cross(err); err != nil {
-					return err
-				}
+				OK(out[k].cross(err))
 				if after := maphash.Bytes(seed, bytesOf(x)); after != before { // the Wait of every peer has returned: late writes have happened by now
 					return fmt.Errorf("seed %d: rank %d was written to after Wait", k, g.Rank())
 				}
-				if err := g.Close(); err != nil {
-					return err
-				}
+				OK(g.Close())
 			}
 			return nil
 		}))
@@ -126,9 +120,7 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 			if tensor.Raw(x).Settle(); !w.Done() {
 				return errors.New("tensor.Settle returned before the operation was over")
 			}
-			if err := want(w, "allreduce", x, func(int) float64 { return 2 }); err != nil {
-				return err
-			}
+			OK(want(w, "allreduce", x, func(int) float64 { return 2 }))
 			tape := tensor.NewTape(r.Device)
 			y := tape.Input(x).Add(tape.Input(x))
 			w = r.World.AllReduce(y, dist.Sum)

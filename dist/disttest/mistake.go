@@ -42,9 +42,7 @@ func (s *suite) failEach(t *testing.T, n int, mistakes []mistake, opts ...dist.O
 	require.NoError(t, s.start(t, n, quiet(0), func(r *dist.Rank) error {
 		for i, a := range attempts {
 			g := r.World.With(append([]dist.Option{dist.Name(fmt.Sprint("mistake ", i))}, opts...)...)
-			if err := errors.Join(a.run(&dist.Rank{World: g, Device: r.Device}), g.Close()); err != nil {
-				return err
-			}
+			OK(errors.Join(a.run(&dist.Rank{World: g, Device: r.Device}), g.Close()))
 		}
 		return r.World.Barrier().Wait()
 	}))

@@ -21,9 +21,7 @@ func (s *suite) pointToPoint(t *testing.T) {
 	}
 	for _, n := range []int{2, 3, 5} {
 		s.ok(t, n, func(r *dist.Rank) error {
-			if err := runAll(r.World, calls...); err != nil {
-				return err
-			}
+			OK(runAll(r.World, calls...))
 			var flying [50]pending
 			for i := range flying {
 				flying[i] = call{Operation: &around, dtype: tensor.Int64, root: i, salt: i, count: 10}.on(r.World).issue()
@@ -89,10 +87,7 @@ func (s *suite) objects(t *testing.T) {
 	}
 	s.ok(t, 3, func(r *dist.Rank) error {
 		me := r.World.Rank()
-		cards, err := dist.AllGatherObject(r.World, card{fmt.Sprint("rank ", me), make([]int, me)})
-		if err != nil {
-			return err
-		}
+		cards := Must(dist.AllGatherObject(r.World, card{fmt.Sprint("rank ", me), make([]int, me)}))
 		for i, c := range cards {
 			if c.Name != fmt.Sprint("rank ", i) || len(c.List) != i {
 				return fmt.Errorf("card %d is %v", i, c)
@@ -132,9 +127,7 @@ func wire(t *testing.T, start Start, n, count int) (total map[string]uint64, wan
 			if r.World.Rank() == 0 {
 				want[c.Name] += p.moved()
 			}
-			if err := waitAll(p.issue().works...); err != nil {
-				return err
-			}
+			OK(waitAll(p.issue().works...))
 		}
 		stats.put(r.World.Rank(), r.World.Stats())
 		return nil

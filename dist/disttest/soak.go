@@ -15,10 +15,7 @@ import (
 func Soak(r *dist.Rank, length time.Duration) error {
 	p := RandomProgram(1)
 	p.Ranks, p.ways, p.mesh = r.World.Size(), 2, [2]int{1, r.World.Size()}
-	groups, err := p.groups(r)
-	if err != nil {
-		return err
-	}
+	groups := Must(p.groups(r))
 	var log soakLog
 	begin, last, timed := time.Now(), time.Now(), true
 	for round := 0; ; round++ {
@@ -26,9 +23,7 @@ func Soak(r *dist.Rank, length time.Duration) error {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 		if timed {
-			if err := log.sample(r); err != nil {
-				return err
-			}
+			OK(log.sample(r))
 			last = time.Now()
 		}
 		past := time.Since(begin)
@@ -40,9 +35,7 @@ func Soak(r *dist.Rank, length time.Duration) error {
 		if r.World.Rank() == 0 {
 			say = []float64{number(past > length), number(time.Since(last) > length/samples)}
 		}
-		if err := r.World.SumFloats(say); err != nil {
-			return err
-		}
+		OK(r.World.SumFloats(say))
 		timed = say[1] > 0
 		if say[0] > 0 {
 			r.Logf("soak: %s", log.report())
@@ -72,21 +65,15 @@ func number(b bool) float64 {
 // sample times two all-reduces, each after a barrier, first on a new, warmed-up group.
 func (l *soakLog) sample(r *dist.Rank) error {
 	fresh := r.World.With()
-	if err := sum(fresh, tensor.Float32, 8); err != nil {
-		return err
-	}
+	OK(sum(fresh, tensor.Float32, 8))
 	for _, x := range []struct {
 		to    *[]float64
 		g     *dist.Group
 		count int
 	}{{&l.newSmall, fresh, 8}, {&l.small, r.World, 8}, {&l.newLarge, fresh, 5000}, {&l.large, r.World, 5000}} {
-		if err := r.World.Barrier().Wait(); err != nil {
-			return err
-		}
+		OK(r.World.Barrier().Wait())
 		begin := time.Now()
-		if err := sum(x.g, tensor.Float32, x.count); err != nil {
-			return err
-		}
+		OK(sum(x.g, tensor.Float32, x.count))
 		*x.to = append(*x.to, float64(time.Since(begin)))
 	}
 	return fresh.Close()
@@ -111,13 +98,9 @@ func (l *soakLog) round(r *dist.Rank, groups []*dist.Group, round int) error {
 			continue
 		}
 		s := step{what: round % len(actions), dtype: tensor.Float32, count: round % 300, root: round}
-		if err := actions[s.what].issue(&s, g, g).finish(); err != nil {
-			return err
-		}
+		OK(actions[s.what].issue(&s, g, g).finish())
 	}
 	short := r.World.With()
-	if err := (call{Operation: &ring, dtype: tensor.Int64, count: 20}).run(short); err != nil {
-		return err
-	}
+	OK((call{Operation: &ring, dtype: tensor.Int64, count: 20}).run(short))
 	return short.Close()
 }

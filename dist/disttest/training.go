@@ -44,13 +44,9 @@ func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(
 		}
 		var before, after runtime.MemStats
 		for range rounds {
-			if err := between(r, func() { runtime.ReadMemStats(&before) }); err != nil {
-				return err
-			}
+			OK(between(r, func() { runtime.ReadMemStats(&before) }))
 			for range steps {
-				if err := step(); err != nil {
-					return err
-				}
+				OK(step())
 			}
 			if err := between(r, func() {
 				runtime.ReadMemStats(&after)

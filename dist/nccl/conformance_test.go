@@ -176,9 +176,7 @@ func TestRun(t *testing.T) {
 			assert.Equal(t, want, r.Engine())
 			x := tensor.New(r.Device, tensor.Float32, 3)
 			tensor.Copy(x, tensor.FromSlice([]float32{1, 2, 3}, 3))
-			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.AllReduce(x, dist.Sum).Wait())
 			assert.Equal(t, []float64{float64(n), float64(2 * n), float64(3 * n)}, tensor.Floats(x))
 			return nil
 		}))
