@@ -8,13 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/columns"
-	"github.com/ringo-ml/ringo/tensor"
 )
 
 // CSVConfig describes the lines of a CSV file.
@@ -27,19 +25,13 @@ type CSVConfig struct {
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 }
 
-// Table is a Dataset of the rows of a table in memory. x is the float32 numbers of its columns. y is one float32 number, [1], or, with
-// labels, the number of a class, int64.
-type Table struct {
-	*Tensors
-	Columns []string // of x
-	Target  string   // of y
-	Classes []string // the name of each class; nil without labels
-}
-
 // CSV reads a file of numbers, with one sample in each line, into memory (4 bytes for each number). Quotes are those of package
-// encoding/csv. A UTF-8 byte order mark and empty lines are skipped; lines may end in CRLF. Everything else that is not a number is an
-// error with its line and column, also missing values, NaN and infinities: replace them in the file first. So is an index of pandas, unless
-// the columns are named.
+// encoding/csv. A UTF-8 byte order mark and empty lines are skipped; lines may end in LF, CRLF or CR. Everything else that is not a number
+// is an error with its line and column, also missing values, NaN and infinities: replace them in the file first. So is an index of pandas,
+// unless the columns are named, and a whole number that float32 would round, such as 16777217.
+//
+// A first line of 0, 1, 2 and so on, in at least three columns, is how pandas names columns: it is an error without Header. With Header,
+// any other line of numbers alone is one.
 //
 // Spaces around fields are ignored. If the file names the classes, they are sorted: as numbers if all are integers without a plus sign or
 // leading zeros (1 and 01 are two classes), else as text. A test set may have other classes than its training set, and so other numbers:
@@ -88,15 +80,37 @@ func (c *fieldCounter) ended() {
 	c.taken = 0
 }
 
+// lineEnds makes line ends of carriage returns that stand alone outside of quotes: old programs write them.
+type lineEnds struct {
+	text   *bufio.Reader
+	quoted bool
+}
+
+func (l *lineEnds) Read(p []byte) (int, error) {
+	n, err := l.text.Read(p)
+	for i, c := range p[:n] {
+		if c == '"' {
+			l.quoted = !l.quoted
+		}
+		if c != '\r' || l.quoted {
+			continue
+		}
+		next := p[i+1 : n]
+		if len(next) == 0 {
+			next, _ = l.text.Peek(1) // the next Read has its error
+		}
+		if !bytes.HasPrefix(next, []byte("\n")) {
+			p[i] = '\n'
+		}
+	}
+	return n, err
+}
+
 type csvParser struct {
 	cfg    CSVConfig
 	budget *bounded.Budget
 	r      *csv.Reader
-	names  []string
-	x      []int // columns
-	y      int
-	xs, ys []float32
-	labels *columns.Labels
+	textRows
 }
 
 func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
@@ -111,12 +125,12 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 			return nil, err
 		}
 	}
-	p := &csvParser{cfg: cfg, budget: budget, r: csv.NewReader(text)}
+	p := &csvParser{cfg: cfg, budget: budget, r: csv.NewReader(&lineEnds{text: text})}
 	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // row reports wrong numbers of fields
 	if cfg.Comma != 0 {
 		p.r.Comma = cfg.Comma
 	}
-	if p.labels, err = columns.NewLabels(cfg.Classes, budget); err != nil {
+	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, budget); err != nil {
 		return nil, err
 	}
 	for {
@@ -161,7 +175,7 @@ func (p *csvParser) first(record []string) (err error) {
 		return fmt.Errorf("%d columns: %w", len(record), err)
 	}
 	p.names = make([]string, len(record))
-	numbers := 0
+	numbers, counted := 0, 0
 	for i, field := range record {
 		p.names[i] = strconv.Itoa(i + 1)
 		if p.cfg.Header {
@@ -170,11 +184,17 @@ func (p *csvParser) first(record []string) (err error) {
 		if _, err := number(field); err == nil {
 			numbers++
 		}
+		if field == strconv.Itoa(i) {
+			counted++
+		}
 	}
 	line, _ := p.r.FieldPos(0)
 	switch {
-	case p.cfg.Header && numbers == len(record):
+	case p.cfg.Header && numbers == len(record) && counted != len(record):
 		return fmt.Errorf("line %d has numbers alone, no names of columns: CSVConfig.Header is for files that have them", line)
+	case !p.cfg.Header && counted == len(record) && counted > 2:
+		return fmt.Errorf("line %d has 0, 1, 2 and so on, which are pandas' names of columns: set CSVConfig.Header, or, if it is a sample, "+
+			"move it to another line", line)
 	case len(record) == 1:
 		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target", line, p.r.Comma)
 	}
@@ -196,28 +216,11 @@ func (p *csvParser) row(record []string) error {
 		line, _ := p.r.FieldPos(0)
 		return fmt.Errorf("line %d: %d fields, want %d as in the first line", line, len(record), len(p.names))
 	}
-	for _, i := range p.x {
-		v, err := number(record[i])
-		if err != nil {
-			return p.at(i, err)
-		}
-		p.xs = append(p.xs, v)
+	if column, err := p.add(record); err != nil {
+		return p.at(column, err)
 	}
-	if p.labeled() {
-		if err := p.labels.Add(strings.TrimSpace(record[p.y])); err != nil {
-			return p.at(p.y, err)
-		}
-		return nil
-	}
-	v, err := number(record[p.y])
-	if err != nil {
-		return p.at(p.y, err)
-	}
-	p.ys = append(p.ys, v)
 	return nil
 }
-
-func (p *csvParser) labeled() bool { return p.cfg.Labels || p.cfg.Classes != nil }
 
 // at adds the place of a field to an error.
 func (p *csvParser) at(column int, err error) error {
@@ -227,46 +230,4 @@ func (p *csvParser) at(column int, err error) error {
 		name = bounded.Quote(name)
 	}
 	return fmt.Errorf("line %d, column %s: %w", line, name, err)
-}
-
-// number parses a finite float32.
-func number(field string) (float32, error) {
-	field = strings.TrimSpace(field)
-	v, err := strconv.ParseFloat(field, 32)
-	if strings.ContainsAny(field, "_xX") { // Go's own notations
-		err = strconv.ErrSyntax
-	}
-	switch {
-	case field == "":
-		return 0, errors.New("no value")
-	case errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%s is out of the range of float32", bounded.Quote(field))
-	case err != nil:
-		return 0, fmt.Errorf("%s is not a number", bounded.Quote(field))
-	case math.IsNaN(v) || math.IsInf(v, 0):
-		return 0, fmt.Errorf("%s is not a finite number", bounded.Quote(field))
-	}
-	return float32(v), nil
-}
-
-// table returns all rows.
-func (p *csvParser) table() (*Table, error) {
-	n := max(len(p.ys), len(p.labels.Y))
-	if n == 0 {
-		return nil, errors.New("no rows")
-	}
-	t := &Table{Target: p.names[p.y]}
-	for _, i := range p.x {
-		t.Columns = append(t.Columns, p.names[i])
-	}
-	x, y := tensor.FromSlice(p.xs, n, len(p.x)), tensor.Tensor{}
-	if p.labeled() {
-		t.Classes = p.labels.Done()
-		y = tensor.FromSlice(p.labels.Y, n)
-	} else {
-		y = tensor.FromSlice(p.ys, n, 1)
-	}
-	var err error
-	t.Tensors, err = NewTensors(x, y)
-	return t, err
 }

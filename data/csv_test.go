@@ -1,8 +1,10 @@
 package data
 
 import (
+	"bytes"
 	"encoding/csv"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -79,6 +81,10 @@ func TestCSVForms(t *testing.T) {
 		"labels":                {"1,2.5,cat\n3,-4,dog\n", CSVConfig{Labels: true}},
 		"labels of numbers":     {"1,2.5,9\n3,-4,10\n", CSVConfig{Labels: true}},
 		"classes":               {"1,2.5,z\n3,-4,\"a\"\n", CSVConfig{Classes: []string{"z", "a", "b"}}},
+		"carriage returns":      {"1,2.5,0\r3,-4,1\r", CSVConfig{}},
+		"all kinds of lines":    {"1,\"2.5\",0\r\r\n3,-4,1\n\r", CSVConfig{}},
+		"header of pandas":      {"0,1,2\n1,2.5,0\n3,-4,1\n", CSVConfig{Header: true}},
+		"exact floats":          {"1,2.5,000\n+03,-4.0,1e0\n", CSVConfig{}},
 		"header over two lines": {"\"a\nb\",c,y\n1,2.5,0\n3,-4,1\n", CSVConfig{Header: true}},
 	} {
 		ds, err := parseCSV(strings.NewReader(c.text), int64(len(c.text)), c.cfg)
@@ -90,6 +96,15 @@ func TestCSVForms(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, ds.Classes)
 	_, y := ds.Shapes()
 	assert.Equal(t, "int64[]", y.String())
+}
+
+// Whole numbers are read as they are; others are rounded.
+func TestCSVNumbers(t *testing.T) {
+	text := "16777216,16777217.0\n-16777218,1.6777217e7\n340282346638528859811704183484516925440,0.1\n0000000001,-0\n"
+	ds, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{})
+	require.NoError(t, err)
+	require.Equal(t, [][]float64{{-16777218, 16777216}, {1, 0}, {16777216, 16777216}, {math.MaxFloat32, float64(float32(0.1))}},
+		rowsOf(t, ds, 5, 1))
 }
 
 func TestCSVErrors(t *testing.T) {
@@ -113,7 +128,14 @@ func TestCSVErrors(t *testing.T) {
 		{"1,2\nNaN,4\n", `line 2, column 1: "NaN" is not a finite number`, CSVConfig{}},
 		{"1,2\n3,-Inf\n", `line 2, column 2: "-Inf" is not a finite number`, CSVConfig{}},
 		{"1,2\n3,1e39\n", `line 2, column 2: "1e39" is out of the range of float32`, CSVConfig{}},
-		{"1,2\n3,4\r5,6\n", "line 2: 3 fields, want 2 as in the first line", CSVConfig{}}, // a lone CR ends no line
+		{"1,2\r3,4,5\n", "line 2: 3 fields, want 2 as in the first line", CSVConfig{}},
+		{"1,\"2\r3\"\n", `line 1, column 2: "2\r3" is not a number`, CSVConfig{}},
+		{"0,1,2\n3,4,5\n", "line 1 has 0, 1, 2 and so on, which are pandas' names of columns: set CSVConfig.Header, or, if it is a sample, " +
+			"move it to another line", CSVConfig{}},
+		{"1,16777217\n", "line 1, column 2: 16777217 does not fit float32, which makes it 16777216: divide the column, subtract from it, " +
+			"or make it floats if that is near enough", CSVConfig{}},
+		{"-0100000000000000000001,1\n", "line 1, column 1: -0100000000000000000001 does not fit float32, which makes it " +
+			"-100000002004087734272: divide the column, subtract from it, or make it floats if that is near enough", CSVConfig{}},
 		{"a,b\n1,2\n", `line 1, column 1: "a" is not a number; if the line has the names of the columns, set CSVConfig.Header`, CSVConfig{}},
 		{"a,2\n", `line 1, column 1: "a" is not a number`, CSVConfig{}},
 		{"1,2\n3,4\n", "line 1 has numbers alone, no names of columns: CSVConfig.Header is for files that have them", header},
@@ -186,7 +208,8 @@ func TestCSVBombs(t *testing.T) {
 // The result equals that of encoding/csv and strconv for the whole text.
 func FuzzCSV(f *testing.F) {
 	for _, text := range []string{
-		"1,2\n3,4\n", "a,b\r\n1,2\r\n", "\xef\xbb\xbf\"1\",2", "1,2\n3\n", "1,\"2\n", "1,NaN", "", "\xff\xfe", "1e39,0x1p-2,1_0",
+		"1,2\n3,4\n", "a,b\r\n1,2\r\n", "\xef\xbb\xbf\"1\",2", "1,2\n3\n", "1,\"2\n", "1,NaN", "", "\xff\xfe", "1e39,0x1p-2,1_0", "1,2\r3,4\r",
+		"0,1,2\n",
 	} {
 		f.Add(text, false, false)
 		f.Add(text, true, false)
@@ -201,7 +224,13 @@ func FuzzCSV(f *testing.F) {
 		if err != nil {
 			return
 		}
-		records, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "\xef\xbb\xbf"))).ReadAll()
+		lines := []byte(strings.TrimPrefix(text, "\xef\xbb\xbf"))
+		for i, c := range lines {
+			if c == '\r' && bytes.Count(lines[:i], []byte{'"'})%2 == 0 && !bytes.HasPrefix(lines[i+1:], []byte("\n")) {
+				lines[i] = '\n'
+			}
+		}
+		records, err := csv.NewReader(bytes.NewReader(lines)).ReadAll()
 		require.NoError(t, err)
 		if header {
 			records = records[1:]

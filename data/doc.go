@@ -31,8 +31,8 @@
 //
 // # Datasets
 //
-// Implement [Dataset] for your own data. [NewTensors] makes one from rows in memory, [CSV] from a file of numbers, and [NewText] from the
-// tokens of a text, whose lines [Lines] reads. Packages data/images and data/parquet read images and Parquet files. An error of a Dataset
-// stops the loop, and [Loader.Err] names the dataset and the sample. [MNIST] reads the real images; if they cannot be found, it returns an
-// error. [Synthetic] makes images of the same shape from a seed.
+// Implement [Dataset] for your own data. [NewTensors] makes one from rows in memory, [CSV] and [JSONL] from a file of numbers, and
+// [NewText] from the tokens of a text, whose lines [Lines] reads. Packages data/images and data/parquet read images and Parquet files. An
+// error of a Dataset stops the loop, and [Loader.Err] names the dataset and the sample. [MNIST] reads the real images; if they cannot be
+// found, it returns an error. [Synthetic] makes images of the same shape from a seed.
 package data

@@ -77,6 +77,9 @@ func TestMisuse(t *testing.T) {
 		{Of: "Lines", Want: "data: " + dir + " is not a regular file", Do: func() error { _, err := data.Lines(dir); return err }},
 		{Of: "CSV", Want: "data: " + notIDX + ": no rows",
 			Do: func() error { _, err := data.CSV(notIDX, data.CSVConfig{Header: true}); return err }},
+		{Of: "JSONL", Want: "data: " + notIDX + `: line 1: want an object, such as {"a": 1, "y": 2}, as of pandas' ` +
+			`df.to_json(file, orient="records", lines=True): invalid character 'h' looking for beginning of value`,
+			Do: func() error { _, err := data.JSONL(notIDX, data.JSONLConfig{}); return err }},
 		{Of: "Text.Batch", Want: "window 3, of 3", Do: func() error { return text.Batch([]int{3}, ints(1, 2), ints(1, 2)) }},
 		{Of: "Images.Batch", Want: "image 20, of 20", Do: func() error { return images.Batch([]int{20}, x, ints(1)) }},
 	}, map[string]string{"Loader.Samples": "there are none before the first batch"})

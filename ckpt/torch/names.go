@@ -34,7 +34,7 @@ var records = map[Name]bool{
 
 // beside are functions and classes of values that training programs save beside a model: they are passed over.
 var beside = map[Name]bool{
-	{"types", "SimpleNamespace"}: true, {"numpy", "dtype"}: true, {"numpy", "ndarray"}: true,
+	{"types", "SimpleNamespace"}: true, {"collections", "Counter"}: true, {"numpy", "dtype"}: true, {"numpy", "ndarray"}: true,
 	{"numpy.core.multiarray", "scalar"}: true, {"numpy._core.multiarray", "scalar"}: true,
 	{"numpy.core.multiarray", "_reconstruct"}: true, {"numpy._core.multiarray", "_reconstruct"}: true,
 }

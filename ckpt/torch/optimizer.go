@@ -73,6 +73,23 @@ func (w *walker) optimizer(p *Parts, d *Dict) error {
 	return w.groups(p, groups)
 }
 
+// lightning reads a list of optimizers if it has one.
+func (w *walker) lightning(p *Parts, v any) error {
+	list, _ := items(v)
+	if len(list) != 1 {
+		return w.extra(p, lightningKey, v)
+	}
+	d, ok := list[0].(*Dict)
+	if !ok {
+		return w.extra(p, lightningKey, v)
+	}
+	if err := w.optimizer(p, d); err != nil {
+		p.Optimizer = nil
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %v", lightningKey, err))
+	}
+	return nil
+}
+
 // groups keeps the settings of the parameter groups: learning rates, weight decay and so on.
 func (w *walker) groups(p *Parts, groups []any) error {
 	list := &List{}

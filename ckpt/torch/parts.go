@@ -19,6 +19,9 @@ var (
 	optimizerKeys = []string{"optimizer", "optimizer_state_dict", "optim", "optim_state_dict"}
 )
 
+// lightningKey is where Lightning has a list of optimizers.
+const lightningKey = "optimizer_states"
+
 // Named is a tensor with its name.
 type Named struct {
 	Name string
@@ -36,7 +39,8 @@ type Parts struct {
 // Parts finds the model and the optimizer in the tree. The model is under the key model, model_state_dict, state_dict
 // or module; if the tree has tensors at its top, the tree is the model. The optimizer is under optimizer,
 // optimizer_state_dict, optim or optim_state_dict. With modelOnly it is left out. It returns an error if the result
-// would be ambiguous.
+// would be ambiguous. Lightning's optimizer_states are taken if they are those of one optimizer that can be; else they are
+// left out, and LeftOut says why.
 func (c *Checkpoint) Parts(modelOnly bool) (*Parts, error) {
 	p, err := c.parts(modelOnly)
 	if err != nil {
@@ -78,6 +82,10 @@ func (c *Checkpoint) parts(modelOnly bool) (*Parts, error) {
 		case k == optimizerKey:
 			if err := w.optimizer(p, root.Values[i].(*Dict)); err != nil {
 				return nil, fmt.Errorf("optimizer: %w", err)
+			}
+		case k == lightningKey && optimizerKey == "" && !modelOnly:
+			if err := w.lightning(p, root.Values[i]); err != nil {
+				return nil, err
 			}
 		default:
 			if err := w.extra(p, keyText(k), root.Values[i]); err != nil {

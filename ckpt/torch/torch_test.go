@@ -182,3 +182,45 @@ func TestAmbiguous(t *testing.T) {
 	require.Len(t, p.Model, 4)
 	require.Equal(t, []string{"optimizer"}, p.LeftOut)
 }
+
+// TestLightning: of Lightning's files, the model, the numbers, and the state of one optimizer are taken, or named as left out.
+func TestLightning(t *testing.T) {
+	c, err := Open("testdata/adamw.pt")
+	require.NoError(t, err)
+	defer c.Close()
+	model, optimizer := c.Root.(*Dict).Get("model").(*Dict), c.Root.(*Dict).Get("optimizer")
+	larger := &Dict{}
+	for i, k := range model.Keys {
+		require.NoError(t, larger.set(k, model.Values[i]))
+	}
+	require.NoError(t, larger.set("running_mean", model.Values[0]))
+	parts := func(model *Dict, modelOnly bool, states ...any) *Parts {
+		root := &Dict{}
+		for _, pair := range [][2]any{{"epoch", int64(3)}, {"global_step", int64(40)}, {"pytorch-lightning_version", "2.5.0"},
+			{"state_dict", model}, {"optimizer_states", &List{Items: states}}, {"lr_schedulers", &List{}}} {
+			require.NoError(t, root.set(pair[0], pair[1]))
+		}
+		c.Root = root
+		p, err := c.Parts(modelOnly)
+		require.NoError(t, err)
+		require.Len(t, p.Model, len(model.Keys))
+		require.Equal(t, int64(40), p.Extra["global_step"])
+		return p
+	}
+	p := parts(model, false, optimizer)
+	require.Empty(t, p.LeftOut)
+	require.Equal(t, 2, p.Optimizer.Steps)
+	require.Len(t, p.Optimizer.Tensors, 2*len(model.Keys))
+
+	for want, p := range map[string]*Parts{
+		"optimizer_states: 24 tensors": parts(model, false, optimizer, optimizer),
+		"optimizer_states: 12 tensors": parts(model, true, optimizer),
+		"optimizer_states: it numbers 4 parameters in 1 groups, and the model has 5 tensors: which is which is not said": parts(larger, false,
+			optimizer),
+		`optimizer_states: the key "a" is not of an optimizer`: parts(model, false, &Dict{Keys: []any{"a"}, Values: []any{nil}}),
+	} {
+		require.Nil(t, p.Optimizer)
+		require.Len(t, p.LeftOut, 1)
+		require.Contains(t, p.LeftOut[0], want)
+	}
+}

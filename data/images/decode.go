@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/jpeg"
+	"image/png"
 
-	"golang.org/x/image/draw"
+	"golang.org/x/image/bmp"
+	"golang.org/x/image/tiff"
 	"golang.org/x/sync/semaphore"
 
 	_ "image/gif" // formats of image.Decode
-	_ "image/jpeg"
-	_ "image/png"
 
-	_ "golang.org/x/image/bmp"
-	_ "golang.org/x/image/tiff"
 	_ "golang.org/x/image/webp"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
@@ -26,8 +25,11 @@ import (
 const (
 	maxBytes  = 1 << 28 // of a file
 	maxPixels = 1 << 26 // more than the largest cameras have
-	maxSide   = 1 << 14 // of each side: the scaler allocates a row of the result for each row of the image
+	maxSide   = 1 << 14 // of each side
 )
+
+// wayOut ends an error about a file that is right, but not read.
+const wayOut = ": convert it to PNG, such as with ImageMagick: magick FILE FILE.png"
 
 // decode writes an image as [3, h, w], with values in [0, 1]. A panic of a decoder is an error. What the image takes beyond
 // the memory that its bytes justify, it takes from shared, and waits for others.
@@ -37,23 +39,16 @@ func decode(content []byte, h, w int, out []float32, shared *semaphore.Weighted)
 			err = fmt.Errorf("the decoder panicked: %v", r)
 		}
 	}()
-	head, format, err := image.DecodeConfig(bytes.NewReader(content))
-	switch {
-	case errors.Is(err, image.ErrFormat):
-		return bounded.Explain(errors.New("neither PNG, JPEG, GIF, BMP, TIFF nor WebP"), content)
-	case err != nil:
-		return fmt.Errorf("the header: %w", err)
-	case head.Width < 1 || head.Height < 1:
-		return fmt.Errorf("%s of %d x %d pixels", format, head.Width, head.Height)
-	case head.Width > maxSide || head.Height > maxSide || head.Width*head.Height > maxPixels:
-		return fmt.Errorf("%s of %d x %d pixels: want at most %d a side, and %d in all", format, head.Width, head.Height, maxSide, maxPixels)
+	p, err := open(content)
+	if err != nil {
+		return err
 	}
-	memory, err := memoryOf(content, format, head, h, w)
+	memory, err := memoryOf(p.frame, p.format, p.head, h, w)
 	if err == nil {
 		err = bounded.New(int64(len(content))).Take(memory)
 	}
 	if err != nil {
-		return fmt.Errorf("%s of %d x %d pixels: %w; make it smaller", format, head.Width, head.Height, err)
+		return fmt.Errorf("%s of %d x %d pixels: %w; make it smaller", p.format, p.head.Width, p.head.Height, err)
 	}
 	if beyond := memory - bounded.PerByte*int64(len(content)); beyond > 0 {
 		if err := shared.Acquire(context.Background(), beyond); err != nil {
@@ -61,74 +56,97 @@ func decode(content []byte, h, w int, out []float32, shared *semaphore.Weighted)
 		}
 		defer shared.Release(beyond)
 	}
-	img, _, err := image.Decode(bytes.NewReader(content))
+	row, err := p.rows()
 	if err != nil {
-		return fmt.Errorf("%s: %w", format, err)
+		return fmt.Errorf("%s: %w", p.format, explain(err))
 	}
-	canvas := image.Rect(0, 0, head.Width, head.Height)
-	if !img.Bounds().In(canvas) {
-		return fmt.Errorf("%s: the header says %v, the image has %v", format, canvas, img.Bounds())
-	}
-	if img, err = opaque(img); err != nil {
-		return fmt.Errorf("%s: %w", format, err)
-	}
-	if _, slow := img.(*image.Paletted); slow || img.Bounds() != canvas { // to the scaler; or a frame of a GIF
-		whole := image.NewRGBA(canvas)
-		draw.Draw(whole, img.Bounds(), img, img.Bounds().Min, draw.Src)
-		img = whole
-	}
-	colors := image.NewRGBA(image.Rect(0, 0, w, h))
-	if img.Bounds() == colors.Rect {
-		draw.Draw(colors, colors.Rect, img, image.Point{}, draw.Src)
-	} else {
-		draw.BiLinear.Scale(colors, colors.Rect, img, canvas, draw.Src, nil)
-	}
-	for i := range h * w {
-		for c := range 3 {
-			out[c*h*w+i] = float32(colors.Pix[4*i+c]) / 255
-		}
-	}
+	turned(orientation(content, p.format), h, w, out).scale(row, p.head.Width, p.head.Height)
 	return nil
 }
 
-// opaque removes an image's transparency, as PyTorch's loader does. It changes the image, because a copy takes as much memory.
-func opaque(img image.Image) (image.Image, error) {
-	switch p := img.(type) {
-	case *image.Gray, *image.Gray16, *image.YCbCr, *image.CMYK:
-		return img, nil
-	case *image.NYCbCrA:
-		return &p.YCbCr, nil
-	case *image.NRGBA:
-		for i := 3; i < len(p.Pix); i += 4 {
-			p.Pix[i] = 255
-		}
-		return p, nil
-	case *image.NRGBA64:
-		for i := 6; i < len(p.Pix); i += 8 {
-			p.Pix[i], p.Pix[i+1] = 255, 255
-		}
-		return p, nil
-	case *image.Paletted:
-		for i, c := range p.Palette {
-			p.Palette[i] = withoutAlpha(c)
-		}
-		return p, nil
-	case draw.Image: // *image.RGBA, *image.RGBA64
-		if o, ok := img.(interface{ Opaque() bool }); ok && o.Opaque() {
-			return p, nil
-		}
-		for y := p.Bounds().Min.Y; y < p.Bounds().Max.Y; y++ {
-			for x := p.Bounds().Min.X; x < p.Bounds().Max.X; x++ {
-				p.Set(x, y, withoutAlpha(p.At(x, y)))
-			}
-		}
-		return p, nil
-	}
-	return nil, fmt.Errorf("%T is no image of a file", img)
+// source is a file whose header was read.
+type source struct {
+	format string
+	head   image.Config
+	frame  []byte      // the first one as a file
+	at     image.Point // its place
+	tags   map[uint16]int64
 }
 
-func withoutAlpha(c color.Color) color.Color {
-	n := color.NRGBAModel.Convert(c).(color.NRGBA)
-	n.A = 255
-	return n
+// open reads the header, and refuses what would take too much memory or would be read wrongly.
+func open(content []byte) (*source, error) {
+	head, format, err := image.DecodeConfig(bytes.NewReader(content))
+	switch {
+	case errors.Is(err, image.ErrFormat):
+		return nil, unknown(content)
+	case err != nil:
+		return nil, fmt.Errorf("the header: %w", explain(err))
+	case head.Width < 1 || head.Height < 1:
+		return nil, fmt.Errorf("%s of %d x %d pixels", format, head.Width, head.Height)
+	case head.Width > maxSide || head.Height > maxSide || head.Width*head.Height > maxPixels:
+		return nil, fmt.Errorf("%s of %d x %d pixels: want at most %d a side, and %d in all", format, head.Width, head.Height, maxSide, maxPixels)
+	}
+	p := &source{format: format, head: head, frame: content}
+	switch format {
+	case "tiff":
+		p.tags = tiffTags(content)
+		err = checkTIFF(p.tags)
+	case "webp":
+		p.frame, p.at, err = still(content)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", format, err)
+	}
+	return p, nil
+}
+
+// unknown says what a file is instead of an image that can be read.
+func unknown(content []byte) error {
+	err := errors.New("neither PNG, JPEG, GIF, BMP, TIFF nor WebP")
+	for _, other := range []struct {
+		at          int
+		begins, has string
+	}{
+		{4, "ftyp", "HEIC or AVIF"}, {0, "II+\x00", "BigTIFF"}, {0, "MM\x00+", "BigTIFF"}, {4, "jP  ", "JPEG 2000"}, {4, "JXL ", "JPEG XL"},
+	} {
+		if len(content) > other.at && bytes.HasPrefix(content[other.at:], []byte(other.begins)) {
+			return fmt.Errorf("%w, but %s%s", err, other.has, wayOut)
+		}
+	}
+	return bounded.Explain(err, content)
+}
+
+// explain adds the way out to an error of a decoder about what it does not read.
+func explain(err error) error {
+	var (
+		ofJPEG jpeg.UnsupportedError
+		ofPNG  png.UnsupportedError
+		ofTIFF tiff.UnsupportedError
+	)
+	if errors.As(err, &ofJPEG) || errors.As(err, &ofPNG) || errors.As(err, &ofTIFF) || errors.Is(err, bmp.ErrUnsupported) {
+		return fmt.Errorf("%w%s", err, wayOut)
+	}
+	return err
+}
+
+// rows decodes the first frame.
+func (p *source) rows() (rowFunc, error) {
+	img, _, err := image.Decode(bytes.NewReader(p.frame))
+	if err != nil {
+		return nil, err
+	}
+	canvas, frame := image.Rect(0, 0, p.head.Width, p.head.Height), img.Bounds().Add(p.at)
+	if !frame.In(canvas) {
+		return nil, fmt.Errorf("the header says %v, the image has %v", canvas, frame)
+	}
+	var around color.NRGBA
+	if indexed, ok := img.(*image.Paletted); ok && p.format == "gif" {
+		around = gifColors(p.frame, indexed)
+	}
+	upright(img, p.tags)
+	row, err := rowsOf(img, p.format)
+	if err != nil || frame == canvas {
+		return row, err
+	}
+	return placed(row, frame, around), nil
 }

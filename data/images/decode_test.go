@@ -9,6 +9,7 @@ import (
 	"image/gif"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,18 +75,107 @@ func TestForms(t *testing.T) {
 		assert.Equal(t, []float32{float32(clear.Pix[c]) / 255, float32(clear.Pix[4+c]) / 255}, out[2*c:2*c+2])
 	}
 
-	frame := image.NewPaletted(image.Rect(1, 0, 2, 1), color.Palette{color.White})
+	red, blue := color.RGBA{255, 0, 0, 255}, color.RGBA{0, 0, 255, 255}
+	frame := image.NewPaletted(image.Rect(1, 0, 2, 1), color.Palette{red, blue})
+	frame.Pix[0] = 1
 	var b bytes.Buffer
 	require.NoError(t,
-		gif.EncodeAll(&b, &gif.GIF{Image: []*image.Paletted{frame}, Delay: []int{0}, Config: image.Config{Width: 2, Height: 1}}))
+		gif.EncodeAll(&b, &gif.GIF{Image: []*image.Paletted{frame}, Delay: []int{1}, Config: image.Config{Width: 2, Height: 1}}))
 	require.NoError(t, decode(b.Bytes(), 1, 2, out, alone()))
-	assert.Equal(t, []float32{0, 1, 0, 1, 0, 1}, out)
+	assert.Equal(t, []float32{1, 0, 0, 0, 0, 1}, out, "around a frame is the first color")
+	at := bytes.Index(b.Bytes(), []byte{0x21, 0xf9})
+	b.Bytes()[at+3] |= 1
+	b.Bytes()[at+6] = 1
+	require.NoError(t, decode(b.Bytes(), 1, 2, out, alone()))
+	assert.Equal(t, []float32{0, 0, 0, 0, 1, 1}, out, "or the transparent one")
+	b.Bytes()[at+6] = 200
+	require.NoError(t, decode(b.Bytes(), 1, 2, out, alone()))
+	assert.Equal(t, []float32{0, 0, 0, 0, 0, 1}, out, "which is not in the palette")
 
 	deep := image.NewGray16(image.Rect(0, 0, 2, 1))
 	deep.SetGray16(0, 0, color.Gray16{Y: 0xffff})
 	deep.SetGray16(1, 0, color.Gray16{Y: 0x33ff})
 	require.NoError(t, decode(encode(t, ".png", deep), 1, 2, out, alone()))
 	assert.Equal(t, []float32{1, 0.2, 1, 0.2, 1, 0.2}, out)
+}
+
+// exif is one with an orientation alone.
+func exif(order binary.AppendByteOrder, begin string, orientation uint16) []byte {
+	b := order.AppendUint32([]byte(begin), 8)
+	b = order.AppendUint16(order.AppendUint16(order.AppendUint16(b, 1), tagOrientation), 3)
+	return append(order.AppendUint16(order.AppendUint32(b, 1), orientation), 0, 0, 0, 0, 0, 0)
+}
+
+// Images are turned as EXIF says; each place of the first row and column is listed.
+func TestOrientation(t *testing.T) {
+	img := picture(3, 2, 1)
+	plain := encode(t, ".png", img)
+	for orientation, want := range map[uint16][]int{
+		0: {0, 1, 2, 3, 4, 5}, 1: {0, 1, 2, 3, 4, 5}, 2: {2, 1, 0, 5, 4, 3}, 3: {5, 4, 3, 2, 1, 0}, 4: {3, 4, 5, 0, 1, 2},
+		5: {0, 3, 1, 4, 2, 5}, 6: {3, 0, 4, 1, 5, 2}, 7: {5, 2, 4, 1, 3, 0}, 8: {2, 5, 1, 4, 0, 3}, 9: {0, 1, 2, 3, 4, 5},
+	} {
+		h, w := 2, 3
+		if orientation >= 5 && orientation <= 8 {
+			h, w = 3, 2
+		}
+		for begin, order := range map[string]binary.AppendByteOrder{"II*\x00": binary.LittleEndian, "MM\x00*": binary.BigEndian} {
+			content := append(bytes.Clone(plain[:33]), chunk("eXIf", exif(order, begin, orientation))...)
+			out := make([]float32, 18)
+			require.NoError(t, decode(append(content, plain[33:]...), h, w, out, alone()))
+			for i, from := range want {
+				require.Equal(t, float32(img.Pix[4*from])/255, out[i], "%d", orientation)
+			}
+		}
+	}
+	for _, broken := range [][]byte{{}, []byte("II*\x00\xff\xff\xff\xff"), exif(binary.LittleEndian, "II*\x00", 3)[:15]} {
+		content := append(bytes.Clone(plain[:33]), chunk("eXIf", broken)...)
+		require.Equal(t, 1, orientation(append(content, plain[33:]...), "png"))
+	}
+}
+
+// fax is a TIFF of 8 x 2 pixels without ink, in the coding of Group 4.
+func fax(tags ...[2]uint16) []byte {
+	order := binary.LittleEndian
+	b := order.AppendUint16(order.AppendUint32([]byte("II*\x00"), 8), uint16(len(tags)))
+	for _, tag := range tags {
+		b = order.AppendUint32(order.AppendUint16(order.AppendUint16(b, tag[0]), 3), 1)
+		b = order.AppendUint32(b, uint32(tag[1]))
+	}
+	return append(b, 0, 0, 0, 0, 0b11_000000, 0b000001_00, 0b00000000, 0b01_000000)
+}
+
+// Where ink is zeros, paper is black.
+func TestFax(t *testing.T) {
+	tags := func(photometric, planar, fill uint16) [][2]uint16 {
+		return [][2]uint16{{256, 8}, {257, 2}, {258, 1}, {259, 4}, {262, photometric}, {266, fill}, {273, 8 + 2 + 12*11 + 4}, {277, 1},
+			{278, 2}, {279, 4}, {284, planar}}
+	}
+	out := make([]float32, 48)
+	for photometric, want := range map[uint16]float32{0: 1, 1: 0} {
+		require.NoError(t, decode(fax(tags(photometric, 1, 1)...), 2, 8, out, alone()))
+		require.Equal(t, slices.Repeat([]float32{want}, 48), out)
+	}
+}
+
+// What a decoder would read wrongly or not at all is an error with the way out.
+func TestRefused(t *testing.T) {
+	gray := encode(t, ".tiff", image.NewGray(image.Rect(0, 0, 4, 4)))
+	for want, content := range map[string][]byte{
+		"tiff: it has a plane for each color":                tagged(t, encode(t, ".tiff", picture(4, 4, 1)), 296, 284, 2),
+		"tiff: its bits are in reverse order":                tagged(t, gray, 262, 266, 2),
+		"tiff: it has a predictor of floats":                 tagged(t, gray, 296, 317, 3),
+		"tiff: it does not say the bits of each color":       tagged(t, gray, 277, 277, 3),
+		"tiff: it is a fax coded in two dimensions":          tagged(t, tagged(t, gray, 259, 259, 3), 296, 292, 1),
+		"the header: tiff: unsupported feature: color model": tagged(t, gray, 262, 262, 6),
+		"WebP, but HEIC or AVIF":                             []byte("\x00\x00\x00\x18ftypheic"),
+		"WebP, but BigTIFF":                                  []byte("II+\x00\x08\x00\x00\x00"),
+		"the header: bmp: unsupported BMP image": []byte("BM" + strings.Repeat("\x00", 8) + "\x1a\x00\x00\x00\x0c" +
+			strings.Repeat("\x00", 20)),
+	} {
+		err := decode(content, 2, 2, make([]float32, 12), alone())
+		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, "convert it to PNG", want)
+	}
 }
 
 // alone is the memory that no other image takes.

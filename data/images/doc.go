@@ -10,7 +10,12 @@
 //	train, err := images.Open("photos", images.Config{Height: 64, Width: 64})
 //	batches := data.NewLoader(train, data.Config{Batch: 32, Shuffle: true, Sharder: r.World})
 //
-// It reads PNG, JPEG, GIF (the first frame), BMP, TIFF and WebP. Files are read and decoded when a batch needs them, by as many goroutines
-// as there are processors. A broken file, or one larger than the package's limits, stops the training with an error that names it. An image
-// may take 16 times its file in memory, and 64 MiB that all images share; those that are decoded together wait for each other.
+// It reads PNG, JPEG, GIF, BMP, TIFF and WebP, of an animation the first frame, with the colors that Pillow reads. A transparent pixel
+// keeps its color, and 16-bit values their upper half. Images are turned as their EXIF says (the tag Orientation, or that of XMP): a photo
+// that a phone took upright is upright, as with Pillow's ImageOps.exif_transpose; PyTorch's ImageFolder leaves it lying. What the decoders
+// cannot read, such as TIFF with CMYK or JPEG inside, HEIC and AVIF, is an error that says how to convert it.
+//
+// Files are read and decoded when a batch needs them, by as many goroutines as there are processors. A broken file, or one larger than the
+// package's limits, stops the training with an error that names it. An image may take 16 times its file in memory, and 64 MiB that all
+// images share; those that are decoded together wait for each other.
 package images

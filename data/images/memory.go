@@ -3,7 +3,6 @@ package images
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"image"
 	"image/color"
 )
@@ -20,12 +19,9 @@ func memoryOf(content []byte, format string, head image.Config, h, w int) (int64
 		one = 1
 	}
 	if _, indexed := head.ColorModel.(color.Palette); indexed {
-		one = 5 // with a copy in colors
+		one = 1
 	}
-	n := int64(len(content)) + tables + 4*int64(h)*int64(w)
-	if head.Width != w || head.Height != h { // a row of the result for each row of the image, and the weights
-		n += 32*int64(w)*int64(head.Height) + 64*int64(head.Width+head.Height+w+h)
-	}
+	n := int64(len(content)) + tables + 64*int64(head.Width+head.Height+w+h) // rows and weights
 	switch format {
 	case "png":
 		if bytes.Contains(content, []byte("tRNS")) { // gray, with a transparent one
@@ -36,17 +32,20 @@ func memoryOf(content []byte, format string, head image.Config, h, w int) (int64
 		}
 	case "jpeg":
 		return n + jpegBytes(content, head), nil
-	case "gif": // the frame, the frame in order, the canvas around it
-		one = 6
+	case "gif": // the frame, and the frame in order
+		one = 2
 	case "tiff":
-		blocks, err := tiffBlocks(content, head)
+		blocks, err := tiffBlocks(tiffTags(content), head)
 		return n + one*pixels + blocks, err
 	case "webp":
-		one = 8
-		if head.ColorModel == color.YCbCrModel {
-			one = 2
-		} else if head.ColorModel == color.NYCbCrAModel { // transparency is a lossless image
-			one = 11
+		one = 2
+		for name := range riffChunks(content) {
+			switch name {
+			case "VP8L":
+				one = max(one, 8)
+			case "ALPH": // a lossless image
+				one = 11
+			}
 		}
 	}
 	return n + one*pixels, nil
@@ -88,41 +87,4 @@ func jpegBytes(content []byte, head image.Config) int64 {
 		return all
 	}
 	return 32 * int64(head.Width) * int64(head.Height)
-}
-
-// tiffBlocks returns the memory of the largest block of a TIFF, decompressed: 8 bytes a pixel at most, while the buffer grows.
-func tiffBlocks(content []byte, head image.Config) (int64, error) {
-	const rowsPerStrip, tileWidth, tileLength = 278, 322, 323
-	var order binary.ByteOrder = binary.LittleEndian
-	if content[0] == 'M' {
-		order = binary.BigEndian
-	}
-	sizes := map[uint16]int64{}
-	at := int64(order.Uint32(content[4:]))
-	for n := order.Uint16(content[at:]); n > 0; n-- {
-		entry := content[at+2+12*(int64(n)-1):][:12]
-		tag := order.Uint16(entry)
-		if tag != rowsPerStrip && tag != tileWidth && tag != tileLength {
-			continue
-		}
-		size := int64(order.Uint16(entry[8:]))
-		if order.Uint16(entry[2:]) == 4 {
-			size = int64(order.Uint32(entry[8:]))
-		}
-		if order.Uint32(entry[4:]) != 1 || size == 0 && tag != rowsPerStrip {
-			return 0, errors.New("the sizes of its parts are no numbers")
-		}
-		sizes[tag] = size
-	}
-	width, height := int64(head.Width), int64(head.Height)
-	if rows := sizes[rowsPerStrip]; rows != 0 {
-		height = min(height, rows)
-	}
-	if sizes[tileWidth] != 0 {
-		width, height = sizes[tileWidth], sizes[tileLength]
-	}
-	if width > 1<<20 || height > 1<<20 {
-		return 0, errors.New("its parts are larger than the image")
-	}
-	return 24 * width * height, nil
 }

@@ -45,19 +45,14 @@ func TestBombs(t *testing.T) {
 	}{
 		"png":         {header(16384, 4096), "png of 16384 x 4096 pixels: it would take more than "},
 		"gray":        {gray, "png of 16384 x 2500 pixels: it would take more than "},
-		"gif":         {[]byte("GIF89a\xac\x0d\xac\x0d\x00\x00\x00"), "gif of 3500 x 3500 pixels: it would take more than "},
+		"gif":         {[]byte("GIF89a\x40\x1f\x40\x1f\x00\x00\x00"), "gif of 8000 x 8000 pixels: it would take more than "},
 		"one strip":   {tagged(t, one, 278, 278, 1000), "tiff of 3000 x 1000 pixels: it would take more than "},
 		"tiles":       {tagged(t, tagged(t, small, 283, 322, 3000), 296, 323, 3000), "tiff of 40 x 30 pixels: it would take more than "},
 		"large tiles": {tagged(t, tagged(t, small, 283, 322, 1<<31), 296, 323, 1<<31), "its parts are larger than the image"},
-		"rows":        {header(1, 16384), "png of 1 x 16384 pixels: it would take more than "},
 	} {
-		size := 2
-		if name == "rows" {
-			size = 200
-		}
-		out := make([]float32, 3*size*size)
+		out := make([]float32, 12)
 		reliability.Bounded(t, len(c.content), func() {
-			assert.ErrorContains(t, decode(c.content, size, size, out, alone()), c.want, name)
+			assert.ErrorContains(t, decode(c.content, 2, 2, out, alone()), c.want, name)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -51,55 +52,80 @@ func checkFooter(from io.ReaderAt, size int64, budget *bounded.Budget) error {
 	return nil
 }
 
-// codecs are the supported ones. LZ4 is not one of them: the library returns wrong numbers for other writers' files, and allocates without
-// limit for broken ones.
-var codecs = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Brotli, format.Zstd}
+// codecs are the supported ones.
+var codecs = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Brotli, format.Zstd, format.Lz4Raw}
 
-// checkPages checks a column's pages, and returns the memory for the largest of them, which it takes from the budget.
-func (r *reader) checkPages(c *format.ColumnMetaData, optional bool) (memory int64, err error) {
+// firstPage returns where a column's pages begin.
+func firstPage(c *format.ColumnMetaData) int64 {
+	return cmp.Or(c.DictionaryPageOffset, c.DataPageOffset)
+}
+
+// checkPages checks a column's pages. It returns the memory for the largest of them, which it takes from the budget, and the pages if the
+// library must read others than those of the file.
+func (r *reader) checkPages(c *format.ColumnMetaData, column levels) (again []byte, memory int64, err error) {
 	if !slices.Contains(codecs, c.Codec) {
-		return 0, fmt.Errorf("compressed by %v: want one of %v", c.Codec, codecs)
+		return nil, 0, fmt.Errorf("compressed by %v: want one of %v", c.Codec, codecs)
 	}
-	at := c.DataPageOffset
-	if c.DictionaryPageOffset != 0 {
-		at = c.DictionaryPageOffset
-	}
+	at := firstPage(c)
 	if at < 0 || c.TotalCompressedSize < 0 || at > r.size || c.TotalCompressedSize > r.size-at {
-		return 0, fmt.Errorf("pages at bytes %d to %d+%d, outside of the file", at, at, c.TotalCompressedSize)
+		return nil, 0, fmt.Errorf("pages at bytes %d to %d+%d, outside of the file", at, at, c.TotalCompressedSize)
 	}
-	dictionaries := int64(0)
+	kept := int64(0) // dictionaries, and pages that are read from memory
 	for end := at + c.TotalCompressedSize; at < end; {
 		h, n, err := r.pageHeader(at, end)
 		if err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 		at += n
 		values := max(h.DataPageHeader.V.NumValues, h.DataPageHeaderV2.V.NumValues, h.DictionaryPageHeader.V.NumValues)
 		if h.CompressedPageSize < 0 || int64(h.CompressedPageSize) > end-at {
-			return 0, fmt.Errorf("a page of %d bytes at byte %d, where %d are left", h.CompressedPageSize, at-n, end-at)
+			return nil, 0, fmt.Errorf("a page of %d bytes at byte %d, where %d are left", h.CompressedPageSize, at-n, end-at)
 		}
-		if h.UncompressedPageSize > maxPage || values > maxPageValues {
-			return 0, fmt.Errorf("a page of %d bytes uncompressed and %d values at byte %d: at most %d and %d are read",
-				h.UncompressedPageSize, values, at-n, maxPage, maxPageValues)
+		if max(h.UncompressedPageSize, h.CompressedPageSize) > maxPage || values > maxPageValues {
+			return nil, 0, fmt.Errorf("a page of %d bytes uncompressed and %d values at byte %d: at most %d and %d are read",
+				max(h.UncompressedPageSize, h.CompressedPageSize), values, at-n, maxPage, maxPageValues)
 		}
 		// Of the library: the page, decompressed, its levels, offsets and values. Here: the page, decompressed.
 		need := 2*int64(h.CompressedPageSize) + 4*int64(max(h.UncompressedPageSize, 0)) + 16*int64(max(values, 0))
 		if h.Type == format.DictionaryPage {
-			dictionaries += need
+			kept += need
+		}
+		if c.Codec == format.Lz4Raw {
+			need += 3 * int64(h.CompressedPageSize)
+			kept += n + 3*int64(h.CompressedPageSize)
 		}
 		memory = max(memory, need)
-		err = r.budget.Take(need + dictionaries)
+		err = r.budget.Take(need + kept)
 		if err == nil {
-			r.budget.Give(need + dictionaries)
-			err = r.checkPage(c.Codec, h, io.NewSectionReader(r.from, at, int64(h.CompressedPageSize)), optional)
+			r.budget.Give(need + kept)
+			err = r.checkPage(c.Codec, h, io.NewSectionReader(r.from, at, int64(h.CompressedPageSize)), column)
+		}
+		if err == nil && c.Codec == format.Lz4Raw {
+			again, err = r.roomy(again, h, at)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("a page at byte %d: %w", at, err)
+			return nil, 0, fmt.Errorf("a page at byte %d: %w", at, err)
 		}
 		at += int64(h.CompressedPageSize)
 	}
-	memory += dictionaries
-	return memory, r.budget.Take(memory)
+	memory += kept
+	return again, memory, r.budget.Take(memory)
+}
+
+// roomy appends a page of LZ4 with a header that says it has three times as many bytes. The library decompresses into a buffer of the size
+// that the header says: if that is less than three times the page, it takes another one, whose bytes it loses.
+func (r *reader) roomy(pages []byte, h *format.PageHeader, at int64) ([]byte, error) {
+	large := *h
+	large.UncompressedPageSize = max(h.UncompressedPageSize, 3*h.CompressedPageSize)
+	text, err := thrift.Marshal(&thrift.CompactProtocol{}, &large)
+	if err != nil {
+		return nil, err
+	}
+	pages = append(pages, text...)
+	from := len(pages)
+	pages = append(pages, make([]byte, h.CompressedPageSize)...)
+	_, err = r.from.ReadAt(pages[from:], at)
+	return pages, err
 }
 
 // pageHeader reads the header of a page, and returns its length, too.

@@ -26,7 +26,7 @@ func TestPageLengths(t *testing.T) {
 		head.DataPageHeader.Valid = true
 		head.DataPageHeader.V.NumValues = page.values
 		text := append(marshal(t, &head), 1, 2, 3, 4)
-		r := &reader{from: bytes.NewReader(append(text, make([]byte, 100)...)), size: int64(len(text)) + 100, budget: bounded.New(1 << 40)}
+		r := &reader{from: bytes.NewReader(append(text, make([]byte, 100)...)), size: int64(len(text)) + 100, table: rich()}
 		c := &format.ColumnMetaData{TotalCompressedSize: int64(len(text))}
 		if want == "" {
 			require.NoError(t, pagesOf(r, c))
@@ -40,8 +40,17 @@ func TestPageLengths(t *testing.T) {
 	}
 }
 
+// rich has a budget for any file.
+func rich() *table { return &table{budget: bounded.New(1 << 40)} }
+
+// nested is the highest levels of a column.
+type nested struct{ repetition, definition int }
+
+func (n nested) MaxRepetitionLevel() int { return n.repetition }
+func (n nested) MaxDefinitionLevel() int { return n.definition }
+
 func pagesOf(r *reader, c *format.ColumnMetaData) error {
-	_, err := r.checkPages(c, false)
+	_, _, err := r.checkPages(c, nested{})
 	return err
 }
 
@@ -65,7 +74,7 @@ func TestPageHoldsMore(t *testing.T) {
 			head := format.PageHeader{Type: kind, CompressedPageSize: int32(len(page)), UncompressedPageSize: says}
 			head.DataPageHeaderV2 = thrift.New(v2)
 			file := append(marshal(t, &head), page...)
-			r := &reader{from: bytes.NewReader(file), size: int64(len(file)), budget: bounded.New(1 << 40)}
+			r := &reader{from: bytes.NewReader(file), size: int64(len(file)), table: rich()}
 			return pagesOf(r, &format.ColumnMetaData{Codec: codec, TotalCompressedSize: r.size})
 		}
 		require.NoError(t, check(page, size, format.DataPageHeaderV2{}), codec)
@@ -123,6 +132,7 @@ func inflating(t testing.TB, codec pq.WriterOption, version int) (good, bad []by
 func TestFileHoldsMore(t *testing.T) {
 	for _, codec := range []pq.WriterOption{
 		pq.Compression(&pq.Snappy), pq.Compression(&pq.Gzip), pq.Compression(&pq.Brotli), pq.Compression(&pq.Zstd),
+		pq.Compression(&pq.Lz4Raw),
 	} {
 		for version := 1; version <= 2; version++ {
 			good, bad := inflating(t, codec, version)

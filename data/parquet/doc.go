@@ -1,4 +1,4 @@
-// Package parquet reads Parquet files as a Dataset: columns of numbers, and of classes.
+// Package parquet reads Parquet files, and folders of them, as a Dataset: columns of numbers, of lists of numbers, and of classes.
 //
 //	houses, err := parquet.Read("houses.parquet", parquet.Config{Target: "price"})
 //	batches := data.NewLoader(houses, data.Config{Batch: 64, Shuffle: true, Sharder: r.World})

@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/format"
+	"github.com/pierrec/lz4/v4"
 )
 
 // maxWindow is the memory that any decoder of Zstandard should have (RFC 8878, 3.1.1.1.2).
@@ -65,6 +66,16 @@ func inflated(codec format.CompressionCodec, page *io.SectionReader, limit int64
 			return nil, more
 		}
 		return snappy.Decode(nil, in)
+	case format.Lz4Raw:
+		in, out := make([]byte, page.Size()), make([]byte, limit)
+		if _, err := io.ReadFull(page, in); err != nil {
+			return nil, err
+		}
+		n, err := lz4.UncompressBlock(in, out)
+		if err != nil { // it has one error
+			return nil, fmt.Errorf("%w, or %w", more, err)
+		}
+		return out[:n], nil
 	case format.Gzip:
 		z, err := gzip.NewReader(page)
 		if err != nil {

@@ -114,7 +114,7 @@ func TestLevels(t *testing.T) {
 		return h, levels
 	}
 	check := func(h *format.PageHeader, content []byte) error {
-		return (&reader{}).checkPage(format.Uncompressed, h, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))), true)
+		return (&reader{}).checkPage(format.Uncompressed, h, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))), nested{0, 1})
 	}
 	require.NoError(t, check(v1(format.RLE, 20, 1)))
 	require.NoError(t, check(v2(3, 20, 1)))
@@ -122,6 +122,15 @@ func TestLevels(t *testing.T) {
 	require.ErrorContains(t, check(v2(3, long...)), "it holds more than the 10 values")
 	require.ErrorContains(t, check(v1(format.BitPacked, 20, 1)), "levels encoded as BIT_PACKED: want RLE")
 	require.ErrorContains(t, check(v2(-1)), "10 values, of which -1 are null")
+	lists := func(repetition, definition []byte) error {
+		h, content := v2(3, append(repetition, definition...)...)
+		h.DataPageHeaderV2.V.RepetitionLevelsByteLength = int32(len(repetition))
+		h.DataPageHeaderV2.V.DefinitionLevelsByteLength = int32(len(definition))
+		return (&reader{}).checkPage(format.Uncompressed, h, io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))), nested{1, 3})
+	}
+	require.NoError(t, lists([]byte{20, 1}, []byte{20, 3}))
+	require.ErrorContains(t, lists(long, []byte{20, 3}), "it holds more than the 10 values")
+	require.ErrorContains(t, lists([]byte{20, 1}, long), "it holds more than the 10 values")
 	h, _ := v1(format.RLE)
 	require.ErrorIs(t, check(h, []byte{9, 0, 0, 0, 1}), errLength)
 	h = &format.PageHeader{Type: format.DictionaryPage}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 
 	"github.com/parquet-go/parquet-go/format"
 )
@@ -12,10 +13,16 @@ import (
 // plainDictionary is the name of old files for PLAIN in a dictionary, and for RLE_DICTIONARY in other pages.
 const plainDictionary format.Encoding = 2
 
+// levels are how many the levels of a column have; it is a *parquet.Column.
+type levels interface {
+	MaxRepetitionLevel() int
+	MaxDefinitionLevel() int
+}
+
 // checkPage checks that a page holds no more bytes and values than its header says. The library would allocate memory for all
-// of them. Columns are not nested, so levels only say which values are there.
-func (r *reader) checkPage(codec format.CompressionCodec, h *format.PageHeader, page *io.SectionReader, optional bool) error {
-	levels, values, err := content(codec, h, page)
+// of them. Levels say which values are there, and where a list begins.
+func (r *reader) checkPage(codec format.CompressionCodec, h *format.PageHeader, page *io.SectionReader, column levels) error {
+	before, values, err := content(codec, h, page)
 	if err != nil {
 		return err
 	}
@@ -26,12 +33,18 @@ func (r *reader) checkPage(codec format.CompressionCodec, h *format.PageHeader, 
 		}
 	case format.DataPage:
 		v1, n := &h.DataPageHeader.V, h.DataPageHeader.V.NumValues
-		if optional {
-			if v1.DefinitionLevelEncoding != format.RLE {
-				return fmt.Errorf("levels encoded as %v: want RLE", v1.DefinitionLevelEncoding)
+		for _, level := range []struct {
+			highest  int
+			encoding format.Encoding
+		}{{column.MaxRepetitionLevel(), v1.RepetitionLevelEncoding}, {column.MaxDefinitionLevel(), v1.DefinitionLevelEncoding}} {
+			if level.highest == 0 || err != nil {
+				continue
 			}
-			if levels, values, err = prefixed(values); err == nil {
-				err = checkRuns(levels, 1, n)
+			if level.encoding != format.RLE {
+				return fmt.Errorf("levels encoded as %v: want RLE", level.encoding)
+			}
+			if before, values, err = prefixed(values); err == nil {
+				err = checkRuns(before, bits.Len(uint(level.highest)), n)
 			}
 		}
 		if err == nil {
@@ -43,7 +56,11 @@ func (r *reader) checkPage(codec format.CompressionCodec, h *format.PageHeader, 
 		if v2.NumNulls < 0 || v2.NumNulls > v2.NumValues {
 			return fmt.Errorf("%d values, of which %d are null", v2.NumValues, v2.NumNulls)
 		}
-		if err := checkRuns(levels[v2.RepetitionLevelsByteLength:], 1, v2.NumValues); err != nil {
+		repeated := v2.RepetitionLevelsByteLength
+		if err := checkRuns(before[:repeated], bits.Len(uint(column.MaxRepetitionLevel())), v2.NumValues); err != nil {
+			return err
+		}
+		if err := checkRuns(before[repeated:], bits.Len(uint(column.MaxDefinitionLevel())), v2.NumValues); err != nil {
 			return err
 		}
 		return checkValues(v2.Encoding, values, v2.NumValues)

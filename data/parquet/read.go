@@ -1,20 +1,19 @@
 package parquet
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"strconv"
+	"slices"
 
 	pq "github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/columns"
-	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Config says which columns make a sample.
@@ -25,72 +24,128 @@ type Config struct {
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 }
 
-// Read reads columns of a file into memory, like data.CSV: booleans (0 and 1), integers, float and double. Nulls, NaN, infinities and
-// numbers too large for a float32 are errors with row and column. Columns of other types, such as dates, and nested columns are errors,
-// too. The first row is 0, as for samples.
+// Read reads columns of a file, or of all files in a folder, into memory, like data.CSV: booleans (0 and 1), integers, halves, floats,
+// doubles, and lists of as many of these in each row, which are several features. Nulls, NaN, infinities, whole numbers that float32 would
+// round and others too large for it are errors with row and column. Columns of other types, such as dates, and other nested columns are
+// errors, too. The first row is 0, as for samples; in a folder, the rows of a file are counted from its first one.
+//
+// The files of a folder end in .parquet, and are read in the order of their names. They have the same columns. Names that begin with a dot
+// or an underscore are ignored.
 func Read(file string, cfg Config) (*data.Table, error) {
-	f, size, err := bounded.Open(file)
+	files, err := filesOf(file)
 	if err != nil {
 		return nil, fmt.Errorf("data/parquet: %w", err)
 	}
-	defer f.Close()
-	t, err := read(f, size, cfg)
+	t, err := newTable(cfg, len(files))
 	if err != nil {
-		head := make([]byte, min(size, 512))
-		_, _ = f.ReadAt(head, 0) // only for the error's text
-		return nil, fmt.Errorf("data/parquet: %s: %w", file, bounded.Explain(err, head))
+		return nil, fmt.Errorf("data/parquet: %s: %w", file, err)
 	}
-	return t, nil
+	for _, name := range files {
+		if err := t.addFile(name); err != nil {
+			return nil, fmt.Errorf("data/parquet: %w", err)
+		}
+	}
+	whole, err := t.whole()
+	if err != nil {
+		return nil, fmt.Errorf("data/parquet: %s: %w", file, err)
+	}
+	return whole, nil
 }
 
+// reader reads a file.
 type reader struct {
-	cfg    Config
-	from   io.ReaderAt
-	size   int64
-	f      *pq.File
-	names  []string
-	x      []int // columns
-	y      int
-	n      int // rows of the row groups that were read
-	xs, ys []float32
-	labels *columns.Labels
-	budget *bounded.Budget
+	*table
+	from io.ReaderAt
+	size int64
+	f    *pq.File
+	n    int // rows of the row groups that were read
 }
 
-func read(from io.ReaderAt, size int64, cfg Config) (t *data.Table, err error) {
+// add adds the rows of a file.
+func (t *table) add(from io.ReaderAt, size int64) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the Parquet library panicked, the file is broken: %v", r)
 		}
 	}()
-	r := &reader{cfg: cfg, from: from, size: size, budget: bounded.New(size)}
-	if r.labels, err = columns.NewLabels(cfg.Classes, r.budget); err != nil {
-		return nil, err
-	}
+	t.budget.Grow(size)
+	r := &reader{table: t, from: from, size: size}
 	if err := checkFooter(from, size, r.budget); err != nil {
-		return nil, err
+		return err
 	}
 	if r.f, err = pq.OpenFile(from, size, pq.SkipPageIndex(true), pq.SkipBloomFilters(true)); err != nil {
-		return nil, err
+		return err
 	}
-	for _, c := range r.f.Root().Columns() {
-		r.names = append(r.names, c.Name())
-	}
-	if r.x, r.y, err = columns.Select(r.names, cfg.Columns, cfg.Target, r.index()); err != nil {
-		return nil, err
+	if err := r.columns(); err != nil {
+		return err
 	}
 	if err := r.makeRows(); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range r.f.RowGroups() {
 		if err := r.group(i); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if int64(r.n) != r.f.NumRows() {
-		return nil, fmt.Errorf("%d rows, the footer says %d", r.n, r.f.NumRows())
+		return fmt.Errorf("%d rows, the footer says %d", r.n, r.f.NumRows())
 	}
-	return r.table()
+	t.n += r.n
+	return nil
+}
+
+// columns selects the columns, or compares them with those of the first file.
+func (r *reader) columns() error {
+	var names []string
+	for _, c := range r.f.Root().Columns() {
+		names = append(names, c.Name())
+	}
+	if r.names != nil && !slices.Equal(names, r.names) {
+		return fmt.Errorf("its columns are %s, and those of the first file %s", columns.Quoted(names), columns.Quoted(r.names))
+	}
+	xs, y, err := columns.Select(names, r.cfg.Columns, r.cfg.Target, r.index())
+	if err != nil {
+		return err
+	}
+	r.names = names
+	if r.f.NumRows() == 0 {
+		return nil
+	}
+	var places []place
+	width := 0
+	for _, c := range xs {
+		p := place{c, width, r.widthOf(c)}
+		if err := r.budget.Take(int64(nameBytes * p.width)); err != nil {
+			return fmt.Errorf("column %q: lists of %d: %w", names[c], p.width, err)
+		}
+		places, width = append(places, p), width+p.width
+	}
+	if r.places != nil && (!slices.Equal(places, r.places) || y != r.y) {
+		return fmt.Errorf("its lists have other lengths than those of the first file, or pandas' index is another column")
+	}
+	r.places, r.width, r.y = places, width, y
+	return nil
+}
+
+// leaf returns the column of values, of a column or of its lists.
+func leaf(c *pq.Column) (*pq.Column, bool) {
+	if list := c.Columns(); !c.Leaf() && !c.Repeated() && len(list) == 1 && list[0].Repeated() && len(list[0].Columns()) == 1 {
+		c = list[0].Columns()[0]
+	}
+	return c, c.Leaf() && !c.Repeated()
+}
+
+// widthOf returns the mean length of the lists of a column, or 1. Lists of other lengths are found when they are read.
+func (r *reader) widthOf(c int) int {
+	column, ok := leaf(r.f.Root().Columns()[c])
+	if !ok || column.MaxRepetitionLevel() == 0 {
+		return 1
+	}
+	values := int64(0)
+	for _, g := range r.f.Metadata().RowGroups {
+		values += max(g.Columns[column.Index()].MetaData.NumValues, 0)
+	}
+	return int(min(max(values/max(r.f.NumRows(), 1), 1), maxWidth))
 }
 
 // index returns the columns that are an index of pandas, which says so in the footer.
@@ -111,30 +166,32 @@ func (r *reader) index() (names []string) {
 	return names
 }
 
-func (r *reader) labeled() bool { return r.cfg.Labels || r.cfg.Classes != nil }
-
-// jsonBytes is the memory of a value in the metadata of pandas.
-const jsonBytes = 128
-
-// labelBytes is the memory of a label: its number, also while the list grows.
-const labelBytes = 32
+const (
+	jsonBytes  = 128     // the memory of a value in the metadata of pandas
+	labelBytes = 32      // of a label: its number, also while the list grows
+	nameBytes  = 64      // of the name of a feature
+	maxWidth   = 1 << 24 // of a list
+)
 
 // makeRows makes memory for the values of all rows. A few bytes of a file can be billions of equal values.
 func (r *reader) makeRows() error {
-	rows, one := r.f.NumRows(), 4*int64(len(r.x)+1)
+	rows, one := r.f.NumRows(), 4*int64(r.width+1)
 	if r.labeled() {
-		one = 4*int64(len(r.x)) + labelBytes
+		one = 4*int64(r.width) + labelBytes
+	}
+	if r.several { // while the rows of all files grow
+		one *= 3
 	}
 	if rows < 0 || rows > math.MaxInt64/one {
 		return fmt.Errorf("%d rows", rows)
 	}
 	if err := r.budget.Take(rows * one); err != nil {
 		return fmt.Errorf("%d rows of %d columns: %w; write less of it, or without compression and dictionaries (of pyarrow: "+
-			`write_table(t, file, compression="none", use_dictionary=False))`, rows, len(r.x)+1, err)
+			`write_table(t, file, compression="none", use_dictionary=False))`, rows, r.width+1, err)
 	}
-	r.xs = make([]float32, int(rows)*len(r.x))
+	r.xs = append(r.xs, make([]float32, int(rows)*r.width)...)
 	if !r.labeled() {
-		r.ys = make([]float32, rows)
+		r.ys = append(r.ys, make([]float32, rows)...)
 	}
 	return nil
 }
@@ -145,182 +202,160 @@ func (r *reader) group(i int) error {
 	if left := r.f.NumRows() - int64(r.n); want < 0 || want > left {
 		return fmt.Errorf("row group %d has %d rows, and the footer has %d more", i, want, left)
 	}
-	for k, c := range append(r.x[:len(r.x):len(r.x)], r.y) {
+	first := r.table.n + r.n
+	for _, p := range append(r.places[:len(r.places):len(r.places)], place{r.y, 0, 1}) {
 		to, step := r.ys, 1
-		if k < len(r.x) {
-			to, step = r.xs[k:], len(r.x)
+		if p.column != r.y {
+			to, step = r.xs[p.first:], r.width
 		}
-		taker := func(c *pq.Column) (func(int, pq.Value) error, error) {
-			return number(c, func(row int, v float32) { to[(r.n+row)*step] = v })
+		taker := func(c *pq.Column) (takeFunc, error) {
+			return r.number(c, func(row, element int, v float32) { to[(first+row)*step+element] = v })
 		}
-		if k == len(r.x) && r.labeled() {
+		if p.column == r.y && r.labeled() {
 			taker = r.label
 		}
-		rows, err := r.column(i, c, int(want), taker)
+		rows, err := r.column(i, p, int(want), taker)
 		if err != nil {
 			return err
 		}
 		if rows != int(want) {
-			return fmt.Errorf("row group %d: column %q has %d rows, the footer says %d", i, r.names[c], rows, want)
+			return fmt.Errorf("row group %d: column %q has %d rows, the footer says %d", i, r.names[p.column], rows, want)
 		}
 	}
 	r.n += int(want)
 	return nil
 }
 
+// takeFunc takes a value: an element of the list in a row.
+type takeFunc func(row, element int, v pq.Value) error
+
 // column reads a column of a row group of at most so many rows, and returns their number.
-func (r *reader) column(group, c, most int, taker func(*pq.Column) (func(int, pq.Value) error, error)) (rows int, err error) {
+func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (takeFunc, error)) (rows int, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("column %q: %w", r.names[c], err)
+			err = fmt.Errorf("column %q: %w", r.names[p.column], err)
 		}
 	}()
-	column := r.f.Root().Columns()[c]
-	if !column.Leaf() || column.Repeated() {
-		return 0, errors.New("holds lists or groups: want one value a row")
+	column, ok := leaf(r.f.Root().Columns()[p.column])
+	if !ok || p.column == r.y && column.MaxRepetitionLevel() > 0 {
+		return 0, errors.New("holds lists or groups: want one value a row, or lists of numbers in x")
 	}
 	take, err := taker(column)
 	if err != nil {
 		return 0, err
 	}
-	memory, err := r.checkPages(&r.f.Metadata().RowGroups[group].Columns[column.Index()].MetaData, column.Optional())
+	pages, memory, err := r.pages(group, column)
 	if err != nil {
 		return 0, fmt.Errorf("row group %d: %w", group, err)
 	}
 	defer r.budget.Give(memory)
-	pages := r.f.RowGroups()[group].ColumnChunks()[column.Index()].Pages()
 	defer pages.Close()
+	at := cursor{row: -1, element: p.width - 1, width: p.width, most: most, first: r.n, take: take}
 	for {
 		page, err := pages.ReadPage()
 		if errors.Is(err, io.EOF) {
-			return rows, nil
+			return at.row + 1, at.ended()
 		}
 		if err != nil {
 			return 0, fmt.Errorf("row group %d: %w", group, err)
 		}
-		n, err := r.page(page, rows, most, take)
+		err = at.page(page)
 		pq.Release(page)
 		if err != nil {
 			return 0, err
 		}
-		rows += n
 	}
 }
 
-// page reads the values of a page; first is its first row in the group, which has at most so many.
-func (r *reader) page(page pq.Page, first, most int, take func(row int, v pq.Value) error) (rows int, err error) {
+// cursor is the place of a value in a column of a row group.
+type cursor struct {
+	row, element int
+	width        int // elements of each row
+	most         int // rows
+	first        int // row of the group in the file
+	take         takeFunc
+}
+
+// page reads the values of a page.
+func (at *cursor) page(page pq.Page) error {
 	values := page.Values()
 	var some [256]pq.Value
 	for {
 		n, err := values.ReadValues(some[:])
 		for _, v := range some[:n] {
-			problem := errors.New("no value")
-			switch {
-			case first+rows == most:
-				problem = fmt.Errorf("the footer says that there are %d in the row group", most)
-			case !v.IsNull():
-				problem = take(first+rows, v)
+			if err := at.value(v); err != nil {
+				return err
 			}
-			if problem != nil {
-				return 0, fmt.Errorf("row %d: %w", r.n+first+rows, problem)
-			}
-			rows++
 		}
 		if errors.Is(err, io.EOF) {
-			return rows, nil
+			return nil
+		}
+		if err == nil && n == 0 {
+			err = io.ErrNoProgress
 		}
 		if err != nil {
-			return 0, fmt.Errorf("row %d: %w", r.n+first+rows, err)
-		}
-		if n == 0 {
-			return 0, fmt.Errorf("row %d: %w", r.n+first+rows, io.ErrNoProgress)
+			return fmt.Errorf("row %d: %w", at.first+at.row+1, err)
 		}
 	}
 }
 
-// typeOf names the type of a column: its logical type or, if it has none, its physical type, with a U for unsigned integers.
-func typeOf(c *pq.Column) string {
-	kind := c.Type().Kind().String()
-	if l := c.Type().LogicalType(); l != nil && l.Value != nil {
-		whole, ok := l.Value.(*format.IntType)
-		switch {
-		case !ok:
-			return l.String()
-		case !whole.IsSigned:
-			return "U" + kind
+func (at *cursor) value(v pq.Value) error {
+	at.element++
+	if v.RepetitionLevel() == 0 { // a row begins
+		at.element--
+		if err := at.ended(); err != nil {
+			return err
 		}
-		return kind
+		at.row, at.element = at.row+1, 0
 	}
-	if old := c.Type().ConvertedType(); old != nil {
-		return fmt.Sprintf("%s as %v", kind, *old)
+	problem := errors.New("no value")
+	switch {
+	case at.row == at.most:
+		problem = fmt.Errorf("the footer says that there are %d in the row group", at.most)
+	case at.element == at.width:
+		problem = at.otherLength("more than")
+	case !v.IsNull():
+		problem = at.take(at.row, at.element, v)
 	}
-	return kind
+	if problem != nil {
+		return fmt.Errorf("row %d: %w", at.first+at.row, problem)
+	}
+	return nil
 }
 
-// number returns a function that stores a column's values.
-func number(c *pq.Column, store func(row int, v float32)) (func(int, pq.Value) error, error) {
-	value, known := map[string]func(pq.Value) float64{
-		"BOOLEAN": func(v pq.Value) float64 {
-			if v.Boolean() {
-				return 1
-			}
-			return 0
-		},
-		"INT32":  func(v pq.Value) float64 { return float64(v.Int32()) },
-		"INT64":  func(v pq.Value) float64 { return float64(v.Int64()) },
-		"UINT32": func(v pq.Value) float64 { return float64(v.Uint32()) },
-		"UINT64": func(v pq.Value) float64 { return float64(v.Uint64()) },
-		"FLOAT":  func(v pq.Value) float64 { return float64(v.Float()) },
-		"DOUBLE": pq.Value.Double,
-	}[typeOf(c)]
-	if !known {
-		return nil, fmt.Errorf("holds %s: want numbers", typeOf(c))
+// ended returns an error unless the row has all its elements.
+func (at *cursor) ended() error {
+	if at.element+1 < at.width {
+		return fmt.Errorf("row %d: %w", at.first+at.row, at.otherLength("less than"))
 	}
-	return func(row int, v pq.Value) error {
-		x := value(v)
-		switch {
-		case math.IsNaN(x) || math.IsInf(x, 0):
-			return fmt.Errorf("%v is not a finite number", x)
-		case math.IsInf(float64(float32(x)), 0):
-			return fmt.Errorf("%v is out of the range of float32", x)
-		}
-		store(row, float32(x))
-		return nil
-	}, nil
+	return nil
 }
 
-// label returns a function that adds a column's values to the labels.
-func (r *reader) label(c *pq.Column) (func(int, pq.Value) error, error) {
-	text, known := map[string]func(pq.Value) string{
-		"BOOLEAN":    pq.Value.String,
-		"INT32":      pq.Value.String,
-		"INT64":      pq.Value.String,
-		"UINT32":     func(v pq.Value) string { return strconv.FormatUint(uint64(v.Uint32()), 10) },
-		"UINT64":     func(v pq.Value) string { return strconv.FormatUint(v.Uint64(), 10) },
-		"STRING":     pq.Value.String,
-		"ENUM":       pq.Value.String,
-		"BYTE_ARRAY": pq.Value.String,
-	}[typeOf(c)]
-	if !known {
-		return nil, fmt.Errorf("holds %s: want text or whole numbers", typeOf(c))
-	}
-	return func(_ int, v pq.Value) error { return r.labels.Add(text(v)) }, nil
+func (at *cursor) otherLength(than string) error {
+	return fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width)
 }
 
-func (r *reader) table() (*data.Table, error) {
-	if r.n == 0 {
-		return nil, errors.New("no rows")
+// pages checks the pages of a column before it opens them. It takes their memory from the budget.
+func (r *reader) pages(group int, column *pq.Column) (pages pq.Pages, memory int64, err error) {
+	meta := &r.f.Metadata().RowGroups[group].Columns[column.Index()].MetaData
+	chunk := r.f.RowGroups()[group].ColumnChunks()[column.Index()].(*pq.FileColumnChunk)
+	again, memory, err := r.checkPages(meta, column)
+	if err != nil {
+		return nil, 0, err
 	}
-	t := &data.Table{Target: r.names[r.y]}
-	for _, i := range r.x {
-		t.Columns = append(t.Columns, r.names[i])
+	if again == nil {
+		return chunk.Pages(), memory, nil
 	}
-	y := tensor.FromSlice(r.ys, len(r.ys), 1)
-	if r.labeled() {
-		t.Classes = r.labels.Done()
-		y = tensor.FromSlice(r.labels.Y, r.n)
-	}
-	var err error
-	t.Tensors, err = data.NewTensors(tensor.FromSlice(r.xs, r.n, len(r.x)), y)
-	return t, err
+	meta.TotalCompressedSize = int64(len(again))
+	return chunk.PagesFrom(&shifted{again, firstPage(meta)}), memory, nil
+}
+
+// shifted has the bytes of a file from a place on.
+type shifted struct {
+	b    []byte
+	from int64
+}
+
+func (s *shifted) ReadAt(p []byte, at int64) (int, error) {
+	return bytes.NewReader(s.b).ReadAt(p, at-s.from)
 }

@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	pq "github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,15 +20,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-const lz4 = "testdata/lz4.parquet"
-
 // Files of pyarrow, with each compression, both versions of pages, and four row groups.
 func TestPyArrow(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.parquet")
 	require.NoError(t, err)
-	require.Len(t, files, 7)
-	files = slices.DeleteFunc(files, func(name string) bool { return filepath.ToSlash(name) == lz4 })
-	numbers := []string{"u32", "f64", "f32", "i8", "i64", "flag"}
+	require.Len(t, files, 8)
+	files = slices.DeleteFunc(files, func(name string) bool { return filepath.Base(name) == "types.parquet" })
+	numbers := []string{"list", "f64", "f32", "i8", "i64", "flag"}
 	for _, file := range files {
 		ds, err := Read(file, Config{Columns: numbers, Target: "kind", Labels: true})
 		require.NoError(t, err)
@@ -35,10 +35,7 @@ func TestPyArrow(t *testing.T) {
 		x, y := tensor.FromSlice(make([]float32, 6), 1, 6), tensor.FromSlice(make([]int64, 1), 1)
 		for i := range 400 {
 			require.NoError(t, ds.Batch([]int{i}, x, y))
-			want := []float32{0, float32(i) / 8, -float32(i) / 4, float32(i%7 - 3), float32(i * i), 0}
-			if i%2 == 0 {
-				want[0] = 4294967295
-			}
+			want := []float32{float32(i), float32(i) / 8, -float32(i) / 4, float32(i%7 - 3), float32(i * i), 0}
 			if i%3 == 0 {
 				want[5] = 1
 			}
@@ -54,10 +51,14 @@ func TestPyArrow(t *testing.T) {
 		assert.Equal(t, want, ds.Classes)
 	}
 	for want, cfg := range map[string]Config{
-		`column "id": holds STRING: want numbers`:                    {},
-		`column "day": holds DATE: want numbers`:                     {Columns: []string{"f64"}, Target: "day"},
-		`column "list": holds lists or groups: want one value a row`: {Columns: []string{"list"}, Target: "f64"},
-		`column "f64": holds DOUBLE: want text or whole numbers`:     {Columns: []string{"f32"}, Target: "f64", Labels: true},
+		`column "id": holds STRING: want numbers`: {},
+		`column "day": holds DATE: want numbers; days since 1970 are, of pandas, ` +
+			`df["day"] = (pd.to_datetime(df["day"], utc=True) - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)`: {
+			Columns: []string{"f64"}, Target: "day"},
+		`column "list": holds lists or groups: want one value a row, or lists of numbers in x`: {Columns: []string{"f64"}, Target: "list"},
+		`column "u32": row 0: 4294967295 does not fit float32, which makes it 4294967296: divide the column, subtract from it, or make ` +
+			`it floats if that is near enough`: {Columns: []string{"f64"}, Target: "u32"},
+		`column "f64": holds DOUBLE: want text or whole numbers`: {Columns: []string{"f32"}, Target: "f64", Labels: true},
 		`column "kind": row 1: "ant" is not one of the classes "cat", "bee"`: {Columns: []string{"f32"},
 			Target: "kind", Classes: []string{"cat", "bee"}},
 		`class "a" is given twice`: {Classes: []string{"a", "a"}},
@@ -66,13 +67,170 @@ func TestPyArrow(t *testing.T) {
 		_, err := Read("testdata/none.parquet", cfg)
 		assert.EqualError(t, err, "data/parquet: testdata/none.parquet: "+want)
 	}
-	_, err = Read(t.TempDir(), Config{})
-	assert.ErrorContains(t, err, "is not a regular file")
 	_, err = Read("testdata/missing.parquet", Config{})
 	assert.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Read(lz4, Config{Columns: []string{"f64"}, Target: "i8"})
-	assert.EqualError(t, err, "data/parquet: testdata/lz4.parquet: column \"f64\": row group 0: compressed by LZ4_RAW: "+
-		"want one of [UNCOMPRESSED SNAPPY GZIP BROTLI ZSTD]")
+}
+
+// Types that need more than one value or more than a conversion, of pyarrow with LZ4.
+func TestTypes(t *testing.T) {
+	ds, err := Read("testdata/types.parquet", Config{Columns: []string{"half", "fixed", "list", "halves"}, Target: "y"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"half", "fixed[0]", "fixed[1]", "fixed[2]", "list[0]", "list[1]", "halves[0]", "halves[1]"}, ds.Columns)
+	x, y := tensor.FromSlice(make([]float32, 8), 1, 8), tensor.FromSlice(make([]float32, 1), 1, 1)
+	for i := range 50 {
+		require.NoError(t, ds.Batch([]int{i}, x, y))
+		v := float32(i)
+		require.Equal(t, []float32{v / 4, v, v / 2, -v, v * 3, 1 - v, v * 8, -v / 8}, tensor.Data[float32](x))
+		require.Equal(t, []float32{v}, tensor.Data[float32](y))
+	}
+	day := "TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)"
+	for column, want := range map[string]string{
+		"time":   "holds " + day + ": want numbers; days since 1970 are, of pandas, df[\"time\"] = (pd.to_datetime(df[\"time\"], utc=True) - ",
+		"money":  `holds DECIMAL(9,2): want numbers; of pandas, df["money"] = df["money"].astype(float)`,
+		"ragged": "row 1: its list has less than 3 elements, which is the mean: want lists of one length",
+		"longer": "row 3: its list has more than 2 elements, which is the mean: want lists of one length",
+		"hole":   "row 5: no value",
+		"none":   "row 5: no value",
+		"texts":  "holds STRING: want numbers",
+		"pair":   "holds lists or groups: want one value a row, or lists of numbers in x",
+		"deep":   "holds lists or groups: want one value a row, or lists of numbers in x",
+		"large":  "row 0: 9007199254740993 does not fit float32, which makes it 9007199254740992: ",
+	} {
+		_, err := Read("testdata/types.parquet", Config{Columns: []string{column}, Target: "y"})
+		assert.ErrorContains(t, err, `types.parquet: column "`+column+`": `+want)
+	}
+}
+
+// Lists that the library writes, in each version of pages and with each compression.
+func TestLists(t *testing.T) {
+	type listed struct {
+		E []float32 `parquet:"e,list"`
+		Y float64
+	}
+	var rows []listed
+	for i := range 300 {
+		rows = append(rows, listed{[]float32{float32(i), float32(i % 5), 7}, float64(i)})
+	}
+	for _, codec := range []pq.WriterOption{pq.Compression(&pq.Uncompressed), pq.Compression(&pq.Zstd), pq.Compression(&pq.Lz4Raw)} {
+		for version := 1; version <= 2; version++ {
+			ds, err := readBytes(write(t, rows, 77, codec, pq.DataPageVersion(version), pq.PageBufferSize(100)), Config{})
+			require.NoError(t, err)
+			x, y := tensor.FromSlice(make([]float32, 900), 300, 3), tensor.FromSlice(make([]float32, 300), 300, 1)
+			all := make([]int, 300)
+			for i := range all {
+				all[i] = i
+			}
+			require.NoError(t, ds.Batch(all, x, y))
+			for i, r := range rows {
+				require.Equal(t, r.E, tensor.Data[float32](x)[3*i:3*i+3])
+				require.Equal(t, float32(r.Y), tensor.Data[float32](y)[i])
+			}
+		}
+	}
+	for want, lengths := range map[string]map[int]int{
+		"row 1: its list has more than 3":  {1: 4, 2: 2},
+		"row 1: its list has less than 3":  {1: 2, 2: 4},
+		"row 76: its list has less than 3": {76: 2, 77: 4}, // the last one of a row group
+		"row 0: no value":                  {0: 0, 1: 5},
+	} {
+		bad := slices.Clone(rows)
+		for i, n := range lengths {
+			bad[i].E = make([]float32, n)
+		}
+		_, err := readBytes(write(t, bad, 77), Config{})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// Large pages that LZ4 hardly compresses.
+func TestLZ4(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	rows := make([]row, 20_000)
+	for i := range rows {
+		b := int32(r.IntN(1 << 24))
+		rows[i] = row{r.Float64(), &b, r.Float32()}
+	}
+	for version := 1; version <= 2; version++ {
+		ds, err := readBytes(write(t, rows, len(rows), pq.Compression(&pq.Lz4Raw), pq.DataPageVersion(version)), Config{})
+		require.NoError(t, err)
+		x, y := tensor.FromSlice(make([]float32, 2), 1, 2), tensor.FromSlice(make([]float32, 1), 1, 1)
+		for i, want := range rows {
+			require.NoError(t, ds.Batch([]int{i}, x, y))
+			require.Equal(t, []float32{float32(want.A), float32(*want.B)}, tensor.Data[float32](x), "row %d", i)
+			require.Equal(t, want.Y, tensor.Data[float32](y)[0])
+		}
+	}
+}
+
+// Lists that the footer makes far longer than they are take no memory.
+func TestHugeLists(t *testing.T) {
+	good := write(t, []struct {
+		E []float32 `parquet:"e,list"`
+		Y float32
+	}{{[]float32{1, 2}, 3}}, 1)
+	f, err := pq.OpenFile(bytes.NewReader(good), int64(len(good)))
+	require.NoError(t, err)
+	f.Metadata().RowGroups[0].Columns[0].MetaData.NumValues = 1 << 40
+	footer, err := thrift.Marshal(&thrift.CompactProtocol{}, f.Metadata())
+	require.NoError(t, err)
+	end := len(good) - 8 - int(binary.LittleEndian.Uint32(good[len(good)-8:]))
+	bad := ended(append(bytes.Clone(good[:end]), footer...), len(footer))
+	reliability.Bounded(t, len(bad), func() {
+		_, err := readBytes(bad, Config{})
+		require.ErrorContains(t, err, `column "e": lists of 16777216: it would take more than`)
+	})
+}
+
+// The files of a folder come in the order of their names.
+func TestFolder(t *testing.T) {
+	type labeled struct {
+		A    float64
+		E    []float64 `parquet:"e,list"`
+		Kind string
+	}
+	file := func(kinds ...string) []byte {
+		var rows []labeled
+		for i, kind := range kinds {
+			rows = append(rows, labeled{float64(i), []float64{float64(i), 2}, kind})
+		}
+		return write(t, rows, 2)
+	}
+	files := map[string][]byte{"part-10.parquet": file("c", "a"), "part-2.parquet": file("b", "b", "c"), "_SUCCESS": nil, ".part.crc": nil,
+		"part-1.parquet": write(t, []labeled{}, 2)}
+	folder := func(more map[string][]byte) string {
+		dir := t.TempDir()
+		for _, all := range []map[string][]byte{files, more} {
+			for name, content := range all {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o666))
+			}
+		}
+		return dir
+	}
+	ds, err := Read(folder(nil), Config{Labels: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b", "c"}, ds.Classes)
+	require.Equal(t, []string{"A", "e[0]", "e[1]"}, ds.Columns)
+	x, y := tensor.FromSlice(make([]float32, 15), 5, 3), tensor.FromSlice(make([]int64, 5), 5)
+	require.NoError(t, ds.Batch([]int{0, 1, 2, 3, 4}, x, y))
+	require.Equal(t, []int64{2, 0, 1, 1, 2}, tensor.Data[int64](y))
+	require.Equal(t, []float32{0, 0, 2, 1, 1, 2, 0, 0, 2, 1, 1, 2, 2, 2, 2}, tensor.Data[float32](x))
+
+	for want, more := range map[string]map[string][]byte{
+		`z.parquet: its columns are "a", "b", "y", and those of the first file "A", "e", "Kind"`: {"z.parquet": write(t, []row{}, 1)},
+		"z.parquet: does not end as a Parquet file":                                              {"z.parquet": make([]byte, 20)},
+		"notes.txt does not end in .parquet":                                                     {"notes.txt": nil},
+		"z.parquet: its lists have other lengths than those of the first file": {
+			"z.parquet": write(t, []labeled{{1, []float64{1}, "a"}}, 1)},
+	} {
+		_, err := Read(folder(more), Config{Labels: true})
+		require.ErrorContains(t, err, want)
+	}
+	dir := folder(nil)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "year=2020"), 0o777))
+	_, err = Read(dir, Config{})
+	require.ErrorContains(t, err, "year=2020 is a folder: want files alone")
+	_, err = Read(t.TempDir(), Config{})
+	require.ErrorContains(t, err, "has no files that end in .parquet")
 }
 
 type rank struct{ rank, size int }
@@ -136,7 +294,14 @@ func TestRanks(t *testing.T) {
 }
 
 func readBytes(b []byte, cfg Config) (*data.Table, error) {
-	return read(bytes.NewReader(b), int64(len(b)), cfg)
+	t, err := newTable(cfg, 1)
+	if err == nil {
+		err = t.add(bytes.NewReader(b), int64(len(b)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.whole()
 }
 
 // The index that pandas writes is a column like others, and the footer says which. A file without this word is refused.
@@ -243,7 +408,12 @@ func FuzzRead(f *testing.F) {
 		f.Add(write(f, []row{{1, &one, 2}, {3, &one, 4}, {5, &one, 6}}, 2, codec))
 	}
 	f.Add(write(f, []struct{ A, B, C string }{{"a", "b", "c"}}, 2))
-	for _, codec := range []pq.WriterOption{pq.Compression(&pq.Gzip), pq.Compression(&pq.Brotli), pq.Compression(&pq.Zstd)} {
+	f.Add(write(f, []struct {
+		A []float32 `parquet:",list"`
+		B float32
+	}{{[]float32{1, 2}, 3}, {[]float32{4, 5}, 6}}, 2))
+	for _, codec := range []pq.WriterOption{pq.Compression(&pq.Gzip), pq.Compression(&pq.Brotli), pq.Compression(&pq.Zstd),
+		pq.Compression(&pq.Lz4Raw)} {
 		good, bad := inflating(f, codec, 2)
 		f.Add(good)
 		f.Add(bad)

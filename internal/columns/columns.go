@@ -64,12 +64,18 @@ func Select(names, x []string, target string, index []string) (xs []int, y int, 
 	return xs, y, nil
 }
 
-func unknown(name string, names []string) error {
-	return fmt.Errorf("no column %s: there are %s", bounded.Quote(name), quoted(names))
+// Rounded is the error of a whole number that float32 makes another one of: an identifier, a time, an amount of money.
+func Rounded(number string, as float32) error {
+	return fmt.Errorf("%s does not fit float32, which makes it %.0f: divide the column, subtract from it, or make it floats if that is "+
+		"near enough", number, as)
 }
 
-// quoted lists names, the first ones if there are many.
-func quoted(names []string) string {
+func unknown(name string, names []string) error {
+	return fmt.Errorf("no column %s: there are %s", bounded.Quote(name), Quoted(names))
+}
+
+// Quoted lists names, the first ones if there are many.
+func Quoted(names []string) string {
 	const most = 20
 	text := make([]string, 0, most)
 	for _, name := range names[:min(len(names), most)] {
@@ -113,7 +119,7 @@ func (l *Labels) Add(label string) error {
 	case label == "":
 		return fmt.Errorf("no label")
 	case !known && l.fixed:
-		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), quoted(l.names))
+		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), Quoted(l.names))
 	case !known:
 		if err := l.budget.Take(int64(classBytes + len(label))); err != nil {
 			return fmt.Errorf("more than %d classes: %w", len(l.names), err)

@@ -37,6 +37,7 @@ import (
 	"` + modulePath + `/ckpt/inspect"
 	"` + modulePath + `/data"
 	"` + modulePath + `/data/images"
+	"` + modulePath + `/data/parquet"
 	"` + modulePath + `/ddp"
 	"` + modulePath + `/dist"
 	"` + modulePath + `/dist/autograd"

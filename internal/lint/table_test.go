@@ -70,7 +70,8 @@ var table = map[string]row{
 
 	"data/images": {own: "data tensor internal/bounded", others: "golang.org/x/image golang.org/x/sync"},
 	"data/parquet": {own: "data tensor internal/bounded internal/columns",
-		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli"},
+		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli " +
+			"github.com/pierrec/lz4"},
 	"data/tokenizer": {own: "internal/bounded"},
 
 	"dist/backend":     {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},

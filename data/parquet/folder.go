@@ -1,0 +1,107 @@
+package parquet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/internal/columns"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// filesOf returns the files of a folder, or the file.
+func filesOf(path string) (files []string, err error) {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return []string{path}, nil // opening it says what is wrong
+	}
+	entries, err := os.ReadDir(path) // sorted
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := filepath.Join(path, e.Name())
+		switch {
+		case e.Name()[0] == '.' || e.Name()[0] == '_':
+		case e.IsDir():
+			return nil, fmt.Errorf("%s is a folder: want files alone, as pandas' to_parquet writes them without partition_cols", name)
+		case !strings.HasSuffix(e.Name(), ".parquet"):
+			return nil, fmt.Errorf("%s does not end in .parquet", name)
+		default:
+			files = append(files, name)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s has no files that end in .parquet", path)
+	}
+	return files, nil
+}
+
+// table is what the files have so far.
+type table struct {
+	cfg     Config
+	several bool // files
+	names   []string
+	places  []place // of x
+	y       int
+	width   int // features
+	n       int // rows
+	xs, ys  []float32
+	labels  *columns.Labels
+	budget  *bounded.Budget
+}
+
+// place is that of a column among the features.
+type place struct{ column, first, width int }
+
+func newTable(cfg Config, files int) (t *table, err error) {
+	t = &table{cfg: cfg, budget: bounded.New(0), several: files > 1}
+	t.labels, err = columns.NewLabels(cfg.Classes, t.budget)
+	return t, err
+}
+
+func (t *table) addFile(name string) error {
+	f, size, err := bounded.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := t.add(f, size); err != nil {
+		head := make([]byte, min(size, 512))
+		_, _ = f.ReadAt(head, 0) // only for the error's text
+		return fmt.Errorf("%s: %w", name, bounded.Explain(err, head))
+	}
+	return nil
+}
+
+// whole returns the rows of all files.
+func (t *table) whole() (*data.Table, error) {
+	if t.n == 0 {
+		return nil, errors.New("no rows")
+	}
+	out := &data.Table{Target: t.names[t.y]}
+	for _, p := range t.places {
+		for i := range p.width {
+			name := t.names[p.column]
+			if p.width > 1 {
+				name = fmt.Sprintf("%s[%d]", name, i)
+			}
+			out.Columns = append(out.Columns, name)
+		}
+	}
+	y := tensor.Tensor{}
+	if t.labeled() {
+		out.Classes = t.labels.Done()
+		y = tensor.FromSlice(t.labels.Y, t.n)
+	} else {
+		y = tensor.FromSlice(t.ys, t.n, 1)
+	}
+	var err error
+	out.Tensors, err = data.NewTensors(tensor.FromSlice(t.xs, t.n, t.width), y)
+	return out, err
+}
+
+func (t *table) labeled() bool { return t.cfg.Labels || t.cfg.Classes != nil }
