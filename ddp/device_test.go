@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -19,13 +20,17 @@ import (
 // Ranks whose devices have memory of their own equal one rank in host memory: buckets, microbatches, clipping, a model that has
 // values, and with the naive synchronization. 16-bit parameters have masters.
 func TestDevicesEqualOneRank(t *testing.T) {
+	steps := 4 // the emulator is slow
+	if reliability.Long(t) {
+		steps = 12
+	}
 	for _, c := range []struct {
 		dtype tensor.DType
 		ranks []int
 		tol   float64
 	}{{tensor.Float64, []int{1, 2, 3, 4}, 1e-10}, {tensor.Float32, []int{1, 3}, 1e-5}, {tensor.BFloat16, []int{1, 3}, 2e-2}} {
 		// several buckets
-		j := job{training: training{Steps: 4, Batch: 64, Rule: adamW(0.5)}, cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}}
+		j := job{training: training{Steps: steps, Batch: 64, Rule: adamW(0.5)}, cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}}
 		want := j.run(t)
 		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
 			disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
@@ -40,6 +45,8 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		})
 	}
 }
+
+func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevicesEqualOneRank) }
 
 // A model with weights that are tied, frozen, and used on some ranks only.
 func TestOddModelOnDevices(t *testing.T) {
