@@ -20,6 +20,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// big is a number of elements that takes several chunks. With the race detector it is smaller: copies are slow then, and
+// TestLargeReductions has such sizes.
+func big(count int) int {
+	if reliability.Racing {
+		return 5_003
+	}
+	return count
+}
+
 // reduction is a way to combine and a type that it exists for.
 type reduction struct {
 	red backend.Red
