@@ -30,7 +30,7 @@ func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() erro
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 		mine := parts[r.World.Rank()]
 		for i := range 3 {
-			if err := step(r, i, func() error {
+			disttest.OK(step(r, i, func() error {
 				for m, p := range mine {
 					rows := r.World.Rows(p.first, p.total)
 					dims := []int{p.n, 3}
@@ -46,9 +46,7 @@ func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() erro
 					tape.Reset()
 				}
 				return opt.Step()
-			}); err != nil {
-				return err
-			}
+			}))
 		}
 		return nil
 	})
@@ -100,9 +98,7 @@ func TestChecksAreOfTheFirstSteps(t *testing.T) {
 	parts := [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 4}}}
 	require.NoError(t, trainOn(parts, func(r *dist.Rank, n int, backward func() error) error {
 		before := r.World.Stats().Calls
-		if err := backward(); err != nil {
-			return err
-		}
+		disttest.OK(backward())
 		after := r.World.Stats().Calls
 		if asked := after["allgatherv"]+after["allgather"] > before["allgatherv"]+before["allgather"]; asked != (n < 2) {
 			return fmt.Errorf("step %d: %v, before %v", n, after, before)
@@ -111,9 +107,7 @@ func TestChecksAreOfTheFirstSteps(t *testing.T) {
 	}))
 	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		first, second := nn.NewLinear(3, 3), nn.NewLinear(3, 2)
-		if _, err := ddp.Attach(r.World, nn.Sequential{first, second}, ddp.Config{}); err != nil {
-			return err
-		}
+		disttest.Must(ddp.Attach(r.World, nn.Sequential{first, second}, ddp.Config{}))
 		tape := tensor.NewTape(r.Device)
 		backward := func(from, total int, bad bool, more ...tensor.BackwardOption) error {
 			defer tape.Reset()

@@ -180,9 +180,7 @@ var otherGathers = map[string]bool{
 func tryFactors(sharded bool, total int, do step) error {
 	return disttest.OnRanks(2, func(r *dist.Rank) error {
 		model := newParts()
-		if _, err := attachParts(r, model, sharded); err != nil {
-			return err
-		}
+		disttest.Must(attachParts(r, model, sharded))
 		tape := tensor.NewTape(r.Device)
 		return tensor.Try(func() { do(model.split(tape, r.World, total, 1)) })
 	})

@@ -18,9 +18,7 @@ import (
 func TestMisuse(t *testing.T) {
 	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
 		mine := nn.NewLinear(2, 3)
-		if _, err := ddp.Attach(r.World, mine, ddp.Config{}); err != nil {
-			return err
-		}
+		disttest.Must(ddp.Attach(r.World, mine, ddp.Config{}))
 		attach := func(g *dist.Group, model any, c ddp.Config) func() error {
 			return func() error { _, err := ddp.Attach(g, model, c); return err }
 		}

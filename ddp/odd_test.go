@@ -115,9 +115,7 @@ func TestAttachErrors(t *testing.T) {
 	for _, attach := range []attacher{ddp.Attach, ddp.Naive} {
 		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			model := nn.NewLinear(3, 2)
-			if _, err := attach(r.World, model, ddp.Config{}); err != nil {
-				return err
-			}
+			disttest.Must(attach(r.World, model, ddp.Config{}))
 			_, err := ddp.Attach(r.World, model, ddp.Config{})
 			return err
 		})

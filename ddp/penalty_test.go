@@ -90,9 +90,7 @@ func TestPenaltiesCountOnce(t *testing.T) {
 // trainPenalty returns the parameters and the losses of some steps of two microbatches each. The last ones have fewer rows than ranks.
 func trainPenalty(t *testing.T, ranks int, mesh string, penalty func(r *rows, loss nn.T) nn.T) (out, losses []float64) {
 	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
-		if _, err := r.Mesh(mesh); err != nil {
-			return err
-		}
+		disttest.Must(r.Mesh(mesh))
 		model := newParts()
 		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, AllowUnused: true}))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)

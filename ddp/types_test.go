@@ -37,9 +37,7 @@ func TestWrongLossesAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := disttest.OnRanks(2, func(r *dist.Rank) error {
 				model := nn.NewLinear(3, 2)
-				if _, err := ddp.Attach(r.World, model, ddp.Config{}); err != nil {
-					return err
-				}
+				disttest.Must(ddp.Attach(r.World, model, ddp.Config{}))
 				x := tensor.New(r.Device, tensor.Float32, 2, 3)
 				if !c.bare {
 					x = x.WithRows(r.World.Rows(2*r.World.Rank(), 4))
@@ -70,9 +68,7 @@ func TestPartOfAnAxis(t *testing.T) {
 			half := disttest.Must(r.World.Split(r.World.Rank()/2, 0))
 			model := nn.NewLinear(3, 2)
 			cfg := ddp.Config{Over: func(p *tensor.Param) *dist.Group { return over(r.World, half, p) }}
-			if _, err := ddp.Attach(r.World, model, cfg); err != nil {
-				return err
-			}
+			disttest.Must(ddp.Attach(r.World, model, cfg))
 			tape, x := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Float32, 2, 3).WithRows(r.World.Rows(2*r.World.Rank(), 8))
 			return tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)))) })
 		})

@@ -112,9 +112,7 @@ func TestStoppedPeer(t *testing.T) {
 		m := sabotaged(&do)
 		s := fsdp.New(fsdp.Config{Shard: r.World.With(dist.Timeout(time.Second))})
 		m.units(s)
-		if _, err := s.Attach(m); err != nil {
-			return err
-		}
+		disttest.Must(s.Attach(m))
 		tape := tensor.NewTape(r.Device)
 		x, y := batch(r, tensor.Float32, rank, 4)
 		step := func() error {

@@ -20,9 +20,7 @@ func TestMisuse(t *testing.T) {
 		mine := fsdp.New(good)
 		attached := nn.NewLinear(2, 3)
 		mine.Unit(attached)
-		if _, err := mine.Attach(attached); err != nil {
-			return err
-		}
+		disttest.Must(mine.Attach(attached))
 		attach := func(c fsdp.Config, model any) func() error {
 			return func() error { _, err := fsdp.New(c).Attach(model); return err }
 		}

@@ -145,15 +145,9 @@ func TestRanksAllocateNothing(t *testing.T) {
 	for _, capacity := range []float64{0, 1.2} {
 		disttest.SteadySteps(t, dist.Run, 16, 6, func(r *dist.Rank) (func() error, error) {
 			j := named("deepseek", capacity)
-			mesh, err := r.Mesh(whole("ep=2"))
-			if err != nil {
-				return nil, err
-			}
+			mesh := disttest.Must(r.Mesh(whole("ep=2")))
 			m := newModel(j.Config)
-			params, err := j.attach(m, mesh)
-			if err != nil {
-				return nil, err
-			}
+			params := disttest.Must(j.attach(m, mesh))
 			opt, tape := trainable(params, r.World), tensor.NewTape(r.Device)
 			x := tensor.New(r.Device, tensor.Float64, 5, 3)
 			tensor.NormalInit(0, 1).Fill(x, 1, uint64(15*r.World.Rank()))

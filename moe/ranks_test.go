@@ -75,9 +75,7 @@ func (j job) training(saw *seen) disttest.Training {
 	}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 		m := newModel(j.Config)
-		if a.Params, err = j.attach(m, mesh); err != nil {
-			return a, err
-		}
+		a.Params = disttest.Must(j.attach(m, mesh))
 		balancer, rank := moe.NewBalancer(j.rate, m.MoE), r.World.Rank()
 		a.Norm, a.Data, a.Sum = r.World, along(mesh, cmp.Or(j.rows, "dp,ep")), along(mesh, cmp.Or(j.rows, "dp,ep")+",cp")
 		a.Loss = func(b disttest.Batch) nn.T {

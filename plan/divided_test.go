@@ -58,11 +58,8 @@ func (c divided) attach(r *dist.Rank, m *gpt.Model,
 // train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
 func (c divided) train() (m measured, err error) {
 	err = disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
-		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads,
-			Tied: true})
-		if err != nil {
-			return err
-		}
+		model := disttest.Must(gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers,
+			Heads: c.Heads, Tied: true}))
 		mesh := disttest.Must(r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,tp=%d", max(c.Layout.DP, 1), max(c.Layout.FSDP, 1), c.Layout.TP)))
 		data := mesh.Group("dp", "fsdp")
 		params, loss, groups, err := c.attach(r, model, mesh)

@@ -54,10 +54,7 @@ func (s silent) grads(t *testing.T, ranks int, layout string) ([]metrics.GradSte
 	err := o.Run(dist.Config{Ranks: ranks, Timeout: 20 * time.Second, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		var mesh *dist.Mesh
 		if layout != "" {
-			var err error
-			if mesh, err = r.Mesh(layout); err != nil {
-				return err
-			}
+			mesh = disttest.Must(r.Mesh(layout))
 		}
 		a := disttest.Must(s.attach(r, mesh))
 		if a.Data = cmp.Or(a.Data, r.World); s.norm != nil {

@@ -26,5 +26,4 @@
 //	adjoint.go                 Adjoint
 //	train.go, result.go        trainings that are compared with one rank; on.go: where they run
 //	training.go                steps that allocate nothing
-//	race.go, norace.go         whether the race detector is on
 package disttest
