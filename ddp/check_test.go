@@ -187,7 +187,7 @@ func TestValuesThatDiffer(t *testing.T) {
 }
 
 // What optimizers are told on one rank alone is found when its first step has changed values in another way than the others, and another
-// learning rate in every step.
+// learning rate, or what is frozen, in every step.
 func TestOptimizersThatDiffer(t *testing.T) {
 	for name, change := range map[string]func(c *optim.AdamWConfig, p *tensor.Param){
 		"LR":          func(c *optim.AdamWConfig, _ *tensor.Param) { c.LR *= 1.001 },
@@ -197,6 +197,7 @@ func TestOptimizersThatDiffer(t *testing.T) {
 		"Freeze":      func(_ *optim.AdamWConfig, p *tensor.Param) { p.Freeze() },
 		"":            func(*optim.AdamWConfig, *tensor.Param) {},
 		"SetLR":       func(*optim.AdamWConfig, *tensor.Param) {},
+		"late":        func(*optim.AdamWConfig, *tensor.Param) {},
 	} {
 		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			model := nn.NewLinear(3, 2)
@@ -207,8 +208,13 @@ func TestOptimizersThatDiffer(t *testing.T) {
 			}
 			opt, tape := optim.NewAdamW(params, c), tensor.NewTape(r.Device)
 			for step := range 5 {
-				if name == "SetLR" && step == 3 && r.World.Rank() == 1 { // as its own loss says
-					opt.SetLR(0.05)
+				if step == 3 && r.World.Rank() == 1 { // as its own loss says
+					switch name {
+					case "SetLR":
+						opt.SetLR(0.05)
+					case "late":
+						model.W.Freeze()
+					}
 				}
 				x := tensor.FromSlice([]float32{1, 2, 3}, 1, 3).WithRows(r.World.Rows(r.World.Rank(), 2))
 				disttest.OK(tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)).Square())) }))
@@ -222,6 +228,8 @@ func TestOptimizersThatDiffer(t *testing.T) {
 			require.NoError(t, err)
 		case "LR", "SetLR", "Schedule":
 			require.ErrorContains(t, err, "learning rate of the last step 0.1 (rank 0) vs", name)
+		case "late":
+			require.ErrorContains(t, err, "frozen parameters some (rank 0) vs others (rank 1)")
 		default:
 			require.ErrorContains(t, err, "must have the same values on all ranks of world", name)
 		}
