@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -214,11 +215,9 @@ var otherGathers = map[string]bool{
 }
 
 func tryFactors(sharded bool, total int, do step) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	return disttest.OnRanks(2, func(r *dist.Rank) error {
 		model := newParts()
-		if _, err := attachParts(r, model, sharded); err != nil {
-			return err
-		}
+		disttest.Must(attachParts(r, model, sharded))
 		tape := tensor.NewTape(r.Device)
 		return tensor.Try(func() { do(model.split(tape, r.World, total, 1)) })
 	})
@@ -277,15 +276,10 @@ func warned(t *testing.T, ranks int, do step) string {
 	cfg := dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}
 	require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
 		model := newParts()
-		params, err := attachParts(r, model, false)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(attachParts(r, model, false))
 		tape := tensor.NewTape(r.Device)
 		for i := range 2 {
-			if err := tensor.Try(func() { do(model.split(tape, r.World, 8, i)) }); err != nil {
-				return err
-			}
+			disttest.OK(tensor.Try(func() { do(model.split(tape, r.World, 8, i)) }))
 			for _, p := range params {
 				p.Consume()
 			}

@@ -321,9 +321,7 @@ var attached = map[string]func(r *dist.Rank, n *networks) error{
 		for _, l := range []*nn.Linear{n.G, n.D} {
 			s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
 			s.Unit(l)
-			if _, err := s.Attach(l); err != nil {
-				return err
-			}
+			disttest.Must(s.Attach(l))
 		}
 		return nil
 	},

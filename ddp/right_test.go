@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"maps"
 	"math"
 	"slices"
@@ -351,22 +350,15 @@ func attachParts(r *dist.Rank, m *parts, sharded bool) (nn.Params, error) {
 }
 
 func trainRight(ranks int, sharded bool, loss func(r *rows) nn.T) (out []float64, err error) {
-	err = dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	err = disttest.OnRanks(ranks, func(r *dist.Rank) error {
 		model := newParts()
-		params, err := attachParts(r, model, sharded)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(attachParts(r, model, sharded))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)
 		for step, total := range []int{7, 1, 3, 2} {
 			tape.SetStep(step, 0)
 			b := model.split(tape, r.World, total, step)
-			if err := tensor.Try(func() { tape.Backward(loss(b)) }); err != nil {
-				return err
-			}
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(tensor.Try(func() { tape.Backward(loss(b)) }))
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		all, err := disttest.Wholes(r.World, params)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -74,7 +75,7 @@ func TestReplayCost(t *testing.T) {
 		require.NoError(t, dev.Queue(0).Sync())
 		before := dev.GPU().Stats()
 		n := testing.AllocsPerRun(10, func() { require.NoError(t, step.Run(x, y)) })
-		assert.True(t, n == 0 || raceEnabled, "%s: %v allocations", name, n)
+		assert.True(t, n == 0 || reliability.Racing, "%s: %v allocations", name, n)
 		after := dev.GPU().Stats()
 		assert.Equal(t, before.Launches+11, after.Launches)
 		after.Launches = before.Launches
