@@ -94,10 +94,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func TestLongCrash(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestCrash(t)
-}
+func TestLongCrash(t *testing.T) { reliability.AsLong(t, TestCrash) }
 
 // crash crashes before every every-th operation from first on, with several seeds for what is lost. It skips a disk
 // state that it has already checked.
@@ -179,10 +176,7 @@ func TestFaults(t *testing.T) {
 	require.False(t, lacks(), "%v", failed)
 }
 
-func TestLongFaults(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestFaults(t)
-}
+func TestLongFaults(t *testing.T) { reliability.AsLong(t, TestFaults) }
 
 // errorAs converts the text of another rank's error back into its cause.
 func errorAs(err, cause error) error {

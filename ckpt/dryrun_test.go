@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -33,18 +34,12 @@ func (n *net) state(r *dist.Rank, layout string) (ckpt.State, error) {
 	*n = net{nn.NewLinear(7, 15), nn.NewLayerNorm(7), tensor.NewParam(tensor.Constant(2), 1), nn.NewLinear(5, 3), nn.NewLinear(15, 11),
 		tensor.NewBuffer(tensor.Constant(3), 13), nn.NewLinear(2, 3)}
 	n.Fixed.W.Freeze()
-	mesh, err := r.Mesh(layout)
-	if err != nil {
-		return ckpt.State{}, err
-	}
+	mesh := disttest.Must(r.Mesh(layout))
 	s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp"), Seed: 4})
 	s.Unit(n.Up, n.Norm, n.Scale)
 	s.Keep(n.Fixed, n.Down)
 	s.Ignore(n.Ignored)
-	params, err := s.Attach(n)
-	if err != nil {
-		return ckpt.State{}, err
-	}
+	params := disttest.Must(s.Attach(n))
 	for _, p := range params {
 		if p.Value.IsZero() { // what fsdp ignores
 			p.Make(r.Device, tensor.Float32, 4)
@@ -58,14 +53,9 @@ func (n *net) state(r *dist.Rank, layout string) (ckpt.State, error) {
 func TestDryRun(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		st, err := new(net).state(r, "dp=1,fsdp=2")
-		if err != nil {
-			return err
-		}
+		st := disttest.Must(new(net).state(r, "dp=1,fsdp=2"))
 		s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
-		if err := s.Save(ctx, st); err != nil {
-			return err
-		}
+		disttest.OK(s.Save(ctx, st))
 		return s.Close()
 	}))
 	saved := filepath.Join(dir, "step-00000000")
@@ -80,21 +70,13 @@ func TestDryRun(t *testing.T) {
 			require.Empty(t, v.Errors)
 			require.Empty(t, v.Unchecked)
 			require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-				st, err := new(net).state(r, layout)
-				if err != nil {
-					return err
-				}
-				report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
-				if err != nil {
-					return err
-				}
+				st := disttest.Must(new(net).state(r, layout))
+				report := disttest.Must(ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{}))
 				sum := []float64{float64(report.BytesRead), 0}
 				for _, x := range v.Ranks {
 					sum[1] += float64(x.Bytes) / float64(r.World.Size())
 				}
-				if err := r.World.SumFloats(sum); err != nil {
-					return err
-				}
+				disttest.OK(r.World.SumFloats(sum))
 				require.GreaterOrEqual(t, sum[0], math.Round(sum[1]), "%s, rank %d", layout, r.World.Rank())
 				return nil
 			}))

@@ -116,10 +116,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-func TestLongKill(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestKill(t)
-}
+func TestLongKill(t *testing.T) { reliability.AsLong(t, TestKill) }
 
 func requireKilled(t *testing.T, dir string, reported int) {
 	t.Helper()

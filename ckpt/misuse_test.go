@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -23,9 +24,7 @@ func TestMisuse(t *testing.T) {
 	require.NoError(t, dist.Run(ctx, dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		params := nn.Init(nn.NewLinear(2, 3), r.Device, tensor.Float32, 1)
 		saver := ckpt.NewSaver(r.World, filepath.Join(dir, "saved"), ckpt.Config{})
-		if err := saver.Save(ctx, ckpt.State{Step: 3, Params: params}); err != nil {
-			return err
-		}
+		disttest.OK(saver.Save(ctx, ckpt.State{Step: 3, Params: params}))
 		other := nn.Init(nn.NewLinear(2, 4), r.Device, tensor.Float32, 1)
 		load := func(path string, params nn.Params) func() error {
 			return func() error {
@@ -33,14 +32,8 @@ func TestMisuse(t *testing.T) {
 				return err
 			}
 		}
-		saved, err := ckpt.Latest(filepath.Join(dir, "saved"))
-		if err != nil {
-			return err
-		}
-		files, err := wrongFiles(ctx, r, dir, params)
-		if err != nil {
-			return err
-		}
+		saved := disttest.Must(ckpt.Latest(filepath.Join(dir, "saved")))
+		files := disttest.Must(wrongFiles(ctx, r, dir, params))
 		cases := append(slices.Concat(files, wrongNumbers(ctx, r, dir, saved, params)), []misuse.Case{
 			{Of: "Saver.Save", Want: "ckpt: saving step 3: " + dir + "/saved has step 3 already: resume from it, or choose another directory",
 				Do: func() error { return saver.Save(ctx, ckpt.State{Step: 3, Params: params}) }},
@@ -70,9 +63,7 @@ func TestMisuse(t *testing.T) {
 func wrongFiles(ctx context.Context, r *dist.Rank, dir string, params nn.Params) ([]misuse.Case, error) {
 	other := nn.Init(nn.NewLinear(2, 4), r.Device, tensor.Float32, 1)
 	file := filepath.Join(dir, "file.safetensors")
-	if err := ckpt.SaveFile(ctx, file, ckpt.State{Params: params}); err != nil {
-		return nil, err
-	}
+	disttest.OK(ckpt.SaveFile(ctx, file, ckpt.State{Params: params}))
 	double := nn.Init(nn.NewLinear(2, 3), r.Device, tensor.Float64, 1)
 	sequence := nn.Init(nn.Sequential{nn.NewLinear(2, 3)}, r.Device, tensor.Float32, 1)
 	loadFile := func(path string, params nn.Params) func() error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -29,10 +30,7 @@ func TestLoadersAreTheSame(t *testing.T) {
 			if r.World.Rank() == 1 {
 				change(&c, &samples, &epoch)
 			}
-			set, err := data.Synthetic(samples, 1, tensor.Float32)
-			if err != nil {
-				return err
-			}
+			set := disttest.Must(data.Synthetic(samples, 1, tensor.Float32))
 			loader, steps := data.NewLoader(set, c), 0
 			for range loader.Epoch(ctx, epoch) {
 				steps++

@@ -19,6 +19,11 @@
 // and summed over the ranks. The losses of package tensor do this division themselves: the batch's tensors know their places in the global
 // batch.
 //
+// Each rank takes its part of a batch in order, and ranks have equally many rows, or one differs by a row. The first batch of epoch 0 is
+// divided in another way: the first rank has a row more, and the last one less, where all have 8 rows or more. So a program that divides
+// by its own number of rows has another number on these ranks, and package ddp or fsdp refuses it in the first step; with equally many rows
+// nothing would show it. A program that needs equally many, such as one that keeps a state for each row, numbers its epochs from 1.
+//
 // Samples that belong together, such as answers to one question that are compared with each other, follow each other in the dataset, and
 // [Config].Group says how many they are: they are shuffled as one, and are never on two ranks.
 //

@@ -60,7 +60,7 @@ func ExampleLoader() {
 		}
 	}
 	// Output:
-	// epoch 0, batch 0: rows 32 to 64 of 64, float32[32,784]
+	// epoch 0, batch 0: rows 33 to 64 of 64, float32[31,784]
 	// epoch 0, batch 1: rows 18 to 36 of 36, float32[18,784]
 	// epoch 1, batch 0: rows 32 to 64 of 64, float32[32,784]
 	// epoch 1, batch 1: rows 18 to 36 of 36, float32[18,784]

@@ -15,12 +15,25 @@ const (
 
 func errorf(format string, a ...any) error { return fmt.Errorf("data: "+format, a...) }
 
-// batchBuffer is the memory of one batch. Its headers for both sizes of batch are made once.
+// batchBuffer is the memory of one batch. Its headers for each kind of batch are made once.
 type batchBuffer struct {
-	full, last view           // last: the smaller batch at the end of an epoch
-	sent       tensor.Pending // the copy to the device, which reads the host memory
-	used       tensor.Pending // the step, which uses the device memory
+	views [kinds]view
+	sent  tensor.Pending // the copy to the device, which reads the host memory
+	used  tensor.Pending // the step, which uses the device memory
 }
+
+// kind is a kind of batch, by how many rows a rank has.
+type kind int
+
+const (
+	full  kind = iota
+	last       // the smaller one at the end of an epoch
+	first      // of the training: see Loader.share
+	kinds
+)
+
+// leastUneven is how many groups of rows each rank has at least where the first batch is divided unevenly: one more takes little memory.
+const leastUneven = 8
 
 // view is a batch, and the host memory in which it is prepared. If the device uses host memory, the two are the same.
 type view struct {
@@ -34,14 +47,16 @@ func (l *Loader) newBatchBuffer() batchBuffer {
 		dev = hostDevice
 	}
 	rows := min(l.cfg.Batch, l.n)
-	_, most := l.share(rows, 0) // rank 0 has the largest part
+	_, most := l.share(rows, 0, first) // rank 0 has the largest part
 	sx, sy := l.ds.Shapes()
-	full := view{x: stagedRows(dev, sx, most), y: stagedRows(dev, sy, most)}
-	full.X, full.Y = full.x, full.y
+	all := view{x: stagedRows(dev, sx, most), y: stagedRows(dev, sy, most)}
+	all.X, all.Y = all.x, all.y
 	if !dev.Host() {
-		full.X, full.Y = newRows(dev, sx, most), newRows(dev, sy, most)
+		all.X, all.Y = newRows(dev, sx, most), newRows(dev, sy, most)
 	}
-	return batchBuffer{full: l.cut(full, sx, sy, rows), last: l.cut(full, sx, sy, l.n%l.cfg.Batch)}
+	return batchBuffer{views: [kinds]view{
+		full: l.cut(all, sx, sy, rows, full), last: l.cut(all, sx, sy, l.n%l.cfg.Batch, last), first: l.cut(all, sx, sy, rows, first),
+	}}
 }
 
 var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // any CPU device may use its memory
@@ -55,24 +70,35 @@ func stagedRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 	return tensor.NewStaging(tensor.OtherMemory, dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
-// share returns the first row of a rank's part of a batch, and the one after the last.
-func (l *Loader) share(rows, rank int) (first, end int) {
-	first, end = layout.Share(rows/l.cfg.Group, rank, l.cfg.Sharder.Size())
-	return first * l.cfg.Group, end * l.cfg.Group
+// share returns the first row of a rank's part of a batch, and the one after the last. Of the training's first batch, rank 0 has a group
+// more than its part, and the last rank one less: the results are the same, but a program that divides by the number of its own rows, or
+// depends on it in another way, has other numbers on each of the two, which ddp and fsdp find.
+func (l *Loader) share(rows, rank int, k kind) (lo, end int) {
+	groups, ranks := rows/l.cfg.Group, l.cfg.Sharder.Size()
+	lo, end = layout.Share(groups, rank, ranks)
+	if k == first && groups/ranks >= leastUneven {
+		if rank > 0 {
+			lo++
+		}
+		if rank < ranks-1 {
+			end++
+		}
+	}
+	return lo * l.cfg.Group, end * l.cfg.Group
 }
 
 // cut returns this rank's part of a batch of global rows, as views of all.
-func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
-	first, end := l.share(global, l.cfg.Sharder.Rank())
-	rows := end - first
+func (l *Loader) cut(all view, sx, sy tensor.Shape, global int, k kind) view {
+	lo, end := l.share(global, l.cfg.Sharder.Rank(), k)
+	rows := end - lo
 	v := view{x: firstRows(all.x, sx, rows), y: firstRows(all.y, sy, rows)}
-	v.Batch = Batch{X: firstRows(all.X, sx, rows), Y: firstRows(all.Y, sy, rows), First: first, Rows: rows, Global: global}
-	r := tensor.Rows{First: first, Stride: 1, Total: global}
+	v.Batch = Batch{X: firstRows(all.X, sx, rows), Y: firstRows(all.Y, sy, rows), First: lo, Rows: rows, Global: global}
+	r := tensor.Rows{First: lo, Stride: 1, Total: global}
 	switch s := l.cfg.Sharder.(type) {
 	case interface {
 		Rows(first, total int) tensor.Rows
 	}:
-		r = s.Rows(first, global)
+		r = s.Rows(lo, global)
 	case interface{ Axes() tensor.Axes }:
 		r.Over = s.Axes()
 	}
@@ -97,22 +123,13 @@ func firstRows(x tensor.Tensor, s tensor.Shape, rows int) tensor.Tensor {
 	return x.Range(0, n).View(append([]int{rows}, s.Dims...)...)
 }
 
-func (s *batchBuffer) view(last bool) *view {
-	if last {
-		return &s.last
-	}
-	return &s.full
-}
-
-func (s *batchBuffer) batch(last bool) Batch { return s.view(last).Batch }
-
 // copyQueue is the queue of a device for copies, which run while the other queue computes.
 const copyQueue = 1
 
 // prepare fills a buffer with a batch, and copies it to its device after the step that used the memory before. It runs in the feed's
 // goroutine, while the device computes. The only wait is for the buffer's last copy, three steps ago.
-func (l *Loader) prepare(s *batchBuffer, step int, stop chan struct{}) error {
-	v := s.view(l.isLast(step))
+func (l *Loader) prepare(s *batchBuffer, epoch, step int, stop chan struct{}) error {
+	v := &s.views[l.kind(epoch, step)]
 	if v.Rows == 0 {
 		return nil
 	}
@@ -149,8 +166,8 @@ func copying(dev tensor.Device, err error) error {
 }
 
 // begin makes the step that uses the batch wait for the copy to the device.
-func (s *batchBuffer) begin(last bool) error {
-	dev := s.view(last).X.Device()
+func (s *batchBuffer) begin() error {
+	dev := s.views[full].X.Device()
 	if dev.Host() {
 		return nil
 	}
@@ -162,8 +179,7 @@ func (s *batchBuffer) begin(last bool) error {
 
 // end marks the end of the step that used the batch, and waits for collectives that read it. In debug mode, it fills the batch with NaN, to
 // find code that kept it.
-func (s *batchBuffer) end(last bool) {
-	v := s.view(last)
+func (s *batchBuffer) end(v *view) {
 	tensor.Raw(v.X).Settle()
 	tensor.Raw(v.Y).Settle()
 	tensor.Raw(v.X).Spoil()
@@ -173,7 +189,7 @@ func (s *batchBuffer) end(last bool) {
 
 // mark makes later copies to the buffer wait for the device's computation so far.
 func (s *batchBuffer) mark() {
-	if dev := s.full.X.Device(); !dev.Host() {
+	if dev := s.views[full].X.Device(); !dev.Host() {
 		s.used = dev.Queue(0).Mark()
 	}
 }
@@ -252,7 +268,7 @@ func (f *feed) fill(l *Loader, epoch, step int) error {
 			return nil
 		case k = <-f.free:
 		}
-		if err := l.prepare(&l.slots[k], step, f.stop); err != nil {
+		if err := l.prepare(&l.slots[k], epoch, step, f.stop); err != nil {
 			return errorf("epoch %d, batch %d: %w", epoch, step, err)
 		}
 		f.ready <- k

@@ -97,13 +97,14 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 				return
 			}
 			s := &l.slots[k]
-			if l.err = s.begin(l.isLast(i)); l.err != nil {
+			if l.err = s.begin(); l.err != nil {
 				return
 			}
-			s.view(l.isLast(i)).number(epoch*l.steps + i + 1)
+			v := &s.views[l.kind(epoch, i)]
+			v.number(epoch*l.steps + i + 1)
 			l.advance(epoch, i)
-			more := yield(i, s.batch(l.isLast(i)))
-			s.end(l.isLast(i))
+			more := yield(i, v.Batch)
+			s.end(v)
 			if !more {
 				return
 			}
@@ -120,7 +121,7 @@ func (l *Loader) Samples(before int) []int {
 		return nil
 	}
 	epoch, step := at/l.steps, at%l.steps
-	perm, v := make([]int, l.n), l.slots[0].view(l.isLast(step))
+	perm, v := make([]int, l.n), &l.slots[0].views[l.kind(epoch, step)]
 	l.order(perm, epoch)
 	lo := step*l.cfg.Batch + v.First
 	return perm[lo : lo+v.Rows]
@@ -154,5 +155,13 @@ func (l *Loader) advance(epoch, i int) {
 	}
 }
 
-// isLast reports whether batch i is the smaller one at the end of an epoch.
-func (l *Loader) isLast(i int) bool { return (i+1)*l.cfg.Batch > l.n }
+// kind returns the kind of a batch.
+func (l *Loader) kind(epoch, step int) kind {
+	switch {
+	case epoch == 0 && step == 0:
+		return first
+	case (step+1)*l.cfg.Batch > l.n:
+		return last
+	}
+	return full
+}

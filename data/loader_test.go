@@ -92,16 +92,16 @@ func TestRanksTogetherSeeGlobalBatches(t *testing.T) {
 	for _, n := range []int{1, 5, 53, 64} {
 		for _, batch := range []int{1, 3, 8, 16, 53, 100} {
 			for _, ranks := range []int{1, 2, 3, 4, 7} {
-				for _, shuffle := range []bool{false, true} {
-					checkRanks(t, n, batch, ranks, shuffle)
+				for epoch := range 2 {
+					checkRanks(t, n, batch, ranks, epoch, epoch == 1 || n == 53)
 				}
 			}
 		}
 	}
 }
 
-func checkRanks(t *testing.T, n, batch, ranks int, shuffle bool) {
-	const seed, epoch = 9, 2
+func checkRanks(t *testing.T, n, batch, ranks, epoch int, shuffle bool) {
+	const seed = 9
 	want := naive(n, batch, shuffle, seed, epoch)
 	got := make([][]int, len(want))
 	for r := range ranks {
@@ -116,6 +116,28 @@ func checkRanks(t *testing.T, n, batch, ranks int, shuffle bool) {
 		}
 	}
 	require.Equal(t, want, got, "n %d, batch %d, %d ranks", n, batch, ranks)
+}
+
+// TestUnevenFirstBatch: the training's first batch is not divided as the others are, if ranks have 8 groups of rows or more.
+func TestUnevenFirstBatch(t *testing.T) {
+	type at struct{ batch, group, epoch, step int }
+	for c, want := range map[at][]int{
+		{64, 1, 0, 0}: {17, 16, 16, 15}, {64, 1, 0, 1}: {16, 16, 16, 16}, {64, 1, 1, 0}: {16, 16, 16, 16}, {67, 1, 0, 0}: {18, 17, 17, 15},
+		{64, 2, 0, 0}: {18, 16, 16, 14}, {64, 4, 0, 0}: {16, 16, 16, 16}, {31, 1, 0, 0}: {8, 8, 8, 7}, {32, 1, 0, 0}: {9, 8, 8, 7},
+		{256, 1, 0, 0}: {49, 48, 48, 47},
+	} {
+		var got []int
+		for r := range want {
+			l := NewLoader(numbers(192), Config{Batch: c.batch, Group: c.group, Sharder: rankOf{r, len(want)}})
+			for i, b := range l.Epoch(t.Context(), c.epoch) {
+				if i == c.step {
+					got = append(got, b.Rows)
+					break
+				}
+			}
+		}
+		assert.Equal(t, want, got, "%+v", c)
+	}
 }
 
 func TestEpochsDiffer(t *testing.T) {

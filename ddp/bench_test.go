@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -27,10 +28,7 @@ func BenchmarkStep(b *testing.B) {
 func benchStep(b *testing.B, name string, rows, ranks int) {
 	err := dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		model := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
-		params, err := ddp.Attach(r.World, model, ddp.Config{})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{}))
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.01})
 		if name == "adamw" {
 			opt = optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
@@ -47,9 +45,7 @@ func benchStep(b *testing.B, name string, rows, ranks int) {
 				b.ResetTimer()
 			}
 			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		return nil

@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -42,7 +41,7 @@ func (c *crossed) Forward(x nn.T) nn.T {
 // one is small. What was frozen before is in none.
 func TestBucketLayout(t *testing.T) {
 	const big, small, last = 300 * 1000, 20 * 1000, 1000 * 10
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	err := disttest.OnRanks(2, func(r *dist.Rank) error {
 		model := &crossed{nn.NewLinear(1000, 300), nn.NewLinear(1000, 1000), nn.NewLinear(1000, 20), nn.NewLinear(10, 1000), r.World.Rank() == 0}
 		for _, l := range []*nn.Linear{model.Big, model.Small, model.Last} {
 			l.B = nil
@@ -50,17 +49,12 @@ func TestBucketLayout(t *testing.T) {
 		model.Fixed.W.Freeze()
 		model.Fixed.B.Freeze()
 		hook := &lengths{}
-		params, err := ddp.Attach(r.World, model, ddp.Config{Hook: hook})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{Hook: hook}))
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 1e-6})
 		tape := tensor.NewTape(r.Device)
 		for range 3 {
 			tape.Backward(model.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, 1, 10).WithRows(r.World.Rows(r.World.Rank(), 2)))))
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		// Last and Small together; Big alone, as it is beyond 1 MiB. Then Small, Big, Last: that of rank 0.

@@ -1,14 +1,13 @@
 package ddp_test
 
 import (
-	"context"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -28,10 +27,7 @@ var owners = map[string]func(r *dist.Rank, m *remembering) (nn.Params, error){
 		return sharded(m, fsdp.Config{Shard: r.World})
 	},
 	"fsdp and copies": func(r *dist.Rank, m *remembering) (nn.Params, error) {
-		mesh, err := r.Mesh("dp=2,fsdp=2")
-		if err != nil {
-			return nil, err
-		}
+		mesh := disttest.Must(r.Mesh("dp=2,fsdp=2"))
 		return sharded(m, fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp")})
 	},
 }
@@ -71,24 +67,17 @@ func TestBuffersAreCompared(t *testing.T) {
 	} {
 		for owner, attach := range owners {
 			steps := 0
-			err := dist.Run(context.Background(), dist.Config{Ranks: 4, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			err := disttest.OnRanks(4, func(r *dist.Rank) error {
 				m := &remembering{nn.NewLinear(3, 2), tensor.NewBuffer(tensor.Constant(0), 3)}
-				params, err := attach(r, m)
-				if err != nil {
-					return err
-				}
+				params := disttest.Must(attach(r, m))
 				opt, tape := optim.NewSGD(params.Trainable(), optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 				defer tape.Close()
 				for step := range 3 {
-					if err := c.seen(r, step, tensor.Data[float32](m.Seen.Value)); err != nil {
-						return err
-					}
+					disttest.OK(c.seen(r, step, tensor.Data[float32](m.Seen.Value)))
 					x := tensor.New(r.Device, tensor.Float32, 2, 3).WithRows(r.World.Rows(2*r.World.Rank(), 8))
 					tape.Backward(tensor.GlobalMean(m.Linear.Forward(tape.Input(x))))
 					tape.Reset()
-					if err := opt.Step(); err != nil {
-						return err
-					}
+					disttest.OK(opt.Step())
 					if r.World.Rank() == 0 {
 						steps++
 					}

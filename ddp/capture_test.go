@@ -47,9 +47,7 @@ func captured(launch disttest.Launcher, cfg ddp.Config, capture func(rank, step 
 			}
 			x, y := batch(r, tensor.Float64, 100*s.Step, n)
 			u, v := batch(r, tensor.Float64, 100*s.Step+50, n)
-			if err := do(x, y, u, v); err != nil {
-				return nil, err
-			}
+			disttest.OK(do(x, y, u, v))
 			losses := make([]float64, 2)
 			losses[rank] = last.Item()
 			return losses, nil
@@ -81,10 +79,7 @@ func TestCapturedStepsOfOtherBatches(t *testing.T) {
 			for skipped, want := range map[int]string{5: "batch number 6 (rank 0) vs 7 (rank 1)", 20: ""} {
 				err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 					model, tape := mlp(), tensor.NewTape(r.Device)
-					params, err := ddp.Attach(r.World, model, ddp.Config{})
-					if err != nil {
-						return err
-					}
+					params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{}))
 					opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 					step := func(in ...tensor.Tensor) error {
 						defer tape.Reset()
@@ -102,9 +97,7 @@ func TestCapturedStepsOfOtherBatches(t *testing.T) {
 						if i == skipped && r.World.Rank() == 1 {
 							continue
 						}
-						if err := step(b.X, b.Y); err != nil {
-							return err
-						}
+						disttest.OK(step(b.X, b.Y))
 					}
 					return l.Err()
 				})

@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"testing"
@@ -25,18 +24,13 @@ type part struct {
 
 // trainOn does a step on parts, by rank and microbatch.
 func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() error) error) error {
-	return dist.Run(context.Background(), dist.Config{
-		Ranks: len(parts), Threads: 1, Log: io.Discard,
-	}, func(_ context.Context, r *dist.Rank) error {
+	return disttest.OnRanks(len(parts), func(r *dist.Rank) error {
 		model := nn.NewLinear(3, 2)
-		params, err := ddp.Attach(r.World, model, ddp.Config{})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{}))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 		mine := parts[r.World.Rank()]
 		for i := range 3 {
-			if err := step(r, i, func() error {
+			disttest.OK(step(r, i, func() error {
 				for m, p := range mine {
 					rows := r.World.Rows(p.first, p.total)
 					dims := []int{p.n, 3}
@@ -52,9 +46,7 @@ func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() erro
 					tape.Reset()
 				}
 				return opt.Step()
-			}); err != nil {
-				return err
-			}
+			}))
 		}
 		return nil
 	})
@@ -106,20 +98,16 @@ func TestChecksAreOfTheFirstSteps(t *testing.T) {
 	parts := [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 4}}}
 	require.NoError(t, trainOn(parts, func(r *dist.Rank, n int, backward func() error) error {
 		before := r.World.Stats().Calls
-		if err := backward(); err != nil {
-			return err
-		}
+		disttest.OK(backward())
 		after := r.World.Stats().Calls
 		if asked := after["allgatherv"]+after["allgather"] > before["allgatherv"]+before["allgather"]; asked != (n < 2) {
 			return fmt.Errorf("step %d: %v, before %v", n, after, before)
 		}
 		return nil
 	}))
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		first, second := nn.NewLinear(3, 3), nn.NewLinear(3, 2)
-		if _, err := ddp.Attach(r.World, nn.Sequential{first, second}, ddp.Config{}); err != nil {
-			return err
-		}
+		disttest.Must(ddp.Attach(r.World, nn.Sequential{first, second}, ddp.Config{}))
 		tape := tensor.NewTape(r.Device)
 		backward := func(from, total int, bad bool, more ...tensor.BackwardOption) error {
 			defer tape.Reset()
@@ -137,12 +125,9 @@ func TestChecksAreOfTheFirstSteps(t *testing.T) {
 
 // With CheckEvery, rows are compared again: a total that is wrong from the fourth step on is found in the fifth.
 func TestRowsOfLaterSteps(t *testing.T) {
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		model := nn.NewLinear(3, 2)
-		params, err := ddp.Attach(r.World, model, ddp.Config{CheckEvery: 2})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{CheckEvery: 2}))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 		for step, total := range []int{2, 2, 2, 3, 3} {
 			x := tensor.New(r.Device, tensor.Float32, 1, 3).WithRows(r.World.Rows(r.World.Rank(), total))
@@ -152,9 +137,7 @@ func TestRowsOfLaterSteps(t *testing.T) {
 				return nil
 			}
 			require.NoError(t, err)
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		return nil
@@ -204,7 +187,7 @@ func TestValuesThatDiffer(t *testing.T) {
 }
 
 // What optimizers are told on one rank alone is found when its first step has changed values in another way than the others, and another
-// learning rate in every step.
+// learning rate, or what is frozen, in every step.
 func TestOptimizersThatDiffer(t *testing.T) {
 	for name, change := range map[string]func(c *optim.AdamWConfig, p *tensor.Param){
 		"LR":          func(c *optim.AdamWConfig, _ *tensor.Param) { c.LR *= 1.001 },
@@ -214,29 +197,28 @@ func TestOptimizersThatDiffer(t *testing.T) {
 		"Freeze":      func(_ *optim.AdamWConfig, p *tensor.Param) { p.Freeze() },
 		"":            func(*optim.AdamWConfig, *tensor.Param) {},
 		"SetLR":       func(*optim.AdamWConfig, *tensor.Param) {},
+		"late":        func(*optim.AdamWConfig, *tensor.Param) {},
 	} {
-		err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			model := nn.NewLinear(3, 2)
-			params, err := ddp.Attach(r.World, model, ddp.Config{Seed: 1})
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{Seed: 1}))
 			c := optim.AdamWConfig{LR: 0.1, WeightDecay: 0.01, Clip: 1}
 			if r.World.Rank() == 1 {
 				change(&c, model.W)
 			}
 			opt, tape := optim.NewAdamW(params, c), tensor.NewTape(r.Device)
 			for step := range 5 {
-				if name == "SetLR" && step == 3 && r.World.Rank() == 1 { // as its own loss says
-					opt.SetLR(0.05)
+				if step == 3 && r.World.Rank() == 1 { // as its own loss says
+					switch name {
+					case "SetLR":
+						opt.SetLR(0.05)
+					case "late":
+						model.W.Freeze()
+					}
 				}
 				x := tensor.FromSlice([]float32{1, 2, 3}, 1, 3).WithRows(r.World.Rows(r.World.Rank(), 2))
-				if err := tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)).Square())) }); err != nil {
-					return err
-				}
-				if err := opt.Step(); err != nil {
-					return err
-				}
+				disttest.OK(tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)).Square())) }))
+				disttest.OK(opt.Step())
 				tape.Reset()
 			}
 			return nil
@@ -246,6 +228,8 @@ func TestOptimizersThatDiffer(t *testing.T) {
 			require.NoError(t, err)
 		case "LR", "SetLR", "Schedule":
 			require.ErrorContains(t, err, "learning rate of the last step 0.1 (rank 0) vs", name)
+		case "late":
+			require.ErrorContains(t, err, "frozen parameters some (rank 0) vs others (rank 1)")
 		default:
 			require.ErrorContains(t, err, "must have the same values on all ranks of world", name)
 		}
@@ -259,7 +243,7 @@ func TestLayersThatDiffer(t *testing.T) {
 		"1: P=0.2":    func(m nn.Sequential) { m[1].(*nn.Dropout).P = 0.2 },
 		"2: Eps=0.01": func(m nn.Sequential) { m[2].(*nn.LayerNorm).Eps = 0.01 },
 	} {
-		err := dist.Run(context.Background(), dist.Config{Ranks: 3, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		err := disttest.OnRanks(3, func(r *dist.Rank) error {
 			m := nn.Sequential{nn.NewLinear(16, 32), nn.NewDropout(0.1), nn.NewLayerNorm(32)}
 			if r.World.Rank() == 2 {
 				change(m)

@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"os"
 	"testing"
 
@@ -146,7 +145,7 @@ func TestUsedOnOneRankOnly(t *testing.T) {
 }
 
 func TestModelsDiffer(t *testing.T) {
-	err := dist.Run(context.Background(), dist.Config{Ranks: 3}, func(_ context.Context, r *dist.Rank) error {
+	err := disttest.OnRanks(3, func(r *dist.Rank) error {
 		width := 4
 		if r.World.Rank() == 2 {
 			width = 5
@@ -156,7 +155,7 @@ func TestModelsDiffer(t *testing.T) {
 	})
 	require.ErrorContains(t, err,
 		"ddp: ranks differ: rank 2 has parameter 0: 0.weight float32[5,3] frozen=false where rank 0 has parameter 0: 0.weight float32[4,3]")
-	err = dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
+	err = disttest.OnRanks(2, func(r *dist.Rank) error {
 		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, 2)}, ddp.Config{BucketBytes: 100 * r.World.Rank()})
 		return err
 	})
@@ -192,10 +191,7 @@ func TestSteadySteps(t *testing.T) {
 	}
 }
 
-func TestLongSteadySteps(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSteadySteps(t)
-}
+func TestLongSteadySteps(t *testing.T) { reliability.AsLong(t, TestSteadySteps) }
 
 // stepper returns a whole training step of two microbatches.
 func stepper(r *dist.Rank, cfg ddp.Config) (func() error, error) {
@@ -213,4 +209,52 @@ func stepper(r *dist.Rank, cfg ddp.Config) (func() error, error) {
 		tape.Reset()
 		return err
 	}, err
+}
+
+// A loss of the user's own that ends with GlobalMean trains as the built-in one does, on any number of ranks.
+func TestGlobalMeanIsMSE(t *testing.T) {
+	own := func(x, y tensor.Tensor) tensor.Tensor { return tensor.GlobalMean(x.Sub(y).Square()) }
+	want := regress(t, 1, nn.MSE)
+	require.Greater(t, want.Losses[0], 2*want.Losses[19], "it trains")
+	for _, n := range []int{1, 2, 4} {
+		disttest.RequireEqual(t, want, regress(t, n, nn.MSE), 1e-12)
+		disttest.RequireEqual(t, want, regress(t, n, own), 1e-12)
+	}
+}
+
+// regress does 20 steps on the same rows.
+func regress(t *testing.T, ranks int, loss func(x, y tensor.Tensor) tensor.Tensor) disttest.Result {
+	t.Helper()
+	const batch, features = 13, 6
+	c := simple(ranks, 20, batch)
+	c.Rule = func(p nn.Params, _ optim.Norm) *optim.Optimizer { return optim.NewSGD(p, optim.SGDConfig{LR: 0.5}) }
+	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
+		model := nn.Sequential{nn.NewLinear(features, 9), nn.Tanh, nn.NewLinear(9, features)}
+		params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 3})
+		return disttest.Attached{Params: params, Loss: func(b disttest.Batch) nn.T {
+			b.First %= batch
+			x, _ := b.Samples(disttest.Dataset{DType: tensor.Float64, Features: features})
+			return loss(model.Forward(x), x.Sin())
+		}}, err
+	}
+	return c.Run(t)
+}
+
+// With scales per row, ranks compute what one rank does. Scales per tensor are those of a rank's rows, and differ.
+func TestFloat8EqualsOneRank(t *testing.T) {
+	for _, s := range []tensor.Float8{tensor.PerRow, tensor.PerTensor} {
+		j := job{training: simple(1, 3, 96), model: func() nn.Layer {
+			m := nn.Sequential{nn.NewLinear(19, 32), nn.GELU, nn.NewLinear(32, 48), nn.GELU, nn.NewLinear(48, 5)}
+			nn.Float8(m, s, "2")
+			return m
+		}}
+		want := j.run(t)
+		for _, j.Ranks = range []int{2, 3} {
+			if got := j.run(t); s == tensor.PerRow {
+				disttest.RequireEqual(t, want, got, 1e-5)
+			} else {
+				require.ErrorContains(t, got.Differs(want, 1e-4), "parameter")
+			}
+		}
+	}
 }

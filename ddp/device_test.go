@@ -2,12 +2,17 @@ package ddp_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -15,13 +20,17 @@ import (
 // Ranks whose devices have memory of their own equal one rank in host memory: buckets, microbatches, clipping, a model that has
 // values, and with the naive synchronization. 16-bit parameters have masters.
 func TestDevicesEqualOneRank(t *testing.T) {
+	steps := 4 // the emulator is slow
+	if reliability.Long(t) {
+		steps = 12
+	}
 	for _, c := range []struct {
 		dtype tensor.DType
 		ranks []int
 		tol   float64
 	}{{tensor.Float64, []int{1, 2, 3, 4}, 1e-10}, {tensor.Float32, []int{1, 3}, 1e-5}, {tensor.BFloat16, []int{1, 3}, 2e-2}} {
 		// several buckets
-		j := job{training: training{Steps: 12, Batch: 64, Rule: adamW(0.5)}, cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}}
+		j := job{training: training{Steps: steps, Batch: 64, Rule: adamW(0.5)}, cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}}
 		want := j.run(t)
 		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
 			disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
@@ -36,6 +45,8 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		})
 	}
 }
+
+func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevicesEqualOneRank) }
 
 // A model with weights that are tied, frozen, and used on some ranks only.
 func TestOddModelOnDevices(t *testing.T) {
@@ -98,4 +109,33 @@ func TestBackwardGoesOnDuringAllReduce(t *testing.T) {
 		}
 		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
+}
+
+// TestOverlap: bucket 0 is on its way before the gradient rule of the first layer starts. A step has 3 products of
+// matrices forward and 5 backward; the last one is the first layer's.
+func TestOverlap(t *testing.T) {
+	const steps, products = 3, 8
+	j := job{training: simple(2, steps, 32), cfg: ddp.Config{BucketBytes: 1500}}
+	j.Trace = 10000
+	var rules, issued []int64
+	j.end = func(state *disttest.State) error {
+		if state.Rank.World.Rank() != 0 {
+			return nil
+		}
+		for _, s := range state.Rank.Trace.Spans() {
+			switch {
+			case s.Track == trace.Compute && (s.Name == "matmul" || s.Name == "linear_act"):
+				rules = append(rules, s.Start)
+			case s.Track == trace.Comm && s.Name == "allreduce:direct":
+				issued = append(issued, s.Start)
+			}
+		}
+		return nil
+	}
+	j.run(t)
+	require.Len(t, rules, steps*products)
+	for i := range steps {
+		begin, last := rules[i*products], rules[i*products+products-1]
+		require.True(t, slices.ContainsFunc(issued, func(at int64) bool { return begin < at && at < last }), "step %d", i)
+	}
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -89,7 +91,40 @@ var ownFactors = map[string]step{
 		h := r.hidden()
 		r.backward(nn.GlobalMean(r.B.Forward(tensor.WithAux(h, h.Square().Sum(), 1/float64(r.n))).Square()))
 	},
+	"a bound of Clamp": func(r *rows) { r.backward(nn.GlobalMean(r.losses().Clamp(0, float64(r.n)))) },
+	"the lower bound":  func(r *rows) { r.backward(nn.GlobalMean(r.losses().Clamp(1/float64(r.n), 9))) },
+	"LayerNorm's eps": func(r *rows) {
+		r.backward(nn.GlobalMean(tensor.LayerNorm(r.hidden(), nn.T{}, nn.T{}, 1/float64(r.n)).Square()))
+	},
+	"RMSNorm's eps":     func(r *rows) { r.backward(nn.GlobalMean(tensor.RMSNorm(r.hidden(), nn.T{}, 1/float64(r.n)).Square())) },
+	"Dropout":           func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(1/float64(r.n), 1).Square())) },
+	"no Dropout on one": func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(0.5*float64(r.group.Rank()), 1).Square())) },
+	"Smoothing": func(r *rows) {
+		r.backward(tensor.CrossEntropy(r.C.Forward(r.hidden()), r.y, tensor.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
+	},
+	"TopK": func(r *rows) {
+		best, _ := r.hidden().TopK(r.n / 2)
+		r.backward(nn.GlobalMean(best.Mean(1)))
+	},
+	"a parameter": func(r *rows) {
+		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Use(r.Gain).Scale(1 / float64(r.n))).Square()))
+	},
+	"what all ranks have": func(r *rows) {
+		r.backward(r.summed(nn.GlobalMean(r.losses())).Affine(1, float64(r.n)).Sqrt())
+	},
+	"in a Function": func(r *rows) {
+		r.backward(nn.GlobalMean(r.tape.Apply(&scaled{by: 1 / float64(r.n)}, r.hidden()).Square()))
+	},
 }
+
+// scaled multiplies by a number.
+type scaled struct{ by float64 }
+
+func (*scaled) Name() string { return "scaled" }
+
+func (f *scaled) Forward(_ *tensor.Ctx, in []nn.T) nn.T { return in[0].Scale(f.by) }
+
+func (f *scaled) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) { grads[0] = g.Scale(f.by) }
 
 // wholeFactors are right steps that have such numbers.
 var wholeFactors = map[string]step{
@@ -101,6 +136,9 @@ var wholeFactors = map[string]step{
 	},
 	"own mean, Backward": func(r *rows) {
 		r.backward(r.losses().Sum().Scale(1/float64(r.n)), tensor.Scale(float64(r.n)/float64(r.total)))
+	},
+	"mean of the rank's own, times share": func(r *rows) {
+		r.backward(tensor.AsPart(r.losses().Mean().Scale(float64(r.n)/float64(r.total)), r.group.Axes()))
 	},
 	"share as a 32-bit float": func(r *rows) {
 		r.backward(r.losses().Sum().Scale(1/float64(r.n)), tensor.Scale(float64(float32(r.n)/float32(r.total))))
@@ -146,7 +184,7 @@ var wholeFactors = map[string]step{
 	},
 	"many": func(r *rows) {
 		l := nn.GlobalMean(r.losses())
-		for i := range 20 {
+		for i := range 70 {
 			l = l.Add(r.hidden().Sum().Scale(float64(i + r.group.Rank())))
 		}
 		r.backward(l)
@@ -177,11 +215,9 @@ var otherGathers = map[string]bool{
 }
 
 func tryFactors(sharded bool, total int, do step) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	return disttest.OnRanks(2, func(r *dist.Rank) error {
 		model := newParts()
-		if _, err := attachParts(r, model, sharded); err != nil {
-			return err
-		}
+		disttest.Must(attachParts(r, model, sharded))
 		tape := tensor.NewTape(r.Device)
 		return tensor.Try(func() { do(model.split(tape, r.World, total, 1)) })
 	})
@@ -201,6 +237,36 @@ func TestFactorsOfSums(t *testing.T) {
 	}
 }
 
+// The first batch of a Loader is divided unevenly, though the others are not: it shows them.
+func TestFactorsOfLoaders(t *testing.T) {
+	set, err := data.NewTensors(tensor.New(tensor.NewCPU(1), tensor.Float64, 64, 12), tensor.New(tensor.NewCPU(1), tensor.Float64, 64, 1))
+	require.NoError(t, err)
+	for _, sharded := range []bool{false, true} {
+		for name, do := range ownFactors {
+			steps := 0
+			err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+				model := newParts()
+				if _, err := attachParts(r, model, sharded); err != nil {
+					return err
+				}
+				tape, l := tensor.NewTape(r.Device), data.NewLoader(set, data.Config{Batch: 16, Sharder: r.World})
+				for _, b := range l.Epoch(ctx, 0) {
+					err := tensor.Try(func() { do(model.part(tape, r.World, b.Global, 1, b.First, b.Rows)) })
+					if err != nil {
+						return err
+					}
+					if r.World.Rank() == 0 {
+						steps++
+					}
+				}
+				return l.Err()
+			})
+			assert.ErrorContains(t, err, " in the same line", name)
+			assert.Zero(t, steps, name)
+		}
+	}
+}
+
 // warned returns what two steps of 8 rows on two ranks log.
 func warned(t *testing.T, ranks int, do step) string {
 	var log bytes.Buffer
@@ -210,15 +276,10 @@ func warned(t *testing.T, ranks int, do step) string {
 	cfg := dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}
 	require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
 		model := newParts()
-		params, err := attachParts(r, model, false)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(attachParts(r, model, false))
 		tape := tensor.NewTape(r.Device)
 		for i := range 2 {
-			if err := tensor.Try(func() { do(model.split(tape, r.World, 8, i)) }); err != nil {
-				return err
-			}
+			disttest.OK(tensor.Try(func() { do(model.split(tape, r.World, 8, i)) }))
 			for _, p := range params {
 				p.Consume()
 			}

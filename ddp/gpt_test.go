@@ -32,10 +32,7 @@ func TestCapturedGPT2IsSteady(t *testing.T) {
 	})
 }
 
-func TestLongCapturedGPT2IsSteady(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestCapturedGPT2IsSteady(t)
-}
+func TestLongCapturedGPT2IsSteady(t *testing.T) { reliability.AsLong(t, TestCapturedGPT2IsSteady) }
 
 // launches counts those on the GPU of a rank.
 func launches(r *dist.Rank) int64 {

@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -20,12 +19,9 @@ import (
 // What buckets, and what is sent in their place, had before the first step is given back when they are laid out once more.
 func TestOldBucketsAreFreed(t *testing.T) {
 	for _, hook := range []ddp.CommHook{nil, ddp.Compress(tensor.BFloat16)} {
-		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			model := mlp()
-			params, err := ddp.Attach(r.World, model, ddp.Config{Hook: hook})
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{Hook: hook}))
 			opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 			tape := tensor.NewTape(r.Device)
 			var live [4]int
@@ -33,9 +29,7 @@ func TestOldBucketsAreFreed(t *testing.T) {
 				x, y := batch(r, tensor.Float32, 0, 4)
 				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
 				tape.Reset()
-				if err := errors.Join(opt.Step(), r.World.Barrier().Wait()); err != nil {
-					return err
-				}
+				disttest.OK(errors.Join(opt.Step(), r.World.Barrier().Wait()))
 				live[i] = r.Device.Memory().Of(tensor.Gradients).Live + r.Device.Memory().Of(tensor.Communication).Live
 			}
 			if live[0] == 0 || live[0] != live[1] || live[1] != live[3] {
@@ -93,16 +87,13 @@ func (*dawdling) Finish(*ddp.Bucket) {}
 // After a Backward that failed on all ranks, the next one leaves gradients alone that others still read.
 func TestBackwardAfterFailure(t *testing.T) {
 	again := make(chan struct{})
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 		first, last := nn.NewLinear(19, 64), nn.Sequential{nn.NewLinear(64, 64), nn.GELU, nn.NewLinear(64, 5)}
 		hook := new(dawdling)
 		if r.World.Rank() == 1 {
 			hook.until = again
 		}
-		params, err := ddp.Attach(r.World, nn.Sequential{first, last}, ddp.Config{BucketBytes: 1, Hook: hook})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, nn.Sequential{first, last}, ddp.Config{BucketBytes: 1, Hook: hook}))
 		tape := tensor.NewTape(r.Device)
 		x, y := batch(r, tensor.Float32, 0, 4)
 		broken := tensor.Try(func() {

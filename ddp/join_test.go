@@ -153,9 +153,7 @@ func (j joinJob) whole(ranks int) training {
 				if step = i; len(losses) != i || b.Global != all[i].Y.Len() {
 					return nil, fmt.Errorf("step %d is number %d, with %d rows", len(losses), i, b.Global)
 				}
-				if err := do(b.X, b.Y); err != nil {
-					return nil, err
-				}
+				disttest.OK(do(b.X, b.Y))
 				losses = append(losses, last.Item())
 			}
 			return losses, batches.Err()
@@ -211,10 +209,7 @@ func TestJoinOfLoaders(t *testing.T) {
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 3, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		var src ddp.Source
 		if n := []int{25, 0, 64}[r.World.Rank()]; n > 0 {
-			set, err := data.Synthetic(n, uint64(r.World.Rank()), tensor.Float32)
-			if err != nil {
-				return err
-			}
+			set := disttest.Must(data.Synthetic(n, uint64(r.World.Rank()), tensor.Float32))
 			src = data.NewLoader(set, data.Config{Batch: 10, Shuffle: true})
 		}
 		batches := ddp.Join(r.World, src)
@@ -337,10 +332,7 @@ func TestJoinWithARankThatDies(t *testing.T) {
 	for _, dies := range []int{0, 2} { // with data, and without
 		for rank, err := range joinFailing(t, func(ctx context.Context, r *dist.Rank) error {
 			model := joinModel(false)
-			params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64})
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64}))
 			opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 			batches := ddp.Join(r.World, ownBatches(r.Device, r.World.Rank(), always(3, []int{12, 9, 2}[r.World.Rank()])))
 			for i, b := range batches.Epoch(ctx, 0) {
@@ -348,9 +340,7 @@ func TestJoinWithARankThatDies(t *testing.T) {
 					return errCable
 				}
 				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y))
-				if err := opt.Step(); err != nil {
-					return err
-				}
+				disttest.OK(opt.Step())
 				tape.Reset()
 			}
 			return batches.Err()

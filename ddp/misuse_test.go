@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -16,11 +16,9 @@ import (
 
 // What each function of ddp says when it is used wrong.
 func TestMisuse(t *testing.T) {
-	require.NoError(t, dist.Run(t.Context(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
 		mine := nn.NewLinear(2, 3)
-		if _, err := ddp.Attach(r.World, mine, ddp.Config{}); err != nil {
-			return err
-		}
+		disttest.Must(ddp.Attach(r.World, mine, ddp.Config{}))
 		attach := func(g *dist.Group, model any, c ddp.Config) func() error {
 			return func() error { _, err := ddp.Attach(g, model, c); return err }
 		}

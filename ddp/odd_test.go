@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -114,16 +113,14 @@ func TestCompressedBucketsAgree(t *testing.T) {
 
 func TestAttachErrors(t *testing.T) {
 	for _, attach := range []attacher{ddp.Attach, ddp.Naive} {
-		err := dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
+		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			model := nn.NewLinear(3, 2)
-			if _, err := attach(r.World, model, ddp.Config{}); err != nil {
-				return err
-			}
+			disttest.Must(attach(r.World, model, ddp.Config{}))
 			_, err := ddp.Attach(r.World, model, ddp.Config{})
 			return err
 		})
 		require.ErrorContains(t, err, "ddp: weight is attached already")
-		err = dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
+		err = disttest.OnRanks(2, func(r *dist.Rank) error {
 			_, err := attach(r.World, nn.Sequential{nn.ReLU}, ddp.Config{})
 			return err
 		})
@@ -133,14 +130,11 @@ func TestAttachErrors(t *testing.T) {
 
 // Steps that failed leave nothing behind: their two gradients each are not the four that the buckets are ordered by.
 func TestStepsAfterFailedOnes(t *testing.T) {
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	err := disttest.OnRanks(2, func(r *dist.Rank) error {
 		model := &forked{nn.NewLinear(19, 8), nn.NewLinear(19, 8), nn.NewLinear(8, 5), false}
 		model.Head.W.Freeze()
 		model.Head.B.Freeze()
-		params, err := ddp.Attach(r.World, model, ddp.Config{BucketBytes: 200})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{BucketBytes: 200}))
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 		tape := tensor.NewTape(r.Device)
 		for step := range 5 {
@@ -151,9 +145,7 @@ func TestStepsAfterFailedOnes(t *testing.T) {
 				return fmt.Errorf("step %d: %w", step, err)
 			}
 			if model.useB {
-				if err := opt.Step(); err != nil {
-					return err
-				}
+				disttest.OK(opt.Step())
 			}
 			tape.Reset()
 		}
@@ -183,16 +175,13 @@ func TestFailureInTheMiddleOfBackward(t *testing.T) {
 	start := time.Now()
 	var mu sync.Mutex
 	seen := make([]error, 3)
-	_ = dist.Run(context.Background(), dist.Config{Ranks: 3, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	_ = disttest.OnRanks(3, func(r *dist.Rank) error {
 		model := mlp()
-		params, err := ddp.Attach(r.World, model, ddp.Config{BucketBytes: 500, Hook: &broken{}})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{BucketBytes: 500, Hook: &broken{}}))
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 		tape := tensor.NewTape(r.Device)
 		x, y := batch(r, tensor.Float32, 0, 4)
-		err = tensor.Try(func() {
+		err := tensor.Try(func() {
 			for range 3 {
 				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
 				_ = opt.Step() // without a Norm, it cannot fail

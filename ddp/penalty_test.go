@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"math"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -89,15 +89,10 @@ func TestPenaltiesCountOnce(t *testing.T) {
 
 // trainPenalty returns the parameters and the losses of some steps of two microbatches each. The last ones have fewer rows than ranks.
 func trainPenalty(t *testing.T, ranks int, mesh string, penalty func(r *rows, loss nn.T) nn.T) (out, losses []float64) {
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		if _, err := r.Mesh(mesh); err != nil {
-			return err
-		}
+	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+		disttest.Must(r.Mesh(mesh))
 		model := newParts()
-		params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, AllowUnused: true})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, AllowUnused: true}))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)
 		for step, total := range []int{7, 3, 2, 1} {
 			for micro := range 2 {
@@ -110,17 +105,13 @@ func trainPenalty(t *testing.T, ranks int, mesh string, penalty func(r *rows, lo
 					tape.Backward(loss)
 				}
 				sum := tensor.FromSlice(tensor.Floats(loss), 1)
-				if err := r.World.AllReduce(sum, dist.Sum).Wait(); err != nil {
-					return err
-				}
+				disttest.OK(r.World.AllReduce(sum, dist.Sum).Wait())
 				if r.World.Rank() == 0 {
 					losses = append(losses, tensor.Floats(sum)...)
 				}
 				tape.Reset()
 			}
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 		}
 		if r.World.Rank() == 0 {
 			for _, p := range params {

@@ -2,7 +2,6 @@ package ddp_test
 
 import (
 	"context"
-	"io"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -90,10 +89,7 @@ func (f fed) sums(t *testing.T) (got []matrix) {
 	all := make([][]matrix, ranks)
 	require.NoError(t, f.launch(t.Context(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		model := &struct{ W, B *tensor.Param }{tensor.NewParam(tensor.Constant(1), rows, cols), tensor.NewParam(tensor.Constant(1), cols)}
-		params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Hook: f.hook})
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Hook: f.hook}))
 		opt, tape, rank := optim.NewSGD(params, optim.SGDConfig{LR: 1e-3}), tensor.NewTape(r.Device), r.World.Rank()
 		for i, g := range f.grads {
 			if f.step != nil {
@@ -103,9 +99,7 @@ func (f fed) sums(t *testing.T) (got []matrix) {
 			tape.Backward(tape.Use(model.W).Add(tape.Use(model.B)).Reshape(1, rows, cols).Mul(tape.Input(x)).Sum())
 			sum := tensor.Floats(model.W.Grad)
 			all[rank] = append(all[rank], newMatrix(rows, cols, func(i, k int) float64 { return sum[i*cols+k] }))
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		return nil
@@ -315,7 +309,7 @@ func TestPowerSGDLossCurve(t *testing.T) {
 // What does not go together is refused: in the configuration, and over ranks.
 func TestPowerSGDRefuses(t *testing.T) {
 	attach := func(of func(rank int) ddp.Config) error {
-		return dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		return disttest.OnRanks(2, func(r *dist.Rank) error {
 			_, err := ddp.Attach(r.World, nn.NewLinear(8, 8), of(r.World.Rank()))
 			return err
 		})

@@ -26,11 +26,7 @@ func stacked(xs ...nn.T) nn.T {
 
 // gathered returns the rows of all ranks.
 func (r *rows) gathered(x nn.T) nn.T {
-	counts := make([]int, r.group.Size())
-	for i := range counts {
-		counts[i] = r.total*(i+1)/len(counts) - r.total*i/len(counts)
-	}
-	return r.tape.Apply(&autograd.AllGather{Group: r.group, Counts: counts}, x)
+	return r.tape.Apply(&autograd.AllGather{Group: r.group}, x)
 }
 
 // summed returns the sum over ranks, divided by the number of rows.
@@ -325,9 +321,7 @@ var attached = map[string]func(r *dist.Rank, n *networks) error{
 		for _, l := range []*nn.Linear{n.G, n.D} {
 			s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
 			s.Unit(l)
-			if _, err := s.Attach(l); err != nil {
-				return err
-			}
+			disttest.Must(s.Attach(l))
 		}
 		return nil
 	},

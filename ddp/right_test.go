@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"maps"
 	"math"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
@@ -47,9 +45,13 @@ func newParts() *parts {
 const words = 6 // in a sentence
 
 func (p *parts) split(t *tensor.Tape, g *dist.Group, total, step int) *rows {
-	r := &rows{parts: p, tape: t, group: g, total: total, step: step}
-	r.lo = total * g.Rank() / g.Size()
-	r.n = total*(g.Rank()+1)/g.Size() - r.lo
+	lo := total * g.Rank() / g.Size()
+	return p.part(t, g, total, step, lo, total*(g.Rank()+1)/g.Size()-lo)
+}
+
+// part is split for n rows from lo on.
+func (p *parts) part(t *tensor.Tape, g *dist.Group, total, step, lo, n int) *rows {
+	r := &rows{parts: p, tape: t, group: g, total: total, step: step, lo: lo, n: n}
 	at := func(i int) float64 { return math.Sin(float64(i*i%97 + 13*step + i)) }
 	floats := func(k, salt int) tensor.Tensor {
 		x := make([]float64, r.n*k)
@@ -129,11 +131,7 @@ var right = map[string]func(r *rows) nn.T{
 	},
 	"contrastive": func(r *rows) nn.T {
 		a, b := r.hidden(), r.A.Forward(r.in().Dropout(0.2, 5))
-		counts := make([]int, r.group.Size())
-		for i := range counts {
-			counts[i] = r.total*(i+1)/len(counts) - r.total*i/len(counts)
-		}
-		all := r.tape.Apply(&autograd.AllGather{Group: r.group, Counts: counts}, b)
+		all := r.gathered(b)
 		at := make([]int64, r.n)
 		for i := range at {
 			at[i] = int64(r.lo + i)
@@ -352,22 +350,15 @@ func attachParts(r *dist.Rank, m *parts, sharded bool) (nn.Params, error) {
 }
 
 func trainRight(ranks int, sharded bool, loss func(r *rows) nn.T) (out []float64, err error) {
-	err = dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	err = disttest.OnRanks(ranks, func(r *dist.Rank) error {
 		model := newParts()
-		params, err := attachParts(r, model, sharded)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(attachParts(r, model, sharded))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)
 		for step, total := range []int{7, 1, 3, 2} {
 			tape.SetStep(step, 0)
 			b := model.split(tape, r.World, total, step)
-			if err := tensor.Try(func() { tape.Backward(loss(b)) }); err != nil {
-				return err
-			}
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(tensor.Try(func() { tape.Backward(loss(b)) }))
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		all, err := disttest.Wholes(r.World, params)

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -221,6 +222,7 @@ var silent = map[string]struct {
 	"repetitions for each of this rank's rows": {"repeats the same for each of this rank's 4 rows", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum().Scale(0.125)) },
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum(0).Exp().Sum()) },
+		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum(-2).Exp().Sum()) },
 		func(p *program) nn.T {
 			return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Sum())
 		},
@@ -295,9 +297,7 @@ func tryProgram(loss func(p *program) nn.T) error {
 	cfg := dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		p := &program{rank: r, tape: tensor.NewTape(r.Device), model: nn.NewLinear(3, 2)}
-		if _, err := ddp.Attach(r.World, p.model, ddp.Config{}); err != nil {
-			return err
-		}
+		disttest.Must(ddp.Attach(r.World, p.model, ddp.Config{}))
 		return tensor.Try(func() {
 			p.x = p.tape.Input(p.bare(4, 3).WithRows(p.rows(8, 4)))
 			p.z = p.model.Forward(p.x)

@@ -1,7 +1,6 @@
 package ddp_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -35,11 +35,9 @@ func TestWrongLossesAreRefused(t *testing.T) {
 		}, want: "once for each rank"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			err := disttest.OnRanks(2, func(r *dist.Rank) error {
 				model := nn.NewLinear(3, 2)
-				if _, err := ddp.Attach(r.World, model, ddp.Config{}); err != nil {
-					return err
-				}
+				disttest.Must(ddp.Attach(r.World, model, ddp.Config{}))
 				x := tensor.New(r.Device, tensor.Float32, 2, 3)
 				if !c.bare {
 					x = x.WithRows(r.World.Rows(2*r.World.Rank(), 4))
@@ -66,16 +64,11 @@ func TestPartOfAnAxis(t *testing.T) {
 		},
 		"": func(world, _ *dist.Group, _ *tensor.Param) *dist.Group { return world },
 	} {
-		err := dist.Run(context.Background(), dist.Config{Ranks: 4, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-			half, err := r.World.Split(r.World.Rank()/2, 0)
-			if err != nil {
-				return err
-			}
+		err := disttest.OnRanks(4, func(r *dist.Rank) error {
+			half := disttest.Must(r.World.Split(r.World.Rank()/2, 0))
 			model := nn.NewLinear(3, 2)
 			cfg := ddp.Config{Over: func(p *tensor.Param) *dist.Group { return over(r.World, half, p) }}
-			if _, err := ddp.Attach(r.World, model, cfg); err != nil {
-				return err
-			}
+			disttest.Must(ddp.Attach(r.World, model, cfg))
 			tape, x := tensor.NewTape(r.Device), tensor.New(r.Device, tensor.Float32, 2, 3).WithRows(r.World.Rows(2*r.World.Rank(), 8))
 			return tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)))) })
 		})
@@ -101,26 +94,20 @@ func TestSharedGain(t *testing.T) {
 		"ddp in a hurry": {false, "tp", "axis dp"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := dist.Run(context.Background(), dist.Config{Ranks: 4, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-				mesh, err := r.Mesh("dp=2,tp=2")
-				if err != nil {
-					return err
-				}
+			err := disttest.OnRanks(4, func(r *dist.Rank) error {
+				mesh := disttest.Must(r.Mesh("dp=2,tp=2"))
 				dp, tp := mesh.Group("dp"), mesh.Group("tp")
 				model := &struct{ Gain, Wide *tensor.Param }{tensor.NewParam(tensor.Constant(1), 1), tensor.NewParam(tensor.Constant(1), 4)}
 				model.Wide.Place(tp.Axis(), layout.Division{})
 				if c.through {
 					model.Gain.Through(&autograd.Copy{Group: tp})
 				}
-				_, err = ddp.Attach(r.World, model, ddp.Config{Over: func(p *tensor.Param) *dist.Group {
+				disttest.Must(ddp.Attach(r.World, model, ddp.Config{Over: func(p *tensor.Param) *dist.Group {
 					if p == model.Gain {
 						return mesh.Group(c.over)
 					}
 					return dp
-				}})
-				if err != nil {
-					return err
-				}
+				}}))
 				tape := tensor.NewTape(r.Device)
 				backward := func(opts ...tensor.BackwardOption) error {
 					defer tape.Reset()
@@ -129,12 +116,8 @@ func TestSharedGain(t *testing.T) {
 						tape.Backward(tape.Use(model.Wide).Mul(x).Mul(tape.Use(model.Gain)).Sum(), opts...)
 					})
 				}
-				if err := backward(tensor.More()); err != nil {
-					return err
-				}
-				if err := backward(); err != nil {
-					return err
-				}
+				disttest.OK(backward(tensor.More()))
+				disttest.OK(backward())
 				if got := model.Gain.Grad.Item(); got != 2*2*4 { // microbatches, rows, features
 					return fmt.Errorf("gradient %v", got)
 				}

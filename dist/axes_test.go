@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -28,25 +29,11 @@ func mustHave(g *dist.Group, want tensor.Axes) error {
 // The first mesh over all ranks decides the axes. A group has those that its members span.
 func TestAxes(t *testing.T) {
 	err := runAxes(8, func(r *dist.Rank) error {
-		m, err := r.Mesh("dp=4,one=1,tp=2")
-		if err != nil {
-			return err
-		}
-		coarse, err := r.Mesh("a=4,b=2")
-		if err != nil {
-			return err
-		}
-		if _, err := r.Mesh("all=8"); err != nil {
-			return err
-		}
-		pair, err := r.World.Split(r.World.Rank()%2, -r.World.Rank())
-		if err != nil {
-			return err
-		}
-		diagonal, err := r.World.Split([]int{0, 1, 1, 0, 2, 3, 3, 2}[r.World.Rank()], 0)
-		if err != nil {
-			return err
-		}
+		m := disttest.Must(r.Mesh("dp=4,one=1,tp=2"))
+		coarse := disttest.Must(r.Mesh("a=4,b=2"))
+		disttest.Must(r.Mesh("all=8"))
+		pair := disttest.Must(r.World.Split(r.World.Rank()%2, -r.World.Rank()))
+		diagonal := disttest.Must(r.World.Split([]int{0, 1, 1, 0, 2, 3, 3, 2}[r.World.Rank()], 0))
 		for _, c := range []struct {
 			g    *dist.Group
 			want tensor.Axes
@@ -54,14 +41,12 @@ func TestAxes(t *testing.T) {
 			{m.Group("dp"), 1}, {m.Group("tp"), 2}, {m.Group("dp", "tp"), 3}, {m.Group("one"), 0}, {r.World, 3}, {r.World.With(), 3},
 			{coarse.Group("b"), 2}, {pair, 1}, {diagonal, 0},
 		} {
-			if err := mustHave(c.g, c.want); err != nil {
-				return err
-			}
+			disttest.OK(mustHave(c.g, c.want))
 		}
 		p, last := tensor.NewParam(tensor.Constant(1), 4, 2), r.World.Rank()/2
 		p.Place(pair.Axis(), layout.Division{})
 		assert.Equal(t, 3-last, p.Placement().Boxes()[0].Lo[0], "the group counts its ranks from the end")
-		err = tensor.Try(func() { p.Place(diagonal.Axis(), layout.Division{Dim: 1}) })
+		err := tensor.Try(func() { p.Place(diagonal.Axis(), layout.Division{Dim: 1}) })
 		assert.ErrorContains(t, err, "a group of 2 ranks that is no axis of the job: make the first Mesh of the job with an axis for it")
 		return nil
 	})
@@ -108,10 +93,7 @@ func TestLateMesh(t *testing.T) {
 func TestAxesInErrors(t *testing.T) {
 	for _, how := range []string{"panic", "error"} {
 		err := runAxes(4, func(r *dist.Rank) error {
-			m, err := r.Mesh("dp=2,tp=2")
-			if err != nil {
-				return err
-			}
+			m := disttest.Must(r.Mesh("dp=2,tp=2"))
 			p := tensor.NewParam(tensor.Constant(1), 4, 2)
 			p.SetName("w")
 			p.Make(r.Device, tensor.Float64, 1)

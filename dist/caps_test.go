@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -68,9 +69,7 @@ func TestCaps(t *testing.T) {
 		err := dist.RunEngines(context.Background(), dist.Config{Threads: 1, Log: io.Discard},
 			[]backend.Engine{lesser{hub.Engine(0), caps}, lesser{hub.Engine(1), caps}}, func(_ context.Context, r *dist.Rank) error {
 				x := tensor.New(r.Device, tensor.Float32, 20)
-				if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
-					return err
-				}
+				disttest.OK(r.World.AllReduce(x, dist.Sum).Wait())
 				return c.call(r.World, x).Wait()
 			})
 		require.ErrorContains(t, err, want)

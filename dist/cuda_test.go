@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -21,16 +22,11 @@ func TestRanksAreBound(t *testing.T) {
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 4, Device: device}, func(_ context.Context, r *dist.Rank) error {
 		gpu := r.Device.(*cuda.Device).GPU()
 		pool := gpu.NewPool("test")
-		p, err := pool.Alloc(r.Device.Queue(0).(*cuda.Queue).Stream(), 100)
-		if err != nil {
-			return err
-		}
+		p := disttest.Must(pool.Alloc(r.Device.Queue(0).(*cuda.Queue).Stream(), 100))
 		if at, err := gpu.Owner(p); err != nil || at != r.World.Rank()%devices {
 			t.Errorf("rank %d has memory of device %d: %v", r.World.Rank(), at, err)
 		}
-		if err := pool.Free(p); err != nil {
-			return err
-		}
+		disttest.OK(pool.Free(p))
 		return pool.Close()
 	}))
 }
@@ -52,9 +48,7 @@ func TestRefusedInCapturedSteps(t *testing.T) {
 			x := tensor.New(r.Device, tensor.Float32, 8)
 			step := tensor.Capture(r.Device, func(...tensor.Tensor) error { return do(r.World, x) })
 			for range 2 {
-				if err := step.Run(); err != nil {
-					return err
-				}
+				disttest.OK(step.Run())
 			}
 			return step.Run()
 		})

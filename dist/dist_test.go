@@ -22,6 +22,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/trace"
@@ -143,9 +144,7 @@ func TestStuckRank(t *testing.T) {
 		})
 		cfg := dist.Config{Ranks: 3, Threads: 1, Log: &log, Timeout: 10 * time.Second}
 		err := dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
-			if err := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).Wait())
 			switch r.World.Rank() {
 			case 1:
 				<-stuck
@@ -192,9 +191,7 @@ func TestFlightRecorder(t *testing.T) {
 	var issued sync.WaitGroup
 	issued.Add(5)
 	err := dist.Run(t.Context(), dist.Config{Ranks: 6, Log: &log}, func(_ context.Context, r *dist.Rank) error {
-		if err := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 100), dist.Sum).Wait(); err != nil {
-			return err
-		}
+		disttest.OK(r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 100), dist.Sum).Wait())
 		if r.World.Rank() == 4 {
 			issued.Wait()
 			return nil
@@ -282,9 +279,7 @@ func TestFailureReachesChildren(t *testing.T) {
 	boom := errors.New("boom")
 	require.NoError(t, run(2, func(r *dist.Rank) error {
 		child := r.World.With().With()
-		if err := child.Barrier().Wait(); err != nil {
-			return err
-		}
+		disttest.OK(child.Barrier().Wait())
 		if r.World.Rank() == 0 {
 			r.World.Abort(boom)
 		}
@@ -299,9 +294,7 @@ func TestStats(t *testing.T) {
 	require.NoError(t, run(2, func(r *dist.Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 1000)
 		for range 3 {
-			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.AllReduce(x, dist.Sum).Wait())
 		}
 		s := r.World.Stats()
 		if s.Calls["allreduce"] != 3 || s.Payload["allreduce"] != 12_000 || s.WireBytes() != s.Wire["allreduce"] || s.WireBytes() == 0 {
@@ -315,9 +308,7 @@ func TestTrace(t *testing.T) {
 	var mu sync.Mutex
 	spans := map[int][]trace.Span{}
 	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Trace: 100}, func(_ context.Context, r *dist.Rank) error {
-		if err := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1000), dist.Sum).Wait(); err != nil {
-			return err
-		}
+		disttest.OK(r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1000), dist.Sum).Wait())
 		mu.Lock()
 		defer mu.Unlock()
 		spans[r.World.Rank()] = append(spans[r.World.Rank()], r.Trace.Spans()...)
@@ -353,9 +344,7 @@ func TestRankOrderFromEnvironment(t *testing.T) {
 		g := r.World.With(dist.Algo("allreduce:ring"))
 		assert.ErrorContains(t, g.Barrier().Wait(), contradiction)
 		x := tensor.FromSlice([]float32{1}, 1)
-		if err := r.World.Reduce(x, dist.Sum, 0).Wait(); err != nil {
-			return err
-		}
+		disttest.OK(r.World.Reduce(x, dist.Sum, 0).Wait())
 		assert.Equal(t, map[string]uint64{"reduce:direct": 1}, r.World.Stats().Ran)
 		return nil
 	}))
@@ -411,10 +400,7 @@ func TestEnvironmentBeatsConfig(t *testing.T) {
 
 func TestUnknownAxisFails(t *testing.T) {
 	err := run(2, func(r *dist.Rank) error {
-		m, err := r.Mesh("dp=2")
-		if err != nil {
-			return err
-		}
+		m := disttest.Must(r.Mesh("dp=2"))
 		return m.Group("pp").Barrier().Wait()
 	})
 	require.ErrorContains(t, err, `no axis "pp"; there are dp`)

@@ -11,31 +11,24 @@ import (
 
 // sameFactors compares by what sums over rows were multiplied. As in sameCounts, each of two ranks must have one that the other has not, of
 // the same place in the program: ranks may have other numbers of microbatches, or no rows for one of the losses.
-func sameFactors(what string, all []fed) error {
-	ranks := map[int][]tensor.Factor{}
-	for _, f := range all {
-		for _, x := range f.Factors {
-			if x.Site != 0 && !slices.Contains(ranks[f.Rank], x) {
-				ranks[f.Rank] = append(ranks[f.Rank], x)
-			}
-		}
-	}
-	var others []int // ranks with different factors
-	for _, a := range slices.Sorted(maps.Keys(ranks)) {
-		if many(ranks[a]) || slices.ContainsFunc(others, func(b int) bool { return sameList(ranks[a], ranks[b]) }) {
+func sameFactors(what string, all []given) error {
+	var others []given // with different factors
+	for _, a := range all {
+		if many(a.Factors) || slices.ContainsFunc(others, func(b given) bool { return sameList(a.Factors, b.Factors) }) {
 			continue
 		}
 		for _, b := range others {
-			x, y, ok := clash(ranks[b], ranks[a])
+			x, y, ok := clash(b.Factors, a.Factors)
 			switch {
-			case ok && x.Rows:
-				return fmt.Errorf("%s: Scale or Affine of rows has %g on rank %d, and %g on rank %d, in the same line: a number is the same on all "+
-					"ranks; what belongs to rows, such as a weight of their task, is a tensor (Tensor.WithRows)", what, x.Value, b, y.Value, a)
+			case ok && x.Op != "":
+				return fmt.Errorf("%s: %s has the number %g on rank %d, and %g on rank %d, in the same line: a number is the same on all "+
+					"ranks; what belongs to rows, such as a weight of their task, is a tensor (Tensor.WithRows)",
+					what, x.Op, x.Value, b.Rank, y.Value, a.Rank)
 			case ok:
 				return fmt.Errorf("%s: a sum over rows is multiplied by %g on rank %d, and by %g on rank %d, in the same line: "+
 					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up over the ranks; "+
 					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task, is a tensor "+
-					"(Tensor.WithRows) that multiplies them before the Sum", what, x.Value, b, y.Value, a)
+					"(Tensor.WithRows) that multiplies them before the Sum", what, x.Value, b.Rank, y.Value, a.Rank)
 			}
 		}
 		others = append(others, a)
@@ -45,7 +38,7 @@ func sameFactors(what string, all []fed) error {
 
 // warn warns if all ranks divide a sum by the number of their own rows, in two steps one after another. Where ranks have equally many, that
 // is the same number on all, and their losses are means over a rank's rows. Other numbers may be equal to it by chance, so it is no error.
-func (c *StepCheck) warn(what string, all []fed, groups []*Group) {
+func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 	own := ownFactors(all)
 	for site, x := range own {
 		first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
@@ -60,7 +53,7 @@ func (c *StepCheck) warn(what string, all []fed, groups []*Group) {
 }
 
 // ownFactors returns the factors that are 1 / the number of a rank's own rows on all ranks that have them, by their place in the program.
-func ownFactors(all []fed) map[uint64]tensor.Factor {
+func ownFactors(all []given) map[uint64]tensor.Factor {
 	own, others := map[uint64]tensor.Factor{}, map[uint64]bool{}
 	for _, f := range all {
 		for _, x := range f.Factors {

@@ -49,6 +49,5 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 }
 
 func TestLongKilledProcessesLeaveNothing(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestKilledProcessesLeaveNothing(t)
+	reliability.AsLong(t, TestKilledProcessesLeaveNothing)
 }

@@ -169,10 +169,7 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
-func TestLongEveryOperation(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestEveryOperation(t)
-}
+func TestLongEveryOperation(t *testing.T) { reliability.AsLong(t, TestEveryOperation) }
 
 // TestLongEveryOperationOnGoroutines has a late and a slow rank in every operation. Goroutines cannot be killed or stopped.
 func TestLongEveryOperationOnGoroutines(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -87,9 +88,7 @@ func TestHeadOnSends(t *testing.T) {
 			works = append(works, r.World.Recv(y.Range(i, i+1), peer, 0))
 		}
 		for _, w := range works {
-			if err := w.Wait(); err != nil {
-				return err
-			}
+			disttest.OK(w.Wait())
 		}
 		return nil
 	})

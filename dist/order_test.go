@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -47,13 +48,9 @@ func TestDependentFails(t *testing.T) {
 		var first dist.Work
 		if r.World.Rank() == 0 {
 			first = a.AllReduce(x, dist.Sum)
-			if err := r.World.Send(tensor.FromSlice([]float32{1}, 1), 1, 0).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.Send(tensor.FromSlice([]float32{1}, 1), 1, 0).Wait())
 		} else {
-			if err := r.World.Recv(x.Range(0, 1), 0, 0).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.Recv(x.Range(0, 1), 0, 0).Wait())
 			a.Abort(boom)
 		}
 		assert.ErrorContains(t, last(first, b.AllReduce(x, dist.Sum)).Wait(), "boom", "rank %d", r.World.Rank())
@@ -70,9 +67,7 @@ func TestDependentOnWhatNeverBegan(t *testing.T) {
 		for _, more := range []int{0, 1, 100} {
 			a, b := r.World.With(dist.Name("a")), r.World.With(dist.Name("b"))
 			a.Abort(errors.New("boom"))
-			if err := r.World.Barrier().Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.Barrier().Wait())
 			assert.ErrorContains(t, a.AllReduce(x, dist.Sum).Wait(), "boom")
 			assert.NoError(t, b.AllReduce(x, dist.Sum).Wait(), "told")
 			lost := a.AllReduce(x, dist.Sum)
@@ -99,9 +94,7 @@ func TestDependentOfTwoGoroutines(t *testing.T) {
 			wg.Go(func() { errs[0] = first.Wait() })
 			wg.Go(func() { errs[1] = b.AllReduce(x, dist.Sum).Wait() })
 			wg.Wait()
-			if err := errors.Join(errs[:]...); err != nil {
-				return err
-			}
+			disttest.OK(errors.Join(errs[:]...))
 			assert.Equal(t, []float64{4, 4}, tensor.Floats(x))
 		}
 		return nil
@@ -116,19 +109,13 @@ func TestDependentAllocatesNothing(t *testing.T) {
 		for range 10 {
 			before := mallocs()
 			for range 50 {
-				if err := last(r.World.AllReduce(x, dist.Avg), twin.AllReduce(x, dist.Avg), r.World.AllReduce(x, dist.Avg)).Wait(); err != nil {
-					return err
-				}
+				disttest.OK(last(r.World.AllReduce(x, dist.Avg), twin.AllReduce(x, dist.Avg), r.World.AllReduce(x, dist.Avg)).Wait())
 			}
-			if err := r.World.Barrier().Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.Barrier().Wait())
 			if r.World.Rank() == 0 {
 				fewest = min(fewest, mallocs()-before)
 			}
-			if err := r.World.Barrier().Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.Barrier().Wait())
 		}
 		return nil
 	}))

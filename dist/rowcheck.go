@@ -67,8 +67,15 @@ func (c *StepCheck) Rows(what string, axes tensor.Axes, groups ...*Group) error 
 
 // rowCheck is what a rank was given in one step.
 type rowCheck struct {
-	fed     []fed
+	given
 	unknown bool
+}
+
+// given is what one rank was given: parts of the global batch, and the numbers by which it multiplied sums over their rows.
+type given struct {
+	Rank    int
+	Fed     []tensor.Fed
+	Factors []tensor.Factor
 }
 
 // fed is a part of the global batch that a rank was given.
@@ -81,21 +88,24 @@ func (c *rowCheck) note(p *tensor.Param) {
 	list, all := p.Fed()
 	c.unknown = c.unknown || !all
 	for _, f := range list {
-		if !slices.ContainsFunc(c.fed, func(x fed) bool { return x.Fed == f }) {
-			c.fed = append(c.fed, fed{Fed: f})
+		if !slices.Contains(c.Fed, f) {
+			c.Fed = append(c.Fed, f)
+		}
+	}
+	for _, f := range p.Factors() {
+		if !slices.Contains(c.Factors, f) {
+			c.Factors = append(c.Factors, f)
 		}
 	}
 }
 
 // check returns what all ranks were given, if it is known.
-func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]fed, error) {
+func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]given, error) {
 	if c.unknown { // on a rank without rows, which the others cannot know
-		c.fed = []fed{{Fed: tensor.Fed{N: -1}}}
+		c.Fed = []tensor.Fed{{N: -1}}
 	}
-	for i := range c.fed {
-		c.fed[i].Rank = groups[0].ranks[groups[0].rank]
-	}
-	all, ranks := c.fed, 1
+	c.Rank = groups[0].ranks[groups[0].rank]
+	all, ranks := []given{c.given}, 1
 	for _, g := range groups {
 		ranks *= g.Size()
 		if g.Size() == 1 {
@@ -110,12 +120,16 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]fed,
 	if axes == 0 && ranks > 1 {
 		return nil, nil
 	}
-	for _, f := range all {
-		if f.N < 0 || f.Over != axes {
-			return nil, nil
+	var parts []fed
+	for _, of := range all {
+		for _, f := range of.Fed {
+			if f.N < 0 || f.Over != axes {
+				return nil, nil
+			}
+			parts = append(parts, fed{of.Rank, f})
 		}
 	}
-	return all, cmp.Or(sameCounts(what, all), addUp(what, all), sameFactors(what, all))
+	return all, cmp.Or(sameCounts(what, parts), addUp(what, parts), sameFactors(what, all))
 }
 
 // sameCounts compares by what losses divided. A rank may have left a loss out that would be 0 there; but if each of two ranks divided by a

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -169,9 +170,7 @@ func alternate(b *testing.B, n int, setup func(r *dist.Rank) (op, ideal func() e
 				err = r.World.Barrier().Wait() // rank 0 has read the times
 			}
 			least, err2 := timed(r, ideal)
-			if err := errors.Join(err, err2, r.World.Barrier().Wait()); err != nil {
-				return err
-			}
+			disttest.OK(errors.Join(err, err2, r.World.Barrier().Wait()))
 			if i > 0 && r.World.Rank() == 0 {
 				times = append(times, float64(took))
 				ratios = append(ratios, float64(took)/float64(least))

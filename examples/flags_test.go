@@ -52,7 +52,4 @@ func TestWrongFlags(t *testing.T) {
 	}
 }
 
-func TestLongWrongFlags(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestWrongFlags(t)
-}
+func TestLongWrongFlags(t *testing.T) { reliability.AsLong(t, TestWrongFlags) }

@@ -46,9 +46,7 @@ func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training 
 			x, _ := data.Samples(r.Device, 100*s.Step, n)
 			y, _ := data.Samples(r.Device, 100*s.Step+50, n)
 			at := r.World.Rows(n*r.World.Rank(), n*r.World.Size())
-			if err := step(x.WithRows(at), y.WithRows(at)); err != nil {
-				return nil, err
-			}
+			disttest.OK(step(x.WithRows(at), y.WithRows(at)))
 			losses := make([]float64, 2)
 			losses[r.World.Rank()] = last.Item()
 			if s.Step == 5 || s.Step == 8 || s.Step == 11 {
@@ -84,7 +82,4 @@ func TestCapturedSteps(t *testing.T) {
 	})
 }
 
-func TestLongCapturedSteps(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestCapturedSteps(t)
-}
+func TestLongCapturedSteps(t *testing.T) { reliability.AsLong(t, TestCapturedSteps) }

@@ -17,22 +17,16 @@ import (
 // returns how many rows in two microbatches this rank has, from which on, and the total.
 func onCopies(every, stage int, before func(rank, step int, params nn.Params) (first, n, total int)) error {
 	return disttest.OnRanks(4, func(r *dist.Rank) error {
-		mesh, err := r.Mesh("dp=2,fsdp=2")
-		if err != nil {
-			return err
-		}
+		mesh := disttest.Must(r.Mesh("dp=2,fsdp=2"))
 		m := nn.Sequential{nn.NewLinear(3, 4), nn.NewLinear(4, 2)}
 		s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp"), Stage: stage, CheckEvery: every})
 		s.Unit(m[0])
 		s.Unit(m[1])
-		params, err := s.Attach(m)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(s.Attach(m))
 		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
 		for step := range 4 {
 			first, n, total := before(r.World.Rank(), step, params)
-			if err := tensor.Try(func() {
+			disttest.OK(tensor.Try(func() {
 				for micro := range 2 {
 					x := tensor.New(r.Device, tensor.Float32, n, 3).WithRows(r.World.Rows(micro*total/2+first, total))
 					loss := tensor.GlobalMean(m.Forward(tape.Input(x)))
@@ -43,12 +37,8 @@ func onCopies(every, stage int, before func(rank, step int, params nn.Params) (f
 					}
 					tape.Reset()
 				}
-			}); err != nil {
-				return err
-			}
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			}))
+			disttest.OK(opt.Step())
 		}
 		return nil
 	})
@@ -99,19 +89,77 @@ func TestCopiesThatDiffer(t *testing.T) {
 // Layers that compute something else on one rank are refused: the parameters' shapes do not tell.
 func TestLayersThatDiffer(t *testing.T) {
 	err := disttest.OnRanks(4, func(r *dist.Rank) error {
-		mesh, err := r.Mesh("dp=2,fsdp=2")
-		if err != nil {
-			return err
-		}
+		mesh := disttest.Must(r.Mesh("dp=2,fsdp=2"))
 		m := nn.Sequential{nn.NewLinear(16, 32), nn.NewLinear(32, 16)}
 		if r.World.Rank() == 3 {
 			nn.Float8(m, tensor.PerRow, "1")
 		}
 		s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp")})
 		s.Unit(m)
-		_, err = s.Attach(m)
+		_, err := s.Attach(m)
 		return err
 	})
 	require.ErrorContains(t, err, "1: Float8=2")
 	require.ErrorContains(t, err, "rank 3")
 }
+
+// Each rank updates its own part of a parameter, so nothing shows that the optimizer of one is set differently: they compare it.
+func TestOptimizersAreTheSame(t *testing.T) {
+	adam := func(c optim.AdamWConfig) func(nn.Params) *optim.Optimizer {
+		return func(ps nn.Params) *optim.Optimizer { return optim.NewAdamW(ps, c) }
+	}
+	for name, c := range map[string]struct {
+		other func(nn.Params) *optim.Optimizer
+		want  string
+	}{
+		"same":     {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1}), ""},
+		"rate":     {adam(optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1}), "LR is 0.0"},
+		"schedule": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Schedule: optim.Warmup(4, nil)}), "LR is 0.0"},
+		"decay":    {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.2}), "parameters by LRScale and WeightDecay is map["},
+		"groups": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Groups: []optim.Group{{Match: optim.Vectors}}}),
+			"parameters by LRScale and WeightDecay is map["},
+		"betas": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Betas: [2]float64{0.9, 0.95}}), "rule is adam {beta1:0.9 "},
+		"eps":   {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Eps: 1e-6}), "rule is adam {"},
+		"L2": {func(ps nn.Params) *optim.Optimizer {
+			return optim.NewAdam(ps, optim.AdamConfig{LR: 0.01, WeightDecay: 0.1})
+		}, "rule is adam {"},
+		"sgd": {func(ps nn.Params) *optim.Optimizer {
+			return optim.NewSGD(ps, optim.SGDConfig{LR: 0.01, WeightDecay: 0.1})
+		}, "rule is "},
+		"clip":   {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Clip: 1, Norm: discard{}}), "Clip is "},
+		"scaler": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Scaler: optim.NewScaler(), Norm: discard{}}), "Scaler is "},
+	} {
+		for _, stage := range []int{1, 3} {
+			failed := make([]error, 3)
+			require.NoError(t, disttest.OnRanks(3, func(r *dist.Rank) error {
+				m := nn.NewLinear(4, 5)
+				s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64, Stage: stage})
+				s.Keep(m)
+				params := disttest.Must(s.Attach(m))
+				opt := adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1})(params)
+				if r.World.Rank() == 1 {
+					opt = c.other(params)
+				}
+				tape := tensor.NewTape(r.Device)
+				tape.Backward(m.Forward(tape.Input(tensor.New(r.Device, tensor.Float64, 1, 4).WithRows(r.World.Rows(r.World.Rank(), 3)))).Sum())
+				failed[r.World.Rank()] = opt.Step()
+				return nil
+			}), name)
+			for rank, err := range failed {
+				if c.want == "" {
+					require.NoError(t, err, "%s on rank %d", name, rank)
+					continue
+				}
+				require.ErrorContains(t, err, "optim: ranks that share parameters have different optimizers: "+c.want, "%s on rank %d", name, rank)
+				require.ErrorContains(t, err, " here, but not on all of the 3 ranks")
+			}
+		}
+	}
+}
+
+// discard is a Norm that is never used.
+type discard struct{}
+
+func (discard) SumFloats([]float64) error { panic("a norm before settings were compared") }
+func (discard) Rank() int                 { return 0 }
+func (discard) Size() int                 { return 1 }

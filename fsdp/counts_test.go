@@ -122,10 +122,7 @@ func TestSteadySteps(t *testing.T) {
 	}
 }
 
-func TestLongSteadySteps(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSteadySteps(t)
-}
+func TestLongSteadySteps(t *testing.T) { reliability.AsLong(t, TestSteadySteps) }
 
 // stepper returns a whole training step of two microbatches, with clipping.
 func stepper(r *dist.Rank, c fsdp.Config, n model) (func() error, error) {

@@ -312,10 +312,7 @@ func TestUnitOverErrors(t *testing.T) {
 		},
 	} {
 		err := disttest.OnRanks(4, func(r *dist.Rank) error {
-			m, err := r.Mesh("edp=2,ep=2")
-			if err != nil {
-				return err
-			}
+			m := disttest.Must(r.Mesh("edp=2,ep=2"))
 			n := newExperts().(*experts)
 			n.cut(m)
 			all, unit := groups(m)
@@ -325,7 +322,7 @@ func TestUnitOverErrors(t *testing.T) {
 				u.Over(unit, nil)
 			}
 			s.Unit(n.Head)
-			_, err = s.Attach(n)
+			_, err := s.Attach(n)
 			return err
 		})
 		require.ErrorContains(t, err, want)

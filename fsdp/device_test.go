@@ -16,6 +16,9 @@ import (
 // in host memory. In the short form each kind of GPUs has one of the stages, besides the mesh.
 func TestDevicesEqualOneRank(t *testing.T) {
 	one := job{cfg: fsdp.Config{DType: tensor.Float64}}
+	if !reliability.Long(t) {
+		one.Steps = 4
+	}
 	want := onOne(one).run(t)
 	machine := -1 // 0: not GPUs
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
@@ -38,19 +41,23 @@ func TestDevicesEqualOneRank(t *testing.T) {
 	})
 }
 
-func TestLongDevicesEqualOneRank(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestDevicesEqualOneRank(t)
-}
+func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevicesEqualOneRank) }
 
 // In 16 bits, with the optimizer's values in float32, devices compute nearly the same as host memory.
 func TestMixedPrecisionOnDevices(t *testing.T) {
 	j := job{cfg: fsdp.Config{Compute: tensor.BFloat16, Reduce: tensor.Float32}}
+	if !reliability.Long(t) {
+		j.Steps = 4
+	}
 	want := j.run(t)
 	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
 		j.Ranks, j.On = 3, launch
 		requireNear(t, want.Losses, j.run(t).Losses, 0.02)
 	})
+}
+
+func TestLongMixedPrecisionOnDevices(t *testing.T) {
+	reliability.AsLong(t, TestMixedPrecisionOnDevices)
 }
 
 // A model that was made in host memory is moved to the ranks' devices.

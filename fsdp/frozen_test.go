@@ -152,3 +152,19 @@ func TestFrozenTraffic(t *testing.T) {
 	trained := steps * uint64(4*(ranks-1)*adapteds*adapterLen)
 	require.Equal(t, traffic{gathers: steps * adapteds, gathered: trained, reduces: steps * adapteds, reduced: trained}, got)
 }
+
+func newLoRA() model {
+	m := newAdapter()
+	nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 6, Targets: []string{"stem", "layers.*.base"}})
+	return m
+}
+
+func TestLoRA(t *testing.T) {
+	j := job{cfg: fsdp.Config{DType: tensor.Float64}, model: newLoRA}
+	want := onOne(j).run(t)
+	require.Less(t, want.Losses[9], want.Losses[0])
+	for ranks := 2; ranks <= 3; ranks++ {
+		j.Ranks, j.cfg.Stage = ranks, 3
+		disttest.RequireEqual(t, want, j.run(t), 1e-10)
+	}
+}

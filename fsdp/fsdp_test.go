@@ -60,10 +60,7 @@ func TestNaiveUnused(t *testing.T) {
 	for i, skips := range []bool{false, true} {
 		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			n := newToy()
-			params, err := fsdp.Naive(n, fsdp.Config{Shard: r.World})
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(fsdp.Naive(n, fsdp.Config{Shard: r.World}))
 			tape := tensor.NewTape(r.Device, tensor.Eval())
 			x, y := batch(r, tensor.Float32, 4*r.World.Rank(), 4)
 			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
@@ -229,10 +226,7 @@ func TestForwardBeforeStep(t *testing.T) {
 func forwardBeforeStep(t *testing.T, r *dist.Rank, n model, stage int) error {
 	s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
 	n.units(s)
-	params, err := s.Attach(n)
-	if err != nil {
-		return err
-	}
+	params := disttest.Must(s.Attach(n))
 	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 	tape, eval := tensor.NewTape(r.Device, tensor.Eval()), tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
 	x, y := batch(r, tensor.Float32, 0, 4)
@@ -262,10 +256,7 @@ func TestOptimizerOfSomeParameters(t *testing.T) {
 			n := newChain()
 			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
 			n.units(s)
-			params, err := s.Attach(n)
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(s.Attach(n))
 			opt := optim.NewSGD(params[4:6], optim.SGDConfig{LR: 1})
 			tape := tensor.NewTape(r.Device)
 			x, y := batch(r, tensor.Float32, 0, 4)

@@ -1,12 +1,12 @@
 package fsdp_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/nn"
@@ -15,14 +15,12 @@ import (
 
 // What each function of fsdp says when it is used wrong.
 func TestMisuse(t *testing.T) {
-	require.NoError(t, dist.Run(t.Context(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
 		good := fsdp.Config{Shard: r.World, Stage: 3}
 		mine := fsdp.New(good)
 		attached := nn.NewLinear(2, 3)
 		mine.Unit(attached)
-		if _, err := mine.Attach(attached); err != nil {
-			return err
-		}
+		disttest.Must(mine.Attach(attached))
 		attach := func(c fsdp.Config, model any) func() error {
 			return func() error { _, err := fsdp.New(c).Attach(model); return err }
 		}

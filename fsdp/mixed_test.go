@@ -55,10 +55,7 @@ func TestReduceInFloat32(t *testing.T) {
 		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
 			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.BFloat16, Reduce: reduce})
 			n.units(s)
-			params, err := s.Attach(n)
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(s.Attach(n))
 			tape := tensor.NewTape(r.Device)
 			x, y := batch(r, tensor.Float32, r.World.Rank(), 4)
 			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.BFloat16)), y))
@@ -152,4 +149,24 @@ func TestUnitTypes(t *testing.T) {
 		return err
 	})
 	require.ErrorContains(t, err, "fsdp: unit 0: types Compute=float32 and Reduce=float64 must each be float32 or a 16-bit float type")
+}
+
+// newFloat8 is a chain whose two layers in the middle compute with 8-bit floats.
+func newFloat8() model {
+	c := &chain{nn.Sequential{nn.NewLinear(width, 32), nn.NewLinear(32, 48), nn.NewLinear(48, 32), nn.NewLinear(32, classes)}}
+	nn.Float8(c, tensor.PerRow, "layers.1", "layers.2")
+	return c
+}
+
+// Weights that are cut are scaled whole: with scales per row, ranks compute what one rank does.
+func TestFloat8EqualsOneRank(t *testing.T) {
+	j := job{training: training{Steps: 3}, cfg: fsdp.Config{DType: tensor.Float32}, model: newFloat8}
+	want := onOne(j).run(t)
+	require.Less(t, want.Losses[2], want.Losses[0])
+	for stage := 1; stage <= 3; stage++ {
+		for ranks := 2; ranks <= 3; ranks++ {
+			j.Ranks, j.cfg.Stage = ranks, stage
+			disttest.RequireEqual(t, want, j.run(t), 1e-5)
+		}
+	}
 }

@@ -25,29 +25,21 @@ type gauge struct {
 
 // normOf returns the norm of the gradients of a gauge on fsdp × tp ranks, all of which have the row 1, 2, 3, 4.
 func normOf(r *dist.Rank, shards, parts int, norm func(r *dist.Rank, s *fsdp.Sharding) optim.Norm) (float64, error) {
-	mesh, err := r.Mesh(fmt.Sprintf("fsdp=%d,tp=%d", shards, parts))
-	if err != nil {
-		return 0, err
-	}
+	mesh := disttest.Must(r.Mesh(fmt.Sprintf("fsdp=%d,tp=%d", shards, parts)))
 	rows, tp := mesh.Group("fsdp"), mesh.Group("tp")
 	m := &gauge{nn.NewLayerNorm(4), nn.NewLinear(4, 4)}
 	m.L.W.Place(tp.Axis(), layout.Division{})
 	m.L.B.Place(tp.Axis(), layout.Division{})
 	s := fsdp.New(fsdp.Config{Shard: rows, DType: tensor.Float64, Seed: 7})
 	s.Unit(m)
-	params, err := s.Attach(m)
-	if err != nil {
-		return 0, err
-	}
+	params := disttest.Must(s.Attach(m))
 	var opt *optim.Optimizer
-	if err := tensor.Try(func() { opt = optim.NewSGD(params, optim.SGDConfig{LR: 1e-9, Clip: 1e9, Norm: norm(r, s)}) }); err != nil {
-		return 0, err
-	}
+	disttest.OK(tensor.Try(func() { opt = optim.NewSGD(params, optim.SGDConfig{LR: 1e-9, Clip: 1e9, Norm: norm(r, s)}) }))
 	tape := tensor.NewTape(r.Device)
 	m.L.Pre = &autograd.Copy{Group: tp}
 	x := tensor.FromSlice([]float64{1, 2, 3, 4}, 1, 4).WithRows(rows.Rows(rows.Rank(), rows.Size()))
 	tape.Backward(m.L.Forward(m.N.Forward(tape.Input(x))).Sum())
-	err = opt.Step()
+	err := opt.Step()
 	return opt.GradNorm(), err
 }
 

@@ -49,15 +49,9 @@ func TestOffloadTakesValues(t *testing.T) {
 		}
 		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: tensor.NewCPU(1)})
 		n.units(s)
-		params, err := s.Attach(n)
-		if err != nil {
-			return err
-		}
+		params = disttest.Must(s.Attach(n))
 		for i, p := range params {
-			x, err := s.Full(p)
-			if err != nil {
-				return err
-			}
+			x := disttest.Must(s.Full(p))
 			require.Equal(t, want[i], tensor.Floats(x), p.Name())
 		}
 		return nil

@@ -180,9 +180,7 @@ func TestGivenUpValue(t *testing.T) {
 		c := newChain().(*chain)
 		s := fsdp.New(fsdp.Config{Shard: r.World})
 		c.units(s)
-		if _, err := s.Attach(c); err != nil {
-			return err
-		}
+		disttest.Must(s.Attach(c))
 		tape := tensor.NewTape(r.Device)
 		x, _ := batch(r, tensor.Float32, 0, 4)
 		early := tape.Use(c.Layers[0].(*nn.Linear).W)
@@ -200,9 +198,7 @@ func TestNextUnitIsGathered(t *testing.T) {
 		var do func()
 		m, s := sabotaged(&do), fsdp.New(fsdp.Config{Shard: r.World}) // of five units
 		m.units(s)
-		if _, err := s.Attach(m); err != nil {
-			return err
-		}
+		disttest.Must(s.Attach(m))
 		gathers := func() uint64 { return s.Groups()[0].Stats().Calls["allgatherv"] }
 		tape := tensor.NewTape(r.Device, tensor.NoGrad())
 		x, _ := batch(r, tensor.Float32, 0, 4)
@@ -254,9 +250,7 @@ func TestUsedByOneRankAtLast(t *testing.T) {
 		s := fsdp.New(fsdp.Config{Shard: r.World})
 		s.Unit(m.A)
 		s.Unit(m.B)
-		if _, err := s.Attach(m); err != nil {
-			return err
-		}
+		disttest.Must(s.Attach(m))
 		tape := tensor.NewTape(r.Device)
 		y := m.A.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, 1, 4).WithRows(r.World.Rows(rank, 2))))
 		failed[rank] = tensor.Try(func() {

@@ -45,7 +45,4 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-func TestLongProcesses(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestProcesses(t)
-}
+func TestLongProcesses(t *testing.T) { reliability.AsLong(t, TestProcesses) }

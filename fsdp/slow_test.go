@@ -98,10 +98,7 @@ func TestSlowReader(t *testing.T) {
 			}
 			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: 2})
 			m.units(s)
-			params, err := s.Attach(m)
-			if err != nil {
-				return err
-			}
+			params := disttest.Must(s.Attach(m))
 			tape := tensor.NewTape(r.Device)
 			x, y := batch(r, tensor.Float32, 4*r.World.Rank(), 4)
 			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y))

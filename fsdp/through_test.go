@@ -35,10 +35,7 @@ func TestThroughUnderDDP(t *testing.T) {
 func TestThroughInCheckpoints(t *testing.T) {
 	for _, how := range []string{"nobody", "ddp", "fsdp"} {
 		require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
-			mesh, err := r.Mesh("dp=2,tp=2")
-			if err != nil {
-				return err
-			}
+			mesh := disttest.Must(r.Mesh("dp=2,tp=2"))
 			dp, tp := mesh.Group("dp"), mesh.Group("tp")
 			m := &struct{ Gain, Wide *tensor.Param }{tensor.NewParam(tensor.Constant(2), 1), tensor.NewParam(tensor.Constant(1), 3)}
 			m.Wide.Place(tp.Axis(), layout.Division{}) // two, and one
@@ -48,14 +45,11 @@ func TestThroughInCheckpoints(t *testing.T) {
 			case "nobody":
 				nn.Init(m, r.Device, tensor.Float64, 1)
 			case "ddp":
-				_, err = ddp.Attach(dp, m, ddp.Config{DType: tensor.Float64})
+				disttest.Must(ddp.Attach(dp, m, ddp.Config{DType: tensor.Float64}))
 			case "fsdp":
 				s := fsdp.New(fsdp.Config{Shard: dp, DType: tensor.Float64})
 				s.Unit(m)
-				_, err = s.Attach(m)
-			}
-			if err != nil {
-				return err
+				disttest.Must(s.Attach(m))
 			}
 			if how != "nobody" {
 				rows, ranks = dp.Rows(dp.Rank(), 2), 2

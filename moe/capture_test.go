@@ -69,10 +69,7 @@ func TestCapturedSteps(t *testing.T) {
 	})
 }
 
-func TestLongCapturedSteps(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestCapturedSteps(t)
-}
+func TestLongCapturedSteps(t *testing.T) { reliability.AsLong(t, TestCapturedSteps) }
 
 // Without a capacity, how many rows travel depends on data: the host would have to wait for it.
 func TestCapturedWithoutCapacity(t *testing.T) {

@@ -36,9 +36,7 @@ func one(i, j int) float64 {
 // says. Their features add up to 1.
 func multiplying(ranks moe.Ranks, alone *dist.Group, capacity float64) (*moe.Layer, error) {
 	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 8, Experts: 8, Router: router.Config{Top: 1, Normalize: true}, Capacity: capacity})
-	if err := moe.Parallelize(ranks, l); err != nil {
-		return nil, err
-	}
+	disttest.OK(moe.Parallelize(ranks, l))
 	if _, err := ddp.Attach(ranks.Tokens, l, ddp.Config{DType: tensor.Float64, Over: moe.Over(alone, l)}); err != nil {
 		return nil, err
 	}
@@ -87,15 +85,9 @@ func TestTokensMeetTheirExperts(t *testing.T) {
 				}
 				stats := make([]uint64, 4)
 				require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
-					mesh, err := r.Mesh("ep=4")
-					if err != nil {
-						return err
-					}
+					mesh := disttest.Must(r.Mesh("ep=4"))
 					g := mesh.Group("ep").With(dist.Name("experts"))
-					l, err := multiplying(moe.Ranks{Tokens: r.World, Experts: g}, mesh.Group(), capacity)
-					if err != nil {
-						return err
-					}
+					l := disttest.Must(multiplying(moe.Ranks{Tokens: r.World, Experts: g}, mesh.Group(), capacity))
 					load, err := meets(t, l, r, choice, total)
 					stats[r.World.Rank()] = g.Stats().Wire["alltoallv"]
 					if r.World.Rank() == 0 {
@@ -153,15 +145,9 @@ func TestRanksAllocateNothing(t *testing.T) {
 	for _, capacity := range []float64{0, 1.2} {
 		disttest.SteadySteps(t, dist.Run, 16, 6, func(r *dist.Rank) (func() error, error) {
 			j := named("deepseek", capacity)
-			mesh, err := r.Mesh(whole("ep=2"))
-			if err != nil {
-				return nil, err
-			}
+			mesh := disttest.Must(r.Mesh(whole("ep=2")))
 			m := newModel(j.Config)
-			params, err := j.attach(m, mesh)
-			if err != nil {
-				return nil, err
-			}
+			params := disttest.Must(j.attach(m, mesh))
 			opt, tape := trainable(params, r.World), tensor.NewTape(r.Device)
 			x := tensor.New(r.Device, tensor.Float64, 5, 3)
 			tensor.NormalInit(0, 1).Fill(x, 1, uint64(15*r.World.Rank()))

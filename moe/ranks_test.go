@@ -75,9 +75,7 @@ func (j job) training(saw *seen) disttest.Training {
 	}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 		m := newModel(j.Config)
-		if a.Params, err = j.attach(m, mesh); err != nil {
-			return a, err
-		}
+		a.Params = disttest.Must(j.attach(m, mesh))
 		balancer, rank := moe.NewBalancer(j.rate, m.MoE), r.World.Rank()
 		a.Norm, a.Data, a.Sum = r.World, along(mesh, cmp.Or(j.rows, "dp,ep")), along(mesh, cmp.Or(j.rows, "dp,ep")+",cp")
 		a.Loss = func(b disttest.Batch) nn.T {
@@ -166,9 +164,7 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 		r.Gather, r.Scatter = m.sequence(r.Hidden)
 	}
 	nn.ParamsOf(m)
-	if err := moe.Parallelize(r, m.MoE); err != nil {
-		return nil, err
-	}
+	disttest.OK(moe.Parallelize(r, m.MoE))
 	if j.change != nil {
 		j.change(m, mesh)
 	}
@@ -246,10 +242,7 @@ func TestRanksEqualOne(t *testing.T) {
 	}
 }
 
-func TestLongRanksEqualOne(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRanksEqualOne(t)
-}
+func TestLongRanksEqualOne(t *testing.T) { reliability.AsLong(t, TestRanksEqualOne) }
 
 // parts are ranks that have parts of sequences: of their positions, and of the tokens of their rows.
 var parts = []job{
@@ -281,8 +274,7 @@ func TestSequencesInPartsEqualWholeOnes(t *testing.T) {
 }
 
 func TestLongSequencesInPartsEqualWholeOnes(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSequencesInPartsEqualWholeOnes(t)
+	reliability.AsLong(t, TestSequencesInPartsEqualWholeOnes)
 }
 
 // named has one of the routers, whose bias moves.

@@ -190,10 +190,16 @@ func (o *Optimizer) count() {
 	}
 }
 
-// takeRate sets the learning rate of the step, which all ranks must have alike. p is of the step.
+// takeRate sets the learning rate of the step, which all ranks must have alike, as what is frozen. p is of the step.
 func (o *Optimizer) takeRate(p *tensor.Param) {
 	o.rate = o.LR()
-	p.Stepped(o.rate)
+	frozen := uint64(0)
+	for i := range o.states {
+		if o.states[i].p.Frozen() {
+			frozen = frozen*1099511628211 + uint64(i) + 1 // FNV's prime
+		}
+	}
+	p.Stepped(o.rate, frozen)
 }
 
 // apply updates the parameters.

@@ -63,3 +63,75 @@ func TestStateHoldsMastersBeforeTheFirstStep(t *testing.T) {
 	require.Equal(t, "p.master", st.Tensors[len(st.Tensors)-1].Name)
 	assert.Equal(t, []float64{3, 4}, tensor.Floats(st.Tensors[len(st.Tensors)-1].Tensor))
 }
+
+// pair returns a bfloat16 parameter and a float32 one with the same values and gradients.
+func pair(name string, salt, n int) (half, full *tensor.Param) {
+	half = one(name, tensor.BFloat16, value(salt, n), value(salt+1, n))
+	full = one(name, tensor.Float32, tensor.Floats(half.Value), tensor.Floats(half.Grad))
+	return half, full
+}
+
+// rounded returns x's elements as bfloat16.
+func rounded(x tensor.Tensor) []float64 {
+	r := tensor.New(host, tensor.BFloat16, x.Len())
+	store(r, tensor.Floats(x))
+	return tensor.Floats(r)
+}
+
+func TestHalfFollowsItsMaster(t *testing.T) {
+	for name, c := range inTorch {
+		t.Run(name, func(t *testing.T) {
+			var half, full nn.Params
+			for i, n := range []int{12, 3, 4} {
+				h, f := pair("p"+string(rune('0'+i)), 50+2*i, n)
+				half, full = append(half, h), append(full, f)
+			}
+			a, b := c(half), c(full)
+			for range 30 {
+				for i := range half {
+					half[i].FillGrad()
+					full[i].FillGrad()
+				}
+				require.NoError(t, a.Step())
+				require.NoError(t, b.Step())
+				require.InDelta(t, b.GradNorm(), a.GradNorm(), 1e-12)
+				for i := range half {
+					require.Equal(t, rounded(full[i].Value), tensor.Floats(half[i].Value))
+				}
+			}
+		})
+	}
+}
+
+func TestSmallUpdatesAddUp(t *testing.T) {
+	p := one("p", tensor.BFloat16, []float64{1}, []float64{1})
+	opt := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 1e-4}) // a step is 40 times less than half of the last bit
+	for range 1000 {
+		p.FillGrad()
+		require.NoError(t, opt.Step())
+	}
+	assert.InDelta(t, 0.9, p.Value.Item(), 0.002)
+}
+
+func TestValueLoadedAfterNew(t *testing.T) {
+	p := one("p", tensor.BFloat16, []float64{1}, []float64{0.5})
+	opt := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 1})
+	store(p.Value, []float64{8})
+	require.NoError(t, opt.Step())
+	assert.Equal(t, 7.5, p.Value.Item())
+}
+
+func TestGradientOfAnotherType(t *testing.T) {
+	p := one("p", tensor.Float32, []float64{1}, []float64{0})
+	q := one("q", tensor.BFloat16, []float64{1}, []float64{0})
+	opt := optim.NewSGD(nn.Params{p, q}, optim.SGDConfig{LR: 1, Clip: 10})
+	p.Grad, q.Grad = q.Grad, p.Grad
+	store(p.Grad, []float64{3})
+	store(q.Grad, []float64{4})
+	require.NoError(t, opt.Step())
+	assert.Equal(t, []float64{5, -2, -3}, []float64{opt.GradNorm(), p.Value.Item(), q.Value.Item()})
+	wide := one("wide", tensor.Float64, []float64{1}, []float64{0})
+	opt = optim.NewSGD(nn.Params{wide}, optim.SGDConfig{LR: 1e-3})
+	wide.Grad = p.Grad
+	assert.ErrorContains(t, tensor.Try(func() { _ = opt.Step() }), "needs one of its own type")
+}

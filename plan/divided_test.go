@@ -1,9 +1,7 @@
 package plan_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -11,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
@@ -58,18 +57,10 @@ func (c divided) attach(r *dist.Rank, m *gpt.Model,
 
 // train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
 func (c divided) train() (m measured, err error) {
-	err = dist.Run(context.Background(), dist.Config{
-		Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard,
-	}, func(_ context.Context, r *dist.Rank) error {
-		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads,
-			Tied: true})
-		if err != nil {
-			return err
-		}
-		mesh, err := r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,tp=%d", max(c.Layout.DP, 1), max(c.Layout.FSDP, 1), c.Layout.TP))
-		if err != nil {
-			return err
-		}
+	err = disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
+		model := disttest.Must(gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers,
+			Heads: c.Heads, Tied: true}))
+		mesh := disttest.Must(r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,tp=%d", max(c.Layout.DP, 1), max(c.Layout.FSDP, 1), c.Layout.TP)))
 		data := mesh.Group("dp", "fsdp")
 		params, loss, groups, err := c.attach(r, model, mesh)
 		if err != nil {

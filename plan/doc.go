@@ -18,7 +18,8 @@
 // A reduction that ends at once needs one buffer less.
 //
 // Activations are those of the transformer of examples/fsdp, which is GPT-2: what Forward keeps without checkpointing, and what the last
-// layers need at the peak, early in Backward. Only the rounding to free blocks is not predicted.
+// layers need at the peak, early in Backward. Not predicted are the rounding to free blocks, and the row that the first rank has more
+// in the first batch of a data.Loader.
 //
 // With tensor parallelism (package tp), parameters, gradients and bytes sent are exact for GPT-2 of models/gpt. Activations are within a
 // few percent, with and without sequence parallelism.

@@ -1,15 +1,14 @@
 package plan_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/moe"
@@ -67,18 +66,10 @@ func (c mixture) attach(m *gpt.Model, mesh *dist.Mesh) (params nn.Params, groups
 
 // train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
 func (c mixture) train() (m measured, err error) {
-	err = dist.Run(context.Background(), dist.Config{
-		Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard,
-	}, func(_ context.Context, r *dist.Rank) error {
-		model, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads,
-			Tied: true})
-		if err != nil {
-			return err
-		}
-		mesh, err := r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,ep=%d", max(c.Layout.DP, 1), max(c.Layout.FSDP, 1), max(c.Layout.EP, 1)))
-		if err != nil {
-			return err
-		}
+	err = disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
+		model := disttest.Must(gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers,
+			Heads: c.Heads, Tied: true}))
+		mesh := disttest.Must(r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,ep=%d", max(c.Layout.DP, 1), max(c.Layout.FSDP, 1), max(c.Layout.EP, 1))))
 		params, groups, err := c.attach(model, mesh)
 		if err != nil {
 			return err

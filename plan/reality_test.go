@@ -1,9 +1,7 @@
 package plan_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"slices"
 	"testing"
 
@@ -11,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -66,9 +65,7 @@ func attach(r *dist.Rank, m nn.Sequential, c plan.Config) (nn.Params, optim.Norm
 
 // train does some steps and returns the counts of rank 0.
 func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
-	err := dist.Run(context.Background(), dist.Config{
-		Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard,
-	}, func(_ context.Context, r *dist.Rank) error {
+	err := disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
 		model := chain()
 		for _, i := range frozen {
 			for _, p := range nn.Within(model[i]) {
@@ -92,9 +89,7 @@ func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
 				}
 			}
 			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		for op, g := range groups {

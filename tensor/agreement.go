@@ -22,6 +22,7 @@ type Agreement struct {
 	Count           float64 // the last one of Tape.Agree
 	Counts          uint64  // a digest of all since the last Backward
 	Rate            float64 // of the optimizer's step before
+	Frozen          uint64  // a digest of the parameters that were frozen in it
 	Inputs          uint64  // a digest of the values of inputs without Rows
 	// Along axes on which ranks have the same rows:
 	First, N, SeqFirst int
@@ -34,6 +35,7 @@ type told struct {
 	count         float64
 	counts        uint64
 	rate          float64 // of the last step of an optimizer, since the last Backward
+	frozen        uint64  // in that step
 	inputs        uint64  // a sum: see target
 	values        uint64
 	over          Axes      // along which some input differs between ranks
@@ -60,7 +62,7 @@ func (t *Tape) Agreement(along Axes) Agreement {
 		r = &s.rows
 	}
 	a := Agreement{Seed: t.seed, Step: t.step, Batch: s.numbers.last, Batches: s.numbers.digest, Total: r.Total, SeqTotal: r.Seq.Total,
-		Count: s.count, Counts: s.counts, Rate: s.rate}
+		Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
 	if r.Seq.Total == 0 { // tables of positions differ rightly
 		a.Inputs = s.inputs
 	}
@@ -85,11 +87,12 @@ func (t *Tape) Agree(number float64) {
 	}
 }
 
-// Stepped tells the tape that last used p the learning rate of an optimizer's step. Ranks with different ones get an error when they next
-// add something up.
-func (p *Param) Stepped(rate float64) {
+// Stepped tells the tape that last used p the learning rate of an optimizer's step, and a digest of which of its parameters are frozen.
+// Ranks with different ones get an error when they next add something up.
+func (p *Param) Stepped(rate float64, frozen uint64) {
 	if p.last != nil {
-		p.last.t.told.rate = rate
+		s := &p.last.t.told
+		s.rate, s.frozen = rate, frozen
 	}
 }
 
@@ -153,7 +156,7 @@ var checksumTable = crc64.MakeTable(crc64.ECMA)
 
 // reset drops what belongs to a step that ended or was given up.
 func (s *told) reset() {
-	*s = told{numbers: s.kept, kept: s.kept, over: s.over, steps: s.steps, rate: s.rate}
+	*s = told{numbers: s.kept, kept: s.kept, over: s.over, steps: s.steps, rate: s.rate, frozen: s.frozen}
 }
 
 // backward notes the end of a Backward.
@@ -161,7 +164,7 @@ func (s *told) backward(more bool) {
 	if more {
 		s.kept = s.numbers
 	} else {
-		s.kept, s.rate, s.steps = batches{}, 0, min(s.steps+1, comparedSteps)
+		s.kept, s.rate, s.frozen, s.steps = batches{}, 0, 0, min(s.steps+1, comparedSteps)
 	}
 	s.numbers, s.count, s.counts, s.inputs, s.values, s.recent = s.kept, 0, 0, 0, 0, [4]uint64{}
 }
@@ -169,7 +172,7 @@ func (s *told) backward(more bool) {
 // Print returns bits that differ if Agreements do.
 func (a *Agreement) Print() uint64 {
 	return kernel.Key(a.Seed, a.Step, uint64(a.Batch), a.Batches, uint64(a.Total), uint64(a.SeqTotal), math.Float64bits(a.Count), a.Counts,
-		math.Float64bits(a.Rate), a.Inputs, uint64(a.First), uint64(a.N), uint64(a.SeqFirst), a.Values)
+		math.Float64bits(a.Rate), a.Frozen, a.Inputs, uint64(a.First), uint64(a.N), uint64(a.SeqFirst), a.Values)
 }
 
 // Difference returns what differs first between two ranks, and what to do about it; "" if nothing does.
@@ -191,6 +194,7 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 		{a.Counts != b.Counts, "earlier counts of the step", "some", "others", "losses divide by counts of all ranks together"},
 		{a.Rate != b.Rate, "learning rate of the last step", a.Rate, b.Rate, "a schedule must use what all ranks have alike, such as a loss " +
 			"that was added up over them"},
+		{a.Frozen != b.Frozen, "frozen parameters", "some", "others", "all ranks freeze and unfreeze the same, by what they have alike"},
 		{a.Inputs != b.Inputs, "inputs without Rows", "some values", "others",
 			"if they belong to rows, say so (WithRows); otherwise all ranks need the same"},
 		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},

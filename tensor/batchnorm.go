@@ -76,6 +76,7 @@ func BatchNorm(x, sums, w, b Tensor, eps float64) Tensor {
 	if bad := s.ty.On(Partial); bad != 0 && t.recording() {
 		clash("batch_norm", []*header{in, s}, bad, ClashStatistics, Partial, Varying)
 	}
+	t.noteNumber("BatchNorm", in, 0, eps)
 	out := t.newLike(in)
 	if out.n > 0 {
 		a := t.Args(OpBatchNorm, in.dtype)

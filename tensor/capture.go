@@ -91,8 +91,9 @@ var (
 )
 
 // Run does a step on inputs in device or host memory; the caller may change them when Run returns. The inputs of the first call set types,
-// shapes and rows. For other ones, such as the smaller last batch of an epoch, the function runs. Two goroutines must not call Run at the
-// same time, and the function of another step of the device must not call it.
+// shapes and rows; those of the second do so if they are another part of as many rows, as behind a data.Loader's first batch. For other
+// ones, such as the smaller last batch of an epoch, the function runs. Two goroutines must not call Run at the same time, and the function
+// of another step of the device must not call it.
 func (c *Captured) Run(in ...Tensor) error {
 	if !c.busy.CompareAndSwap(false, true) {
 		return errRuns
@@ -143,28 +144,37 @@ func (c *Captured) step() error {
 	return c.fn(c.in...)
 }
 
-// fits reports whether the inputs are like those of the first call; in the first call it makes the tensors of the recording.
+// fits reports whether the inputs are like those that the recording has; before, it makes the tensors of the recording.
 func (c *Captured) fits(in []Tensor) bool {
-	if c.ran == 0 {
-		c.in = c.in[:0]
-		for _, x := range in {
-			h := x.hdr()
-			c.in = append(c.in, New(c.dev, h.dtype, h.dims[:h.rank]...).WithRows(h.rowsOf()))
+	if c.ran > 0 {
+		same, total := c.compare(in)
+		if same || !total || c.ran > 1 {
+			return same
 		}
-		return true
 	}
-	if len(in) != len(c.in) {
-		return false
-	}
-	for i, x := range in {
-		h, own := x.hdr(), c.in[i].h
-		r := h.rowsOf()
-		r.Number = own.rowsOf().Number
-		if !h.alike(own) || h.dtype != own.dtype || r != own.rowsOf() {
-			return false
-		}
+	c.ran, c.in = 0, c.in[:0]
+	for _, x := range in {
+		h := x.hdr()
+		c.in = append(c.in, New(c.dev, h.dtype, h.dims[:h.rank]...).WithRows(h.rowsOf()))
 	}
 	return true
+}
+
+// compare reports whether the inputs have the types, shapes and rows of those of the recording, and whether they are of as many rows of all
+// ranks.
+func (c *Captured) compare(in []Tensor) (same, total bool) {
+	if len(in) != len(c.in) {
+		return false, false
+	}
+	same, total = true, true
+	for i, x := range in {
+		h, own := x.hdr(), c.in[i].h
+		r, of := h.rowsOf(), own.rowsOf()
+		r.Number = of.Number
+		same = same && h.alike(own) && h.dtype == own.dtype && r == of
+		total = total && r.Total > 0 && r.Total == of.Total
+	}
+	return same, total
 }
 
 // load copies the inputs to the tensors of the recording.

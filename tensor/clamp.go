@@ -21,6 +21,8 @@ func (x Tensor) Clamp(lo, hi float64) Tensor {
 	if lo != lo || hi != hi {
 		fail("clamp", these(in), "a bound is NaN: %v, %v", lo, hi)
 	}
+	t.noteNumber("Clamp", in, 0, lo)
+	t.noteNumber("Clamp", in, 1, hi)
 	out := t.newLike(in)
 	if in.n > 0 {
 		a := t.Args(OpClamp, in.dtype)

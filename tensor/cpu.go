@@ -77,6 +77,7 @@ func newCPU(threads int) *CPU {
 // afterwards.
 func (d *CPU) Close() {
 	d.pool.close()
+	d.queue.freeWorkspaces()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p, b := range d.mem {

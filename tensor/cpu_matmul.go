@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
@@ -56,8 +57,41 @@ func matmulKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[
 // growWorkspaces makes sure that every thread has a workspace.
 func growWorkspaces[T kernel.Float](c *cpuQueue, all *[]gemmWorkspace[T]) {
 	for len(*all) < c.pool.n {
-		*all = append(*all, gemmWorkspace[T]{ws: make([]T, kernel.WorkspaceLen[T]())})
+		*all = append(*all, gemmWorkspace[T]{ws: spare[T](kernel.WorkspaceLen[T]())})
 	}
+}
+
+// spares32 and spares64 hold the workspaces of devices that were closed. A new workspace must be cleared, page by page, which takes longer
+// than small products do.
+var spares32, spares64 sync.Pool
+
+func sparesOf[T kernel.Float]() *sync.Pool {
+	if _, double := any(T(0)).(float64); double {
+		return &spares64
+	}
+	return &spares32
+}
+
+// spare returns a workspace of n elements or more, with any content.
+func spare[T kernel.Float](n int) []T {
+	if ws, ok := sparesOf[T]().Get().(*[]T); ok && len(*ws) >= n {
+		return *ws
+	}
+	return make([]T, n)
+}
+
+// freeWorkspaces gives the memory of threads that have ended to other devices.
+func (q *cpuQueue) freeWorkspaces() {
+	for i := range q.workspaces32 {
+		spares32.Put(&q.workspaces32[i].ws)
+	}
+	for i := range q.workspaces64 {
+		spares64.Put(&q.workspaces64[i].ws)
+	}
+	for i := range q.workspacesBF16 {
+		spares32.Put(&q.workspacesBF16[i].ws)
+	}
+	q.workspaces32, q.workspaces64, q.workspacesBF16 = nil, nil, nil
 }
 
 // set makes l.g the product of matrix b of the batch. With two outputs, C keeps the input of the activation, and Out gets its result.

@@ -30,7 +30,7 @@ func matmulBF16(q Queue, a *Args) {
 // growBF16 is growWorkspaces for bfloat16.
 func growBF16(c *cpuQueue) {
 	for len(c.workspacesBF16) < c.pool.n {
-		c.workspacesBF16 = append(c.workspacesBF16, bf16Workspace{ws: make([]float32, kernel.GemmBF16Workspace())})
+		c.workspacesBF16 = append(c.workspacesBF16, bf16Workspace{ws: spare[float32](kernel.GemmBF16Workspace())})
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // skipInDebug is for tests that count allocations.
@@ -18,7 +20,7 @@ func skipInDebug(t *testing.T) {
 
 // TestDebugMode runs tests of the package again. Every kernel is compared with its reference, and freed memory is filled with NaN.
 func TestDebugMode(t *testing.T) {
-	if debugMode || raceEnabled {
+	if debugMode || reliability.Racing {
 		t.Skip("in debug mode already, or slow")
 	}
 	cmd := exec.Command(os.Args[0],

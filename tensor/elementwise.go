@@ -302,7 +302,7 @@ func (x Tensor) SiLU() Tensor { return unaryOp(OpSiLU, x) }
 // Affine returns a·x + b.
 func (x Tensor) Affine(a, b float64) Tensor {
 	if h := x.hdr(); h.tape != nil {
-		h.tape.noteScale(h, a, b)
+		h.tape.noteAffine(h, a, b)
 	}
 	return x.affine(a, b, false)
 }

@@ -4,25 +4,29 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 // Factor is what the host multiplied a sum over rows by, on its way to the loss: all of Scale, Affine, GlobalMean's division and Backward's
-// Scale together. So a mean over a rank's rows, times their part of the batch, has the factor of the mean over the batch. With Rows, it is
-// a number of Scale or Affine of rows.
+// Scale together. So a mean over a rank's rows, times their part of the batch, has the factor of the mean over the batch. With Op, it is
+// a number that the operation of this name was given, such as a bound of clamp.
 type Factor struct {
 	Site   uint64 // a digest of the lines that multiplied; 0: none
 	Value  float64
-	Rows   bool // it multiplies rows, or is added to them, before their sum
+	Op     string
 	Own    bool // it is 1 / the number of this rank's rows, or of their elements, which were summed
 	global bool // GlobalMean is in it
 }
 
+// maxFactors is the number of different factors of a step that are remembered.
+const maxFactors = 64
+
 // firstSteps is the number of steps of a tape that note factors: the owners of gradients compare those of their first two.
 const firstSteps = 8
 
-// ManyFactors is the Site of the last one of Fed.Factors if there are more.
+// ManyFactors is the Site of the last one of Param.Factors if there were more.
 const ManyFactors = math.MaxUint64
 
 // codeStart is a place in the binary, which is elsewhere in memory in each process.
@@ -121,19 +125,58 @@ func (t *Tape) ofOwnRows(n *Node, v float64) bool {
 	if b.N < 2 || b.N == b.Total || h.at.Rows().Dims() == 0 || n.out.at.Rows().Dims() != 0 {
 		return false
 	}
-	is := func(k int) bool { return math.Abs(v*float64(k)-1) < 1e-6 }
-	return is(b.N) || is(h.n/max(n.out.n, 1))
+	isShare := func(perRow int) bool {
+		total, n := v*float64(b.Total*perRow), float64(b.N) // total: in how many equal shares v divides the batch
+		share := float64(b.Total) / total
+		whole := math.Abs(total-math.Round(total)) < 1e-6
+		return math.Abs(share/n-1) < 1e-6 || whole && math.Abs(share-n) <= n/8 // in a first batch that is divided unevenly
+	}
+	return isShare(1) || isShare(h.n/max(n.out.n*b.N, 1))
 }
 
-// noteScale notes the numbers of Affine of rows.
-func (t *Tape) noteScale(in *header, a, b float64) {
-	if t.stepsDone == firstSteps || t.inBackward || !t.training || in.ty.On(Varying)&t.rows.Over == 0 {
+// noteAffine notes the numbers of Affine. Those of sums over rows are a part of their factors, and by 0 a program leaves out a penalty of
+// what all ranks have.
+func (t *Tape) noteAffine(x *header, a, b float64) {
+	if x.ty.On(Partial) != 0 || a == 0 && b == 0 && x.ty.On(Varying) == 0 {
 		return
 	}
-	site := callSite()
-	t.noteFactor(Factor{Site: site, Value: a, Rows: true})
+	t.noteNumber("Scale or Affine", x, 0, a)
 	if b != 0 {
-		t.noteFactor(Factor{Site: kernel.Key(site, 1), Value: b, Rows: true})
+		t.noteNumber("Scale or Affine", x, 1, b)
+	}
+}
+
+// noteNumber notes a number of the host that op gets with x, if x is of rows, or depends on parameters and is the same on all ranks. An
+// operation may have several, which i numbers. It is called by what the program itself calls.
+func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
+	if t.stepsDone == firstSteps || t.inBackward || t.quiet || !t.training {
+		return
+	}
+	axes := x.ty.On(Varying)
+	if x.needs {
+		axes |= x.ty.On(Replicated) | x.ty.On(Invariant)
+	}
+	if axes&t.rows.Over == 0 {
+		return
+	}
+	t.noteFactor(Factor{Site: kernel.Key(callSite(), uint64(i)), Value: v, Op: op})
+}
+
+// noteFields notes the floats in the fields of a Function.
+func (t *Tape) noteFields(f Function, in []*header) {
+	if t.stepsDone == firstSteps {
+		return
+	}
+	v := reflect.Indirect(reflect.ValueOf(f))
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for i := range v.NumField() {
+		if x := v.Field(i); x.CanFloat() {
+			for _, h := range in {
+				t.noteNumber(f.Name(), h, i, x.Float())
+			}
+		}
 	}
 }
 
@@ -143,17 +186,14 @@ func (t *Tape) noteFactor(x Factor) {
 	if t.idle() || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) {
 		return
 	}
-	list := &t.fed.factors
-	for i, y := range list {
-		switch {
-		case y.Site == 0:
-			list[i] = x
-			return
-		case x.Same(y):
-			return
-		}
+	f := &t.fed
+	switch {
+	case len(f.factors) > maxFactors || slices.ContainsFunc(f.factors, x.Same):
+		return
+	case len(f.factors) == maxFactors:
+		x = Factor{Site: ManyFactors}
 	}
-	list[len(list)-1] = Factor{Site: ManyFactors}
+	f.factors = append(f.factors, x)
 }
 
 // Same reports whether x and y are of one place, and differ at most by rounding.

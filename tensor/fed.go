@@ -6,20 +6,19 @@ import "slices"
 type Fed struct {
 	Rows
 	N, Positions int
-	Counts       [4]int     // different global numbers of elements by which losses divided; the last is −1 if there are more
-	Factors      [16]Factor // different ones; the last is of ManyFactors if there are more
+	Counts       [4]int // different global numbers of elements by which losses divided; the last is −1 if there are more
 }
 
 // inputs holds the different rectangles since the last Backward. If there is no room for all, the rest is forgotten.
 type inputs struct {
 	n       int
 	list    [8]batch
-	counts  [4]int // see Fed
-	factors [16]Factor
-	asked   bool // GlobalCount was called
+	counts  [4]int   // see Fed
+	factors []Factor // see Param.Factors
+	asked   bool     // GlobalCount was called
 }
 
-func (f *inputs) reset() { f.n, f.counts, f.factors, f.asked = 0, [4]int{}, [16]Factor{}, false }
+func (f *inputs) reset() { f.n, f.counts, f.factors, f.asked = 0, [4]int{}, f.factors[:0], false }
 
 // dividedBy notes what a loss divided by.
 func (f *inputs) dividedBy(count int) {
@@ -52,9 +51,18 @@ func (p *Param) Fed() (list []Fed, all bool) {
 	}
 	f := &p.last.t.fed
 	for _, b := range f.list[:min(f.n, len(f.list))] {
-		list = append(list, Fed{b.Rows, b.N, b.Positions, f.counts, f.factors})
+		list = append(list, Fed{b.Rows, b.N, b.Positions, f.counts})
 	}
 	return list, f.n <= len(f.list)
+}
+
+// Factors returns the different factors of the tape that used p last, since its last Backward: valid until the next one. If there were too
+// many to remember, the last is of ManyFactors.
+func (p *Param) Factors() []Factor {
+	if p.last == nil {
+		return nil
+	}
+	return p.last.t.fed.factors
 }
 
 // Tape returns the tape whose Backward runs, if it was the last one to use p; otherwise nil. An owner of gradients asks in BackwardBegin.

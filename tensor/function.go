@@ -142,6 +142,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	if t.typing() {
 		t.askTypes(f, c, hs)
 	}
+	t.noteFields(f, hs)
 	mark, was := t.nh, t.quiet
 	t.quiet = true
 	t.open++

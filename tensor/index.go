@@ -162,7 +162,11 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	if !(p >= 0 && p < 1) {
 		fail("dropout", nil, "probability %v is not in [0,1)", p)
 	}
-	if p == 0 || !t.training {
+	if !t.training {
+		return x
+	}
+	t.noteNumber("Dropout", x.hdr(), 0, p)
+	if p == 0 {
 		return x
 	}
 	in := t.contiguous(t.arg(x))
@@ -201,7 +205,11 @@ func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 	if !(p >= 0 && p < 1) {
 		fail("dropout", nil, "probability %v is not in [0,1)", p)
 	}
-	if p == 0 || !t.training {
+	if !t.training {
+		return x
+	}
+	t.noteNumber("Dropout", x.hdr(), 0, p)
+	if p == 0 {
 		return x
 	}
 	h := t.arg(x)

@@ -60,10 +60,11 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		fail("cross_entropy", nil, "label smoothing %v is not in [0,1]", o.Smoothing)
 	}
+	t := tapeOf("cross_entropy", logits)
+	t.noteNumber("Smoothing of CrossEntropy", logits.hdr(), 0, o.Smoothing)
 	if o.PerRow || !o.Weights.IsZero() || labels.DType().IsFloat() {
 		return generalCrossEntropy(logits, labels, o)
 	}
-	t := tapeOf("cross_entropy", logits)
 	t.checkTarget("cross_entropy", logits, labels)
 	if o.Count != 0 {
 		t.Agree(o.Count)

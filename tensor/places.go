@@ -62,6 +62,17 @@ func (t *Tape) batchAt(p place) *batch {
 	return &t.known[p.Of-1]
 }
 
+// Uneven reports whether dimension dim of x has rows of a batch which ranks along axes share, and have not equally many. This rank is
+// number rank of them. If the batch is divided in order of the ranks, all see the same.
+func (c *Ctx) Uneven(x Tensor, dim int, axes Axes, rank, ranks int) bool {
+	at := x.hdr().at
+	if at.Of == 0 || at.Rows().Dims()>>dim&1 == 0 {
+		return false
+	}
+	b := c.t.batchAt(at)
+	return b.Over == axes && (b.N*ranks != b.Total || b.First != b.N*rank)
+}
+
 func (t *Tape) operand(h *header) layout.Operand {
 	o := layout.Operand{Place: h.at, Dims: h.dims[:h.rank]}
 	if h.at.Of != 0 {

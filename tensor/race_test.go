@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const raceEnabled = true
-
 // TestPlantedRace runs a child process that writes to step memory from two goroutines. The race detector must see it, which is not possible
 // in memory from the operating system.
 func TestPlantedRace(t *testing.T) {

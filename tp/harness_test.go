@@ -58,10 +58,7 @@ func whole(mesh string) string {
 }
 
 func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
-	m, err := gpt.New(models[j.model])
-	if err != nil {
-		return a, err
-	}
+	m := disttest.Must(gpt.New(models[j.model]))
 	if j.lora {
 		nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 3, Targets: []string{"blocks.*", "head"}})
 	}

@@ -54,15 +54,9 @@ func (s silent) grads(t *testing.T, ranks int, layout string) ([]metrics.GradSte
 	err := o.Run(dist.Config{Ranks: ranks, Timeout: 20 * time.Second, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		var mesh *dist.Mesh
 		if layout != "" {
-			var err error
-			if mesh, err = r.Mesh(layout); err != nil {
-				return err
-			}
+			mesh = disttest.Must(r.Mesh(layout))
 		}
-		a, err := s.attach(r, mesh)
-		if err != nil {
-			return err
-		}
+		a := disttest.Must(s.attach(r, mesh))
 		if a.Data = cmp.Or(a.Data, r.World); s.norm != nil {
 			a.Norm = s.norm(a.Data)
 		}
@@ -77,17 +71,12 @@ func (s silent) grads(t *testing.T, ranks int, layout string) ([]metrics.GradSte
 func twoSteps(ctx context.Context, r *dist.Rank, o *train.Options, a disttest.Attached) error {
 	opt := optim.NewAdamW(a.Params, optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: a.Norm})
 	tape := tensor.NewTape(r.Device, tensor.Seed(5))
-	l, err := train.Start(ctx, r, o, ckpt.State{Params: a.Params, Optimizer: opt, Tape: tape})
-	if err != nil {
-		return err
-	}
+	l := disttest.Must(train.Start(ctx, r, o, ckpt.State{Params: a.Params, Optimizer: opt, Tape: tape}))
 	for step := range l.Steps(2) {
 		const rows = 5
 		first, n := disttest.Part(rows, a.Data.Rank(), a.Data.Size())
 		tape.Backward(a.Loss(disttest.Batch{Tape: tape, First: rows*step + first, N: n, Rows: a.Data.Rows(first, rows)}))
-		if err := opt.Step(); err != nil {
-			return err
-		}
+		disttest.OK(opt.Step())
 		tape.Reset()
 	}
 	return l.Close()

@@ -2,12 +2,20 @@ package tp_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -50,4 +58,177 @@ func TestEqualsOneRank(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Each rank reads its part of Hugging Face's files, also where several layers are one matrix there, and never holds the whole; logits
+// are those of one rank.
+func TestLoad(t *testing.T) {
+	for name, n := range map[string]int{"gpt2": 3, "llama": 2} {
+		dir := filepath.Join("..", "models", "gpt", "testdata", name)
+		ids := tensor.FromSlice([]int64{1, 4, 9, 3, 12, 10, 10, 12}, 2, 4)
+		var want []float64
+		var all int64 // bytes
+		var whole int // of parameters, on one rank
+		for _, ranks := range []int{1, n} {
+			require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+				m, err := gpt.Open(dir)
+				require.NoError(t, err)
+				if ranks > 1 {
+					mesh, err := r.Mesh(fmt.Sprint("tp=", n))
+					require.NoError(t, err)
+					_, err = parallel.Divide(m, tp.Config{Group: mesh.Group("tp")}, nil)
+					require.NoError(t, err)
+				}
+				params := nn.Init(m, r.Device, tensor.Float64, 1)
+				report, err := ckpt.Load(t.Context(), r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())
+				require.NoError(t, err)
+				tape := tensor.NewTape(r.Device, tensor.NoGrad())
+				logits := m.Forward(tape.Input(ids))
+				if ranks > 1 {
+					logits = tape.Apply(m.Drawn, logits)
+				}
+				held := r.Device.Memory().ByName()["parameters"].Peak
+				if ranks == 1 {
+					want, all, whole = tensor.Floats(logits), report.BytesRead, held
+					return nil
+				}
+				require.InDeltaSlice(t, want, tensor.Floats(logits), 1e-12, name)
+				most := 1/float64(n) + 0.1 // norms, positions and late biases are whole
+				require.Less(t, float64(report.BytesRead), most*float64(all), name)
+				require.Less(t, float64(held), most*float64(whole), name)
+				return nil
+			}))
+		}
+	}
+}
+
+// A checkpoint of two ranks says what each of four or six would read, of which several have the same keys and values: what they do read.
+func TestVerifySaysWhatRanksRead(t *testing.T) {
+	dir := t.TempDir()
+	on := func(kv, rep int, f func(r *dist.Rank, st *ckpt.State) error) {
+		require.NoError(t, disttest.OnRanks(kv*rep, func(r *dist.Rank) error {
+			mesh, err := r.Mesh(fmt.Sprintf("kv=%d,rep=%d", kv, rep))
+			require.NoError(t, err)
+			m, err := gpt.New(models["gqa"])
+			require.NoError(t, err)
+			_, err = parallel.Divide(m, tp.Config{Group: mesh.Group("kv", "rep"), KV: mesh.Group("kv"), Replicas: mesh.Group("rep")}, nil)
+			require.NoError(t, err)
+			return f(r, &ckpt.State{Params: nn.Init(m, r.Device, tensor.Float64, 1)})
+		}))
+	}
+	on(2, 1, func(r *dist.Rank, st *ckpt.State) error {
+		return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(t.Context(), *st)
+	})
+	dir = filepath.Join(dir, "step-00000000")
+	for _, rep := range []int{2, 3} {
+		v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: fmt.Sprint("tp=", 2*rep)})
+		require.NoError(t, err)
+		require.True(t, v.OK, v.Errors)
+		read := make([]int64, 2*rep)
+		on(2, rep, func(r *dist.Rank, st *ckpt.State) error {
+			report, err := ckpt.Load(t.Context(), r.World, dir, st, ckpt.LoadConfig{})
+			if err == nil {
+				read[r.World.Rank()] = report.BytesRead
+			}
+			return err
+		})
+		for i, want := range read {
+			require.Equal(t, want, v.Ranks[i].Bytes, "rank %d of %d", i, 2*rep)
+		}
+	}
+	v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: "tp=5"})
+	require.NoError(t, err)
+	require.False(t, v.OK)
+	require.Contains(t, fmt.Sprint(v.Errors), "units of 2 do not divide over 5 ranks: the number of ranks must divide")
+}
+
+// mlps are two blocks of a norm and an MLP, with residual connections.
+type mlps struct {
+	Norm     [2]nn.Layer
+	Up, Down [2]*nn.Linear
+	split    tensor.Function
+}
+
+func newMLPs(g *dist.Group, chunks int) (*mlps, error) {
+	m := &mlps{}
+	for i := range 2 {
+		m.Norm[i], m.Up[i], m.Down[i] = nn.NewLayerNorm(6), nn.NewLinear(6, 8), nn.NewLinear(8, 6)
+	}
+	return m, tp.Parallelize(m, tp.Config{Group: g, Sequence: g.Size() > 1, Chunks: chunks}, func(p *tp.Parallel) {
+		for i := range 2 {
+			m.Norm[i] = p.Columns(m.Norm[i], m.Up[i])
+			p.Row(m.Down[i])
+		}
+		m.split = p.Tokens()
+	})
+}
+
+// loss returns the sum of squares behind both blocks, the first of which around calls; see, if not nil, gets what columns read.
+func (m *mlps) loss(x nn.T, see func(x nn.T), around func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T) nn.T {
+	if m.split != nil {
+		x = x.Tape().Apply(m.split, x)
+	}
+	block := func(i int) func(in ...nn.T) nn.T {
+		return func(in ...nn.T) nn.T {
+			y := m.Norm[i].Forward(in[0])
+			see(y)
+			return m.Down[i].ForwardAdd(m.Up[i].Forward(y).GELU(), in[0])
+		}
+	}
+	return block(1)(around(x.Tape(), block(0), x)).Square().Sum()
+}
+
+// Tokens that are gathered again give the gradients of one rank whatever else the tape does: scopes, checkpoints, weight gradients that are
+// put off, tensors that are kept, an evaluation of fewer tokens before each step.
+func TestTapeBesideSequences(t *testing.T) {
+	want := besideTape("tp=1", 0, "").Run(t)
+	for _, mode := range []string{"", "scope", "checkpoint", "keep", "deferred", "evaluation"} {
+		for _, chunks := range []int{0, 3} {
+			disttest.RequireEqual(t, want, besideTape("tp=2", chunks, mode).Run(t), 1e-10)
+		}
+	}
+}
+
+// besideTape trains mlps with five tokens.
+func besideTape(mesh string, chunks int, mode string) disttest.Training {
+	c := disttest.Training{Mesh: mesh, Name: fmt.Sprintf("%q, %d pieces", mode, chunks)}
+	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
+		m := disttest.Must(newMLPs(mesh.Group("tp"), chunks))
+		eval, see := tensor.NewTape(r.Device, tensor.NoGrad()), func(nn.T) {}
+		around := func(_ *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return block(x) }
+		switch mode {
+		case "scope":
+			around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Scope(block, x) }
+		case "checkpoint":
+			around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Checkpoint(block, x) }
+		case "keep":
+			see = func(x nn.T) { x.Tape().Keep(x) }
+		}
+		step := func(s *disttest.State) ([]float64, error) {
+			defer s.Tape.Reset()
+			if mode == "evaluation" {
+				m.loss(eval.Input(tensor.FromSlice(squares(3*6), 3, 6)), see, around)
+				eval.Reset()
+			}
+			l := m.loss(s.Tape.Input(tensor.FromSlice(squares(5*6), 5, 6)), see, around)
+			loss := l.Item()
+			if mode == "deferred" {
+				s.Tape.Backward(l, tensor.DeferWeights())
+				s.Tape.RunDeferred()
+			} else {
+				s.Tape.Backward(l)
+			}
+			return []float64{loss}, s.Optimizer.Step()
+		}
+		return disttest.Attached{Params: nn.Init(m, r.Device, tensor.Float64, 1), Norm: r.World, Step: step}, nil
+	}
+	return c
+}
+
+func squares(n int) []float64 {
+	v := make([]float64, n)
+	for i := range v {
+		v[i] = float64(i*i%7) - 3
+	}
+	return v
 }

@@ -158,7 +158,4 @@ func TestDamages(t *testing.T) {
 	require.Len(t, resumed, 4)
 }
 
-func TestLongDamages(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestDamages(t)
-}
+func TestLongDamages(t *testing.T) { reliability.AsLong(t, TestDamages) }

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
@@ -58,30 +59,16 @@ type divided struct {
 // run trains three steps, clipped.
 func (d *divided) run(o train.Options) error {
 	return o.Run(dist.Config{Ranks: d.dp * d.fsdp * d.kv * d.same, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-		m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 11, Positions: 5, Width: 16, Layers: 1, Heads: 8, KVHeads: 2, Hidden: 7, Tied: true})
-		if err != nil {
-			return err
-		}
+		m := disttest.Must(gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 11, Positions: 5, Width: 16, Layers: 1, Heads: 8,
+			KVHeads: 2, Hidden: 7, Tied: true}))
 		m.Norm.(*nn.RMSNorm).W.Freeze()
-		mesh, err := r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,kv=%d,same=%d", d.dp, d.fsdp, d.kv, d.same))
-		if err != nil {
-			return err
-		}
-		loss, err := d.divide(m, mesh)
-		if err != nil {
-			return err
-		}
-		params, err := d.attach(m, mesh)
-		if err != nil {
-			return err
-		}
+		mesh := disttest.Must(r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,kv=%d,same=%d", d.dp, d.fsdp, d.kv, d.same)))
+		loss := disttest.Must(d.divide(m, mesh))
+		params := disttest.Must(d.attach(m, mesh))
 		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.01, Clip: 0.1, Norm: r.World, Groups: []optim.Group{{Match: optim.Vectors}}})
 		tape := tensor.NewTape(r.Device)
 		batches := data.NewLoader(sentences{}, data.Config{Batch: 5, Sharder: mesh.Group("dp", "fsdp"), Device: r.Device})
-		l, err := train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
-		if err != nil {
-			return err
-		}
+		l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt, Tape: tape}))
 		for _, b := range l.Batches(batches, 3) {
 			x := loss(m.Forward(tape.Input(b.X)), b.Y)
 			first := 0.0
@@ -91,9 +78,7 @@ func (d *divided) run(o train.Options) error {
 			l.Sum("loss", x.Scale(first))
 			tape.Backward(x)
 			d.note(r, params)
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		return l.Close()
@@ -194,9 +179,7 @@ func TestGradNormsNeed(t *testing.T) {
 			st := ckpt.State{Params: params, Optimizer: optim.NewSGD(params, optim.SGDConfig{LR: 1})}
 			opt := st.Optimizer
 			change(r, &st)
-			if _, err := train.Start(ctx, r, &o, st); err != nil {
-				return err
-			}
+			disttest.Must(train.Start(ctx, r, &o, st))
 			for _, p := range params {
 				p.Grad = tensor.New(r.Device, tensor.Float64, p.Dims()...)
 				p.FillGrad()
@@ -223,20 +206,13 @@ func TestGradNormsEnd(t *testing.T) {
 	require.NoError(t, o.Run(dist.Config{Ranks: 3, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		params := nn.Init(nn.NewLinear(2, 1), r.Device, tensor.Float64, 1)
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 1})
-		l, err := train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt})
-		if err != nil {
-			return err
-		}
+		l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt}))
 		for range l.Steps(1) {
 			params[0].Grad = tensor.FromSlice([]float64{3, 4}, 1, 2)
 			params[0].FillGrad()
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 		}
-		if err := l.Close(); err != nil {
-			return err
-		}
+		disttest.OK(l.Close())
 		return opt.Step()
 	}))
 	text, err := os.ReadFile(file)

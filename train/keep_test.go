@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train"
@@ -37,17 +38,12 @@ func logged(t *testing.T, o *train.Options, name string, values ...float64) (don
 	t.Helper()
 	require.NoError(t, o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		model := nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)
-		l, err := train.Start(ctx, r, o, ckpt.State{Params: model})
-		if err != nil {
-			return err
-		}
+		l := disttest.Must(train.Start(ctx, r, o, ckpt.State{Params: model}))
 		for step := range l.Steps(len(values)) {
 			if !math.IsNaN(values[step]) {
 				l.Log(name, values[step])
 			}
-			if err := l.Flush(); err != nil {
-				return err
-			}
+			disttest.OK(l.Flush())
 		}
 		if r.World.Rank() == 0 {
 			done, _ = l.Done()
@@ -127,10 +123,7 @@ func TestNonfiniteIsNotSaved(t *testing.T) {
 	run := func(allow bool) error {
 		return o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 			params := nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)
-			l, err := train.Start(ctx, r, &o, ckpt.State{Params: params, Nonfinite: allow})
-			if err != nil {
-				return err
-			}
+			l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: params, Nonfinite: allow}))
 			for step := range l.Steps(4) {
 				if step == 2 {
 					tensor.Data[float32](params[0].Value)[3] = float32(math.Inf(1))

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,5 +152,5 @@ func (l *Loop) checkLoss() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s", text)
+	return errors.New(text)
 }

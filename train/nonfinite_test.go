@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -91,10 +92,7 @@ func (x *badRun) train() error {
 			x.opt, x.scaler = opt, scaler
 		}
 		tape := tensor.NewTape(r.Device)
-		l, err := train.Start(ctx, r, &x.Options, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
-		if err != nil {
-			return err
-		}
+		l := disttest.Must(train.Start(ctx, r, &x.Options, ckpt.State{Params: params, Optimizer: opt, Tape: tape}))
 		last, weight := tensor.New(r.Device, tensor.Float64), 1.0
 		update := func(in ...tensor.Tensor) error {
 			scale := 1.0
@@ -269,10 +267,7 @@ func TestBadLoss(t *testing.T) {
 	o := train.Options{Threads: 1, Quiet: true, Save: t.TempDir(), SaveEvery: 5}
 	run := func() error {
 		return o.Run(dist.Config{Ranks: 3}, func(ctx context.Context, r *dist.Rank) error {
-			l, err := train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)})
-			if err != nil {
-				return err
-			}
+			l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)}))
 			for step := range l.Steps(12) {
 				loss := 1.0
 				if step+1 == 7 && r.World.Rank() == 2 {

@@ -22,6 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/timeline"
 	"github.com/ringo-ml/ringo/internal/trace"
@@ -82,50 +83,37 @@ func (t *run) train() (res result, err error) {
 		model := nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, 1)}
 		var params nn.Params
 		var norm optim.Norm
-		var err error // not that of all ranks
 		if t.sharded {
 			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: 3, Seed: 1, DType: tensor.Float64})
 			s.Unit(model)
 			norm = s
-			if params, err = s.Attach(model); err != nil {
-				return err
-			}
-		} else if params, err = ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1}); err != nil {
-			return err
+			params = disttest.Must(s.Attach(model))
+		} else {
+			params = disttest.Must(ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1}))
 		}
 		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: cmp.Or(t.lr, 5e-2), Clip: 1, Norm: norm})
 		tape := tensor.NewTape(r.Device, tensor.Trace(r.Trace))
 		batches := data.NewLoader(points{}, data.Config{Batch: 6, Sharder: r.World, Device: r.Device})
-		l, err := train.Start(ctx, r, &t.Options, ckpt.State{Params: params, Optimizer: opt, Tape: tape})
-		if err != nil {
-			return err
-		}
-		train := func(step int, b data.Batch) error {
+		l := disttest.Must(train.Start(ctx, r, &t.Options, ckpt.State{Params: params, Optimizer: opt, Tape: tape}))
+		train := func(step int, b data.Batch) {
 			loss := nn.MSE(model.Forward(tape.Input(b.X)), b.Y)
 			l.Sum("loss", loss)
 			tape.Backward(loss)
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 			if (step+1)%batches.Steps() == 0 {
 				l.Log("epoch", float64((step+1)/batches.Steps()))
 			}
 			if t.each != nil {
-				if err := t.each(r, step, l); err != nil {
-					return err
-				}
+				disttest.OK(t.each(r, step, l))
 			}
-			return nil
 		}
 		for _, upto := range append(t.pauses, t.steps) { // loops one after the other go on where the last one ended
 			for step, b := range l.Batches(batches, upto) {
-				if err := train(step, b); err != nil {
-					return err
-				}
+				train(step, b)
 			}
 		}
-		err = l.Close()
+		err := l.Close()
 		if t.closed != nil {
 			t.closed(r)
 		}
@@ -346,10 +334,7 @@ func TestResumeWithAnotherLearningRate(t *testing.T) {
 func TestWindow(t *testing.T) {
 	o := train.Options{Metrics: filepath.Join(t.TempDir(), "m.jsonl")}
 	require.NoError(t, o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-		l, err := train.Start(ctx, r, &o, ckpt.State{})
-		if err != nil {
-			return err
-		}
+		l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{}))
 		one, n := tensor.FromSlice([]float32{1}, 1), 1543
 		for step := range l.Steps(n) {
 			l.Sum("one", one)
@@ -359,9 +344,7 @@ func TestWindow(t *testing.T) {
 				l.Sum("third", one)
 			}
 		}
-		if err := l.Close(); err != nil {
-			return err
-		}
+		disttest.OK(l.Close())
 		steps, values := l.Values("one")
 		for i := range n {
 			if steps[i] != i+1 || values[i] != 4 {
@@ -399,10 +382,7 @@ func TestProgress(t *testing.T) {
 		var out bytes.Buffer
 		o := &train.Options{Threads: 1}
 		require.NoError(t, o.Run(dist.Config{Log: &out}, func(ctx context.Context, r *dist.Rank) error {
-			l, err := train.Start(ctx, r, o, ckpt.State{})
-			if err != nil {
-				return err
-			}
+			l := disttest.Must(train.Start(ctx, r, o, ckpt.State{}))
 			for step := range l.Steps(4) {
 				time.Sleep(time.Second)
 				l.Sum("loss", tensor.FromSlice([]float64{float64(step)}, 1))
@@ -423,10 +403,7 @@ func TestBreak(t *testing.T) {
 	dir := t.TempDir()
 	o := train.Options{Save: dir}
 	require.NoError(t, o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-		l, err := train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)})
-		if err != nil {
-			return err
-		}
+		l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)}))
 		for step := range l.Steps(100) {
 			if step == 4 {
 				break
@@ -443,11 +420,8 @@ func TestSavedOnce(t *testing.T) {
 	for _, want := range []int{0, 4} {
 		require.NoError(t, o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 			seen := 0
-			l, err := train.Start(ctx, r, &o,
-				ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1), Extra: map[string]any{"seen": &seen}})
-			if err != nil {
-				return err
-			}
+			l := disttest.Must(train.Start(ctx, r, &o,
+				ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1), Extra: map[string]any{"seen": &seen}}))
 			require.Equal(t, want, seen)
 			for range l.Steps(want + 4) {
 				seen++
@@ -491,10 +465,7 @@ func TestNotFinite(t *testing.T) {
 		Plot: filepath.Join(t.TempDir(), "p.png")}
 	once := func(want ...float64) {
 		require.NoError(t, o.Run(dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-			l, err := train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)})
-			if err != nil {
-				return err
-			}
+			l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)}))
 			for step := range l.Steps(len(want)) {
 				l.Log("x", want[step])
 			}

@@ -207,10 +207,7 @@ func TestBenchFaults(t *testing.T) {
 	}
 }
 
-func TestLongBenchFaults(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestBenchFaults(t)
-}
+func TestLongBenchFaults(t *testing.T) { reliability.AsLong(t, TestBenchFaults) }
 
 func checkFaults(t *testing.T, backend string, ops ...string) {
 	stdout, stderr, code := run(t, "bench", "-faults", "-json", "-ops", strings.Join(ops, ","), "-backend", backend)

@@ -52,10 +52,7 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 	}
 }
 
-func TestLongRankOrderAcrossHosts(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRankOrderAcrossHosts(t)
-}
+func TestLongRankOrderAcrossHosts(t *testing.T) { reliability.AsLong(t, TestRankOrderAcrossHosts) }
 
 // If an algorithm is set on one rank only, all ranks get an error that names both algorithms and ranks.
 func TestAlgorithmOnOneRankOnly(t *testing.T) {

@@ -112,10 +112,7 @@ func TestChoicesAtScale(t *testing.T) {
 	}
 }
 
-func TestLongChoicesAtScale(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestChoicesAtScale(t)
-}
+func TestLongChoicesAtScale(t *testing.T) { reliability.AsLong(t, TestChoicesAtScale) }
 
 func (w *world) choices(tuner *algo.Tuner, kind backend.Kind, root int) {
 	n := len(w.at)

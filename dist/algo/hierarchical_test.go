@@ -122,10 +122,7 @@ func TestHierarchicalAllReduce(t *testing.T) {
 	})
 }
 
-func TestLongHierarchicalAllReduce(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestHierarchicalAllReduce(t)
-}
+func TestLongHierarchicalAllReduce(t *testing.T) { reliability.AsLong(t, TestHierarchicalAllReduce) }
 
 // Broadcast sends S once to each other host. All-gather sends each host only what it does not have. Reduce-scatter sends one sum for each
 // part.
@@ -169,10 +166,7 @@ func TestHierarchicalMoves(t *testing.T) {
 	})
 }
 
-func TestLongHierarchicalMoves(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestHierarchicalMoves(t)
-}
+func TestLongHierarchicalMoves(t *testing.T) { reliability.AsLong(t, TestHierarchicalMoves) }
 
 // The binomial tree goes to every other host once, from every root, and has the results of linear.
 func TestBinomialOnHosts(t *testing.T) {

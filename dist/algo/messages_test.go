@@ -20,6 +20,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// big is a number of elements that takes several chunks. With the race detector it is smaller: copies are slow then, and
+// TestLargeReductions has such sizes.
+func big(count int) int {
+	if reliability.Racing {
+		return 5_003
+	}
+	return count
+}
+
 // reduction is a way to combine and a type that it exists for.
 type reduction struct {
 	red backend.Red
@@ -133,10 +142,7 @@ func TestReductionsEqualLinear(t *testing.T) {
 	})
 }
 
-func TestLongReductionsEqualLinear(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestReductionsEqualLinear(t)
-}
+func TestLongReductionsEqualLinear(t *testing.T) { reliability.AsLong(t, TestReductionsEqualLinear) }
 
 func (w *world) inputs(x reduction, count int) [][]byte {
 	in := make([][]byte, len(w.ranks))

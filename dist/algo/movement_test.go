@@ -52,10 +52,7 @@ func TestBroadcasts(t *testing.T) {
 	})
 }
 
-func TestLongBroadcasts(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestBroadcasts(t)
-}
+func TestLongBroadcasts(t *testing.T) { reliability.AsLong(t, TestBroadcasts) }
 
 func (w *world) broadcast(name string, count, root int, inPlace bool) {
 	n := len(w.ranks)
@@ -144,10 +141,7 @@ func TestScatterAndGather(t *testing.T) {
 	})
 }
 
-func TestLongScatterAndGather(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestScatterAndGather(t)
-}
+func TestLongScatterAndGather(t *testing.T) { reliability.AsLong(t, TestScatterAndGather) }
 
 // halves runs reduce-scatter, then all-gather of its results: an all-reduce.
 func (w *world) halves(x reduction, parts []int, v bool) {
@@ -250,10 +244,7 @@ func TestAllToAlls(t *testing.T) {
 	})
 }
 
-func TestLongAllToAlls(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestAllToAlls(t)
-}
+func TestLongAllToAlls(t *testing.T) { reliability.AsLong(t, TestAllToAlls) }
 
 func (w *world) allToAll(kind backend.Kind, name string, rows func(from, to int) int) {
 	n := len(w.ranks)

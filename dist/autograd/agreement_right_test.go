@@ -40,16 +40,12 @@ var rightPrograms = map[string]func(p *program) error{
 	"evaluation by another loader on a tape without gradients": func(p *program) error {
 		eval, test := tensor.NewTape(p.r.Device, tensor.NoGrad(), tensor.Seed(5)), p.loader(2)
 		for epoch := range 2 {
-			if err := p.epoch(p.loader(1), epoch, p.plain); err != nil {
-				return err
-			}
-			if err := p.epoch(test, 0, func(_ int, b data.Batch) error {
+			disttest.OK(p.epoch(p.loader(1), epoch, p.plain))
+			disttest.OK(p.epoch(test, 0, func(_ int, b data.Batch) error {
 				loss(p.model.Forward(eval.Input(b.X)), b)
 				eval.Reset()
 				return nil
-			}); err != nil {
-				return err
-			}
+			}))
 		}
 		return nil
 	},
@@ -92,17 +88,13 @@ var rightPrograms = map[string]func(p *program) error{
 			if p.sharder != nil {
 				b = p.own(3*p.rank, 3-3*p.rank, 3)
 			}
-			if err := p.plain(i, b); err != nil {
-				return err
-			}
+			disttest.OK(p.plain(i, b))
 		}
 		return nil
 	},
 	"batches of the program without numbers, of any size": func(p *program) error {
 		for i := range 5 {
-			if err := p.plain(i, p.mine(2+i)); err != nil {
-				return err
-			}
+			disttest.OK(p.plain(i, p.mine(2+i)))
 		}
 		return nil
 	},
@@ -150,9 +142,7 @@ var rightPrograms = map[string]func(p *program) error{
 			}
 			h := p.tape.Input(x.WithRows(rows))
 			h = h.Add(tensor.OfPositions(p.tape.Input(tensor.FromSlice(at, 3, inWidth)), h))
-			if err := p.backward(tensor.GlobalMean(p.model.Forward(h))); err != nil {
-				return err
-			}
+			disttest.OK(p.backward(tensor.GlobalMean(p.model.Forward(h))))
 		}
 		return nil
 	},
@@ -161,9 +151,7 @@ var rightPrograms = map[string]func(p *program) error{
 		s := l.State()
 		s.Epoch, s.Step = 2, 3
 		p.tape.SetState(tensor.TapeState{Seed: 5, Step: 15})
-		if err := l.SetState(s); err != nil {
-			return err
-		}
+		disttest.OK(l.SetState(s))
 		return p.epoch(l, 2, p.plain)
 	},
 }

@@ -99,10 +99,7 @@ func train(launch disttest.Launcher, divide func(p *program) (nn.Params, error),
 	cfg := dist.Config{Ranks: 2, Threads: 1, Timeout: time.Minute, Log: io.Discard}
 	err = launch(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		p := &program{r: r, rank: r.World.Rank(), model: newTwoLayers(), sharder: r.World, tape: tensor.NewTape(r.Device, tensor.Seed(5))}
-		params, err := divide(p)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(divide(p))
 		defer func() { all[p.rank] = p.done }()
 		p.opt = optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 		return run(p)
@@ -254,9 +251,7 @@ var ranksDiffer = []wrongProgram{
 			if p.rank == 1 && i == 3 {
 				continue
 			}
-			if err := p.plain(i, b); err != nil {
-				return err
-			}
+			disttest.OK(p.plain(i, b))
 		}
 		return nil
 	}},
@@ -265,22 +260,16 @@ var ranksDiffer = []wrongProgram{
 	{"epochs differ after the first", "batch number 7 (rank 0) vs 13 (rank 1)", epochSteps + 1, func(p *program) error {
 		l := p.loader(1)
 		for epoch := range 2 {
-			if err := p.epoch(l, epoch*(1+p.rank), p.plain); err != nil {
-				return err
-			}
+			disttest.OK(p.epoch(l, epoch*(1+p.rank), p.plain))
 		}
 		return nil
 	}},
 	{"a rank begins a later epoch in its middle", "batch number 7 (rank 0) vs 9 (rank 1)", epochSteps + 1, func(p *program) error {
 		l := p.loader(1)
-		if err := p.epoch(l, 0, p.plain); err != nil {
-			return err
-		}
+		disttest.OK(p.epoch(l, 0, p.plain))
 		state := l.State()
 		state.Step = 2 * p.rank
-		if err := l.SetState(state); err != nil {
-			return err
-		}
+		disttest.OK(l.SetState(state))
 		return p.epoch(l, 1, p.plain)
 	}},
 	{"the last batch has a total of each rank", "Rows.Total 4 (rank 0) vs 2 (rank 1)", 3, func(p *program) error {
@@ -289,9 +278,7 @@ var ranksDiffer = []wrongProgram{
 			if i == 2 {
 				b = p.own(0, 2-p.rank, 4-2*p.rank)
 			}
-			if err := p.plain(i, b); err != nil {
-				return err
-			}
+			disttest.OK(p.plain(i, b))
 		}
 		return nil
 	}},
@@ -305,9 +292,7 @@ var ranksDiffer = []wrongProgram{
 			if i == 3 {
 				rows.Seq = tensor.Span{First: rows.Seq.First - p.rank*min(rows.Seq.First, 1), Total: 6 - p.rank}
 			}
-			if err := p.backward(tensor.GlobalMean(p.model.Forward(p.tape.Input(x.WithRows(rows))))); err != nil {
-				return err
-			}
+			disttest.OK(p.backward(tensor.GlobalMean(p.model.Forward(p.tape.Input(x.WithRows(rows))))))
 		}
 		return nil
 	}},
@@ -399,16 +384,12 @@ var sharersDiffer = []wrongProgram{
 		func(p *program) error { return p.plain(0, p.own(2*p.rank, 2, 4)) }},
 	{"fewer rows, later", "rows 2 from 0 on (rank 0) vs 1 from 0 on (rank 1)", 4, func(p *program) error {
 		for i := range 4 {
-			if err := p.plain(i, p.own(0, 2-i/3*p.rank, 4)); err != nil {
-				return err
-			}
+			disttest.OK(p.plain(i, p.own(0, 2-i/3*p.rank, 4)))
 		}
 		return nil
 	}},
 	{"a part of the rows", "rows 4 from 0 on (rank 0) vs 3 from 1 on (rank 1)", 2, func(p *program) error {
-		if err := p.plain(0, p.own(0, 4, 4)); err != nil {
-			return err
-		}
+		disttest.OK(p.plain(0, p.own(0, 4, 4)))
 		return p.plain(1, p.own(p.rank, 4-p.rank, 4))
 	}},
 	{"other features", sharedInputs, 1, func(p *program) error { return p.epoch(p.loader(uint64(p.rank)), 0, p.plain) }},

@@ -1,7 +1,6 @@
 package autograd_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -166,7 +165,7 @@ func TestSumKeepsItsInput(t *testing.T) {
 func run(t *testing.T, ranks int, f func(r *dist.Rank) error) {
 	t.Helper()
 	require.NoError(t,
-		dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return f(r) }))
+		disttest.OnRanks(ranks, func(r *dist.Rank) error { return f(r) }))
 }
 
 // The bytes are those in doc.go, forward and backward; one rank sends none.
@@ -269,4 +268,35 @@ func TestRefusals(t *testing.T) {
 func TestShares(t *testing.T) {
 	assert.Equal(t, []int{3, 2, 2}, layout.Shares(make([]int, 3), 7))
 	assert.Equal(t, []int{1, 0, 0}, layout.Shares(make([]int, 3), 1))
+}
+
+// Steps through all Functions allocate nothing: along the first and another dimension, even and uneven.
+func TestStepAllocatesNothing(t *testing.T) {
+	disttest.SteadySteps(t, dist.Run, 12, 6, func(r *dist.Rank) (func() error, error) {
+		g := r.World
+		tape := tensor.NewTape(r.Device)
+		x := tensor.NewParam(tensor.UniformInit(-1, 1), 6, 4)
+		x.Make(r.Device, tensor.Float32, 1)
+		var chain []tensor.Function
+		for dim := range 2 {
+			chain = append(chain, &autograd.Copy{Group: g}, &autograd.Sum{Group: g},
+				&autograd.ReduceScatter{Group: g, Dim: dim}, &autograd.AllGather{Group: g, Dim: dim},
+				&autograd.ReduceScatter{Group: g, Dim: dim, Counts: []int{1, 5 - 2*dim}},
+				&autograd.AllGather{Group: g, Dim: dim, Counts: []int{1, 5 - 2*dim}}, &autograd.AllToAll{Group: g, Split: dim, Concat: 1 - dim},
+				&autograd.AllToAll{Group: g, Split: 1 - dim, Concat: dim})
+		}
+		for i := range chain {
+			chain[i] = &untyped{chain[i]}
+		}
+		return func() error {
+			y := tape.Use(x)
+			for _, f := range chain {
+				y = tape.Apply(f, y)
+			}
+			tape.Backward(y.Square().Sum())
+			x.Consume()
+			tape.Reset()
+			return nil
+		}, nil
+	})
 }

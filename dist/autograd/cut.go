@@ -103,10 +103,15 @@ func (k *cut) split(x tensor.Tensor, counts []int) {
 	}
 }
 
-// join fills the cut from x, which is this rank's part.
+// join fills the cut from x, which is this rank's part. If ranks have other numbers of rows of a batch, they tell each other.
 func (k *cut) join(x tensor.Tensor, counts []int) {
 	k.begin(x)
 	size := k.dims()[k.dim]
+	if counts == nil && k.c.Uneven(x, k.dim, k.g.Axes(), k.g.Rank(), k.n) {
+		var err error
+		counts, err = dist.AllGatherObject(k.g, size)
+		check(k.f, err)
+	}
 	if counts == nil {
 		k.equal(size)
 	} else if k.given(x, counts); counts[k.g.Rank()] != size {

@@ -51,7 +51,7 @@ func (f *Split) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) 
 type Gather struct {
 	Group  *dist.Group
 	Dim    int   // counted from the end if negative
-	Counts []int // sizes of the parts, by rank; nil: all are as large as this rank's
+	Counts []int // sizes of the parts, by rank; nil: see AllGather
 }
 
 // Name returns "autograd.Gather".

@@ -61,7 +61,8 @@ func (*Sum) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { gr
 type AllGather struct {
 	Group *dist.Group
 	Dim   int // counted from the end if negative
-	// Counts are the sizes of the parts along Dim, by rank; nil: all are as large as this rank's.
+	// Counts are the sizes of the parts along Dim, by rank; nil: all are as large as this rank's, or Dim has rows of a batch. Where ranks
+	// have other numbers of these, they tell each other, which costs a message more.
 	Counts []int
 }
 

@@ -69,9 +69,7 @@ func reducedBits(t *testing.T, start Start, n int) *rankBits {
 					if !valid(reds[red].name, d) {
 						continue
 					}
-					if err := reduceEach(r.World, call{dtype: d, red: red, count: count}, long, rng, results); err != nil {
-						return err
-					}
+					OK(reduceEach(r.World, call{dtype: d, red: red, count: count}, long, rng, results))
 				}
 			}
 		}
@@ -103,9 +101,7 @@ func reduceEach(g *dist.Group, c call, long bool, rng *rand.Rand, results map[st
 		}
 		dst, src := p.tensors()
 		edit(src, func(x tensor.Tensor) { fillRandom(x, rng) })
-		if err := c.start(p, dst, src).Wait(); err != nil {
-			return err
-		}
+		OK(c.start(p, dst, src).Wait())
 		results[p.String()] = bytes.Clone(bytesOf(dst))
 	}
 	return nil

@@ -41,18 +41,6 @@ var chains = []struct {
 	name string
 	run  func(c *chain, g *dist.Group) error
 }{
-	{"four all-reduces", func(c *chain, g *dist.Group) error {
-		sum := func() dist.Work { return g.AllReduce(c.x, dist.Sum) }
-		return want(last(sum(), sum(), sum(), sum()), "x", c.x, c.times(3))
-	}},
-	{"reduce-scatter, all-gather", func(c *chain, g *dist.Group) error {
-		at := g.Rank() * c.part
-		mine := c.whole.Range(at, at+c.part)
-		return want(last(g.ReduceScatter(mine, c.whole, dist.Sum), g.AllGather(c.whole, mine)), "whole", c.whole, c.times(0))
-	}},
-	{"across groups", func(c *chain, g *dist.Group) error {
-		return want(last(g.AllReduce(c.x, dist.Sum), c.twin.AllReduce(c.x, dist.Sum), g.AllReduce(c.x, dist.Sum)), "x", c.x, c.times(2))
-	}},
 	{"parts that overlap", func(c *chain, g *dist.Group) error {
 		low, mid := c.part/3, 2*c.part/3
 		w := last(g.AllReduce(c.x.Range(0, mid), dist.Sum), c.twin.AllReduce(c.x.Range(low, c.part), dist.Sum), g.AllReduce(c.x, dist.Sum))
@@ -69,17 +57,8 @@ var chains = []struct {
 		return errors.Join(want(c.twin.Broadcast(c.x, 0), "x", c.x, func(i int) float64 { return from4(0, i) }),
 			want(w, "whole", c.whole, func(i int) float64 { return from4(i/c.part, i%c.part) }))
 	}},
-	{"send what was reduced", func(c *chain, g *dist.Group) error {
-		next, prev := neighbours(g)
-		got := g.Recv(c.y, prev, 0)
-		again := last(g.AllReduce(c.x, dist.Sum), g.Send(c.x, next, 0), g.AllReduce(c.x, dist.Sum))
-		return errors.Join(want(got, "y", c.y, c.times(0)), want(again, "x", c.x, c.times(1)))
-	}},
-	{"reduce what was received", func(c *chain, g *dist.Group) error {
-		next, prev := neighbours(g)
-		sent := g.Send(c.x, next, 0)
-		return errors.Join(want(last(g.Recv(c.y, prev, 0), g.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(0)), sent.Wait())
-	}},
+	{"chain", func(c *chain, g *dist.Group) error { return actChain(&step{count: max(4, c.part)}, g, c.twin).finish() }},
+	{"relay", func(c *chain, g *dist.Group) error { return actRelay(&step{count: max(4, c.part)}, g, c.twin).finish() }},
 	{"a batch between", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
 		swap := func(b *dist.Batch) {
@@ -160,17 +139,11 @@ func (s *suite) independent(t *testing.T) {
 			return holds("x", x, func(int) float64 { return 3 })
 		}
 		if me == 1 {
-			if err := g.Recv(hello, 2, 1).Wait(); err != nil {
-				return err
-			}
+			OK(g.Recv(hello, 2, 1).Wait())
 		}
-		if err := want(g.Recv(y, 0, 0), "y", y, func(int) float64 { return 0 }); err != nil {
-			return err
-		}
+		OK(want(g.Recv(y, 0, 0), "y", y, func(int) float64 { return 0 }))
 		if me == 2 {
-			if err := g.Send(hello, 1, 1).Wait(); err != nil {
-				return err
-			}
+			OK(g.Send(hello, 1, 1).Wait())
 		}
 		return want(g.AllReduce(x, dist.Sum), "x", x, func(int) float64 { return 3 })
 	})

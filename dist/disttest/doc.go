@@ -12,19 +12,18 @@
 //	operations.go              the table of operations; program.go: actions on the same memory, too
 //	call.go                    an operation with its arguments, and what it must compute; values.go: of these elements
 //	results.go, groups.go      right results: of collectives and V forms, in place and not; of groups
-//	messages.go, p2p.go        messages; bytes
+//	p2p.go                     messages; bytes
 //	bits.go                    the same bits as goroutines
-//	dependent.go               operations on the same memory; lifetime.go: who may use memory when
-//	errors.go, mistake.go      mistakes of users; edges.go: rare cases; grid.go: each operation against each other one
+//	dependent.go               operations on the same memory; lifetime.go: who may use memory when, and what has leaked
+//	errors.go, mistake.go      mistakes of users, and each operation against each other one; edges.go: rare cases
 //	every.go                   each operation with a late, stuck or lost rank; faults.go: network faults
 //	rebuild.go                 new groups after failures
 //
 // And tools for other tests:
 //
 //	program.go, programs.go    random programs; outcome.go: what is right for them
-//	soak.go                    long runs; drift.go: have operations become slower; held.go: has anything leaked
+//	soak.go                    long runs: have operations become slower
 //	adjoint.go                 Adjoint
-//	train.go, result.go        trainings that are compared with one rank; on.go: where they run; dataset.go, whole.go
+//	train.go, result.go        trainings that are compared with one rank; on.go: where they run
 //	training.go                steps that allocate nothing
-//	race.go, norace.go         whether the race detector is on
 package disttest

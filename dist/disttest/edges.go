@@ -58,9 +58,7 @@ func (s *suite) abortIsAnError(t *testing.T) {
 func (s *suite) batchOfOthers(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		old := r.World.Barrier()
-		if err := waitAll(old, r.World.Batch(func(b *dist.Batch) { b.Add(old, dist.Work{}, r.World.Barrier()) })); err != nil {
-			return err
-		}
+		OK(waitAll(old, r.World.Batch(func(b *dist.Batch) { b.Add(old, dist.Work{}, r.World.Barrier()) })))
 		wrong := r.World.With().AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum)
 		if err := r.World.Batch(func(b *dist.Batch) { b.Add(wrong) }).Wait(); !same2(err, wrong.Wait()) {
 			return fmt.Errorf("a batch with a failed part: %w", err)
@@ -100,21 +98,14 @@ func (s *suite) recvAnyIsFair(t *testing.T) {
 				last = g.Send(zeros(g, tensor.Float64, 1), 0, 0)
 			}
 			if with[g.Rank()].Engine() == "tcp" { // here Send does not wait for its Recv, and the messages arrive before the barrier
-				if err := last.Wait(); err != nil {
-					return err
-				}
+				OK(last.Wait())
 			}
 			return waitAll(g.Barrier(), last)
 		}
-		if err := g.Barrier().Wait(); err != nil {
-			return err
-		}
+		OK(g.Barrier().Wait())
 		x, from := tensor.New(r.Device, tensor.Float64, 1), [3]int{}
 		for range 2 * each {
-			peer, err := g.RecvAny(x, 0)
-			if err != nil {
-				return err
-			}
+			peer := Must(g.RecvAny(x, 0))
 			from[peer]++
 			if d := from[1] - from[2]; d > each/2 || d < -each/2 {
 				return fmt.Errorf("messages taken from each rank: %v", from)
@@ -130,9 +121,7 @@ func (s *suite) closeKeepsTheCause(t *testing.T) {
 		g := r.World.With()
 		w := g.AllReduce(tensor.New(r.Device, tensor.Float32, 10+g.Rank()), dist.Sum)
 		first := w.Wait()
-		if err := g.Close(); err != nil {
-			return err
-		}
+		OK(g.Close())
 		for _, w := range []dist.Work{w, g.Barrier(), g.Send(zeros(g, tensor.Float32, 1), 1-g.Rank(), 0)} {
 			if err := w.Wait(); !same2(err, first) {
 				return fmt.Errorf("after Close: %v, before: %v", err, first)
@@ -145,10 +134,7 @@ func (s *suite) closeKeepsTheCause(t *testing.T) {
 // splitByExtremeKeys: keys are compared, not subtracted.
 func (s *suite) splitByExtremeKeys(t *testing.T) {
 	s.ok(t, 3, func(r *dist.Rank) error {
-		g, err := r.World.Split(0, []int{math.MaxInt, -2, 0}[r.World.Rank()])
-		if err != nil {
-			return err
-		}
+		g := Must(r.World.Split(0, []int{math.MaxInt, -2, 0}[r.World.Rank()]))
 		if got := fmt.Sprint(g.Ranks()); got != "[1 2 0]" {
 			return fmt.Errorf("order of ranks: %s", got)
 		}
@@ -162,9 +148,7 @@ func (s *suite) grandchildrenFail(t *testing.T) {
 	s.ok(t, 2, func(r *dist.Rank) error {
 		parent := r.World.With()
 		child := parent.With()
-		if err := closed.cross(errors.Join(child.Barrier().Wait(), parent.Close(), r.World.Barrier().Wait())); err != nil {
-			return err
-		}
+		OK(closed.cross(errors.Join(child.Barrier().Wait(), parent.Close(), r.World.Barrier().Wait())))
 		if r.World.Rank() == 1 {
 			r.World.Abort(errBoom)
 		}

@@ -39,13 +39,8 @@ func (s *suite) groups(t *testing.T) {
 		s.ok(t, n, func(r *dist.Rank) error {
 			me := r.World.Rank()
 			for ways := 1; ways <= min(n, 3); ways++ {
-				part, err := r.World.Split(me%ways, -me) // reversed order
-				if err != nil {
-					return err
-				}
-				if err := errors.Join(isMadeOf(part, me, n, func(i int) bool { return i%ways == me%ways }), part.Close()); err != nil {
-					return err
-				}
+				part := Must(r.World.Split(me%ways, -me)) // reversed order
+				OK(errors.Join(isMadeOf(part, me, n, func(i int) bool { return i%ways == me%ways }), part.Close()))
 				if part.Ranks()[part.Size()-1] != me%ways {
 					return fmt.Errorf("split %d ways: %v", ways, part.Ranks())
 				}
@@ -66,10 +61,7 @@ func (s *suite) groups(t *testing.T) {
 // mesh checks every group of a mesh with 3 axes by the sum of its members.
 func (s *suite) mesh(t *testing.T) {
 	s.ok(t, 8, func(r *dist.Rank) error {
-		m, err := r.Mesh("dp=2,ep=2,tp=2")
-		if err != nil {
-			return err
-		}
+		m := Must(r.Mesh("dp=2,ep=2,tp=2"))
 		me := r.World.Rank()
 		for _, c := range []struct {
 			axes []string
@@ -125,9 +117,7 @@ func (s *suite) backpressure(t *testing.T) {
 		for i := range flying {
 			flying[i] = call{Operation: operation("allreduce"), dtype: tensor.Int32, count: 1 + i%3*100, salt: i}.on(r.World).issue()
 		}
-		if err := waitAll(flying[299].works...); err != nil {
-			return err
-		}
+		OK(waitAll(flying[299].works...))
 		for i, p := range flying {
 			if err := p.check(); err != nil {
 				return fmt.Errorf("operation %d: %w", i, err)
@@ -160,8 +150,11 @@ func (s *suite) twoGoroutines(t *testing.T) {
 // plain loops.
 func (s *suite) randomPrograms(t *testing.T) {
 	steps := 250
-	if s.long() {
+	switch {
+	case s.long():
 		steps = 5000
+	case s.emulated && !s.full:
+		steps = 100
 	}
 	for _, n := range s.sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {

@@ -1,10 +1,12 @@
 package disttest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -38,9 +40,7 @@ func (s *suite) oldWork(t *testing.T) {
 		x := []float64{1}
 		old := r.World.AllReduce(tensor.FromSlice(x, 1), dist.Sum)
 		for range ops {
-			if err := r.World.Barrier().Wait(); err != nil {
-				return err
-			}
+			OK(r.World.Barrier().Wait())
 		}
 		for _, w := range []dist.Work{old, old, {}} {
 			if err := w.Wait(); err != nil || !w.Done() || !w.Pending().Done() {
@@ -87,15 +87,11 @@ func abortEach(t *testing.T, start Start, seeds, count int) {
 					err = nil
 				}
 				before := maphash.Bytes(seed, bytesOf(x))
-				if err := out[k].cross(err); err != nil {
-					return err
-				}
+				OK(out[k].cross(err))
 				if after := maphash.Bytes(seed, bytesOf(x)); after != before { // the Wait of every peer has returned: late writes have happened by now
 					return fmt.Errorf("seed %d: rank %d was written to after Wait", k, g.Rank())
 				}
-				if err := g.Close(); err != nil {
-					return err
-				}
+				OK(g.Close())
 			}
 			return nil
 		}))
@@ -126,9 +122,7 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 			if tensor.Raw(x).Settle(); !w.Done() {
 				return errors.New("tensor.Settle returned before the operation was over")
 			}
-			if err := want(w, "allreduce", x, func(int) float64 { return 2 }); err != nil {
-				return err
-			}
+			OK(want(w, "allreduce", x, func(int) float64 { return 2 }))
 			tape := tensor.NewTape(r.Device)
 			y := tape.Input(x).Add(tape.Input(x))
 			w = r.World.AllReduce(y, dist.Sum)
@@ -192,5 +186,47 @@ func (s *suite) skew(t *testing.T) {
 			median, worst := took[len(took)/2], took[len(took)-1]
 			assert.Less(t, worst, 100*max(median, time.Millisecond)+slack, "%d ranks, rank %d", n, rank)
 		}
+	}
+}
+
+// held is the resources of the process.
+type held struct{ goroutines, files, mappings, heap int }
+
+func holdings() held {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	h := held{goroutines: runtime.NumGoroutine(), heap: int(m.HeapAlloc)}
+	if names, err := os.ReadDir("/proc/self/fd"); err == nil {
+		h.files = len(names)
+	}
+	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
+		h.mappings = bytes.Count(maps, []byte("\n"))
+	}
+	return h
+}
+
+func (h held) String() string {
+	return fmt.Sprintf("%d goroutines, %d descriptors, %d mappings, heap %d KiB", h.goroutines, h.files, h.mappings, h.heap>>10)
+}
+
+// compare returns an error if later has more, apart from what is normal at a moment: a goroutine or two that end, mappings of threads and
+// of the heap.
+func (h held) compare(later held) error {
+	if later.goroutines > h.goroutines+8 || later.files > h.files+4 || later.mappings > h.mappings+40 || later.heap > h.heap+h.heap/2+(8<<20) {
+		return fmt.Errorf("something leaks: %v before, %v later", h, later)
+	}
+	return nil
+}
+
+// again waits until the process has no more than before: what was just closed may take a moment.
+func (h held) again() error {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := h.compare(holdings())
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		<-time.After(10 * time.Millisecond)
 	}
 }

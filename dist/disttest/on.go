@@ -49,6 +49,19 @@ func OnRanks(ranks int, fn func(r *dist.Rank) error) error {
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
+// OK ends a rank that cannot go on. Run, and all that starts ranks here, returns the error.
+func OK(err error) {
+	if err != nil {
+		panic(&tensor.Failure{Op: "rank", Err: err})
+	}
+}
+
+// Must is OK for a call that returns something.
+func Must[T any](x T, err error) T {
+	OK(err)
+	return x
+}
+
 // EachFails requires that fn returns an error that contains text, or panics with it, on each of so many goroutine ranks. A rank that fails
 // does not end the others.
 func EachFails(t testing.TB, ranks int, text string, fn func(r *dist.Rank) error) {
@@ -80,14 +93,8 @@ func (l leaving) Close() error {
 // overTCP connects ranks through 127.0.0.1; without noShared, they share memory.
 func overTCP(noShared bool) Launcher {
 	return func(ctx context.Context, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		secret, err := tcp.ParseSecret(tcp.NewSecret())
-		if err != nil {
-			return err
-		}
+		l := Must(net.Listen("tcp", "127.0.0.1:0"))
+		secret := Must(tcp.ParseSecret(tcp.NewSecret()))
 		engines, errs := make([]backend.Engine, cfg.Ranks), make([]error, cfg.Ranks)
 		var joining, ended sync.WaitGroup
 		for r := range engines {
@@ -102,9 +109,7 @@ func overTCP(noShared bool) Launcher {
 			})
 		}
 		joining.Wait()
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
+		OK(errors.Join(errs...))
 		defer ended.Wait()
 		return dist.RunEngines(ctx, cfg, engines, fn)
 	}

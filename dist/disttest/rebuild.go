@@ -66,10 +66,7 @@ func works(g *dist.Group) error {
 			return fmt.Errorf("%s in generation %d: %w", op.Name, g.Generation(), err)
 		}
 	}
-	part, err := g.Split(g.Rank()%2, 0)
-	if err != nil {
-		return err
-	}
+	part := Must(g.Split(g.Rank()%2, 0))
 	return errors.Join(sum(part, tensor.Float32, 10), sum(g.With(dist.Name("again")), tensor.Float32, 10),
 		g.Barrier().Wait()) // no rank breaks the group while another still uses a part of it
 }
@@ -81,18 +78,11 @@ func (s *suite) rebuildAll(t *testing.T) {
 		g := r.World
 		for gen := 1; gen < 5; gen++ {
 			_, err := g.Rebuild(context.Background())
-			if err := worked[gen].cross(errors.Join(mustFail("rebuilding a group that works", err, "has not failed"), works(g))); err != nil {
-				return err
-			}
+			OK(worked[gen].cross(errors.Join(mustFail("rebuilding a group that works", err, "has not failed"), works(g))))
 			forgotten := g.With(dist.Name("forgotten")).Barrier() //discard: it fails, and Rebuild forgives it
-			if err := broken(g); err != nil {
-				return err
-			}
+			OK(broken(g))
 			first := g.Err()
-			next, err := g.Rebuild(context.Background())
-			if err != nil {
-				return err
-			}
+			next := Must(g.Rebuild(context.Background()))
 			if next.Generation() != gen+1 || next.Size() != 3 || next.Rank() != g.Rank() || next.Name() != "world" {
 				return fmt.Errorf("generation %d: rank %d of %d in %s", next.Generation(), next.Rank(), next.Size(), next.Name())
 			}
@@ -125,9 +115,7 @@ func (s *suite) rebuiltWithoutLate(t *testing.T, timeout time.Duration, retry bo
 		if g.Rank() != 1 {
 			defer over.Done()
 		}
-		if err := g.Barrier().Wait(); err != nil {
-			return err
-		}
+		OK(g.Barrier().Wait())
 		if g.Rank() == 1 {
 			over.Wait()
 			err := mustFail("an operation of a dead generation", g.Barrier().Wait(), "")
@@ -135,9 +123,7 @@ func (s *suite) rebuiltWithoutLate(t *testing.T, timeout time.Duration, retry bo
 			return err
 		}
 		begin := time.Now()
-		if err := mustFail("without rank 1", sum(g, tensor.Float32, 10), "rank 1"); err != nil {
-			return err
-		}
+		OK(mustFail("without rank 1", sum(g, tensor.Float32, 10), "rank 1"))
 		g, err := g.Rebuild(context.Background())
 		took.put(r.World.Rank(), time.Since(begin))
 		if err == nil && (!slices.Equal(g.Ranks(), []int{0, 2}) || g.Rank() != r.World.Rank()/2) {
@@ -170,9 +156,7 @@ func (s *suite) rebuildTooFew(t *testing.T) {
 		if hurried {
 			defer over.Done()
 		}
-		if err := broken(g); err != nil {
-			return err
-		}
+		OK(broken(g))
 		if hurried {
 			_, err := g.Rebuild(context.Background())
 			return mustFail("two of five", err, "of 5 ranks only rank")
@@ -186,9 +170,7 @@ func (s *suite) rebuildTooFew(t *testing.T) {
 			if slices.Equal(g.Ranks(), []int{0, 2, 3}) {
 				return works(g.With(dist.Timeout(patience)))
 			}
-			if err := mustFail(fmt.Sprint("a barrier of ranks ", g.Ranks()), g.Barrier().Wait(), ""); err != nil {
-				return err
-			}
+			OK(mustFail(fmt.Sprint("a barrier of ranks ", g.Ranks()), g.Barrier().Wait(), ""))
 		}
 		return fmt.Errorf("ranks %v", g.Ranks())
 	}))
@@ -207,9 +189,7 @@ func (s *suite) rebuildCancelled(t *testing.T) {
 				err = fmt.Errorf("cancelled: %w", again)
 			}
 		}
-		if err := tried.cross(err); err != nil {
-			return err
-		}
+		OK(tried.cross(err))
 		if g, err = g.Rebuild(context.Background()); err != nil {
 			return err
 		}
@@ -231,20 +211,10 @@ func (s *suite) rebuildSubGroup(t *testing.T) {
 		if part, err = part.Rebuild(context.Background()); err != nil {
 			return err
 		}
-		if err := worked.cross(errors.Join(works(part), works(r.World))); err != nil {
-			return err
-		}
-		if err := broken(r.World); err != nil {
-			return err
-		}
-		g, err := r.World.Rebuild(context.Background())
-		if err != nil {
-			return err
-		}
-		again, err := g.Split(g.Rank()/2, 0)
-		if err != nil {
-			return err
-		}
+		OK(worked.cross(errors.Join(works(part), works(r.World))))
+		OK(broken(r.World))
+		g := Must(r.World.Rebuild(context.Background()))
+		again := Must(g.Split(g.Rank()/2, 0))
 		return errors.Join(works(g), works(again))
 	}))
 }

@@ -49,6 +49,10 @@ func (s *suite) reductions(t *testing.T) {
 					if o.form == whole {
 						sizes = []int{0, 1, 7, 130, big(4099), big(20_000)}
 					}
+					if s.emulated && !s.full { // each type and reduction in one size
+						k := (red + int(d)) % len(sizes)
+						sizes = sizes[k : k+1]
+					}
 					for k, count := range sizes {
 						rows := func(_, i int) int { return i * count % 4099 }
 						if o.reduces {
@@ -151,9 +155,7 @@ func (s *suite) halfRoundsOnce(t *testing.T) {
 		}
 		e := math.Ldexp(1, -8)
 		for _, count := range []int{5, 3000} {
-			if err := sums("bfloat16 sum", tensor.BFloat16, count, [3]float64{1, e, e}, 1+2*e); err != nil {
-				return err
-			}
+			OK(sums("bfloat16 sum", tensor.BFloat16, count, [3]float64{1, e, e}, 1+2*e))
 		}
 		// Float32 in rank order: (1e8 + 1) - 1e8 is 0, 1e8 - 1e8 + 1 would be 1.
 		return sums("float32 sum in rank order", tensor.Float32, 3000, [3]float64{1e8, 1, -1e8}, 0)

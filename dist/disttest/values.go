@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -83,7 +84,7 @@ func reduced(red int, d tensor.DType, n, i int) float64 {
 
 // big is a number of elements that takes several blocks. With the race detector it is smaller, because other tests have many blocks.
 func big(n int) int {
-	if race {
+	if reliability.Racing {
 		return min(n, 1_001)
 	}
 	return n

@@ -349,10 +349,7 @@ func TestNothingLeft(t *testing.T) {
 	t.Fatalf("%d descriptors, were %d; %d goroutines, were %d", openDescriptors(t), descriptors, runtime.NumGoroutine(), goroutines)
 }
 
-func TestLongNothingLeft(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestNothingLeft(t)
-}
+func TestLongNothingLeft(t *testing.T) { reliability.AsLong(t, TestNothingLeft) }
 
 func openDescriptors(t *testing.T) int {
 	list, err := os.ReadDir("/dev/fd")

@@ -29,17 +29,11 @@ func TestConformance(t *testing.T) {
 	disttest.Run(t, start)
 }
 
-func TestLongConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformance(t)
-}
+func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
 
 func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
-func TestLongGroupsComeAndGo(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestGroupsComeAndGo(t)
-}
+func TestLongGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestGroupsComeAndGo) }
 
 // enginesOf returns the engines of the n ranks of a hub.
 func enginesOf(hub *local.Hub, n int) []backend.Engine {
@@ -130,9 +124,7 @@ func TestInputsStayUntilTheyAreRead(t *testing.T) {
 				require.NoError(t, onHub(hub, 2, dist.Config{Threads: 1, Log: io.Discard}, func(r *dist.Rank) error {
 					x := make([]float64, 10_000) // more than is posted with the operation
 					x[0] = float64(1 + r.World.Rank())
-					if err := op(r.World, tensor.FromSlice(x, len(x))).Wait(); err != nil {
-						return err
-					}
+					disttest.OK(op(r.World, tensor.FromSlice(x, len(x))).Wait())
 					if x[0] != 1 {
 						return fmt.Errorf("rank %d has %v", r.World.Rank(), x[0])
 					}
@@ -150,12 +142,8 @@ func TestHubForgetsGroups(t *testing.T) {
 	require.NoError(t, onHub(hub, 3, dist.Config{Threads: 1, Log: io.Discard}, func(r *dist.Rank) error {
 		for range 50 {
 			g := r.World.With()
-			if err := g.Barrier().Wait(); err != nil {
-				return err
-			}
-			if err := g.Close(); err != nil {
-				return err
-			}
+			disttest.OK(g.Barrier().Wait())
+			disttest.OK(g.Close())
 		}
 		return r.World.Barrier().Wait()
 	}))

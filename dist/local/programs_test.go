@@ -48,7 +48,4 @@ func onEngines(p *disttest.Program, engines []backend.Engine) *disttest.Outcome 
 
 func TestRandomPrograms(t *testing.T) { disttest.Programs(t, onGoroutines) }
 
-func TestLongRandomPrograms(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRandomPrograms(t)
-}
+func TestLongRandomPrograms(t *testing.T) { reliability.AsLong(t, TestRandomPrograms) }

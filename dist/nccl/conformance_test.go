@@ -71,10 +71,7 @@ func TestConformance(t *testing.T) {
 		"Dependent", "PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
 }
 
-func TestLongConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformance(t)
-}
+func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
 
 // Late devices: Wait returns long before an operation has run.
 func TestSlowDevices(t *testing.T) {
@@ -86,10 +83,7 @@ func TestSlowDevices(t *testing.T) {
 	disttest.RunEmulated(t, startOnHost, "Lifetimes") // no memory is written after a failure
 }
 
-func TestLongSlowDevices(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSlowDevices(t)
-}
+func TestLongSlowDevices(t *testing.T) { reliability.AsLong(t, TestSlowDevices) }
 
 // onHost makes Work.Wait wait on the host. Tests of errors need them from the Wait of the operation.
 type onHost struct{ *nccl.Engine }
@@ -123,10 +117,7 @@ func TestErrors(t *testing.T) {
 	disttest.RunEmulated(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
 }
 
-func TestLongErrors(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestErrors(t)
-}
+func TestLongErrors(t *testing.T) { reliability.AsLong(t, TestErrors) }
 
 // Control engines of processes, over sockets and over shared memory.
 func TestOverProcessEngines(t *testing.T) {
@@ -151,10 +142,7 @@ func TestOverProcessEngines(t *testing.T) {
 	}
 }
 
-func TestLongOverProcessEngines(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestOverProcessEngines(t)
-}
+func TestLongOverProcessEngines(t *testing.T) { reliability.AsLong(t, TestOverProcessEngines) }
 
 // join makes the engines of n processes in this one.
 func join(t *testing.T, n int, shared bool) []*tcp.Engine {
@@ -188,9 +176,7 @@ func TestRun(t *testing.T) {
 			assert.Equal(t, want, r.Engine())
 			x := tensor.New(r.Device, tensor.Float32, 3)
 			tensor.Copy(x, tensor.FromSlice([]float32{1, 2, 3}, 3))
-			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.AllReduce(x, dist.Sum).Wait())
 			assert.Equal(t, []float64{float64(n), float64(2 * n), float64(3 * n)}, tensor.Floats(x))
 			return nil
 		}))

@@ -36,10 +36,7 @@ func TestRandomEnds(t *testing.T) {
 	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }, 20*time.Second, time.Millisecond)
 }
 
-func TestLongRandomEnds(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRandomEnds(t)
-}
+func TestLongRandomEnds(t *testing.T) { reliability.AsLong(t, TestRandomEnds) }
 
 func random(t *testing.T, seed uint64) {
 	begin := time.Now()

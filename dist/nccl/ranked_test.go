@@ -21,10 +21,7 @@ func TestRankOrder(t *testing.T) {
 	disttest.RunEmulated(t, start, "NaN", "HalfRoundsOnce", "InPlace", "InFlight")
 }
 
-func TestLongRankOrder(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRankOrder(t)
-}
+func TestLongRankOrder(t *testing.T) { reliability.AsLong(t, TestRankOrder) }
 
 // A reduction in rank order moves as many bytes as a ring: 2S(n-1) for an all-reduce, and S(n-1) for a reduce-scatter.
 func TestRankOrderBytes(t *testing.T) {

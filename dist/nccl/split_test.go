@@ -22,9 +22,7 @@ func ranksOf(r *dist.Rank, g *dist.Group, want ...float32) error {
 	mine := tensor.New(r.Device, tensor.Float32, 1)
 	tensor.Copy(mine, tensor.FromSlice([]float32{float32(r.World.Rank())}, 1))
 	all := tensor.New(r.Device, tensor.Float32, len(want))
-	if err := g.AllGather(all, mine).Wait(); err != nil {
-		return err
-	}
+	disttest.OK(g.AllGather(all, mine).Wait())
 	for i, x := range tensor.Floats(all) {
 		if float32(x) != want[i] {
 			return fmt.Errorf("group %s has rank %v at %d, not %v", g.Name(), x, i, want[i])
@@ -42,10 +40,7 @@ func TestSplit(t *testing.T) {
 	before := emu.CountNCCL()
 	require.NoError(t, start(t, 5, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		me := r.World.Rank()
-		early, err := r.World.Split(0, 0) // no communicator yet
-		if err != nil {
-			return err
-		}
+		early := disttest.Must(r.World.Split(0, 0)) // no communicator yet
 		x := tensor.New(r.Device, tensor.Float32, 1)
 		reduce := func() (err error) { // leaves operations in flight
 			for range 10 {
@@ -53,24 +48,15 @@ func TestSplit(t *testing.T) {
 			}
 			return err
 		}
-		if err := reduce(); err != nil {
-			return err
-		}
-		rows, err := r.World.Split(me/3, 0) // 0 1 2 and 3 4
-		if err != nil {
-			return err
-		}
-		if err := reduce(); err != nil {
-			return err
-		}
+		disttest.OK(reduce())
+		rows := disttest.Must(r.World.Split(me/3, 0)) // 0 1 2 and 3 4
+		disttest.OK(reduce())
 		color := me % 2
 		if me == 4 {
 			color = -1
 		}
 		columns, err := r.World.Split(color, -me) // 2 0, 3 1, and not 4
-		if err := errors.Join(err, reduce()); err != nil {
-			return err
-		}
+		disttest.OK(errors.Join(err, reduce()))
 		err = ranksOf(r, rows, [][]float32{{0, 1, 2}, {3, 4}}[me/3]...)
 		if columns != nil {
 			err = errors.Join(err, ranksOf(r, columns, [][]float32{{2, 0}, {3, 1}}[color]...))
@@ -89,19 +75,12 @@ func TestSplitUnused(t *testing.T) {
 	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		for i := range 4 {
 			g := r.World.With()
-			if err := g.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).WaitHost(context.Background()); err != nil {
-				return err
-			}
-			s, err := g.Split(r.World.Rank()%2, 0)
-			if err != nil {
-				return err
-			}
+			disttest.OK(g.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).WaitHost(context.Background()))
+			s := disttest.Must(g.Split(r.World.Rank()%2, 0))
 			if i%2 == 0 {
-				err = g.Close()
+				disttest.OK(g.Close())
 			}
-			if err = errors.Join(err, s.Close()); err != nil {
-				return err
-			}
+			disttest.OK(s.Close())
 		}
 		return nil
 	}))
@@ -118,9 +97,7 @@ func TestSplitHangsInClosedGroup(t *testing.T) {
 	machine(t)
 	require.NoError(t, start(t, 3, dist.Config{Threads: 1, Timeout: time.Second}, func(r *dist.Rank) error {
 		g := r.World.With()
-		if err := g.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).WaitHost(context.Background()); err != nil {
-			return err
-		}
+		disttest.OK(g.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).WaitHost(context.Background()))
 		s, err := g.Split(0, 0)
 		return errors.Join(err, g.Close(), s.Close())
 	}))
@@ -137,21 +114,14 @@ func TestSplitHangs(t *testing.T) {
 	for _, use := range []bool{false, true} {
 		before := emu.CountNCCL().Splits
 		errs, took := failures(t, 3, time.Second, func(r *dist.Rank, begin func()) error {
-			if err := reduce(r, 10, dist.Sum); err != nil {
-				return err
-			}
+			disttest.OK(reduce(r, 10, dist.Sum))
 			begin()
-			s, err := r.World.Split(0, 0)
-			if err != nil {
-				return err
-			}
+			s := disttest.Must(r.World.Split(0, 0))
 			if use {
 				return s.AllReduce(tensor.New(r.Device, tensor.Float32, 3), dist.Sum).WaitHost(context.Background())
 			}
 			for r.World.Err() == nil { // nobody waits
-				if err := s.Err(); err != nil {
-					return err
-				}
+				disttest.OK(s.Err())
 				<-time.After(time.Millisecond)
 			}
 			return r.World.Err()

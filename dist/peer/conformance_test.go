@@ -47,10 +47,7 @@ func TestConformance(t *testing.T) {
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{}))
 }
 
-func TestLongConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformance(t)
-}
+func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
 
 // Small all-reduces are one-shot. Parts that have few of them are left out.
 func TestOneShotConformance(t *testing.T) {
@@ -64,10 +61,7 @@ func TestOneShotConformance(t *testing.T) {
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{}), parts...)
 }
 
-func TestLongOneShotConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestOneShotConformance(t)
-}
+func TestLongOneShotConformance(t *testing.T) { reliability.AsLong(t, TestOneShotConformance) }
 
 // Every operation among 1 to 4 ranks, on one GPU and on as many as there are ranks.
 func TestRanks(t *testing.T) {

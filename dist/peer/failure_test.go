@@ -163,9 +163,7 @@ func TestDevicesApart(t *testing.T) {
 		start := machine(t, gpus, emu.Config{Apart: true, NoPeers: true})
 		require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 			x := constant(r.Device, float32(r.World.Rank()))
-			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.AllReduce(x, dist.Sum).Wait())
 			assert.InDelta(t, 3, tensor.Floats(x)[7], 0)
 			return nil
 		}))

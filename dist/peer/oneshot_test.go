@@ -2,7 +2,6 @@ package peer_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
@@ -62,15 +62,11 @@ func sameBits(r *dist.Rank, groups []*dist.Group, d tensor.DType, count int, rng
 	for _, op := range ops {
 		want := tensor.New(cpu, d, count)
 		tensor.Copy(want, in)
-		if err := r.World.AllReduce(want, op).Wait(); err != nil {
-			return err
-		}
+		disttest.OK(r.World.AllReduce(want, op).Wait())
 		for _, g := range groups {
 			x := tensor.New(r.Device, d, count)
 			tensor.Copy(x, in)
-			if err := g.AllReduce(x, op).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(g.AllReduce(x, op).Wait())
 			if !bytes.Equal(tensor.ToHost(x).Bytes(), want.Bytes()) {
 				return fmt.Errorf("%v of group %s differs from that in host memory", op, g.Name())
 			}
@@ -122,7 +118,7 @@ func TestForcedWays(t *testing.T) {
 			assert.ErrorContains(t, err, want)
 		}
 	}
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	err := disttest.OnRanks(2, func(r *dist.Rank) error {
 		return r.World.With(forced(algo.OneShot)).Barrier().Wait()
 	})
 	assert.ErrorContains(t, err, `unknown algorithm "oneshot"; this engine has: direct`)
@@ -157,26 +153,20 @@ func TestCopiesWaitForSlowDevices(t *testing.T) {
 		}
 		if me == 0 { // its device does what rank 1's only has got
 			for i := range backend.Depth {
-				if err := check(i); err != nil {
-					return err
-				}
+				disttest.OK(check(i))
 			}
 			for i := range backend.Depth {
 				issue(backend.Depth + i)
 			}
 			tensor.Floats(xs[ahead-1]) // its device has made all copies
 		}
-		if err := turn(); err != nil {
-			return err
-		}
+		disttest.OK(turn())
 		for i := range ahead {
 			if me == 1 && i >= backend.Depth {
 				issue(i)
 			}
 			if me == 1 || i >= backend.Depth {
-				if err := check(i); err != nil {
-					return err
-				}
+				disttest.OK(check(i))
 			}
 		}
 		return nil
@@ -193,19 +183,13 @@ func TestCloseBeforeSlowDevices(t *testing.T) {
 			w := g.AllReduce(x, dist.Sum)
 			for rank := range 2 {
 				if rank == r.World.Rank() {
-					if err := w.Wait(); err != nil {
-						return err
-					}
+					disttest.OK(w.Wait())
 					if got := tensor.Floats(x)[part]; got != 6 {
 						return fmt.Errorf("the sum is %v", got)
 					}
-					if err := g.Close(); err != nil {
-						return err
-					}
+					disttest.OK(g.Close())
 				}
-				if err := r.World.SumFloats(make([]float64, 1)); err != nil {
-					return err
-				}
+				disttest.OK(r.World.SumFloats(make([]float64, 1)))
 			}
 		}
 		return nil

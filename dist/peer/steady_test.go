@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -39,37 +41,29 @@ func TestSteadySteps(t *testing.T) {
 			return g.AllGather(x, y).Wait()
 		}
 		for range 3 {
-			if err := step(); err != nil {
-				return err
-			}
+			disttest.OK(step())
 		}
 		var before, after runtime.MemStats
 		for range 10 {
-			if err := g.Barrier().Wait(); err != nil {
-				return err
-			}
+			disttest.OK(g.Barrier().Wait())
 			stats := gpu.Stats()
 			runtime.ReadMemStats(&before)
 			for range 5 {
-				if err := step(); err != nil {
-					return err
-				}
+				disttest.OK(step())
 			}
 			runtime.ReadMemStats(&after)
 			now := gpu.Stats()
 			if now.Launches = stats.Launches; now != stats {
 				return fmt.Errorf("the steps waited for the device, or copied: %+v, before %+v", now, stats)
 			}
-			if err := g.Barrier().Wait(); err != nil {
-				return err
-			}
+			disttest.OK(g.Barrier().Wait())
 			if g.Rank() == 0 {
 				quietest = min(quietest, after.Mallocs-before.Mallocs)
 			}
 		}
 		return nil
 	}))
-	if !race {
+	if !reliability.Racing {
 		require.Zero(t, quietest, "allocations of both ranks in five steps")
 	}
 }

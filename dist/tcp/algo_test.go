@@ -49,8 +49,7 @@ func TestConformanceOfAlgorithms(t *testing.T) {
 }
 
 func TestLongConformanceOfAlgorithms(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformanceOfAlgorithms(t)
+	reliability.AsLong(t, TestConformanceOfAlgorithms)
 }
 
 // An algorithm is chosen by name: known names for what they can do, errors for the rest. Messages have no algorithm.

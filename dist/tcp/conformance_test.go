@@ -86,10 +86,7 @@ func TestConformance(t *testing.T) {
 	disttest.Run(t, start)
 }
 
-func TestLongConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformance(t)
-}
+func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
 
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
@@ -99,10 +96,7 @@ func TestConformanceOfDevices(t *testing.T) {
 
 func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
-func TestLongGroupsComeAndGo(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestGroupsComeAndGo(t)
-}
+func TestLongGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestGroupsComeAndGo) }
 
 // Without encryption, everything is the same.
 func TestLongConformanceUnencrypted(t *testing.T) {
@@ -121,17 +115,11 @@ func TestSameBitsAsGoroutines(t *testing.T) {
 	disttest.SameBits(t, start)
 }
 
-func TestLongSameBitsAsGoroutines(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSameBitsAsGoroutines(t)
-}
+func TestLongSameBitsAsGoroutines(t *testing.T) { reliability.AsLong(t, TestSameBitsAsGoroutines) }
 
 func TestSameBitsInRankOrder(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")
 	disttest.SameBits(t, start)
 }
 
-func TestLongSameBitsInRankOrder(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSameBitsInRankOrder(t)
-}
+func TestLongSameBitsInRankOrder(t *testing.T) { reliability.AsLong(t, TestSameBitsInRankOrder) }

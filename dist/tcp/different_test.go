@@ -26,7 +26,4 @@ func TestDifferentOperations(t *testing.T) {
 	}
 }
 
-func TestLongDifferentOperations(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestDifferentOperations(t)
-}
+func TestLongDifferentOperations(t *testing.T) { reliability.AsLong(t, TestDifferentOperations) }

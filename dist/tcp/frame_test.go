@@ -226,10 +226,7 @@ func TestHostileGarbage(t *testing.T) {
 	}
 }
 
-func TestLongHostileGarbage(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestHostileGarbage(t)
-}
+func TestLongHostileGarbage(t *testing.T) { reliability.AsLong(t, TestHostileGarbage) }
 
 // garbage is a frame with a right checksum and little sense.
 func garbage(rng *mrand.Rand) []byte {

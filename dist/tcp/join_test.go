@@ -289,10 +289,7 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "does not speak TLS"))
 }
 
-func TestLongJobFormsAmongStrangers(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestJobFormsAmongStrangers(t)
-}
+func TestLongJobFormsAmongStrangers(t *testing.T) { reliability.AsLong(t, TestJobFormsAmongStrangers) }
 
 // TestHelperSilentConnections is another process: it opens connections, says nothing, and ends with its standard input.
 func TestHelperSilentConnections(t *testing.T) {
@@ -338,8 +335,7 @@ func TestFirstMessageComesAfterTheTable(t *testing.T) {
 }
 
 func TestLongFirstMessageComesAfterTheTable(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestFirstMessageComesAfterTheTable(t)
+	reliability.AsLong(t, TestFirstMessageComesAfterTheTable)
 }
 
 // A rank may be done and gone before another one, which it had met, notices its last connection.

@@ -77,8 +77,7 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 }
 
 func TestLongGroupsLeaveNothingBehind(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestGroupsLeaveNothingBehind(t)
+	reliability.AsLong(t, TestGroupsLeaveNothingBehind)
 }
 
 func TestEnginesLeaveNothingBehind(t *testing.T) {
@@ -107,8 +106,7 @@ func TestEnginesLeaveNothingBehind(t *testing.T) {
 }
 
 func TestLongEnginesLeaveNothingBehind(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestEnginesLeaveNothingBehind(t)
+	reliability.AsLong(t, TestEnginesLeaveNothingBehind)
 }
 
 func TestFailedJoinsLeaveNothingBehind(t *testing.T) {
@@ -128,6 +126,5 @@ func TestFailedJoinsLeaveNothingBehind(t *testing.T) {
 }
 
 func TestLongFailedJoinsLeaveNothingBehind(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestFailedJoinsLeaveNothingBehind(t)
+	reliability.AsLong(t, TestFailedJoinsLeaveNothingBehind)
 }

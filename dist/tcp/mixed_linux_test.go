@@ -39,10 +39,7 @@ func TestMixedConformance(t *testing.T) {
 	disttest.Run(t, startMixed, parts...)
 }
 
-func TestLongMixedConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestMixedConformance(t)
-}
+func TestLongMixedConformance(t *testing.T) { reliability.AsLong(t, TestMixedConformance) }
 
 func TestLongMixedGroupsComeAndGo(t *testing.T) {
 	reliability.SkipUnlessLong(t)
@@ -76,10 +73,7 @@ func TestWhichGroupsShare(t *testing.T) {
 				cfg.SetMachine(c.machines[cfg.Rank : cfg.Rank+1])
 				cfg.NoShared = cfg.Rank == c.not
 			}, func(r *dist.Rank) error {
-				m, err := r.Mesh("dp=2,tp=2")
-				if err != nil {
-					return err
-				}
+				m := disttest.Must(r.Mesh("dp=2,tp=2"))
 				tp := c.tp
 				if c.across != nil {
 					tp = c.across[r.World.Rank()]
@@ -90,12 +84,8 @@ func TestWhichGroupsShare(t *testing.T) {
 					}
 				}
 				x := []float64{float64(r.World.Rank())}
-				if err := m.Group("tp").SumFloats(x); err != nil {
-					return err
-				}
-				if err := m.Group("dp").SumFloats(x); err != nil {
-					return err
-				}
+				disttest.OK(m.Group("tp").SumFloats(x))
+				disttest.OK(m.Group("dp").SumFloats(x))
 				if x[0] != 6 {
 					return fmt.Errorf("sum is %v", x)
 				}
@@ -115,10 +105,7 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{
 		Threads: 1,
 	}, func(r *dist.Rank) error {
-		m, err := r.Mesh("dp=2,tp=2")
-		if err != nil {
-			return err
-		}
+		m := disttest.Must(r.Mesh("dp=2,tp=2"))
 		g, me := r.World, r.World.Rank()
 		x, y := tensor.New(r.Device, tensor.Float32, count), tensor.New(r.Device, tensor.Float32, count)
 		token := tensor.New(r.Device, tensor.Int32, 1)
@@ -132,19 +119,13 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 				a := in()
 				works = []dist.Work{across(), a}
 			case 1: // comes late: rank 0 sleeps by then
-				if err := errors.Join(g.Recv(token, 3, 0).Wait(), in().Wait()); err != nil {
-					return err
-				}
+				disttest.OK(errors.Join(g.Recv(token, 3, 0).Wait(), in().Wait()))
 				works = []dist.Work{g.Send(token, 3, 0), across()}
 			case 2:
-				if err := in().Wait(); err != nil {
-					return err
-				}
+				disttest.OK(in().Wait())
 				works = []dist.Work{across()}
 			case 3:
-				if err := errors.Join(g.Send(token, 1, 0).Wait(), g.Recv(token, 1, 0).Wait()); err != nil {
-					return err
-				}
+				disttest.OK(errors.Join(g.Send(token, 1, 0).Wait(), g.Recv(token, 1, 0).Wait()))
 				works = []dist.Work{in(), across()}
 			}
 			for _, w := range works {
@@ -227,10 +208,7 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{
 		Threads: 1,
 	}, func(r *dist.Rank) error {
-		m, err := r.Mesh("dp=2,tp=2")
-		if err != nil {
-			return err
-		}
+		m := disttest.Must(r.Mesh("dp=2,tp=2"))
 		loop := func(g *dist.Group) error {
 			x := tensor.New(r.Device, tensor.Float32, count)
 			for range rounds {
@@ -248,10 +226,8 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 		}
 		dp, tp, other := m.Group("dp"), m.Group("tp"), make(chan error, 1)
 		go func() { other <- loop(dp) }()
-		err = loop(tp)
-		if err := <-other; err != nil {
-			return err
-		}
+		err := loop(tp)
+		disttest.OK(<-other)
 		return err
 	}))
 	require.Len(t, took, 2)

@@ -53,10 +53,7 @@ func TestConformanceOnHosts(t *testing.T) {
 	}
 }
 
-func TestLongConformanceOnHosts(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformanceOnHosts(t)
-}
+func TestLongConformanceOnHosts(t *testing.T) { reliability.AsLong(t, TestConformanceOnHosts) }
 
 func onHosts(t *testing.T, hosts int, env, parts []string) {
 	ranks, helper := 5, "TestHelperOnHost"
@@ -109,7 +106,4 @@ func TestHelperOnHost(t *testing.T) {
 	})
 }
 
-func TestLongHelperOnHost(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestHelperOnHost(t)
-}
+func TestLongHelperOnHost(t *testing.T) { reliability.AsLong(t, TestHelperOnHost) }

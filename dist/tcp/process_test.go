@@ -137,7 +137,4 @@ func TestRealProcessDies(t *testing.T) {
 	}
 }
 
-func TestLongRealProcessDies(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRealProcessDies(t)
-}
+func TestLongRealProcessDies(t *testing.T) { reliability.AsLong(t, TestRealProcessDies) }

@@ -123,10 +123,7 @@ func TestRandomPrograms(t *testing.T) {
 	disttest.Programs(t, asProcesses)
 }
 
-func TestLongRandomPrograms(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRandomPrograms(t)
-}
+func TestLongRandomPrograms(t *testing.T) { reliability.AsLong(t, TestRandomPrograms) }
 
 // muteEngine is a rank whose aborts reach nobody.
 type muteEngine struct{ *tcp.Engine }

@@ -40,8 +40,7 @@ func TestMessagesOfSeveralFrames(t *testing.T) {
 }
 
 func TestLongMessagesOfSeveralFrames(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestMessagesOfSeveralFrames(t)
+	reliability.AsLong(t, TestMessagesOfSeveralFrames)
 }
 
 // A message that nobody receives fills the window, and no more: so much memory a receiver needs for each peer and group.

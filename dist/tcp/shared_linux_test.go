@@ -30,10 +30,7 @@ func TestSharedConformance(t *testing.T) {
 	disttest.Run(t, startShared)
 }
 
-func TestLongSharedConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedConformance(t)
-}
+func TestLongSharedConformance(t *testing.T) { reliability.AsLong(t, TestSharedConformance) }
 
 func TestSharedConformanceOfDevices(t *testing.T) {
 	t.Parallel()
@@ -42,10 +39,7 @@ func TestSharedConformanceOfDevices(t *testing.T) {
 
 func TestSharedGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, startShared) }
 
-func TestLongSharedGroupsComeAndGo(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedGroupsComeAndGo(t)
-}
+func TestLongSharedGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestSharedGroupsComeAndGo) }
 
 func TestSharedSameBitsAsGoroutines(t *testing.T) {
 	t.Parallel()
@@ -53,8 +47,7 @@ func TestSharedSameBitsAsGoroutines(t *testing.T) {
 }
 
 func TestLongSharedSameBitsAsGoroutines(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedSameBitsAsGoroutines(t)
+	reliability.AsLong(t, TestSharedSameBitsAsGoroutines)
 }
 
 func TestSharedSameBitsInRankOrder(t *testing.T) {
@@ -63,8 +56,7 @@ func TestSharedSameBitsInRankOrder(t *testing.T) {
 }
 
 func TestLongSharedSameBitsInRankOrder(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedSameBitsInRankOrder(t)
+	reliability.AsLong(t, TestSharedSameBitsInRankOrder)
 }
 
 func TestSharedFaults(t *testing.T) {
@@ -85,10 +77,7 @@ func TestWhoShares(t *testing.T) {
 		rank := -1
 		require.NoError(t, run(t, 3, dist.Config{Threads: 1}, nil, func(cfg *tcp.Config) { rank++; cfg.NoShared = rank == c.not },
 			func(r *dist.Rank) error {
-				g, err := r.World.Split(r.World.Rank()%2, 0)
-				if err != nil {
-					return err
-				}
+				g := disttest.Must(r.World.Split(r.World.Rank()%2, 0))
 				if r.Engine() != c.want || g.Engine() != c.want {
 					return fmt.Errorf("%s and %s, want %s", r.Engine(), g.Engine(), c.want)
 				}
@@ -111,10 +100,7 @@ func TestSharedAlloc(t *testing.T) {
 	}))
 }
 
-func TestLongSharedAlloc(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedAlloc(t)
-}
+func TestLongSharedAlloc(t *testing.T) { reliability.AsLong(t, TestSharedAlloc) }
 
 // allocate uses shared buffers on the ranks of the mask, ordinary ones on the others.
 func allocate(r *dist.Rank, mask int, long bool) error {
@@ -159,9 +145,7 @@ func TestSharedForcedAlgorithm(t *testing.T) {
 	require.NoError(t, startShared(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		g := r.World.With(dist.Algo("allreduce:ring"))
 		x := []float32{1, 2, 3, 4}
-		if err := g.AllReduce(tensor.FromSlice(x, 4), dist.Sum).Wait(); err != nil {
-			return err
-		}
+		disttest.OK(g.AllReduce(tensor.FromSlice(x, 4), dist.Sum).Wait())
 		if r.Engine() != "shm" || g.Engine() != "tcp" || x[3] != 12 {
 			return fmt.Errorf("%s, %s: %v", r.Engine(), g.Engine(), x)
 		}
@@ -243,9 +227,7 @@ func TestTapeInSharedMemory(t *testing.T) {
 			x := tensor.New(r.Device, tensor.Float32, count)
 			tensor.Constant(2).Fill(x, 0, 0)
 			y := tape.Input(x).Scale(2)
-			if err := r.World.AllReduce(y, dist.Sum).Wait(); err != nil {
-				return err
-			}
+			disttest.OK(r.World.AllReduce(y, dist.Sum).Wait())
 			got := tensor.Floats(y)
 			if !inShared(t, y.Ptr()) || got[0] != 4*n || got[count-1] != 4*n {
 				return fmt.Errorf("shared: %t, %v and %v", inShared(t, y.Ptr()), got[0], got[count-1])

@@ -35,10 +35,7 @@ func TestSharedRandomPrograms(t *testing.T) {
 	})
 }
 
-func TestLongSharedRandomPrograms(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSharedRandomPrograms(t)
-}
+func TestLongSharedRandomPrograms(t *testing.T) { reliability.AsLong(t, TestSharedRandomPrograms) }
 
 // Random programs find a block of shared memory that is lost.
 func TestSharedProgramsFindLostBlock(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/faultnet"
 	"github.com/ringo-ml/ringo/tensor"
@@ -56,9 +57,7 @@ func TestSlowTransferIsNoFailure(t *testing.T) {
 				begin := time.Now()
 				require.NoError(t, runProcesses(dist.Config{Threads: 1, Log: io.Discard}, engines, func(r *dist.Rank) error {
 					all, x := tensor.New(r.Device, tensor.Uint8, 3*count), tensor.New(r.Device, tensor.Uint8, count)
-					if err := r.World.Barrier().Wait(); err != nil {
-						return err
-					}
+					disttest.OK(r.World.Barrier().Wait())
 					return op(r.World.With(dist.Timeout(timeout)), all, x).Wait()
 				}))
 				require.Greater(t, time.Since(begin), 2*timeout, "the line was not slow")

@@ -71,10 +71,7 @@ func TestStrangersDuringJob(t *testing.T) {
 	assert.Greater(t, int(crowd.made.Load()), total/4)
 }
 
-func TestLongStrangersDuringJob(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestStrangersDuringJob(t)
-}
+func TestLongStrangersDuringJob(t *testing.T) { reliability.AsLong(t, TestStrangersDuringJob) }
 
 // computeUntil all-reduces and checks every result until over.
 func computeUntil(t *testing.T, be []backend.Backend, over *atomic.Bool) int {

@@ -41,10 +41,7 @@ func TestSameBitsWithDelays(t *testing.T) {
 	disttest.SameBits(t, over(time.Minute, nil, delayed()))
 }
 
-func TestLongSameBitsWithDelays(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSameBitsWithDelays(t)
-}
+func TestLongSameBitsWithDelays(t *testing.T) { reliability.AsLong(t, TestSameBitsWithDelays) }
 
 func delayed() func(int, int) (net.Conn, net.Conn) {
 	var made atomic.Uint64

@@ -125,10 +125,7 @@ func TestParity(t *testing.T) {
 	}
 }
 
-func TestLongParity(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestParity(t)
-}
+func TestLongParity(t *testing.T) { reliability.AsLong(t, TestParity) }
 
 // disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one. First losses may differ by tol.
 func disparity(t *testing.T, o options, tol float64) (worst float64) {

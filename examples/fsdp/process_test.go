@@ -97,7 +97,4 @@ func TestResidentMemory(t *testing.T) {
 	}
 }
 
-func TestLongResidentMemory(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestResidentMemory(t)
-}
+func TestLongResidentMemory(t *testing.T) { reliability.AsLong(t, TestResidentMemory) }

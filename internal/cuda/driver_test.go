@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/dl"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 func TestNoDriver(t *testing.T) {
@@ -168,7 +169,7 @@ func TestCopiesOfReachableMemory(t *testing.T) {
 	h, err := r.dev.NewHost(512)
 	require.NoError(t, err)
 	n := testing.AllocsPerRun(10, func() { require.NoError(t, r.s.Upload(p, h.Bytes())) })
-	require.True(t, n == 0 || raceEnabled, "%v allocations", n)
+	require.True(t, n == 0 || reliability.Racing, "%v allocations", n)
 	require.Equal(t, before, r.dev.Stats().Syncs, "pinned memory is not waited for")
 	require.NoError(t, r.s.Sync())
 	require.NoError(t, h.Close())

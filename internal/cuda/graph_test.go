@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 const stepSource = `
@@ -50,7 +51,7 @@ func TestGraph(t *testing.T) {
 	}
 	require.Equal(t, []float32{10}, get[float32](r, r.s, y, 1))
 	require.Equal(t, []float32{55}, get[float32](r, r.s, z, 1))
-	if !raceEnabled { // there, sync.Pool drops values
+	if !reliability.Racing { // there, sync.Pool drops values
 		require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.Launch(r.s)) }))
 	}
 }
@@ -176,7 +177,7 @@ func TestParamsOfGraphs(t *testing.T) {
 		require.NoError(t, g.SetParams(node, f, dim(1), dim(32), 0, args))
 		require.NoError(t, g.Launch(r.s))
 	}
-	if !raceEnabled {
+	if !reliability.Racing {
 		require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.SetParams(node, f, dim(1), dim(32), 0, args)) }))
 	}
 	require.Equal(t, []float32{112, 0}, get[float32](r, r.s, y, 2))

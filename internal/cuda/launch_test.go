@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 const launchSource = `
@@ -115,7 +116,7 @@ func steadyStep(r *rig, f *cuda.Func, args *cuda.Args, side *cuda.Stream, e *cud
 }
 
 func TestSteadyStepAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if reliability.Racing {
 		t.Skip("sync.Pool drops things under the race detector")
 	}
 	r := newRig(t, emu.Config{Lazy: true})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/dl"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // libc is a library that every system has.
@@ -98,7 +99,7 @@ func TestQueryTakesOnlyTheVariable(t *testing.T) {
 }
 
 func TestCallAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if reliability.Racing {
 		t.Skip("sync.Pool drops things under the race detector")
 	}
 	strlen, err := libc(t).Sym("strlen")

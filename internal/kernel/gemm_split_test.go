@@ -3,8 +3,11 @@ package kernel
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -114,4 +117,128 @@ func TestGemmSplit(t *testing.T) {
 	assert.Equal(t, [2]int{1, 2}, [2]int{rows, cols}, "the long side is cut")
 	rows, cols = GemmSplit(2048, 64, 784, 2)
 	assert.Equal(t, [2]int{2, 1}, [2]int{rows, cols}, "the long side is cut")
+}
+
+// Blocks of few rows are computed transposed, and a block of all rows is not: the
+// bits are the same.
+func TestGemmTurned(t *testing.T) { onEveryISA(t, testTurned[float32], testTurned[float64]) }
+
+func testTurned[T Float](t *testing.T, e *testEngine[T]) {
+	if !e.crop || e.transpose == nil {
+		return
+	}
+	for i, s := range [][2]int{{64, 400}, {65, 784}, {200, 70}, {33, 1100}, {17, 700}} {
+		m, n := packCost*e.cols+1, s[0]
+		for kind := range 5 {
+			c := newCase[T](uint64(i), false, true, m, n, s[1], i%3).real()
+			switch kind {
+			case 1:
+				c.g.Beta = 1
+			case 2: // a bias
+				c.g.From, c.g.Act = inner(c.b)[:n], ActReLU
+			case 3:
+				c.g.From, c.g.LDFrom, c.g.Beta = clone(c.g.C), c.g.LDC, 0
+			case 4:
+				c.g.Beta, c.g.Alpha = 0.5, 0.5
+			}
+			want := c.run(t, e)
+			rows := []int{e.lanes, 2*e.lanes - 1, 2 * e.lanes, 4 * e.lanes}[(i+kind)%4]
+			g, buf := c.withC()
+			for lo := 0; lo < m; lo += rows {
+				hi := min(m, lo+rows)
+				p := gemmPass[T]{engine: e.engine, i0: lo, i1: hi}
+				require.Equal(t, kind < 4 && hi < m, p.turns(&g), "%s: %d rows", caseName(c), hi-lo)
+				e.block(&g, e.workspaceOf(0), lo, hi, 0, n/2)
+				e.block(&g, e.workspaceOf(0), lo, hi, n/2, n)
+			}
+			requireSameBits(t, want, buf, caseName(c), "kind", kind, "rows", rows)
+			e.requireGuards(t)
+		}
+	}
+}
+
+// watch wraps all assembly of e and returns the largest work of one call:
+// multiply-adds, and packed elements.
+func watch[T Float](e *testEngine[T]) (products, packed *int) {
+	products, packed = new(int), new(int)
+	watched := *e.engine
+	tile, transpose := e.tile, e.transpose
+	watched.tile = func(tiles, h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T) {
+		*products = max(*products, tiles*h*e.cols*k)
+		tile(tiles, h, n, k, a, b, c, cs, from, alpha)
+	}
+	if transpose != nil {
+		watched.transpose = func(dst *T, ds int, src *T, ss, w, blocks int) {
+			*packed = max(*packed, w*blocks*e.lanes)
+			transpose(dst, ds, src, ss, w, blocks)
+		}
+		for i, copyRows := range e.copyRows {
+			if copyRows == nil {
+				continue
+			}
+			watched.copyRows[i] = func(dst *T, ds int, src *T, ss, n int) {
+				*packed = max(*packed, n*(i+1)*e.lanes)
+				copyRows(dst, ds, src, ss, n)
+			}
+		}
+	}
+	e.engine = &watched
+	return products, packed
+}
+
+// Go cannot preempt assembly, and the garbage collector waits for it. No call may
+// last 200 µs, even on a processor that does one multiply-add or one element per
+// nanosecond.
+func TestGemmAssemblyCallsAreShort(t *testing.T) {
+	onEveryISA(t, gemmCallsAreShort[float32], gemmCallsAreShort[float64])
+}
+
+func gemmCallsAreShort[T Float](t *testing.T, e *testEngine[T]) {
+	const limit = 400_000
+	products, packed := watch(e)
+	for i, s := range [][3]int{{400, 400, 1100}, {14, 3000, 600}, {3000, 20, 600}, {64, 1100, 1100}, {30, 20, 20000}} {
+		tr := transposes[i%4]
+		c := newCase[T](uint64(i), tr[0], tr[1], s[0], s[1], s[2], 0)
+		e.block(&c.g, e.workspaceOf(0), 0, s[0], 0, s[1])
+	}
+	assert.Positive(t, *products)
+	assert.LessOrEqual(t, *products, limit)
+	assert.LessOrEqual(t, *packed, limit)
+}
+
+// BenchmarkGemmStopsTheWorld reports how long runtime.GC takes while every core but one multiplies large matrices.
+func BenchmarkGemmStopsTheWorld(b *testing.B) {
+	const n = 2048
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	cores := runtime.GOMAXPROCS(0) - 1 // one for the collector
+	for range cores {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			g := &newCase[float32](1, false, true, n, n, n, 0).g
+			ws := make([]float32, WorkspaceLen[float32]())
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					GemmBlock(g, ws, 0, n, 0, n)
+				}
+			}
+		}()
+	}
+	var spans []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		runtime.GC()
+		spans = append(spans, time.Since(begin))
+	}
+	close(stop)
+	for range cores {
+		<-done
+	}
+	slices.Sort(spans)
+	b.ReportMetric(float64(spans[len(spans)/2].Microseconds()), "µs-median")
+	b.ReportMetric(float64(spans[len(spans)-1].Microseconds()), "µs-worst")
+	b.ReportMetric(0, "ns/op")
 }

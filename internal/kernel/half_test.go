@@ -101,10 +101,7 @@ func TestHalfMonotone(t *testing.T) {
 	}
 }
 
-func TestLongHalfMonotone(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestHalfMonotone(t)
-}
+func TestLongHalfMonotone(t *testing.T) { reliability.AsLong(t, TestHalfMonotone) }
 
 func TestHalfSlices(t *testing.T) {
 	for _, n := range testSizes {

@@ -2,6 +2,9 @@ package kernel
 
 import (
 	"fmt"
+	"hash/crc32"
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -85,4 +88,86 @@ func testDimByIndex[T Number](t *testing.T) {
 		ScatterAddDim(got, src, idx, n, m, inner, 0, outer)
 		require.Equal(t, sums, got, "%v", s)
 	}
+}
+
+func TestCRC32C(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	data := make([]byte, 3<<20+1000)
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	for _, s := range isas {
+		t.Run(s.name, func(t *testing.T) { withISA(s, func() { testCRC32C(t, rng, data) }) })
+	}
+	require.Equal(t, uint32(0xe3069283), CRC32C(0, []byte("123456789")))
+	require.Equal(t, uint32(0x8a9136aa), CRC32C(0, make([]byte, 32))) // RFC 3720, appendix B.4
+}
+
+func testCRC32C(t *testing.T, rng *rand.Rand, data []byte) {
+	check := func(lo, hi int) {
+		crc := rng.Uint32()
+		require.Equal(t, crc32.Update(crc, castagnoli, data[lo:hi]), CRC32C(crc, data[lo:hi]), "bytes %d to %d", lo, hi)
+	}
+	for n := range 2 * crcFrom {
+		check(n%67, n%67+n)
+	}
+	for range 200 {
+		lo := rng.IntN(1000)
+		check(lo, lo+rng.IntN(200_000))
+	}
+	check(0, len(data))
+	check(3, 3<<20)
+}
+
+func BenchmarkCRC32C(b *testing.B) {
+	p := make([]byte, 256<<10)
+	b.SetBytes(int64(len(p)))
+	for b.Loop() {
+		CRC32C(0, p)
+	}
+}
+
+func convert[D, S Number](src ...S) []D {
+	dst := make([]D, len(src))
+	Convert(dst, src)
+	return dst
+}
+
+func TestConvertFloatToInt(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	x := []float64{nan, inf, -inf, 1.9, -1.9, -0.5, 255.9, 256, 2147483647.5, -2147483648.5, 1e19, -1e19, 1 << 53}
+	assert.Equal(t, []int32{0, math.MaxInt32, math.MinInt32, 1, -1, 0, 255, 256, math.MaxInt32, math.MinInt32,
+		math.MaxInt32, math.MinInt32, math.MaxInt32}, convert[int32](x...))
+	assert.Equal(t, []int64{0, math.MaxInt64, math.MinInt64, 1, -1, 0, 255, 256, 2147483647, -2147483648,
+		math.MaxInt64, math.MinInt64, 1 << 53}, convert[int64](x...))
+	assert.Equal(t, []uint8{0, 255, 0, 1, 0, 0, 255, 255, 255, 0, 255, 0, 255}, convert[uint8](x...))
+	f := []float32{float32(nan), float32(inf), -7.7, 2147483520, 2147483648, -2147483648}
+	assert.Equal(t, []int32{0, math.MaxInt32, -7, 2147483520, math.MaxInt32, math.MinInt32}, convert[int32](f...))
+	assert.Equal(t, []uint8{0, 255, 0, 255, 255, 0}, convert[uint8](f...))
+}
+
+func TestConvertOther(t *testing.T) {
+	assert.Equal(t, []int32{-1, 5}, convert[int32]([]int64{1<<40 - 1, 5}...), "narrowing keeps the low bits")
+	assert.Equal(t, []uint8{255, 1}, convert[uint8]([]int32{-1, 257}...))
+	assert.Equal(t, []int64{255, 0}, convert[int64]([]uint8{255, 0}...))
+	assert.Equal(t, []float32{16777216, 16777220}, convert[float32]([]int64{16777217, 16777219}...), "ties to even")
+	assert.Equal(t, []float32{float32(math.Inf(1)), 0.1}, convert[float32](1e300, 0.1))
+	assert.Equal(t, []float64{float64(float32(0.1))}, convert[float64](float32(0.1)))
+	same := []float64{1, 2, 3}
+	Convert(same, same)
+	assert.Equal(t, []float64{1, 2, 3}, same)
+	for _, n := range testSizes {
+		x := normals[float32](n, 1)
+		assert.Equal(t, x, convert[float32](convert[float64](x...)...))
+	}
+}
+
+func TestConvertBool(t *testing.T) {
+	b := []bool{true, false, true}
+	got := make([]float32, 3)
+	FromBool(got, b)
+	assert.Equal(t, []float32{1, 0, 1}, got)
+	back := make([]bool, 5)
+	ToBool(back, []float64{0.5, 0, math.Copysign(0, -1), math.NaN(), -3})
+	assert.Equal(t, []bool{true, false, false, true, true}, back)
 }

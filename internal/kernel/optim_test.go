@@ -274,10 +274,7 @@ func TestAdamDividesByTheRoot(t *testing.T) {
 	}
 }
 
-func TestLongAdamDividesByTheRoot(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestAdamDividesByTheRoot(t)
-}
+func TestLongAdamDividesByTheRoot(t *testing.T) { reliability.AsLong(t, TestAdamDividesByTheRoot) }
 
 // quotientsThatDiffer compares steps of Adam with divisions, for all 2**23 mantissas.
 // A quotient is in [1, 2), and a step is 1/(quotient-1), which shows its last bit.

@@ -76,10 +76,7 @@ func TestRowKernels(t *testing.T) {
 	nearAndFar(func() { onEveryVectorISA(t, testRowKernels[float32], testRowKernels[float64]) })
 }
 
-func TestLongRowKernels(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRowKernels(t)
-}
+func TestLongRowKernels(t *testing.T) { reliability.AsLong(t, TestRowKernels) }
 
 func testRowKernels[T Float](t *testing.T, s *isa) {
 	pools := newPools[T]()

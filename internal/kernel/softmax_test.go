@@ -199,7 +199,4 @@ func TestExpNear(t *testing.T) {
 	assert.Less(t, worst, 1.0)
 }
 
-func TestLongExpNear(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestExpNear(t)
-}
+func TestLongExpNear(t *testing.T) { reliability.AsLong(t, TestExpNear) }

@@ -184,10 +184,7 @@ func TestFloat32Error(t *testing.T) {
 	}
 }
 
-func TestLongFloat32Error(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestFloat32Error(t)
-}
+func TestLongFloat32Error(t *testing.T) { reliability.AsLong(t, TestFloat32Error) }
 
 func TestAffineFill(t *testing.T) { bothFloats(t, testAffine[float32], testAffine[float64]) }
 

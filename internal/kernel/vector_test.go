@@ -298,10 +298,7 @@ func TestVectorKernels(t *testing.T) {
 	onEveryVectorISA(t, testVectorKernels[float32], testVectorKernels[float64])
 }
 
-func TestLongVectorKernels(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestVectorKernels(t)
-}
+func TestLongVectorKernels(t *testing.T) { reliability.AsLong(t, TestVectorKernels) }
 
 func testVectorKernels[T Float](t *testing.T, s *isa) {
 	lengths := []int{asmChunk + 35}
@@ -363,10 +360,7 @@ func TestVectorFloat32(t *testing.T) {
 	}
 }
 
-func TestLongVectorFloat32(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestVectorFloat32(t)
-}
+func TestLongVectorFloat32(t *testing.T) { reliability.AsLong(t, TestVectorFloat32) }
 
 func TestVectorHalves(t *testing.T) {
 	for _, s := range isas[:len(isas)-1] {
@@ -380,10 +374,7 @@ func TestVectorHalves(t *testing.T) {
 	}
 }
 
-func TestLongVectorHalves(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestVectorHalves(t)
-}
+func TestLongVectorHalves(t *testing.T) { reliability.AsLong(t, TestVectorHalves) }
 
 // testWiden goes through all 16-bit numbers. NaN keep their bits, too.
 func testWiden(t *testing.T, s *isa) {

@@ -13,9 +13,9 @@
 //   - a text file names a path of somebody's machine (TestMachinePaths);
 //   - an unexported name uses a word in place of this project's word for the
 //     thing (TestWords);
-//   - a test whose name begins with TestLong does not call SkipUnlessLong of
-//     internal/reliability, another function does, or RINGO_LONG is read
-//     elsewhere (TestNamesOfLongRuns);
+//   - a test whose name begins with TestLong calls neither SkipUnlessLong nor
+//     AsLong of internal/reliability, another function does, or RINGO_LONG is
+//     read elsewhere (TestNamesOfLongRuns);
 //   - a line of prose in Markdown has more than 140 characters (TestProse);
 //   - a package has more code, exported names or fields of a struct than its
 //     budget in testdata/budgets.txt, or much less (TestBudgets).

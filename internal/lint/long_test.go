@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// longHome is the file that reads longVariable, in a function of the name longSkip. The tests of the long runs call that. The variable is
-// written in parts, so that this file may be read too.
+// longHome is the file that reads longVariable, in a function of the name longSkip. The tests of the long runs call that or longForm, which
+// calls it. The variable is written in parts, so that this file may be read too.
 const (
 	longHome     = "internal/reliability/long.go"
 	longVariable = "RINGO_" + "LONG"
 	longSkip     = "SkipUnlessLong"
+	longForm     = "AsLong"
 )
 
-// checkLong finds readers of longVariable outside longHome, tests whose name begins with TestLong that do not call longSkip, and calls of
-// it in other functions.
+// checkLong finds readers of longVariable outside longHome, tests whose name begins with TestLong that call neither longSkip nor longForm,
+// and calls of these in other functions.
 func checkLong(sources []*source) []string {
 	var findings []string
 	for _, s := range sources {
@@ -36,11 +37,11 @@ func checkLong(sources []*source) []string {
 						findings = append(findings, s.at(n.Pos(), "uses %q, which only %s reads", longVariable, longHome))
 					}
 				case *ast.SelectorExpr:
-					if n.Sel.Name != longSkip {
+					if n.Sel.Name != longSkip && n.Sel.Name != longForm {
 						break
 					}
 					if calls = true; !long {
-						findings = append(findings, s.at(n.Pos(), "uses %s outside a test whose name begins with TestLong", longSkip))
+						findings = append(findings, s.at(n.Pos(), "uses %s outside a test whose name begins with TestLong", n.Sel.Name))
 					}
 				}
 				return true
@@ -62,14 +63,18 @@ func TestCheckLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, code, want string
 	}{
-		"called":     {"a_test.go", `func TestLongX(t *testing.T) { reliability.SkipUnlessLong(t); x(t) }`, ""},
-		"only prose": {"a_test.go", "// RINGO_LONG=1 runs it.\nfunc TestX(t *testing.T) { t.Skip(\"RINGO_LONG=1 runs it\") }", ""},
-		"no test":    {"a.go", `func TestLongX(t *testing.T) {}`, ""},
-		"a method":   {"a_test.go", `func (s suite) TestLongX(t *testing.T) {}`, ""},
-		"the home":   {longHome, `var long = os.Getenv("RINGO_LONG")`, ""},
-		"not called": {"a_test.go", `func TestLongX(t *testing.T) { x(t) }`, "a_test.go:4: TestLongX does not call reliability.SkipUnlessLong"},
+		"called":          {"a_test.go", `func TestLongX(t *testing.T) { reliability.SkipUnlessLong(t); x(t) }`, ""},
+		"called in short": {"a_test.go", `func TestLongX(t *testing.T) { reliability.AsLong(t, TestX) }`, ""},
+		"only prose":      {"a_test.go", "// RINGO_LONG=1 runs it.\nfunc TestX(t *testing.T) { t.Skip(\"RINGO_LONG=1 runs it\") }", ""},
+		"no test":         {"a.go", `func TestLongX(t *testing.T) {}`, ""},
+		"a method":        {"a_test.go", `func (s suite) TestLongX(t *testing.T) {}`, ""},
+		"the home":        {longHome, `var long = os.Getenv("RINGO_LONG")`, ""},
+		"not called": {"a_test.go", `func TestLongX(t *testing.T) { x(t) }`,
+			"a_test.go:4: TestLongX does not call reliability.SkipUnlessLong"},
 		"called by another": {"a_test.go", `func TestX(t *testing.T) { reliability.SkipUnlessLong(t) }`,
 			"a_test.go:4: uses SkipUnlessLong outside a test whose name begins with TestLong"},
+		"long by another": {"a_test.go", `func TestX(t *testing.T) { reliability.AsLong(t, x) }`,
+			"a_test.go:4: uses AsLong outside a test whose name begins with TestLong"},
 		"passed on": {"a_test.go", `var skip = reliability.SkipUnlessLong`,
 			"a_test.go:4: uses SkipUnlessLong outside a test whose name begins with TestLong"},
 		"read": {"a_test.go", `func TestX(t *testing.T) { os.Getenv("RINGO_LONG") }`,

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/nccl"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // rank is one rank of a test, on a device of its own.
@@ -393,7 +394,7 @@ func TestInitErrors(t *testing.T) {
 }
 
 func TestCallsDoNotAllocate(t *testing.T) {
-	if race {
+	if reliability.Racing {
 		t.Skip("the race detector makes pools forget")
 	}
 	ranks(t, 1, func(r *rank) error {

@@ -13,7 +13,7 @@ func Bounded(t testing.TB, file int, read func()) {
 	const noise = 1 << 20
 	before := allocated()
 	read()
-	if got := allocated() - before; !racing && got > 64<<20+16*uint64(file)+noise {
+	if got := allocated() - before; !Racing && got > 64<<20+16*uint64(file)+noise {
 		t.Errorf("reading a file of %d bytes allocates %d", file, got)
 	}
 }

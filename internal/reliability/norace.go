@@ -2,4 +2,5 @@
 
 package reliability
 
-const racing = false
+// Racing: the race detector is on.
+const Racing = false

@@ -2,5 +2,6 @@
 
 package reliability
 
-// racing: with the race detector, a sync.Pool forgets some of what it gets back, so that more is allocated.
-const racing = true
+// Racing: the race detector is on. With it, tests take about ten times longer, and a sync.Pool forgets some of what it gets back, so that
+// more is allocated.
+const Racing = true

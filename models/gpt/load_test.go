@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
@@ -94,10 +95,7 @@ func inFiles(params nn.Params) nn.Params {
 func tuned(t *testing.T, dir string, targets ...string) (path string) {
 	to := t.TempDir()
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		m, err := gpt.Open(dir)
-		if err != nil {
-			return err
-		}
+		m := disttest.Must(gpt.Open(dir))
 		saved := nn.ParamsOf(m)
 		if targets != nil {
 			saved = nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: targets})
@@ -107,30 +105,18 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 		for _, b := range m.Blocks {
 			s.Unit(b)
 		}
-		params, err := s.Attach(m)
-		if err != nil {
-			return err
-		}
+		params := disttest.Must(s.Attach(m))
 		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s})
-		if _, err := ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: inFiles(params)}, m.LoadConfig()); err != nil {
-			return err
-		}
-		text, err := data.NewText([]int{1, 4, 9, 3, 12, 10, 10, 12, 3, 9, 4, 1, 0, 1, 4, 9, 3}, 6, 1)
-		if err != nil {
-			return err
-		}
+		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: inFiles(params)}, m.LoadConfig()))
+		text := disttest.Must(data.NewText([]int{1, 4, 9, 3, 12, 10, 10, 12, 3, 9, 4, 1, 0, 1, 4, 9, 3}, 6, 1))
 		tape, loader := tensor.NewTape(r.Device), data.NewLoader(text, data.Config{Batch: 3, Sharder: r.World, Device: r.Device})
 		for _, b := range loader.Epoch(ctx, 0) {
 			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y))
-			if err := opt.Step(); err != nil {
-				return err
-			}
+			disttest.OK(opt.Step())
 			tape.Reset()
 		}
 		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
-		if err := saver.Save(ctx, ckpt.State{Step: 3, Params: saved, Optimizer: opt, Tape: tape, Files: filesOf(t, m)}); err != nil {
-			return err
-		}
+		disttest.OK(saver.Save(ctx, ckpt.State{Step: 3, Params: saved, Optimizer: opt, Tape: tape, Files: filesOf(t, m)}))
 		return saver.Close()
 	}))
 	path, err := ckpt.Latest(to)
@@ -166,18 +152,10 @@ func TestTunedOpens(t *testing.T) {
 		m, _, dev = opened(t, dir, tensor.Float64)
 		require.NotEqual(t, want, logitsOf(m, dev))
 		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 3, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-			m, err := gpt.Open(path)
-			if err != nil {
-				return err
-			}
-			params, err := ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float64})
-			if err != nil {
-				return err
-			}
+			m := disttest.Must(gpt.Open(path))
+			params := disttest.Must(ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float64}))
 			st := &ckpt.State{Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2}), Tape: tensor.NewTape(r.Device)}
-			if _, err := ckpt.Load(ctx, r.World, path, st, ckpt.LoadConfig{Strategy: ckpt.Broadcast}); err != nil {
-				return err
-			}
+			disttest.Must(ckpt.Load(ctx, r.World, path, st, ckpt.LoadConfig{Strategy: ckpt.Broadcast}))
 			require.Equal(t, want, logitsOf(m, r.Device), name)
 			return nil
 		}))

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/peft"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -110,9 +111,7 @@ func merged(t *testing.T, m *gpt.Model) (path string) {
 	to := t.TempDir()
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
-		if err := saver.Save(ctx, ckpt.State{Step: 1, Params: nn.ParamsOf(m), Files: filesOf(t, m)}); err != nil {
-			return err
-		}
+		disttest.OK(saver.Save(ctx, ckpt.State{Step: 1, Params: nn.ParamsOf(m), Files: filesOf(t, m)}))
 		return saver.Close()
 	}))
 	path, err := ckpt.Latest(to)

@@ -94,8 +94,7 @@ func TestCrossAttentionOnTensorCores(t *testing.T) {
 }
 
 func TestLongCrossAttentionOnTensorCores(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestCrossAttentionOnTensorCores(t)
+	reliability.AsLong(t, TestCrossAttentionOnTensorCores)
 }
 
 // TestCrossTensorCoresAndPlainKernel compares the two, and two runs.
@@ -113,8 +112,7 @@ func TestCrossTensorCoresAndPlainKernel(t *testing.T) {
 }
 
 func TestLongCrossTensorCoresAndPlainKernel(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestCrossTensorCoresAndPlainKernel(t)
+	reliability.AsLong(t, TestCrossTensorCoresAndPlainKernel)
 }
 
 // A device computes CrossAttention of queries, keys and values that are qkv's to the bit as Attention of qkv.

@@ -109,10 +109,7 @@ func TestAttentionOnTensorCores(t *testing.T) {
 	}
 }
 
-func TestLongAttentionOnTensorCores(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestAttentionOnTensorCores(t)
-}
+func TestLongAttentionOnTensorCores(t *testing.T) { reliability.AsLong(t, TestAttentionOnTensorCores) }
 
 // TestTensorCoresAndPlainKernel compares the two, and two runs.
 func TestTensorCoresAndPlainKernel(t *testing.T) {

@@ -1,11 +1,17 @@
 package cuda_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // product is a launch of OpMatMul or OpLinearAct, with rows that have `extra` unused elements.
@@ -131,4 +137,132 @@ func TestActGrad(t *testing.T) {
 			}
 		}
 	})
+}
+
+// 16-bit numbers halfway between two 8-bit ones, and their neighbours, round as on the CPU.
+func TestRound8(t *testing.T) {
+	dev := device(t)
+	var xs []float64
+	for i := range 1 << 16 {
+		v := math.Float32frombits(uint32(i) << 16)
+		xs = append(xs, float64(v), float64(math.Nextafter32(v, 0)), float64(math.Float32frombits(uint32(i)<<16|0x8000)))
+	}
+	x := values(tensor.Float32, len(xs), func(i int) float64 { return xs[i] })
+	for format := range 2 {
+		launch{op: tensor.OpRound8, d: tensor.Float32, outs: 1, x: []operand{blank(tensor.Float32, len(xs)), x},
+			set: func(a *tensor.Args) { a.I[0] = format }}.agree(t, dev, exact)
+	}
+}
+
+// A product of 8-bit floats and its gradients equal those of the CPU, with cuBLASLt and without. cuBLASLt sums with fewer bits in the
+// forward pass, and only there.
+func TestFloat8Linear(t *testing.T) {
+	r := rng(5)
+	xs, ws, gs := random(r, tensor.Float32, 32*48), random(r, tensor.Float32, 64*48), random(r, tensor.Float32, 32*64)
+	run := func(dev tensor.Device, d tensor.DType, s tensor.Float8) (out [3][]float64) {
+		param := func(o operand, rows, cols int) *tensor.Param {
+			p := tensor.NewParam(tensor.Constant(0), rows, cols)
+			p.Make(dev, d, 0)
+			host := values(d, o.n(), o.at)
+			x := tensor.New(dev, d, rows, cols)
+			dev.Copy(x.Ptr(), unsafe.Pointer(unsafe.SliceData(host.bytes)), len(host.bytes), dev.Queue(0))
+			tensor.Copy(p.Value, x)
+			return p
+		}
+		x, w, g := param(xs, 32, 48), param(ws, 64, 48), param(gs, 32, 64)
+		tape := tensor.NewTape(dev)
+		defer tape.Close()
+		y := tensor.Float8Linear(tape.Use(x), tape.Use(w), s)
+		out[0] = tensor.Floats(tensor.ToHost(y))
+		tape.BackwardFrom([]tensor.Tensor{y}, []tensor.Tensor{tape.Input(g.Value)})
+		out[1], out[2] = tensor.Floats(tensor.ToHost(x.Grad)), tensor.Floats(tensor.ToHost(w.Grad))
+		return out
+	}
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	for _, plain := range []bool{false, true} {
+		dev := device(t)
+		cuda.Plain(dev, plain)
+		for d, eps := range map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10} {
+			for _, s := range []tensor.Float8{tensor.PerTensor, tensor.PerRow} {
+				want, got := run(cpu, d, s), run(dev, d, s)
+				worst := 0.0
+				for i := range want {
+					for k, v := range want[i] {
+						eps := eps
+						if i == 0 && !plain {
+							worst = max(worst, math.Abs(v-got[i][k])/max(math.Abs(v), 1))
+							eps += 0x1p-12 // fast accumulation
+						}
+						require.InDelta(t, v, got[i][k], eps*max(math.Abs(v), 1), "%v, scaling %d, result %d, element %d", d, s, i, k)
+					}
+				}
+				if d == tensor.Float32 && !plain && !emu.OnGPU() {
+					require.Greater(t, worst, eps, "sums of the forward product have few bits, those of gradients have not")
+				}
+			}
+		}
+		if plain || !emu.OnGPU() {
+			require.Equal(t, plain, len(cuda.Compiled(dev, "numbers8")) > 0, "what computed it")
+		}
+	}
+}
+
+// poisoned is an output all of which must be overwritten.
+func poisoned(d tensor.DType, n int) operand {
+	return values(d, n, func(int) float64 { return math.NaN() })
+}
+
+// trained returns output, lse and gradients of attention; the operands depend only on the seed.
+func (h heads) trained(t *testing.T, dev tensor.Device, seed uint64) []operand {
+	t.Helper()
+	const d = tensor.BFloat16
+	r := rng(seed)
+	n, stats := h.batch*h.steps*h.heads*h.hd, h.batch*h.heads*h.steps
+	qkv, gout := values(d, 3*n, func(int) float64 { return r.NormFloat64() }), values(d, n, func(int) float64 { return r.NormFloat64() })
+	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{poisoned(d, n), poisoned(tensor.Float32, stats), qkv},
+		set: h.set}.on(t, dev)[:2]
+	grads := launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{poisoned(d, 3*n), qkv, out[0], gout, out[1]},
+		set: h.set}.on(t, dev)
+	return append(out, grads[0])
+}
+
+// TestAttentionAtRealSizes compares attention on tensor cores with the plain kernel, and two runs: with the lengths of models on a GPU,
+// with others on the emulator.
+func TestAttentionAtRealSizes(t *testing.T) {
+	dev := device(t)
+	cases := []heads{{1, 150, 2, 64, true, 0.1}}
+	if emu.Real() {
+		cases = nil
+		for _, steps := range []int{1024, 4096} {
+			for _, hd := range []int{64, 128} {
+				cases = append(cases, heads{2, steps, 2, hd, true, 0}, heads{2, steps, 2, hd, false, 0}, heads{2, steps, 2, hd, true, 0.1})
+			}
+		}
+	}
+	for i, h := range cases {
+		name, seed := fmt.Sprintf("%+v", h), uint64(20+i)
+		got := h.trained(t, dev, seed)
+		require.Equal(t, got, h.trained(t, dev, seed), "another run of %s", name)
+		cuda.Plain(dev, true)
+		requireNear(t, h.trained(t, dev, seed), got, mmaTolerance, name)
+		cuda.Plain(dev, false)
+	}
+	require.Contains(t, cuda.Compiled(dev, "attention"), "attention_mma")
+}
+
+// TestGroupedAtRealSizes does the same with grouped products, as for experts.
+func TestGroupedAtRealSizes(t *testing.T) {
+	dev := device(t)
+	g := grouped{136, 72, []int{100, 0, 33, 1}, true, 0}
+	if emu.Real() {
+		g = grouped{3072, 768, []int{1000, 0, 2049, 1, 513}, true, 0}
+	}
+	for _, l := range []launch{g.forward(tensor.BFloat16), g.grad(tensor.BFloat16)} {
+		got := l.on(t, dev)
+		require.Equal(t, got, l.on(t, dev), "another run of %v", l.op)
+		cuda.Plain(dev, true)
+		require.Negative(t, differs(l.on(t, dev)[0], got[0], sumsOf(max(g.k, g.rows()))), "%v", l.op)
+		cuda.Plain(dev, false)
+	}
 }

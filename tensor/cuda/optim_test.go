@@ -89,10 +89,7 @@ func TestSGD(t *testing.T) {
 	})
 }
 
-func TestLongSGD(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestSGD(t)
-}
+func TestLongSGD(t *testing.T) { reliability.AsLong(t, TestSGD) }
 
 // TestSGDWithoutMomentum has no memory for it.
 func TestSGDWithoutMomentum(t *testing.T) {
@@ -118,10 +115,7 @@ func TestAdam(t *testing.T) {
 	})
 }
 
-func TestLongAdam(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestAdam(t)
-}
+func TestLongAdam(t *testing.T) { reliability.AsLong(t, TestAdam) }
 
 func TestSumSquares(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {

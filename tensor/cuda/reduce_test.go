@@ -83,3 +83,143 @@ func TestExtremes(t *testing.T) {
 		})
 	})
 }
+
+var maps = []tensor.Op{tensor.OpNeg, tensor.OpAbs, tensor.OpExp, tensor.OpLog, tensor.OpSqrt, tensor.OpSquare, tensor.OpRecip,
+	tensor.OpSin, tensor.OpCos, tensor.OpTanh, tensor.OpSigmoid, tensor.OpReLU, tensor.OpGELU, tensor.OpGELUTanh, tensor.OpSiLU,
+	tensor.OpAffine}
+
+var gradients = []tensor.Op{tensor.OpAbsGrad, tensor.OpSqrtGrad, tensor.OpSquareGrad, tensor.OpRecipGrad,
+	tensor.OpSinGrad, tensor.OpCosGrad, tensor.OpTanhGrad, tensor.OpSigmoidGrad, tensor.OpReLUGrad, tensor.OpGELUGrad,
+	tensor.OpGELUTanhGrad, tensor.OpSiLUGrad}
+
+// roundedAlike are operations with the CPU's additions, multiplications, divisions and square roots, and so with its bits.
+var roundedAlike = map[tensor.Op]bool{tensor.OpNeg: true, tensor.OpAbs: true, tensor.OpSqrt: true, tensor.OpSquare: true,
+	tensor.OpRecip: true, tensor.OpReLU: true, tensor.OpAffine: true, tensor.OpAbsGrad: true,
+	tensor.OpSqrtGrad: true, tensor.OpSquareGrad: true, tensor.OpRecipGrad: true, tensor.OpTanhGrad: true,
+	tensor.OpSigmoidGrad: true, tensor.OpReLUGrad: true}
+
+func toleranceOf(op tensor.Op) tolerance {
+	if roundedAlike[op] {
+		return exact
+	}
+	return near
+}
+
+// lengths are not multiples of the elements of a thread, a vector or a block.
+var lengths = []int{1, 3, 16, 257, 5003}
+
+var specials = []float64{0, math.Copysign(0, -1), 1, -1, math.Inf(1), math.Inf(-1), math.NaN(), 1e-30, -1e-30, 88, -88, 300, -300, 6e4}
+
+func TestFunctions(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		r := rng(1)
+		for _, op := range append(append([]tensor.Op(nil), maps...), gradients...) {
+			for i, n := range lengths {
+				l := launch{op: op, d: d, outs: 1, x: []operand{blank(d, n).shifted(i % 2), random(r, d, n).shifted(i % 3)},
+					set: func(a *tensor.Args) { a.F = [8]float64{1.7, -0.3} }}
+				if op >= tensor.OpAbsGrad {
+					l.x = append(l.x, random(r, d, n))
+				}
+				l.agree(t, dev, toleranceOf(op))
+			}
+		}
+	})
+}
+
+func TestFunctionsOfSpecialValues(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		n := len(specials)
+		at := func(i int) float64 { return specials[i] }
+		for _, op := range maps {
+			tol := toleranceOf(op)
+			tol.floor = 1e-30
+			launch{op: op, d: d, outs: 1, x: []operand{blank(d, n), values(d, n, at)}, set: func(a *tensor.Args) { a.F = [8]float64{2, 1} }}.agree(t,
+				dev, tol)
+		}
+		for _, op := range gradients {
+			launch{op: op, d: d, outs: 1, x: []operand{blank(d, n), values(d, n, func(int) float64 { return 0.5 }), values(d, n, at)}}.agree(t, dev,
+				toleranceOf(op))
+		}
+	})
+}
+
+// TestEmbeddingGrad has indices that repeat inside a block's range and outside, and more columns than a block.
+func TestEmbeddingGrad(t *testing.T) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
+			r := rng(15)
+			for _, s := range [][3]int{{1, 1, 1}, {5, 40, 7}, {3, 600, 5}, {70, 300, 33}, {2, 9, 1030}, {3, 2500, 8}, {40, 1300, 16}} {
+				rows, n, cols := s[0], s[1], s[2]
+				launch{op: tensor.OpEmbeddingGrad, d: d, outs: 1, x: []operand{random(r, d, rows*cols), random(r, d, n*cols), indices(16, n, rows)},
+					set: func(a *tensor.Args) { a.Dim = [6]int{n, cols} }}.agree(t, dev, exact)
+			}
+		})
+	})
+}
+
+func TestScatterAdd(t *testing.T) {
+	dev := device(t)
+	each(t, numberTypes, func(t *testing.T, d tensor.DType) {
+		r := rng(17)
+		for _, g := range append([][4]int{{1, 7, 70000, 1}}, gathers...) {
+			if g[2] > 1000 && d.IsHalf() {
+				continue // it compares each pair of elements
+			}
+			n := g[0] * g[2] * g[3]
+			launch{op: tensor.OpScatterAdd, d: d, outs: 1, x: []operand{random(r, d, g[0]*g[1]*g[3]), random(r, d, n), indices(18, n, g[1])},
+				set: func(a *tensor.Args) { a.Dim = [6]int{g[0], g[1], g[2], g[3]} }}.agree(t, dev, exact)
+		}
+	})
+}
+
+// TestDropout: the mask is the CPU's, wherever an element is in the whole batch.
+func TestDropout(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		r := rng(19)
+		for i, n := range append([]int{4096}, lengths...) {
+			for _, rows := range [][3]int{{0, 1, n}, {3, 1, n}, {3, 1, 1}, {2, 4, n}, {1, 3, max(n/16, 1)}, {1 << 40, 1, n}} {
+				for _, p := range []float64{0.1, 0.5} {
+					launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n).shifted(i % 2)},
+						set: func(a *tensor.Args) {
+							a.Key, a.F[0] = 0x123456789abcdef0, p
+							a.I = [8]int{rows[0] * rows[2], rows[1] * rows[2], rows[2], rows[2], rows[2]}
+						}}.agree(t, dev, exact)
+				}
+			}
+			// a part of the columns, the lines, both
+			regions := [][8]int{{86, 28, 12, 3, 7}, {87, 27, 12, 3, 3}, {59, 90, 12, 4, 9}, {36, 12, 12, 12, 12}, {4, 12, 12, 4, 9}}
+			for _, region := range regions {
+				for _, region[5] = range []int{0, 3, 8, 29} { // and not from the first row on
+					launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
+						set: func(a *tensor.Args) { a.Key, a.F[0], a.I = 77, 0.5, region }}.agree(t, dev, exact)
+				}
+			}
+		}
+	})
+}
+
+func TestPointLosses(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		r, wide := rng(20), d
+		if d.IsHalf() {
+			wide = tensor.Float32
+		}
+		for _, op := range []tensor.Op{tensor.OpMSE, tensor.OpBCE} {
+			for _, n := range lengths {
+				x, y := random(r, d, n), values(d, n, func(int) float64 { return r.Float64() })
+				for i, v := range []float64{0, 90, -90, math.Inf(1), math.NaN()} {
+					if n > 100 && (op == tensor.OpMSE || i < 3) {
+						x.set(i, v)
+					}
+				}
+				launch{op: op, d: d, outs: 1, x: []operand{blank(wide, n), x, y}}.agree(t, dev, near)
+				launch{op: op + 1, d: d, outs: 1, x: []operand{blank(d, n), x, y, values(wide, 1, func(int) float64 { return 0.7 })}}.agree(t, dev,
+					near)
+			}
+		}
+	})
+}

@@ -33,7 +33,4 @@ func TestConformance(t *testing.T) {
 	optimtest.Run(t, newDevice, tensortest.Options{})
 }
 
-func TestLongConformance(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestConformance(t)
-}
+func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }

@@ -14,7 +14,4 @@ func TestRemote(t *testing.T) {
 		tensor.Float32: 0, tensor.Float64: 0, tensor.BFloat16: 0, tensor.Float16: 0}})
 }
 
-func TestLongRemote(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestRemote(t)
-}
+func TestLongRemote(t *testing.T) { reliability.AsLong(t, TestRemote) }

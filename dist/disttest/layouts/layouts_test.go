@@ -184,7 +184,4 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-func TestLongLayouts(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	TestLayouts(t)
-}
+func TestLongLayouts(t *testing.T) { reliability.AsLong(t, TestLayouts) }

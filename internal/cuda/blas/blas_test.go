@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // rig is an emulated device with a handle, a stream, and memory for matrices.
@@ -334,7 +335,7 @@ func TestSteady(t *testing.T) {
 		step()
 	}
 	runtime.ReadMemStats(&m1)
-	if !raceEnabled {
+	if !reliability.Racing {
 		require.Less(t, m1.Mallocs-m0.Mallocs, uint64(100), "allocations of 100 steps")
 	}
 	after := r.dev.Stats()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/train/internal/zero"
 )
 
@@ -21,11 +22,8 @@ func TestDo(t *testing.T) {
 		Ranks: len(got), Log: io.Discard,
 	}, func(_ context.Context, r *dist.Rank) error {
 		rank := r.World.Rank()
-		v, err := zero.Do(r.World, func() (string, error) { return fmt.Sprint("from ", rank), nil })
-		if err != nil {
-			return err
-		}
-		_, err = zero.Do(r.World, func() (int, error) { return 1, fs.ErrExist })
+		v := disttest.Must(zero.Do(r.World, func() (string, error) { return fmt.Sprint("from ", rank), nil }))
+		_, err := zero.Do(r.World, func() (int, error) { return 1, fs.ErrExist })
 		if rank == 0 && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("rank 0 has lost the error: %v", err)
 		}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package blas_test
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package nccl_test
-
-const race = false
