@@ -28,7 +28,6 @@ type comm struct {
 	mu         sync.Mutex
 	lanes      []*lane // all open ones
 	active     []*lane // those with operations in flight
-	unwaited   []*lane // those with operations for which nobody may have waited
 	busy       atomic.Int32
 	driven     int  // open lanes that do not move by themselves
 	leader     bool // a goroutine sleeps in the engine

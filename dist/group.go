@@ -3,7 +3,6 @@ package dist
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -307,7 +306,6 @@ func (g *Group) end() error {
 	}
 	clear(c.lanes[len(keep):])
 	c.lanes = keep
-	c.unwaited = slices.DeleteFunc(c.unwaited, func(l *lane) bool { return l.g == g })
 	return err
 }
 

@@ -63,7 +63,6 @@ func (g *Group) issueNow(l *lane, c *call, err error) Work {
 	if g.err != nil || g.closed {
 		return l.lost(u)
 	}
-	g.c.link(l, &u)
 	return l.start(c, u)
 }
 

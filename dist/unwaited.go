@@ -8,11 +8,8 @@ import (
 )
 
 // A program that does not wait for a Work may read a result before it is there, or change an input too early. So each lane knows the last
-// operation for which somebody has waited: those before it are over as well. Not dropped is an operation
-//
-//   - whose Work, or that of its Batch, was waited for (Wait, WaitHost, or Done that returned true), or given to package tensor (Pending);
-//   - that is done before a later one on another lane, because both use the same memory. Then that one must be waited for;
-//   - of a captured step, which waits for all at its end.
+// operation for which somebody has waited: those before it are over as well. Waiting is Wait, WaitHost, Done that returned true, or Pending
+// for package tensor, of the Work or of its Batch. A captured step waits for all at its end.
 
 // settle says that the Work is not dropped.
 func (w Work) settle() {
@@ -41,24 +38,6 @@ func (l *lane) settle(seq uint64) {
 	for was := l.waited.Load(); was < seq && !l.waited.CompareAndSwap(was, seq); {
 		was = l.waited.Load()
 	}
-}
-
-// link settles the operations that are done before the next one on lane by, with use u. It needs c.mu.
-func (c *comm) link(by *lane, u *use) {
-	keep := c.unwaited[:0]
-	for _, l := range c.unwaited {
-		past := l.waited.Load()
-		for seq := l.issued; l != by && seq > past && l.issued-seq < backend.Depth; seq-- {
-			if l.uses[seq%backend.Depth].conflicts(u) {
-				l.settle(seq)
-				break
-			}
-		}
-		if l != by && l.waited.Load() < l.issued {
-			keep = append(keep, l)
-		}
-	}
-	c.unwaited = append(keep, by)
 }
 
 // warnUnwaited warns, once in a job, if the program has dropped the last operation of a lane that has succeeded. It needs c.mu.
