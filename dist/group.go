@@ -265,8 +265,8 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. A group that is not
-// closed takes about 170 KB on each rank until Run returns, also if the program has dropped it.
+// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. A group that
+// is not closed takes about 170 KB on each rank until Run returns, also if the program has dropped it.
 func (g *Group) Close() error {
 	if err := g.enter(); err != nil {
 		return err
