@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +14,17 @@ import (
 // says is a note of the ranks of c's only node.
 func (c *coordinator) says(n note) { c.in <- incoming{from: c.nodes[0], note: n} }
 
-// asked lists the ranks that were asked for their State.
+// sent returns the notes to c's only node.
+func (c *coordinator) sent() []note {
+	w := c.nodes[0].wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.queue)
+}
+
+// askedRanks lists the ranks that were asked for their State.
 func (c *coordinator) askedRanks() (list []int) {
-	for _, n := range c.nodes[0].wire.queue {
+	for _, n := range c.sent() {
 		list = append(list, n.Ask...)
 	}
 	return list
@@ -48,8 +57,8 @@ func TestStall(t *testing.T) {
 		c.says(note{Work: 1}) // too late
 		time.Sleep(answerTime)
 		synctest.Wait()
-		queue := c.nodes[0].wire.queue
-		assert.True(t, queue[len(queue)-1].Kill)
+		sent := c.sent()
+		assert.True(t, sent[len(sent)-1].Kill)
 		for rank := range 3 {
 			c.says(note{Ended: &ended{Gen: 1, Rank: rank, Status: -1, Signal: 9, Killed: true}})
 		}
