@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -117,12 +118,15 @@ var ownFactors = map[string]step{
 	},
 }
 
-// scaled multiplies by a number.
-type scaled struct{ by float64 }
+// scaled multiplies by a number, and keeps a result.
+type scaled struct{ by, largest float64 }
 
 func (*scaled) Name() string { return "scaled" }
 
-func (f *scaled) Forward(_ *tensor.Ctx, in []nn.T) nn.T { return in[0].Scale(f.by) }
+func (f *scaled) Forward(_ *tensor.Ctx, in []nn.T) nn.T {
+	f.largest = slices.Max(tensor.Floats(in[0]))
+	return in[0].Scale(f.by)
+}
 
 func (f *scaled) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) { grads[0] = g.Scale(f.by) }
 
@@ -139,6 +143,10 @@ var wholeFactors = map[string]step{
 	},
 	"mean of the rank's own, times share": func(r *rows) {
 		r.backward(tensor.AsPart(r.losses().Mean().Scale(float64(r.n)/float64(r.total)), r.group.Axes()))
+	},
+	"a Function that keeps a result": func(r *rows) {
+		f := &scaled{by: 2}
+		r.backward(nn.GlobalMean(r.tape.Apply(f, r.tape.Apply(f, r.hidden())).Square()))
 	},
 	"share as a 32-bit float": func(r *rows) {
 		r.backward(r.losses().Sum().Scale(1/float64(r.n)), tensor.Scale(float64(float32(r.n)/float32(r.total))))

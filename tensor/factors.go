@@ -162,15 +162,20 @@ func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
 	t.noteFactor(Factor{Site: kernel.Key(callSite(), uint64(i)), Value: v, Op: op})
 }
 
-// noteFields notes the floats in the fields of a Function.
+// noteFields notes the floats in the fields of a Function, when it is applied for the first time: later they may have what Forward kept.
 func (t *Tape) noteFields(f Function, in []*header) {
-	if t.stepsDone == firstSteps {
+	if t.stepsDone == firstSteps || !t.training || t.quiet || len(t.applied) == maxFactors {
 		return
 	}
-	v := reflect.Indirect(reflect.ValueOf(f))
-	if v.Kind() != reflect.Struct {
+	v := reflect.ValueOf(f)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct || t.applied[f] {
 		return
 	}
+	if t.applied == nil {
+		t.applied = map[Function]bool{}
+	}
+	t.applied[f] = true
+	v = v.Elem()
 	for i := range v.NumField() {
 		if x := v.Field(i); x.CanFloat() {
 			for _, h := range in {

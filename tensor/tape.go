@@ -61,6 +61,7 @@ type Tape struct {
 	factor            float64            // of the node that is differentiated, or 0
 	stepsDone         uint8              // steps that are done, up to firstSteps
 	factors           map[*header]Factor // with which they go into the loss of this Backward
+	applied           map[Function]bool  // see noteFields
 	portions          []portion          // of rows, that reach the losses of a step
 	sliced            bool               // rows were
 	times             []int              // how often indices pick each row
