@@ -275,6 +275,32 @@ func TestFactorsOfLoaders(t *testing.T) {
 	}
 }
 
+// A step may have several batches of a Loader, also the first one.
+func TestStepsOfTwoLoaderBatches(t *testing.T) {
+	set, err := data.NewTensors(tensor.New(tensor.NewCPU(1), tensor.Float64, 128, 12), tensor.New(tensor.NewCPU(1), tensor.Float64, 128, 1))
+	require.NoError(t, err)
+	for _, sharded := range []bool{false, true} {
+		require.NoError(t, disttest.OnRanks(3, func(r *dist.Rank) error {
+			model := newParts()
+			params := disttest.Must(attachParts(r, model, sharded))
+			tape, l := tensor.NewTape(r.Device), data.NewLoader(set, data.Config{Batch: 32, Sharder: r.World})
+			for i, b := range l.Epoch(t.Context(), 0) {
+				loss := nn.GlobalMean(model.D.Forward(model.A.Forward(tape.Input(b.X))))
+				if i%2 == 0 {
+					tape.Backward(loss, tensor.More())
+					continue
+				}
+				tape.Backward(loss)
+				for _, p := range params {
+					p.Consume()
+				}
+				tape.Reset()
+			}
+			return l.Err()
+		}))
+	}
+}
+
 // warned returns what two steps of 8 rows on two ranks log.
 func warned(t *testing.T, ranks int, do step) string {
 	var log bytes.Buffer

@@ -173,9 +173,9 @@ func only(x, y map[int]bool) (most int) {
 }
 
 // batchOf is what all parts of one global batch have in common.
-type batchOf struct{ rows, positions int }
+type batchOf struct{ rows, positions, number int }
 
-func (f *fed) batch() batchOf { return batchOf{f.Total, max(f.Seq.Total, 1)} }
+func (f *fed) batch() batchOf { return batchOf{f.Total, max(f.Seq.Total, 1), f.Number} }
 
 // addUp adds up the parts of each global batch and compares the sum with the batch.
 func addUp(what string, all []fed) error {

@@ -33,6 +33,9 @@
 //     the previous one. So N units take N gathers forward and N−1 backward (the last one is still there), and two whole
 //     units are in memory at a time. A unit of Keep stays from forward to backward, and is gathered once.
 //
+// In stages 2 and 3 all ranks run the same microbatches, because each is communicated. So cut a rank's rows into so many parts, not into
+// parts of so many rows: ranks may have unequally many, as in the last batch of an epoch and in the first one of a data.Loader.
+//
 // A freed parameter has no memory: to read it panics with its name. So parameters that one operation reads together (a weight and
 // its bias) belong in one unit, or in units of Keep. Tied parameters belong in one unit. If their uses are far apart, make
 // it with Keep.

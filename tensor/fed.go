@@ -32,7 +32,9 @@ func (f *inputs) dividedBy(count int) {
 }
 
 func (f *inputs) add(b batch) {
-	b.Number = 0 // a batch may be in several microbatches
+	if b.Number > 1 { // all batches are divided alike, but for the first one of a data.Loader
+		b.Number = 0
+	}
 	switch {
 	case f.n > len(f.list) || slices.Contains(f.list[:f.n], b):
 	case f.n == len(f.list):
