@@ -32,7 +32,7 @@ func (o *Options) Run(cfg dist.Config, f func(ctx context.Context, r *dist.Rank)
 			err = f(ctx, r)
 		}
 		if in, ok := err.(*Interrupted); ok { // and no other error: all ranks have ended in order
-			if in.Rank == 0 || interrupted.Load() == nil {
+			if !interrupted.CompareAndSwap(nil, in) && in.Rank == 0 {
 				interrupted.Store(in)
 			}
 			return nil
