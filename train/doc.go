@@ -18,8 +18,8 @@
 //
 // All ranks do the same: Start, each step, Sum, Log, Flush and Close are collective. Values stay on the device until the loop reads those
 // of all ranks, about twice a second. A script that reads the loss in every step waits for every step. At the same time the ranks agree
-// about signals: after the first SIGINT, SIGTERM or SIGHUP the running step is the last one, Close saves, and Exit prints it. A second
-// signal kills the process.
+// about signals: after the first SIGINT, SIGTERM or SIGHUP the running step is the last one, Close saves, and Exit prints it. A
+// signal that comes more than a second later kills the process.
 //
 // A step whose loss or gradients are not finite ends the training, before it changes anything, with an error that names the step, the
 // loss, the parameter, the rank and the samples. Options.Nonfinite skips such steps.

@@ -60,8 +60,8 @@ func child(mode string) error {
 		if step == 20 && mode == "stuck" {
 			select {}
 		}
-		if step == 20 && mode == "self" && r.World.Rank() == 1 {
-			return syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		if times := map[string]int{"self": 1, "again": 3}[mode]; step == 20 && r.World.Rank() == 1 {
+			return terminate(times)
 		}
 		return nil
 	}
@@ -76,6 +76,19 @@ func child(mode string) error {
 	}
 	_, err := x.train()
 	return err
+}
+
+// terminate sends SIGTERM to this process, some times.
+func terminate(times int) error {
+	pause := time.NewTicker(10 * time.Millisecond)
+	defer pause.Stop()
+	for range times {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		<-pause.C
+	}
+	return nil
 }
 
 // start starts a child and returns when it is at step 20.
@@ -123,6 +136,15 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// A rank may get a signal several times, from a scheduler and from its launcher: it still saves.
+func TestSameSignal(t *testing.T) {
+	dir := t.TempDir()
+	cmd, stderr := start(t, "again", dir)
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 143, cmd.ProcessState.ExitCode(), "%s", stderr)
+	require.Contains(t, stderr.String(), "; -resume goes on\n")
+}
+
 func TestNothingSaved(t *testing.T) {
 	cmd, stderr := start(t, "loop", "")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
@@ -151,14 +173,14 @@ func TestIgnoredSignal(t *testing.T) {
 	require.Equal(t, 143, cmd.ProcessState.ExitCode(), "%s", stderr)
 }
 
-// The second signal kills, whatever the program is doing.
+// A signal a second after the first kills, whatever the program is doing.
 func TestSecondSignal(t *testing.T) {
 	cmd, _ := start(t, "stuck", "")
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	again := time.NewTicker(10 * time.Millisecond) // without a pause, signals pile up on the runtime's small stack for them: SIGSEGV
 	defer again.Stop()
-	for { // the first may still be on its way to the loop when the second comes: then the third kills
+	for {
 		if err := cmd.Process.Signal(syscall.SIGINT); !errors.Is(err, os.ErrProcessDone) {
 			require.NoError(t, err)
 		}

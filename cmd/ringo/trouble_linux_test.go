@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,17 +45,40 @@ func (x trouble) run(t *testing.T, args ...string) (out string, code int) {
 	return b.String(), cmd.ProcessState.ExitCode()
 }
 
-// interrupt starts a training, and sends it a signal when it has saved a later step than the one that is there.
-func (x trouble) interrupt(t *testing.T, sig syscall.Signal, dir string, args ...string) (out string, code int) {
+// interrupt starts a training, and sends a signal to it, or to all processes of the job, when it has saved a later step than the one
+// that is there.
+func (x trouble) interrupt(t *testing.T, sig syscall.Signal, all bool, dir string, args ...string) (out string, code int) {
 	before := newestStep(dir)
 	cmd, b := x.command(t, append(args, "-save", dir, "-save-every", "2")...)
 	require.NoError(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	require.Eventually(t, func() bool { return newestStep(dir) > before }, time.Minute, 5*time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(sig))
+	processes := []int{cmd.Process.Pid}
+	if all {
+		processes = family(cmd.Process.Pid)
+	}
+	for _, pid := range processes {
+		require.NoError(t, syscall.Kill(pid, sig))
+	}
 	<-ended
 	return b.String(), cmd.ProcessState.ExitCode()
+}
+
+// family returns a process and its descendants.
+func family(pid int) []int {
+	list := []int{pid}
+	for i := 0; i < len(list); i++ {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", list[i]))
+		for _, name := range threads {
+			text, _ := os.ReadFile(name) // it may have ended
+			for _, field := range strings.Fields(string(text)) {
+				child, _ := strconv.Atoi(field)
+				list = append(list, child)
+			}
+		}
+	}
+	return list
 }
 
 // newestStep returns the name of the newest checkpoint; "" if there is none.
@@ -65,9 +90,9 @@ func newestStep(dir string) (name string) {
 	return name
 }
 
-// A training is interrupted by a key, by a launcher and by a terminal that closes, and resumed each time. It ends as one that is not
-// interrupted. If the disk is full, the complete checkpoints stay. A path that cannot be written is an error before the first step. Each
-// message is one sentence.
+// A training is interrupted by a key, by a launcher, by a scheduler and by a terminal that closes, and resumed each time. It ends as one
+// that is not interrupted. If the disk is full, the complete checkpoints stay. A path that cannot be written is an error before the first
+// step. Each message is one sentence.
 func TestLongTrouble(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	program := filepath.Join(t.TempDir(), "ddp-mnist")
@@ -88,13 +113,14 @@ func (x trouble) signals(t *testing.T) {
 	dir := t.TempDir()
 	for _, s := range []struct {
 		sig  syscall.Signal
+		all  bool
 		code int
-	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}, {syscall.SIGHUP, 129}} {
+	}{{syscall.SIGINT, false, 130}, {syscall.SIGTERM, false, 143}, {syscall.SIGTERM, true, 143}, {syscall.SIGHUP, false, 129}} {
 		var resume []string
 		if newestStep(dir) != "" {
 			resume = []string{"-resume"}
 		}
-		out, code := x.interrupt(t, s.sig, dir, append(resume, "-steps", "400")...)
+		out, code := x.interrupt(t, s.sig, s.all, dir, append(resume, "-steps", "400")...)
 		require.Equal(t, s.code, code, out)
 		require.Regexp(t, `interrupted at step \d+; -resume goes on`, out)
 		require.Equal(t, 1, strings.Count(out, "interrupted at step"), out)

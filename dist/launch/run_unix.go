@@ -37,6 +37,7 @@ type agent struct {
 	silentTicks int               // ticks in a row at which all running workers were silent
 	outputDone  []<-chan struct{} // one for each worker of all generations, and one for the notices
 	signal      syscall.Signal    // that this agent received; 0 for none
+	signaled    time.Time         // when
 	jobEnd      *jobEnd
 }
 
@@ -307,19 +308,20 @@ func (a *agent) checkSilence() {
 	}
 }
 
-// interrupt sends a signal to the coordinator, which sends it to all workers of the job. A second signal kills them. A node
-// that still waits for a start leaves the job.
+// interrupt sends a signal to the coordinator, which sends it to all workers of the job. A later signal kills them. A
+// node that still waits for a start leaves the job.
 func (a *agent) interrupt(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	switch {
 	case !ok:
 	case a.running == 0 && a.config.NodeRank > 0:
 		a.jobEnd = &jobEnd{Code: 128 + int(number), Text: signalText(number), Signal: int(number)}
+	case a.signal != 0 && time.Since(a.signaled) < sameSignal:
 	case a.signal != 0:
 		a.killAll()
 		a.wire.send(note{Kill: true})
 	default:
-		a.signal = number
+		a.signal, a.signaled = number, time.Now()
 		a.wire.send(note{Signal: int(number)})
 	}
 }

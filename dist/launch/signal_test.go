@@ -59,9 +59,17 @@ func TestSecondSignalKills(t *testing.T) {
 	job := launchRole(2, "ignore")
 	job.out.await(t, "ignoring", 2)
 	start := time.Now()
-	job.signals <- syscall.SIGINT
-	job.signals <- syscall.SIGINT
-	text := requireExit(t, <-job.ended, 130)
+	again := time.NewTicker(sameSignal / 2)
+	defer again.Stop()
+	var err error
+	for job.signals <- syscall.SIGINT; err == nil; {
+		select {
+		case err = <-job.ended:
+		case <-again.C:
+			job.signals <- syscall.SIGINT
+		}
+	}
+	text := requireExit(t, err, 130)
 	assert.Less(t, time.Since(start), signalGrace, "killed by the second signal, not at the end of the grace")
 	assert.Regexp(t, `^ended by signal interrupt\nrank 0 \(pid \d+\) did not end by itself and was killed\nrank 1 .* was killed$`, text)
 	requireGone(t, job.out.pids("pid"))
@@ -107,6 +115,21 @@ func TestSignalAfterTheVerdict(t *testing.T) {
 		a := &agent{config: &Config{}, jobEnd: &jobEnd{}, signal: syscall.SIGTERM, outputDone: []<-chan struct{}{make(chan struct{})}}
 		text := requireExit(t, a.result(), 143)
 		assert.Equal(t, "ended by signal terminated\nthe rest of the output was not read", text)
+	})
+}
+
+// If all processes get a signal at once, the agent gets it several times. It is passed on once, and kills nobody.
+func TestSameSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agent{config: &Config{}, wire: &wire{wakeup: make(chan struct{}, 1)}}
+		for _, pause := range []time.Duration{0, sameSignal - 1} {
+			time.Sleep(pause) // virtual
+			a.interrupt(syscall.SIGTERM)
+			require.Equal(t, []note{{Signal: int(syscall.SIGTERM)}}, a.wire.queue)
+		}
+		time.Sleep(time.Nanosecond)
+		a.interrupt(syscall.SIGTERM)
+		require.True(t, a.wire.queue[1].Kill)
 	})
 }
 

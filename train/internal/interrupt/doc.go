@@ -1,2 +1,2 @@
-// Package interrupt notes the first signal that asks a program to end, and lets the second one kill.
+// Package interrupt notes the first signal that asks a program to end, and lets a later one kill.
 package interrupt

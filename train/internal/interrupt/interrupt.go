@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // Listener notes a signal of this process.
@@ -17,8 +18,12 @@ type Listener struct {
 	stop  func()
 }
 
-// Listen notes the first SIGINT, SIGTERM or SIGHUP until Stop or the end of ctx. The next one kills, as it does without a
-// Listener. What was ignored when the program began, as by nohup, stays ignored.
+// grace is how long after the first signal others change nothing. If all processes of a job get a signal, a rank gets it from the
+// launcher, too.
+const grace = time.Second
+
+// Listen notes the first SIGINT, SIGTERM or SIGHUP until Stop or the end of ctx. One that comes a second later kills, as it does without
+// a Listener. What was ignored when the program began, as by nohup, stays ignored.
 func Listen(ctx context.Context) *Listener {
 	l := new(Listener)
 	c := make(chan os.Signal, 1)
@@ -28,16 +33,23 @@ func Listen(ctx context.Context) *Listener {
 			signal.Notify(c, s)
 		}
 	}
-	l.stop = func() { signal.Stop(c); cancel() }
+	l.stop = func() {
+		if l.Heard() == 0 { // at once, so that the next signal kills
+			signal.Stop(c)
+		}
+		cancel()
+	}
 	go func() {
+		defer cancel()
+		defer signal.Stop(c)
 		select {
 		case s := <-c:
 			if s, ok := s.(syscall.Signal); ok {
 				l.heard.Store(int32(s))
 			}
+			<-time.After(grace)
 		case <-ctx.Done():
 		}
-		l.stop()
 	}()
 	return l
 }
@@ -52,5 +64,5 @@ func (l *Listener) Agree(heard []float64) {
 	}
 }
 
-// Stop ends listening.
+// Stop ends listening. After a signal, this is when others kill again.
 func (l *Listener) Stop() { l.stop() }
