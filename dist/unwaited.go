@@ -40,10 +40,25 @@ func (l *lane) settle(seq uint64) {
 	}
 }
 
-// warnUnwaited warns, once in a job, if the program has dropped the last operation of a lane that has succeeded. It needs c.mu.
+// followed reports whether an operation of another lane, for which somebody has waited, came after the last one of l and uses the same
+// memory: then it has waited for that one. It needs c.mu.
+func (c *comm) followed(l *lane) bool {
+	u, at := &l.uses[l.issued%backend.Depth], l.slot(l.issued).issued
+	for _, on := range c.lanes {
+		for seq := on.waited.Load(); on != l && seq > 0 && on.issued-seq < backend.Depth; seq-- {
+			if on.slot(seq).issued >= at && on.uses[seq%backend.Depth].conflicts(u) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// warnUnwaited warns, once in a job, if the program has dropped the last operation of a lane that has succeeded. It needs c.mu. What the
+// group's operations say of those of others would be forgotten with it.
 func (g *Group) warnUnwaited() {
 	g.eachLane(func(l *lane) {
-		if l.be == nil || l.waited.Load() >= l.issued {
+		if l.be == nil || l.waited.Load() >= l.issued || g.c.followed(l) {
 			return
 		}
 		g.c.warnOnce.Do(func() {
@@ -51,4 +66,9 @@ func (g *Group) warnUnwaited() {
 				"write .Wait() behind the call", l.slot(l.issued).op.Kind, l.issued, g.name), "rank", g.c.rank)
 		})
 	})
+	for _, l := range g.c.lanes {
+		if l.be != nil && g.c.followed(l) {
+			l.settle(l.issued)
+		}
+	}
 }

@@ -49,6 +49,14 @@ func TestUnwaited(t *testing.T) {
 		"one of another group": {func(g, h *dist.Group, x, y tensor.Tensor) error {
 			return last(h.Broadcast(x, 0), g.AllReduce(y, dist.Sum)).Wait()
 		}, "broadcast seq 1 of group H"},
+		"a chain through another group": {func(g, h *dist.Group, x, _ tensor.Tensor) error {
+			return last(g.AllReduce(x, dist.Sum), h.AllReduce(x.Range(0, 4), dist.Sum), g.AllReduce(x.Range(0, 2), dist.Sum)).Wait()
+		}, ""},
+		"after one of the same memory": {func(g, h *dist.Group, x, _ tensor.Tensor) error {
+			err := last(g.AllReduce(x, dist.Sum)).Wait()
+			h.AllReduce(x, dist.Sum) //discard: this is the mistake
+			return err
+		}, "allreduce seq 1 of group H"},
 		"before many of another group": {func(g, h *dist.Group, x, y tensor.Tensor) error {
 			h.AllReduce(x, dist.Sum) //discard: this is the mistake
 			for range 2 * backend.Depth {

@@ -7,8 +7,9 @@ import (
 )
 
 // Work is an operation that may still be running. It is a small value, which can be kept and asked at any time; the zero Work is done.
-// Wait for every Work, or hand it on: give its Pending to package tensor, or wait for a later collective of the group. If an operation
-// failed and nobody waited for it, the next call on the group, its Close, or Run, returns the failure. If it succeeded, Close or Run warns.
+// Wait for every Work, or hand it on: give its Pending to package tensor, or wait for a later one of the group or on the same memory. If
+// one failed and nobody waited for it, the next call on the group, its Close, or Run, returns the failure. If it succeeded, Close or Run
+// warns.
 type Work struct {
 	l   *lane
 	seq uint64
