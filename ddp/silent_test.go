@@ -175,7 +175,7 @@ var silent = map[string]struct {
 			return global(p.z.Mul(p.frozen(func(z nn.T) nn.T { v, _ := z.Max(0); return v })))
 		},
 	}},
-	"a mean over some of the rows": {"scaled by a count of its own", []func(p *program) nn.T{
+	"a mean over some of the rows": {"scaled by a count over all ranks", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Slice(0, 1, 3)) },
 		func(p *program) nn.T { return global(tensor.Embedding(p.z, p.ids(3))) },
 		func(p *program) nn.T { return tensor.MSE(p.z.Slice(0, 0, 2), p.host(2, 2)) },

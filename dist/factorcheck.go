@@ -22,11 +22,11 @@ func sameFactors(what string, all []given) error {
 			switch {
 			case ok && x.Op != "":
 				return fmt.Errorf("%s: %s has the number %g on rank %d, and %g on rank %d, in the same line: a number is the same on all "+
-					"ranks; what belongs to rows, such as a weight of their task, is a tensor (Tensor.WithRows)",
+					"ranks, so add up what is made of own rows (SumFloats); what belongs to rows, such as a weight, is a tensor (Tensor.WithRows)",
 					what, x.Op, x.Value, b.Rank, y.Value, a.Rank)
 			case ok:
 				return fmt.Errorf("%s: a sum over rows is multiplied by %g on rank %d, and by %g on rank %d, in the same line: "+
-					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up over the ranks; "+
+					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up (SumFloats); "+
 					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task, is a tensor "+
 					"(Tensor.WithRows) that multiplies them before the Sum", what, x.Value, b.Rank, y.Value, a.Rank)
 			}

@@ -73,7 +73,7 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 				}
 			}
 		})},
-		"counts of the balance loss are this rank's": {"WithAux float64[]: axis dp: the loss has something in it that was made of this rank's",
+		"counts of the balance loss are this rank's": {"WithAux float64[]: axis dp: the loss is made of this rank's",
 			wrong(func(j *job) {
 				j.change = func(m *model, _ *dist.Mesh) {
 					m.MoE.SetRanks(func(tally, _, _ *tensor.Function) { *tally = identity{*tally} })

@@ -61,7 +61,6 @@ func TestMisuse(t *testing.T) {
 	}, map[string]string{
 		"Vectors":               "matches any parameter",
 		"Only":                  "matches any parameters",
-		"Optimizer.Probe":       "any function",
 		"Optimizer.OnNonfinite": "any function",
 		"Optimizer.Alike":       "any number and axes",
 		"Optimizer.Trace":       "any recorder, also none",

@@ -3,6 +3,7 @@ package optim
 import (
 	"slices"
 
+	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -16,9 +17,9 @@ type Optimizer struct {
 	states []paramState // those of a group are neighbours
 	idle   nn.Params    // frozen when the optimizer was made: they have no state
 	steps  int
-	spans  *trace.Recorder       // of Trace, or nil
-	rate   float64               // LR of this step
-	probe  func([]GradSum) error // of Probe, or nil
+	spans  *trace.Recorder // of Trace, or nil
+	rate   float64         // LR of this step
+	grads  *grads.File     // of RINGO_GRADS; nil before the first step
 	clipping
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
@@ -32,6 +33,7 @@ type paramState struct {
 	lrScale float64
 	decay   float64
 	group   int // index of its Group; if it has none, their number
+	place   int // in the model
 	dtype   tensor.DType
 	moments [2]tensor.Tensor
 	master  tensor.Tensor // of a 16-bit parameter
@@ -72,7 +74,7 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := paramState{p: p, lrScale: 1, decay: o.decay, group: len(o.groups), dtype: p.Local.DType()}
+	s := paramState{p: p, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
 	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
 		g := o.groups[i]
 		s.group, s.decay = i, g.WeightDecay

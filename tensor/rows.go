@@ -218,7 +218,7 @@ func (t *Tape) countOf(op string, h, x *header) int {
 		}
 		if t.recording() {
 			fail(op, these(x), "has not all rows of the batch (%v), or not an equal number of elements of each: a mean over something else is a "+
-				"Sum, scaled by a count of its own%s", *b, x.madeOf())
+				"Sum, scaled by a count over all ranks (SumFloats); rows that meet others need all (autograd.AllGather)%s", *b, x.madeOf())
 		}
 	}
 	b := batchOf(t.rows, h)
@@ -228,7 +228,7 @@ func (t *Tape) countOf(op string, h, x *header) int {
 	}
 	if !fits(b, h) {
 		fail(op, these(h),
-			"leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)
+			"leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count over ranks", b)
 	}
 	switch {
 	case b.Total == 0 || h.n == 0:

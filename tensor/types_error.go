@@ -60,10 +60,10 @@ var lossTexts = [...]string{
 		"it would count once for each. Does the input lack its Rows? What all ranks compute of all rows needs autograd.Sum or Gather, behind " +
 		"which a gradient counts once, in place of AllReduce, AllGather or Copy",
 	Varying: "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), " +
-		"or say AsPart",
+		"and by no number of ranks; a choice among all rows, as of the largest losses, needs all (autograd.Gather); AsPart is for your own sum",
 	Cut: "the loss is that of a part of the features: a sum over the ranks is missing",
-	Own: "the loss has something in it that was made of this rank's rows alone, and other ranks have more: divide a sum by the global count " +
-		"(see GlobalMean), gather the rows (autograd.AllGather), or say AsPart",
+	Own: "the loss is made of this rank's rows alone, and others have more: divide a sum by the global count (see GlobalMean), and by no " +
+		"number of ranks; sum statistics over the ranks (autograd.AllReduce), gather rows that meet each other (autograd.AllGather)",
 }
 
 // TypeError is the cause of a *Failure: the types of tensors do not fit along an axis of the job.

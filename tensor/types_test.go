@@ -232,7 +232,7 @@ func TestTypesOfLosses(t *testing.T) {
 		Varying: "axis 0: the loss differs between ranks and is not a part of a sum: " +
 			"sum over rows and divide by the global count (see GlobalMean)",
 		Cut: "axis 0: the loss is that of a part of the features",
-		Own: "axis 0: the loss has something in it that was made of this rank's rows alone",
+		Own: "axis 0: the loss is made of this rank's rows alone",
 	} {
 		one := tape.Apply(as(k), tape.Use(ones()).Scale(1))
 		errs := []error{

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -15,13 +14,13 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
 	"github.com/ringo-ml/ringo/train"
-	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // forgetful says that it is a Copy, and its Backward keeps each rank's part of the gradient.
@@ -47,9 +46,9 @@ type silent struct {
 }
 
 // grads trains two steps, on one rank if there is no mesh, and returns what train writes for `ringo compare`.
-func (s silent) grads(t *testing.T, ranks int, layout string) ([]metrics.GradStep, error) {
-	file := filepath.Join(t.TempDir(), "grads")
-	t.Setenv("RINGO_GRADS", file)
+func (s silent) grads(t *testing.T, ranks int, layout string) ([]grads.Step, error) {
+	dir := t.TempDir()
+	t.Setenv("RINGO_GRADS", dir)
 	o := train.Options{Threads: 1}
 	err := o.Run(dist.Config{Ranks: ranks, Timeout: 20 * time.Second, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		var mesh *dist.Mesh
@@ -65,7 +64,7 @@ func (s silent) grads(t *testing.T, ranks int, layout string) ([]metrics.GradSte
 	if err != nil {
 		return nil, err
 	}
-	return metrics.ReadGrads(file)
+	return grads.Read(dir)
 }
 
 func twoSteps(ctx context.Context, r *dist.Rank, o *train.Options, a disttest.Attached) error {
@@ -83,12 +82,12 @@ func twoSteps(ctx context.Context, r *dist.Rank, o *train.Options, a disttest.At
 }
 
 // differing returns the parameters whose norms differ in a step.
-func differing(t *testing.T, want, got []metrics.GradNorm) (names []string) {
+func differing(t *testing.T, want, got []grads.Norm) (names []string) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i, w := range want {
 		require.Equal(t, w.Name, got[i].Name)
-		if d := float64(w.Norm - got[i].Norm); !(d*d < 1e-20) {
+		if d := w.Norm - got[i].Norm; !(d*d < 1e-20) {
 			names = append(names, w.Name)
 		}
 	}

@@ -24,6 +24,5 @@
 // A step whose loss or gradients are not finite ends the training, before it changes anything, with an error that names the step, the
 // loss, the parameter, the rank and the samples. Options.Nonfinite skips such steps.
 //
-// With RINGO_GRADS=FILE in the environment, each step of the optimizer appends a line of JSON to the file (metrics.GradStep): the norm of
-// each parameter's gradient over the whole job, before clipping. `ringo compare` uses this to compare two layouts.
+// `ringo compare` compares the norms of the gradients on two layouts, parameter by parameter, and the losses that a Loop knows.
 package train

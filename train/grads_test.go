@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
@@ -25,7 +23,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
 	"github.com/ringo-ml/ringo/train"
-	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // sentences are rows of 5 words and the words behind them.
@@ -135,12 +132,12 @@ func TestGradNorms(t *testing.T) {
 			layouts = append(layouts, divided{dp: l[0], fsdp: l[1], stage: l[2], kv: l[3], same: l[4], seq: true})
 		}
 	}
-	var want []metrics.GradStep
+	var want []grads.Step
 	for i := range layouts {
-		file := filepath.Join(t.TempDir(), "grads.jsonl")
-		t.Setenv("RINGO_GRADS", file)
+		dir := t.TempDir()
+		t.Setenv("RINGO_GRADS", dir)
 		require.NoError(t, layouts[i].run(train.Options{Threads: 1}))
-		got, err := metrics.ReadGrads(file)
+		got, err := grads.Read(dir)
 		require.NoError(t, err)
 		require.Len(t, got, 3)
 		if i == 0 {
@@ -148,75 +145,15 @@ func TestGradNorms(t *testing.T) {
 		}
 		for k, s := range got {
 			require.Equal(t, k+1, s.Step)
-			require.InDelta(t, float64(*want[k].Loss), float64(*s.Loss), 1e-12)
+			require.InDelta(t, *want[k].Loss, *s.Loss, 1e-12)
 			require.Len(t, s.Grads, 10, "all but the frozen norm, and the words once")
 			for j, g := range s.Grads {
 				require.Equal(t, want[k].Grads[j].Name, g.Name)
 				require.Equal(t, want[k].Grads[j].Shape, g.Shape)
 				norm := one.norms[g.Name][k]
 				require.Greater(t, norm, 1e-5)
-				require.InDelta(t, norm, float64(g.Norm), 1e-12, "%+v: %s in step %d", layouts[i], g.Name, k+1)
+				require.InDelta(t, norm, g.Norm, 1e-12, "%+v: %s in step %d", layouts[i], g.Name, k+1)
 			}
 		}
 	}
-}
-
-// Without an optimizer, with one whose parameters are not known, or with a part that no rank has, no norm is written.
-func TestGradNormsNeed(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "grads.jsonl")
-	t.Setenv("RINGO_GRADS", file)
-	for want, change := range map[string]func(r *dist.Rank, st *ckpt.State){
-		"gives train.Start no Optimizer":                                        func(_ *dist.Rank, st *ckpt.State) { st.Optimizer = nil },
-		"the optimizer trains bias[1], which is not among the trainable Params": func(_ *dist.Rank, st *ckpt.State) { st.Params = st.Params[:1] },
-		"the ranks count 1 elements of weight, which has 2": func(_ *dist.Rank, st *ckpt.State) {
-			st.Params[0].Shard(0, 1)
-			st.Params[0].Local = st.Params[0].Local.View(2).Range(0, 1)
-		},
-	} {
-		o := train.Options{Threads: 1}
-		err := o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-			params := nn.Init(nn.NewLinear(2, 1), r.Device, tensor.Float64, 1)
-			st := ckpt.State{Params: params, Optimizer: optim.NewSGD(params, optim.SGDConfig{LR: 1})}
-			opt := st.Optimizer
-			change(r, &st)
-			disttest.Must(train.Start(ctx, r, &o, st))
-			for _, p := range params {
-				p.Grad = tensor.New(r.Device, tensor.Float64, p.Dims()...)
-				p.FillGrad()
-			}
-			return opt.Step()
-		})
-		require.ErrorContains(t, err, want)
-	}
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Empty(t, string(text))
-
-	t.Setenv("RINGO_GRADS", filepath.Join(file, "below"))
-	x := run{ranks: 2, steps: 3, each: func(*dist.Rank, int, *train.Loop) error { panic("trained") }}
-	_, err = x.train()
-	require.ErrorContains(t, err, "RINGO_GRADS: open "+file)
-}
-
-// Steps behind Close are not written, and what is whole on all ranks counts once.
-func TestGradNormsEnd(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "grads.jsonl")
-	t.Setenv("RINGO_GRADS", file)
-	o := train.Options{Threads: 1}
-	require.NoError(t, o.Run(dist.Config{Ranks: 3, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-		params := nn.Init(nn.NewLinear(2, 1), r.Device, tensor.Float64, 1)
-		opt := optim.NewSGD(params, optim.SGDConfig{LR: 1})
-		l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt}))
-		for range l.Steps(1) {
-			params[0].Grad = tensor.FromSlice([]float64{3, 4}, 1, 2)
-			params[0].FillGrad()
-			disttest.OK(opt.Step())
-		}
-		disttest.OK(l.Close())
-		return opt.Step()
-	}))
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, `{"step":1,"grads":[{"name":"weight","shape":[1,2],"norm":5},{"name":"bias","shape":[1],"norm":0}]}`,
-		strings.TrimSpace(string(text)))
 }

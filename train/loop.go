@@ -11,7 +11,6 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train/internal/checkpoint"
-	"github.com/ringo-ml/ringo/train/internal/gradnorm"
 	"github.com/ringo-ml/ringo/train/internal/interrupt"
 	"github.com/ringo-ml/ringo/train/internal/output"
 	"github.com/ringo-ml/ringo/train/internal/progress"
@@ -59,10 +58,7 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	if err != nil {
 		return nil, err
 	}
-	if err = l.files.Record(g, l.values); err == nil {
-		err = gradnorm.Probe(g, l.opt, st.Params.Trainable(), l.values, l.Flush)
-	}
-	if err != nil {
+	if err = l.files.Record(g, l.values); err != nil {
 		return nil, err
 	}
 	if l.opt != nil {
@@ -282,7 +278,6 @@ func (l *Loop) Close() error {
 	l.r.Trace.EndStep()
 	defer l.signals.Stop()
 	if l.opt != nil {
-		l.opt.Probe(nil) // the loop's group closes
 		l.opt.OnNonfinite(nil)
 	}
 	err := l.err

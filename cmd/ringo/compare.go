@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -13,15 +12,16 @@ import (
 	"syscall"
 
 	"github.com/ringo-ml/ringo/dist/launch"
-	"github.com/ringo-ml/ringo/train/metrics"
+	"github.com/ringo-ml/ringo/internal/grads"
 )
 
 // compareCmd is `ringo compare`.
 type compareCmd struct {
-	A    string  `arg:"" help:"Command line of a training, in quotes: a program, or a Go package such as ./examples/gpt, and its flags."`
-	B    string  `arg:"" help:"Another one, that should train the same model on the same rows."`
-	Tol  float64 `default:"1e-3" placeholder:"R" help:"Largest difference of two norms, relative to the larger one: 1e-3 is for float32; 0.05 for bfloat16, 1e-9 for float64."`
-	JSON bool    `help:"Print one JSON object."`
+	A     string  `arg:"" help:"Command line of a training, in quotes: a program, or a Go package such as ./examples/gpt, and its flags."`
+	B     string  `arg:"" help:"Another one, that should train the same model on the same rows."`
+	Steps int     `placeholder:"N" help:"End each program in step N+1 of its optimizers; else programs end by themselves."`
+	Tol   float64 `default:"1e-3" placeholder:"R" help:"Largest difference of two norms, relative to the larger one: 1e-3 is for float32; 0.05 for bfloat16, 1e-9 for float64."`
+	JSON  bool    `help:"Print one JSON object."`
 }
 
 // Help is the text below the flags of `ringo compare -h`.
@@ -30,21 +30,25 @@ func (*compareCmd) Help() string {
 may train with a loss that looks right. Give both the same seed and few steps, and change the layout alone:
 
   ringo compare './examples/gpt -steps 3' './examples/gpt -steps 3 -tp 2 -sp'
-  ringo compare 'ringo run -n 1 ./train -steps 3' 'ringo run -n 4 ./train -steps 3'
+  ringo compare -steps 3 'ringo run -n 1 ./train' 'ringo run -n 4 ./train'
 
 Prints the first step in which something differs, else the last one. The first parameter that differs is named, and the last one in the
 order of the model, where backward was first: look there. The exit status is 0 if all norms agree, 1 if not, and 2 if a program failed.
 
-Each program finds in RINGO_GRADS the file that train.Start has the norms written to: one JSON line for every step of the optimizer, before
-clipping. A program without train.Start writes none. Norms below 1e-4 of that of all gradients together are compared as if they were as large: less is rounding,
-as the gradient of a bias of keys is. NaN and infinity agree with nothing. A difference of signs alone shows in the next step, through
-the loss. Words are split as by a shell, with quotes, but nothing is expanded.`
+No program needs a line for it: RINGO_GRADS names a folder to which each optimizer of each rank writes, in every step, before clipping.
+Losses are those of train.Start. -steps ends a program by an error of Step, and without a checkpoint of that step. Ranks of other hosts
+need the same folder. Norms below 1e-4 of that of all gradients together are compared as if
+they were as large: less is rounding, as the gradient of a bias of keys is. NaN and infinity agree with nothing. A difference of signs
+alone shows in the next step. Words are split as by a shell, with quotes, but nothing is expanded.`
 }
 
 // Run runs both programs and compares.
 func (c *compareCmd) Run() error {
 	if !(c.Tol >= 0 && c.Tol < 1) {
 		return usageOf("compare", "-tol %v: want a number from 0 to 1", c.Tol)
+	}
+	if c.Steps < 0 {
+		return usageOf("compare", "-steps %d: want a number of steps", c.Steps)
 	}
 	lines := [2][]string{}
 	for i, text := range []string{c.A, c.B} {
@@ -54,7 +58,7 @@ func (c *compareCmd) Run() error {
 		}
 		lines[i] = words
 	}
-	steps, err := gradsOf(lines)
+	steps, err := c.gradsOf(lines)
 	if err != nil {
 		return err
 	}
@@ -72,7 +76,7 @@ func (c *compareCmd) Run() error {
 }
 
 // gradsOf runs both programs, one after the other, and returns what they wrote.
-func gradsOf(lines [2][]string) (steps [2][]metrics.GradStep, err error) {
+func (c *compareCmd) gradsOf(lines [2][]string) (steps [2][]grads.Step, err error) {
 	signals := make(chan os.Signal, 4)
 	notifySignals(signals)
 	defer signal.Stop(signals)
@@ -87,22 +91,38 @@ func gradsOf(lines [2][]string) (steps [2][]metrics.GradStep, err error) {
 		if words[0], err = programOf(words[0], filepath.Join(dir, name), built, signals); err != nil {
 			return steps, err
 		}
-		file := filepath.Join(dir, name+".jsonl")
 		fmt.Fprintf(os.Stderr, "%s: %s\n", name, strings.Join(words, " "))
-		if err := runWith(words, "RINGO_GRADS="+file, signals); err != nil {
-			if _, interrupted := errors.AsType[*launch.ExitError](err); interrupted {
-				return steps, err
+		if steps[i], err = c.run(words, filepath.Join(dir, name+".grads"), signals); err != nil {
+			if _, interrupted := errors.AsType[*launch.ExitError](err); !interrupted {
+				err = &launch.ExitError{Code: 2, Text: fmt.Sprintf("%s %v", name, err)}
 			}
-			return steps, &launch.ExitError{Code: 2, Text: fmt.Sprintf("%s failed: %v", name, err)}
-		}
-		steps[i], err = metrics.ReadGrads(file)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && len(steps[i]) == 0 {
-			return steps,
-				&launch.ExitError{Code: 2, Text: fmt.Sprintf("%s wrote no norms of gradients: it must train a step, with train.Start", name)}
-		}
-		if err != nil {
 			return steps, err
 		}
+	}
+	return steps, nil
+}
+
+// run runs a program, and returns the steps that it wrote to a folder.
+func (c *compareCmd) run(words []string, dir string, signals <-chan os.Signal) ([]grads.Step, error) {
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return nil, err
+	}
+	variables := []string{grads.Dir + "=" + dir}
+	if c.Steps > 0 {
+		variables = append(variables, fmt.Sprintf("%s=%d", grads.Steps, c.Steps))
+	}
+	failed := runWith(words, variables, signals)
+	if _, interrupted := errors.AsType[*launch.ExitError](failed); interrupted {
+		return nil, failed
+	}
+	steps, err := grads.Read(dir)
+	switch {
+	case failed != nil && (c.Steps == 0 || len(steps) < c.Steps):
+		return nil, fmt.Errorf("failed: %w", failed)
+	case err != nil:
+		return nil, fmt.Errorf("cannot be compared: %w", err)
+	case len(steps) == 0:
+		return nil, errors.New("wrote no norms of gradients: it must train a step, with an optimizer of package optim")
 	}
 	return steps, nil
 }
@@ -124,11 +144,11 @@ func programOf(name, dir string, built map[string]string, signals <-chan os.Sign
 	return path, err
 }
 
-// runWith runs a program with one more variable in its environment. Its output goes to stderr. Signals are sent to it, and end the
+// runWith runs a program with more variables in its environment. Its output goes to stderr. Signals are sent to it, and end the
 // comparison.
-func runWith(words []string, variable string, signals <-chan os.Signal) error {
+func runWith(words, variables []string, signals <-chan os.Signal) error {
 	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), variable)
+	cmd.Env = append(os.Environ(), variables...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err

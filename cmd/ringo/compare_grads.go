@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -42,7 +43,7 @@ type gradRow struct {
 const smallest = 1e-4
 
 // compareGrads compares the steps of two trainings, up to the first that differs.
-func compareGrads(a, b []metrics.GradStep, tol float64) *comparison {
+func compareGrads(a, b []grads.Step, tol float64) *comparison {
 	d := &comparison{Tol: tol, Steps: [2]int{len(a), len(b)}}
 	for i := range min(len(a), len(b)) {
 		d.step(a[i], b[i])
@@ -58,8 +59,8 @@ func compareGrads(a, b []metrics.GradStep, tol float64) *comparison {
 }
 
 // step compares one step.
-func (d *comparison) step(a, b metrics.GradStep) {
-	d.Step, d.Loss, d.Params = a.Step, [2]*metrics.Number{a.Loss, b.Loss}, rowsOf(a.Grads, b.Grads)
+func (d *comparison) step(a, b grads.Step) {
+	d.Step, d.Loss, d.Params = a.Step, [2]*metrics.Number{(*metrics.Number)(a.Loss), (*metrics.Number)(b.Loss)}, rowsOf(a.Grads, b.Grads)
 	if a.Step != b.Step {
 		d.Why = fmt.Sprintf("a line of A is of step %d, and that of B of step %d: do both begin anew?", a.Step, b.Step)
 		return
@@ -81,7 +82,7 @@ func (d *comparison) step(a, b metrics.GradStep) {
 		}
 	}
 	loss := ""
-	if a.Loss != nil && b.Loss != nil && !agree(*a.Loss, *b.Loss, d.Tol, 0) {
+	if a.Loss != nil && b.Loss != nil && !agree(*d.Loss[0], *d.Loss[1], d.Tol, 0) {
 		loss = fmt.Sprintf("%.6g and %.6g", *a.Loss, *b.Loss)
 	}
 	switch {
@@ -99,9 +100,9 @@ func (d *comparison) step(a, b metrics.GradStep) {
 }
 
 // rowsOf makes one row for each parameter of A, and then for each that only B has.
-func rowsOf(a, b []metrics.GradNorm) (rows []gradRow) {
+func rowsOf(a, b []grads.Norm) (rows []gradRow) {
 	for _, g := range a {
-		rows = append(rows, gradRow{Name: g.Name, Shape: g.Shape, A: &g.Norm})
+		rows = append(rows, gradRow{Name: g.Name, Shape: g.Shape, A: (*metrics.Number)(&g.Norm)})
 	}
 	for _, g := range b {
 		i := slices.IndexFunc(rows, func(r gradRow) bool { return r.Name == g.Name })
@@ -109,7 +110,7 @@ func rowsOf(a, b []metrics.GradNorm) (rows []gradRow) {
 			i = len(rows)
 			rows = append(rows, gradRow{Name: g.Name, Shape: g.Shape})
 		}
-		rows[i].B = &g.Norm
+		rows[i].B = (*metrics.Number)(&g.Norm)
 		if !slices.Equal(rows[i].Shape, g.Shape) {
 			rows[i].Differs, rows[i].Note = true, fmt.Sprintf("%v in B", g.Shape)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/internal/reliability"
-	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // Right layouts agree, in one process and in several.
@@ -56,6 +56,24 @@ func TestCompareNamesTheParameter(t *testing.T) {
 	assert.InDelta(t, float64(*d.Loss[0]), float64(*d.Loss[1]), 1e-12, "nothing shows in the loss")
 }
 
+// A program whose loop is its own, with two optimizers, is compared, too, and -steps ends it. What types do not see is found: rows made
+// from a rank's own rows.
+func TestCompareOwnLoop(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	prog := program(t, "own")
+	for _, other := range []string{prog + " -ranks 3", "ringo run -n 2 " + prog} {
+		stdout, stderr, code := run(t, "compare", "-tol", "1e-9", "-steps", "4", prog, other)
+		require.Equal(t, 0, code, stderr)
+		assert.Contains(t, stdout, "the gradients of 4 parameters agree within 1e-09 in 4 steps\n")
+		assert.Regexp(t, `(?m)^weight of optimizer 2 +\[1,3\] +`, stdout)
+		assert.Contains(t, stderr, "RINGO_GRADS_STEPS=4: this optimizer has done its steps")
+	}
+	_, stderr, code := run(t, "compare", "-steps", "1", prog+" -wrong", prog+" -wrong -ranks 3")
+	require.Equal(t, 1, code)
+	assert.Regexp(t, `ringo: step 1: the gradient of weight differs: .*; nearest to the loss: bias of optimizer 2\n$`, stderr)
+}
+
 // The first example trains the same on one rank and on layouts of goroutines and processes, over shared memory and TCP.
 func TestLongCompareExample(t *testing.T) {
 	reliability.SkipUnlessLong(t)
@@ -87,7 +105,7 @@ func TestCompareTrouble(t *testing.T) {
 	for _, c := range []struct{ a, b, want string }{
 		{prog, `"` + prog, "is no command line: a quote is not closed (see ringo compare -h)"},
 		{"", prog, `"" is no command line: no program`},
-		{"sh -c 'exit 0'", prog, "A wrote no norms of gradients: it must train a step, with train.Start"},
+		{"sh -c 'exit 0'", prog, "A wrote no norms of gradients: it must train a step, with an optimizer of package optim"},
 		{prog, "sh -c 'exit 3'", "B failed: exit status 3"},
 		{"no-such-program", prog, "A failed: exec: \"no-such-program\""},
 	} {
@@ -99,6 +117,9 @@ func TestCompareTrouble(t *testing.T) {
 	_, stderr, code := run(t, "compare", "-tol", "-1", "a", "b")
 	assert.Equal(t, 2, code)
 	assert.Contains(t, stderr, "-tol -1: want a number from 0 to 1")
+	_, stderr, code = run(t, "compare", "-steps", "-1", "a", "b")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, stderr, "-steps -1: want a number of steps")
 	_, stderr, code = run(t, "compare", prog+" -steps 2", prog)
 	assert.Equal(t, 1, code)
 	assert.Contains(t, stderr, "ringo: A did 2 steps, B 3; those of both agree within 0.001\n")
@@ -109,24 +130,23 @@ func TestGradsThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
 	cmd, _, stderr, _ := command(t, "run", "-n", "2", program(t, "grads"), "-dp", "2")
-	cmd.Env = append(cmd.Env, "RINGO_GRADS="+filepath.Join(t.TempDir(), "none", "file"))
+	cmd.Env = append(cmd.Env, "RINGO_GRADS="+filepath.Join(t.TempDir(), "none"))
 	require.Error(t, cmd.Run())
 	assert.Contains(t, stderr.String(), "RINGO_GRADS: open ")
 	assert.Contains(t, stderr.String(), "no such file or directory")
 }
 
 // stepOf makes a step of norms of w1, w2, …
-func stepOf(step int, loss float64, norms ...float64) metrics.GradStep {
-	l := metrics.Number(loss)
-	s := metrics.GradStep{Step: step, Loss: &l}
+func stepOf(step int, loss float64, norms ...float64) grads.Step {
+	s := grads.Step{Step: step, Loss: &loss}
 	for i, x := range norms {
-		s.Grads = append(s.Grads, metrics.GradNorm{Name: "w" + string(rune('1'+i)), Shape: []int{2, 3}, Norm: metrics.Number(x)})
+		s.Grads = append(s.Grads, grads.Norm{Name: "w" + string(rune('1'+i)), Shape: []int{2, 3}, Norm: x})
 	}
 	return s
 }
 
 func TestCompareGrads(t *testing.T) {
-	type steps = []metrics.GradStep
+	type steps = []grads.Step
 	nan, inf := math.NaN(), math.Inf(1)
 	other := stepOf(1, 1, 1, 2)
 	other.Grads[1].Name = "v"

@@ -20,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/bits"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/grads"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/late"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/own"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/restart"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/resume"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/shrink"
@@ -30,7 +31,7 @@ import (
 )
 
 // programs are the programs that jobs of tests run.
-var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "late": late.Main,
+var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "grads": grads.Main, "late": late.Main, "own": own.Main,
 	"restart": restart.Main, "resume": resume.Main, "shrink": shrink.Main, "stuck": stuck.Main,
 	"watched": watched.Main}
 

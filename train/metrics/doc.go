@@ -2,7 +2,6 @@
 //
 //	{"step":1,"time":1700000000.250,"loss":2.31}      JSON Lines: an object for the values of a step
 //	1,1700000000.250,loss,2.31                        CSV: step, time, name, value
-//	{"step":1,"loss":2.31,"grads":[{"name":"0.weight","shape":[8,3],"norm":0.17}]}      what RINGO_GRADS asks for: GradStep
 //
 // Times are seconds since 1970. What is not finite is "NaN", "+Inf" or "-Inf".
 package metrics

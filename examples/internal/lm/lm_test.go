@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/train"
@@ -243,13 +244,13 @@ func trigram(learn, test []byte) float64 {
 
 // The norm of each parameter's gradient is that of one rank, on every layout.
 func TestGradNorms(t *testing.T) {
-	norms := func(l layout) (steps []metrics.GradStep) {
-		file := filepath.Join(t.TempDir(), "grads")
-		t.Setenv("RINGO_GRADS", file)
+	norms := func(l layout) (steps []grads.Step) {
+		dir := t.TempDir()
+		t.Setenv("RINGO_GRADS", dir)
 		o := short(t)
 		o.layout, o.steps, o.sample = l, 3, 0
 		trained(t, o)
-		steps, err := metrics.ReadGrads(file)
+		steps, err := grads.Read(dir)
 		require.NoError(t, err)
 		require.Len(t, steps, 3)
 		return steps
@@ -257,11 +258,11 @@ func TestGradNorms(t *testing.T) {
 	want := norms(on(1, 1, 3))
 	for _, l := range layouts() {
 		for i, s := range norms(l) {
-			require.InDelta(t, float64(*want[i].Loss), float64(*s.Loss), 1e-10, "%+v", l)
+			require.InDelta(t, *want[i].Loss, *s.Loss, 1e-10, "%+v", l)
 			require.Len(t, s.Grads, len(want[i].Grads))
 			for k, g := range s.Grads {
 				require.Equal(t, want[i].Grads[k].Name, g.Name)
-				require.InDelta(t, float64(want[i].Grads[k].Norm), float64(g.Norm), 1e-10, "%+v: %s in step %d", l, g.Name, i+1)
+				require.InDelta(t, want[i].Grads[k].Norm, g.Norm, 1e-10, "%+v: %s in step %d", l, g.Name, i+1)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/curve"
+	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/train/internal/values"
 	"github.com/ringo-ml/ringo/train/internal/zero"
 	"github.com/ringo-ml/ringo/train/metrics"
@@ -42,9 +43,10 @@ func (f Files) Try(g *dist.Group) error {
 	return err
 }
 
-// Record has t write its values to the file, behind those of the steps that are over.
+// Record has t write its values to the file, behind those of the steps that are over, and to where RINGO_GRADS asks for them.
 func (f Files) Record(g *dist.Group, t *values.Table) error {
 	_, err := zero.Do(g, func() (any, error) {
+		t.To(grads.Losses{})
 		if f.Metrics == "" {
 			return nil, nil
 		}

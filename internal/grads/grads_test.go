@@ -1,0 +1,97 @@
+package grads_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/grads"
+)
+
+// part is a rank's part of a parameter of 4 elements.
+func part(name, of string, lo, hi int) grads.Share {
+	return grads.Share{Name: name, Shape: []int{2, 2}, Of: of, Lo: lo, Hi: hi}
+}
+
+// create begins the file of a rank, behind two steps.
+func create(t *testing.T, rank int, shares ...grads.Share) *grads.File {
+	t.Helper()
+	f, err := grads.Create([2]any{t.Name(), rank}, 2, shares)
+	require.NoError(t, err)
+	return f
+}
+
+// Parts add up, copies count once, NaN stays, and what only some ranks have done is no step.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(grads.Dir, dir)
+	a := create(t, 0, part("cut", "left", 0, 2), part("copy", "all", 0, 4))
+	b := create(t, 1, part("cut", "right", 0, 1), part("copy", "all", 0, 4))
+	c := create(t, 2, part("cut", "right", 1, 2), part("copy", "all", 0, 4))
+	other := create(t, 0, part("cut", "all", 0, 4))
+	for i, f := range []*grads.File{a, b, c} {
+		require.NoError(t, f.Step([]float64{float64(i + 1), 9}))
+		require.NoError(t, f.Step([]float64{math.NaN(), 16}))
+	}
+	require.NoError(t, a.Step([]float64{1, 1}))
+	require.NoError(t, other.Step([]float64{25}))
+	l := grads.Losses{}
+	require.NoError(t, l.Write(3, time.Now(), map[string]float64{"loss": 0.5}))
+	require.NoError(t, l.Write(4, time.Now(), map[string]float64{"accuracy": 1}))
+	require.NoError(t, l.Close())
+
+	files, err := filepath.Glob(filepath.Join(dir, "*.grads"))
+	require.NoError(t, err)
+	cut, err := os.OpenFile(files[0], os.O_WRONLY|os.O_APPEND, 0)
+	require.NoError(t, err)
+	_, err = cut.WriteString(`{"Step":6,"Bi`)
+	require.NoError(t, err)
+	require.NoError(t, cut.Close())
+
+	steps, err := grads.Read(dir)
+	require.NoError(t, err)
+	require.Len(t, steps, 2)
+	require.Equal(t, 3, steps[0].Step)
+	require.Equal(t, 0.5, *steps[0].Loss)
+	require.Nil(t, steps[1].Loss)
+	norm := func(step int) (all map[string]float64) {
+		all = map[string]float64{}
+		for _, g := range steps[step].Grads {
+			all[g.Name] = g.Norm
+		}
+		return all
+	}
+	assert.Equal(t, map[string]float64{"cut": math.Sqrt(6), "copy": 3, "cut of optimizer 2": 5}, norm(0))
+	require.Equal(t, []string{"cut", "copy"}, []string{steps[1].Grads[0].Name, steps[1].Grads[1].Name})
+	assert.True(t, math.IsNaN(norm(1)["cut"]))
+	assert.Equal(t, 4.0, norm(1)["copy"])
+}
+
+// A part that no rank has, and a file that is none, are errors.
+func TestReadErrors(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(grads.Dir, dir)
+	create(t, 0, part("cut", "all", 0, 3))
+	_, err := grads.Read(dir)
+	require.ErrorContains(t, err, "the ranks hold 3 elements of cut, which has 4")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.grads"), []byte(`{"Shares":[{}]} {"Step":1,"Bits":[1,2]}`), 0o666))
+	_, err = grads.Read(dir)
+	require.ErrorContains(t, err, "x.grads: step 1 has 2 sums for 1 parameters")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.grads"), []byte(`{} none`), 0o666))
+	_, err = grads.Read(dir)
+	require.ErrorContains(t, err, "x.grads: invalid character")
+}
+
+// Nothing is written unless it is asked for.
+func TestNotAsked(t *testing.T) {
+	t.Setenv(grads.Dir, "")
+	f, err := grads.Create(0, 0, nil)
+	require.NoError(t, err)
+	require.False(t, f.Wanted())
+	require.NoError(t, grads.Losses{}.Write(1, time.Now(), map[string]float64{"loss": 1}))
+}
