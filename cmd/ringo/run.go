@@ -73,7 +73,7 @@ none is given) and 2 s more to end before they are killed; ringo prints the firs
 rank's status, 128 + n for signal n. A host that is silent for the timeout (2s to 15s; 15s if none is given) is lost. With
 -max-restarts all ranks then start again, as generation 2. With -rebuild the ranks that are left go on from the last step instead, when
 one is killed. An interrupt (Ctrl-C) on any host is passed on to all ranks;
-they have 5 s, or until the second one. -serve 4242 prints the address of a page that shows the job while it runs: loss, throughput,
+they have 30 s, or until the second one. -serve 4242 prints the address of a page that shows the job while it runs: loss, throughput,
 memory, communication, the slowest rank of each step, what ranks print. No process is left behind. docs/LAUNCH.md tells more.`
 }
 

@@ -88,8 +88,8 @@ func (e *ExitError) Error() string { return e.Text }
 const (
 	// sameSignal is how long others after the first signal change nothing: if all processes of a job get one, it comes here several times.
 	sameSignal = time.Second
-	// signalGrace is how long a rank has to exit after a signal.
-	signalGrace = 5 * time.Second
+	// signalGrace is how long a rank has to end its step, to save and to exit after a signal: as long as torchrun and Kubernetes give it.
+	signalGrace = 30 * time.Second
 	// failureGrace is how long the other ranks have to exit after a failure, in addition to the timeout of an operation.
 	failureGrace = 2 * time.Second
 	// outputGrace is how long a reader has for the rest of the output after a signal.

@@ -45,7 +45,7 @@ type agent struct {
 // is an *ExitError if the job failed or could not start. Any other error means that this host could not take part.
 //
 // After the first failure on any host, the other ranks have the timeout of an operation and 2 s to report and to exit. Then
-// they are killed. If no rank that is left sends heartbeats, they are killed at once. After a signal, ranks have 5 s. When a
+// they are killed. If no rank that is left sends heartbeats, they are killed at once. After a signal, ranks have 30 s. When a
 // worker ends, the rest of its process group is killed. If restarts are left, all ranks then start again. All hosts get the
 // same result.
 func Run(c Config) error {
