@@ -51,7 +51,7 @@ func TestGrads(t *testing.T) {
 	c, none := probed(cpu, "c", tensor.Float64, long, 1e-3), probed(cpu, "none", tensor.Float32, 2, 1)
 	none.Consume()
 	opt := optim.NewSGD(nn.Params{a, b, c, none}, optim.SGDConfig{LR: 1, Clip: 1e-3, Scaler: &optim.Scaler{Scale: 4},
-		Groups: []optim.Group{{Match: optim.Only(a)}}})
+		Groups: []optim.Group{{Match: optim.Only(c)}}})
 	require.NoError(t, opt.Step())
 	n := float64(long)
 	want := []float64{14, 20, 1e-6 / 16 * n * (n + 1) * (2*n + 1) / 6, 0}
