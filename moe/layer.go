@@ -109,9 +109,9 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	d := x.Dim(-1)
 	x = x.Reshape(x.Len()/d, d)
 	l.mustCount(x)
-	if l.ranks.Tokens == nil && (l.c.Capacity != 0 || l.c.Balance != 0) && tensor.GlobalCount(x) != x.Len() {
+	if l.ranks.Tokens == nil && (l.c.Capacity != 0 || l.c.Balance != 0) && x.Tape().Rows().Over != 0 && tensor.GlobalCount(x) != x.Len() {
 		fail("Layer", "Capacity, or a balance loss, of a part of the batch needs Parallelize: moe.Parallelize(moe.Ranks{Tokens: g}, layers...) "+
-			"with the group of the loader, such as r.World, counts what all its ranks chose; it is needed for microbatches on one rank, too")
+			"with the group of the loader, such as r.World, counts what all its ranks chose")
 	}
 	r := l.Router.Forward(x)
 	experts, x := l.gathered(r.Experts), through(l.ranks.in, x)

@@ -42,6 +42,7 @@ type job struct {
 	tokens, rows, dense string
 	hidden              string // axes of the ranks that divide experts, also if there is one; "": tp, if there are more. Others have the same
 	stepRows            bool   // a capacity is of the tokens of a step, in all microbatches
+	alone               bool   // no Parallelize: one rank
 }
 
 // seen is what rank 0 saw beside the result.
@@ -164,7 +165,9 @@ func (j job) attach(m *model, mesh *dist.Mesh) (nn.Params, error) {
 		r.Gather, r.Scatter = m.sequence(r.Hidden)
 	}
 	nn.ParamsOf(m)
-	disttest.OK(moe.Parallelize(r, m.MoE))
+	if !j.alone {
+		disttest.OK(moe.Parallelize(r, m.MoE))
+	}
 	if j.change != nil {
 		j.change(m, mesh)
 	}
@@ -295,6 +298,18 @@ func TestCapacityOfMicrobatches(t *testing.T) {
 	for _, l := range []job{{mesh: "ep=2", idle: true}, {mesh: "ep=4", idle: true, again: true}, {mesh: "dp=2,ep=2", idle: true, fsdp: true}} {
 		got, _ := j.on(l).run(t)
 		disttest.RequireEqual(t, want, got, 1e-10)
+	}
+}
+
+// One rank needs no Parallelize, also with microbatches, of which each has its own balance loss.
+func TestOneRankAlone(t *testing.T) {
+	for _, capacity := range []float64{0, 0.4} {
+		j := named("mixtral", capacity)
+		j.stepRows = true
+		want, _ := j.run(t)
+		j.alone = true
+		got, _ := j.run(t)
+		disttest.RequireEqual(t, want, got, 0)
 	}
 }
 
