@@ -1,0 +1,124 @@
+package pp
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Kind is what an action computes.
+type Kind uint8
+
+// The kinds of actions.
+const (
+	F Kind = iota // forward pass
+	B             // backward pass: I and W in one
+	I             // backward pass, the gradients of activations alone
+	W             // the gradients of weights that an I put off
+)
+
+const letters = "FBIW"
+
+// Action is one computation of a microbatch on a stage. Stages count from 0 over all ranks, in the order of the model.
+type Action struct {
+	Kind         Kind
+	Stage, Micro int
+}
+
+// String returns the form of torchtitan's files: 3F7.
+func (a Action) String() string { return fmt.Sprintf("%d%c%d", a.Stage, letters[a.Kind], a.Micro) }
+
+// ParseAction is the reverse of Action.String.
+func ParseAction(text string) (a Action, err error) {
+	if k := strings.IndexAny(text, letters); k > 0 {
+		stage, wrong := strconv.ParseUint(text[:k], 10, 24)
+		micro, bad := strconv.ParseUint(text[k+1:], 10, 24)
+		if wrong == nil && bad == nil {
+			return Action{Kind(strings.IndexByte(letters, text[k])), int(stage), int(micro)}, nil
+		}
+	}
+	return a, fmt.Errorf("pp: %.20q is not an action such as 3F7", text)
+}
+
+// Schedule is what each rank does in a step, in order.
+type Schedule struct {
+	Name    string
+	Micros  int        // microbatches of a step
+	Ranks   []int      // of each stage: the rank that has it
+	Actions [][]Action // of each rank
+}
+
+// loop places stage i on rank i mod ranks.
+func loop(ranks, chunks int) []int {
+	place := make([]int, ranks*chunks)
+	for i := range place {
+		place[i] = i % ranks
+	}
+	return place
+}
+
+// vee places stages there and back: rank 0 has the first and the last one.
+func vee(ranks int) []int {
+	place := make([]int, 2*ranks)
+	for i := range place {
+		place[i] = min(i, 2*ranks-1-i)
+	}
+	return place
+}
+
+// WriteCSV writes the form that torchtitan and torch read: a line for each rank, with its actions.
+func (s *Schedule) WriteCSV(w io.Writer) error {
+	for _, list := range s.Actions {
+		cells := make([]string, len(list))
+		for i, a := range list {
+			cells[i] = a.String()
+		}
+		if _, err := fmt.Fprintln(w, strings.Join(cells, ",")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadCSV reads what WriteCSV wrote. Empty cells, with which torch marks a rank that waits, are skipped. A stage is on the rank whose line
+// has it, and there are as many microbatches as the largest number says. Check tells whether it is complete.
+func ReadCSV(name string, r io.Reader) (*Schedule, error) {
+	s, rank := &Schedule{Name: name}, map[int]int{}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		line := lines.Text()
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		var list []Action
+		for cell := range strings.SplitSeq(line, ",") {
+			if cell = strings.TrimSpace(cell); cell == "" {
+				continue
+			}
+			a, err := ParseAction(cell)
+			if err != nil {
+				return nil, fmt.Errorf("rank %d: %w", len(s.Actions), err)
+			}
+			if q, known := rank[a.Stage]; known && q != len(s.Actions) {
+				return nil, fmt.Errorf("pp: stage %d is on ranks %d and %d", a.Stage, q, len(s.Actions))
+			}
+			rank[a.Stage] = len(s.Actions)
+			s.Micros = max(s.Micros, a.Micro+1)
+			list = append(list, a)
+		}
+		s.Actions = append(s.Actions, list)
+	}
+	for stage := range len(rank) {
+		q, known := rank[stage]
+		if !known {
+			return nil, fmt.Errorf("pp: no rank has stage %d", stage)
+		}
+		s.Ranks = append(s.Ranks, q)
+	}
+	return s, lines.Err()
+}
+
+const maxLine = 16 << 20

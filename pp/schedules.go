@@ -1,0 +1,188 @@
+package pp
+
+import (
+	"fmt"
+	"slices"
+)
+
+// build makes the schedule in which rank r does what list returns.
+func build(name string, micros int, place []int, list func(rank int) []Action) *Schedule {
+	s := &Schedule{Name: name, Micros: micros, Ranks: place}
+	for r := range slices.Max(place) + 1 {
+		s.Actions = append(s.Actions, list(r))
+	}
+	return s
+}
+
+// all returns the actions of one kind and stage.
+func all(k Kind, stage, micros int) (list []Action) {
+	for m := range micros {
+		list = append(list, Action{k, stage, m})
+	}
+	return list
+}
+
+// ForwardOnly is for evaluation.
+func ForwardOnly(ranks, micros int) *Schedule {
+	return build("forward", micros, loop(ranks, 1), func(r int) []Action { return all(F, r, micros) })
+}
+
+// GPipe does all forward passes first (Huang et al. 2019, arXiv:1811.06965): a rank holds every microbatch.
+func GPipe(ranks, micros int) *Schedule {
+	return build("gpipe", micros, loop(ranks, 1), func(r int) []Action { return append(all(F, r, micros), all(B, r, micros)...) })
+}
+
+// OneF1B does a forward and a backward pass in turn (PipeDream-Flush, Narayanan et al. 2021, arXiv:2006.09503): rank r holds ranks-r
+// microbatches.
+func OneF1B(ranks, micros int) *Schedule {
+	s := Interleaved(ranks, 1, micros)
+	s.Name = "1f1b"
+	return s
+}
+
+// Interleaved is OneF1B with several stages on each rank, whose bubble is so many times shorter (Narayanan et al. 2021, arXiv:2104.04473).
+// The number of microbatches may be any: they go through the stages of a rank in rounds of at least as many as there are ranks, or in one.
+func Interleaved(ranks, chunks, micros int) *Schedule {
+	return build("interleaved", micros, loop(ranks, chunks), func(r int) []Action {
+		forward, backward := rounds(F, r, ranks, chunks, micros), rounds(B, r, ranks, chunks, micros)
+		warm := ranks - 1 - r
+		if chunks > 1 {
+			warm = (chunks-1)*roundSize(0, ranks, micros) + 2*warm
+		}
+		return alternate(forward, backward, warm)
+	})
+}
+
+// alternate puts warm forward passes first.
+func alternate(forward, backward []Action, warm int) []Action {
+	warm = min(warm, len(forward))
+	list := slices.Clone(forward[:warm])
+	for i, b := range backward {
+		if warm+i < len(forward) {
+			list = append(list, forward[warm+i])
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// rounds returns the passes of rank r's stages: a round of microbatches goes through all of them.
+func rounds(k Kind, r, ranks, chunks, micros int) (list []Action) {
+	first := 0
+	for i := 0; first < micros; i++ {
+		n := roundSize(i, ranks, micros)
+		for c := range chunks {
+			if k == B {
+				c = chunks - 1 - c
+			}
+			for m := range n {
+				list = append(list, Action{k, c*ranks + r, first + m})
+			}
+		}
+		first += n
+	}
+	return list
+}
+
+// roundSize returns the number of microbatches of round i. A round of fewer than there are ranks would end in a deadlock, unless it is the
+// only one.
+func roundSize(i, ranks, micros int) int {
+	n := max(1, micros/ranks) // rounds
+	return (micros + n - 1 - i) / n
+}
+
+// ZBH1 fills the bubble of OneF1B with weight gradients, in the same memory (ZB-H1, Qi et al. 2023, arXiv:2401.10241; ZB1P in torch).
+// Rank r puts off those of r microbatches.
+func ZBH1(ranks, micros int) *Schedule {
+	return build("zb-h1", micros, loop(ranks, 1), func(r int) (list []Action) {
+		done := 0
+		for _, a := range alternate(all(F, r, micros), all(I, r, micros), ranks-1-r) {
+			if list = append(list, a); a.Kind == I && a.Micro >= r {
+				list = append(list, Action{W, r, done})
+				done++
+			}
+		}
+		return append(list, all(W, r, micros)[done:]...)
+	})
+}
+
+// DualPipeV is DeepSeek's DualPipe on a V of stages (DeepSeek-AI 2025, Qi 2025): a forward and a backward pass of different microbatches
+// alternate, so that one computes while the other communicates. It needs two microbatches for each rank.
+func DualPipeV(ranks, micros int) (*Schedule, error) {
+	if micros < 2*ranks {
+		return nil, fmt.Errorf("pp: DualPipeV needs at least %d microbatches on %d ranks, not %d", 2*ranks, ranks, micros)
+	}
+	return build("dualpipev", micros, vee(ranks), func(r int) []Action {
+		d := dual{stage: [2]int{r, 2*ranks - 1 - r}}
+		d.run(r, ranks, micros)
+		return d.list
+	}), nil
+}
+
+// dual is a rank of DualPipeV: the next microbatch of each of its two stages.
+type dual struct {
+	stage, forwards, backwards [2]int
+	put, list                  []Action
+}
+
+func (d *dual) forward(c int) {
+	d.list = append(d.list, Action{F, d.stage[c], d.forwards[c]})
+	d.forwards[c]++
+}
+
+func (d *dual) backward(c int, putOff bool) {
+	a := Action{B, d.stage[c], d.backwards[c]}
+	if d.backwards[c]++; putOff {
+		a.Kind = I
+		d.put = append(d.put, Action{W, a.Stage, a.Micro})
+	}
+	d.list = append(d.list, a)
+}
+
+func (d *dual) weights() {
+	if len(d.put) > 0 {
+		d.list, d.put = append(d.list, d.put[0]), d.put[1:]
+	}
+}
+
+// run does the eight phases of the reference implementation (github.com/deepseek-ai/DualPipe).
+func (d *dual) run(r, ranks, micros int) {
+	behind := ranks - r - 1
+	for range 2 * behind {
+		d.forward(0)
+	}
+	for range r + 1 {
+		d.forward(0)
+		d.forward(1)
+	}
+	for range behind {
+		d.backward(1, true)
+		d.weights()
+		d.forward(1)
+	}
+	for range micros - 2*ranks + r + 1 {
+		d.forward(0)
+		d.backward(1, false)
+		d.forward(1)
+		d.backward(0, false)
+	}
+	for range behind {
+		d.backward(1, false)
+		d.forward(1)
+		d.backward(0, false)
+	}
+	putOff, half := false, (r+1)/2
+	for i := range r + 1 {
+		putOff = putOff || i == half && r%2 == 1
+		d.backward(1, putOff)
+		putOff = putOff || i == half && r%2 == 0
+		d.backward(0, putOff)
+	}
+	for range behind {
+		d.weights()
+		d.backward(0, true)
+	}
+	for len(d.put) > 0 {
+		d.weights()
+	}
+}

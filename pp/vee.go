@@ -1,0 +1,200 @@
+package pp
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// The schedules on a V are made of a block (Qi et al. 2024, arXiv:2405.15362): how one microbatch goes through the ranks. Each one
+// follows the one before after six units, those of its passes and their weight gradients on a rank. The longer the way, the more
+// microbatches a rank holds, and the less it waits. The paper gives a block for each amount of memory; here the best one for the amount is
+// searched for, because which is best also depends on the number of ranks.
+
+// ZBV has stages on a V and no bubble, in the memory of OneF1B: each rank holds 2·ranks microbatches of its two stages (ZB-V, Qi et al.
+// 2023, arXiv:2401.10241). If F, I and W take equally long, the last rank waits for its first microbatch, and no rank for more.
+func ZBV(ranks, micros int) (*Schedule, error) { return onVee("zbv", ranks, micros, 2*ranks) }
+
+// VHalf is ZBV with about half of the memory, ranks+2, and half of the bubble of OneF1B.
+func VHalf(ranks, micros int) (*Schedule, error) { return onVee("v-half", ranks, micros, ranks+2) }
+
+// VMin is ZBV with about a third of the memory, 2·(ranks+4)/3, and two thirds of the bubble of OneF1B.
+func VMin(ranks, micros int) (*Schedule, error) { return onVee("v-min", ranks, micros, 2*(ranks+4)/3) }
+
+// onVee returns the shortest schedule in which ranks hold at most so many microbatches of their stages.
+func onVee(name string, ranks, micros, held int) (*Schedule, error) {
+	if ranks < 1 || micros < 1 {
+		return nil, fmt.Errorf("pp: %s of %d ranks and %d microbatches: it needs one or more of each", name, ranks, micros)
+	}
+	probe := min(micros, 4*ranks) // from then on all goes on alike
+	best, shortest := block{}, 0
+	for b := range blocks {
+		if !b.fits(ranks) {
+			continue
+		}
+		f := newFiller(ranks, probe, held, b)
+		if time, ok := f.fill(shortest); ok {
+			best, shortest = b, time
+		}
+		if shortest == period*probe+ranks-1 { // nothing is shorter
+			break
+		}
+	}
+	if shortest == 0 {
+		return nil, fmt.Errorf("pp: %s: no schedule of %d ranks holds at most %d microbatches", name, ranks, held)
+	}
+	f := newFiller(ranks, micros, held, best)
+	if _, ok := f.fill(0); !ok {
+		return nil, fmt.Errorf("pp: %s: no schedule of %d ranks and %d microbatches holds at most %d", name, ranks, micros, held)
+	}
+	f.s.Name = name
+	return f.s, nil
+}
+
+// period is the time of a microbatch on a rank: two stages with F, I and W of a unit.
+const period = 6
+
+// block is the way of one microbatch: how many units after the rank before a rank begins, forward on the way there and back, and
+// backward; and how many later the last rank, the first one, and again the last one begin the next way.
+type block struct {
+	hops  [4]int
+	turns [3]int
+}
+
+// blocks are those with hops of one and two units, behind the one of ZBV.
+func blocks(yield func(block) bool) {
+	hops := [][4]int{{2, 4, 2, 4}}
+	for i := range 16 {
+		hops = append(hops, [4]int{1 + i>>3, 1 + i>>2&1, 1 + i>>1&1, 1 + i&1})
+	}
+	for _, h := range hops {
+		for i := range period * period * period {
+			if !yield(block{h, [3]int{1 + i/period/period, 1 + i/period%period, 1 + i%period}}) {
+				return
+			}
+		}
+	}
+}
+
+// begins returns when rank r begins its passes of the first microbatch: forward on its first and second stage, backward on these.
+func (b block) begins(r, ranks int) (t [4]int) {
+	last := ranks - 1
+	t[0] = b.hops[0] * r
+	t[1] = b.hops[0]*last + b.turns[0] + b.hops[1]*(last-r)
+	top := (b.hops[0]+b.hops[1])*last + b.turns[0] + b.turns[1]
+	t[2] = top + b.hops[2]*r
+	t[3] = top + b.hops[2]*last + b.turns[2] + b.hops[3]*(last-r)
+	return t
+}
+
+// fits reports whether no two passes of a rank are at the same time.
+func (b block) fits(ranks int) bool {
+	for r := range ranks {
+		taken := [period]bool{}
+		for _, t := range b.begins(r, ranks) {
+			if taken[t%period] {
+				return false
+			}
+			taken[t%period] = true
+		}
+	}
+	return true
+}
+
+// order returns rank r's passes, without weight gradients.
+func (b block) order(r, ranks, micros int) []Action {
+	stages := [4]Action{{F, r, 0}, {F, 2*ranks - 1 - r, 0}, {I, 2*ranks - 1 - r, 0}, {I, r, 0}}
+	type timed struct {
+		Action
+		at int
+	}
+	var list []timed
+	for i, t := range b.begins(r, ranks) {
+		for m := range micros {
+			a := stages[i]
+			a.Micro = m
+			list = append(list, timed{a, t + period*m})
+		}
+	}
+	slices.SortFunc(list, func(x, y timed) int { return cmp.Compare(x.at, y.at) })
+	order := make([]Action, len(list))
+	for i, x := range list {
+		order[i] = x.Action
+	}
+	return order
+}
+
+// filler does the passes of a block as early as possible, and weight gradients where a rank would wait, or has no room.
+type filler struct {
+	s     *Schedule
+	order [][]Action
+	done  []int // when an action was begun, from 1 on
+	held  []int
+	put   [][]Action // weight gradients that are put off
+	most  int
+}
+
+func newFiller(ranks, micros, most int, b block) *filler {
+	f := &filler{s: &Schedule{Micros: micros, Ranks: vee(ranks), Actions: make([][]Action, ranks)},
+		held: make([]int, ranks), put: make([][]Action, ranks), most: most}
+	f.done = table[int](f.s)
+	for r := range ranks {
+		f.order = append(f.order, b.order(r, ranks, micros))
+	}
+	return f
+}
+
+// fill returns how long all takes, or false if it cannot be done in less than limit units; 0: at all.
+func (f *filler) fill(limit int) (time int, ok bool) {
+	for left := len(f.done); left > 0; {
+		if time++; time == limit {
+			return 0, false
+		}
+		did := 0
+		for r := range f.order {
+			if f.unit(r, time) {
+				did++
+			}
+		}
+		if did == 0 { // nothing is under way: so it stays
+			return 0, false
+		}
+		left -= did
+	}
+	return time, true
+}
+
+// unit has rank r do what is possible at a time.
+func (f *filler) unit(r, time int) bool {
+	var a Action
+	switch order := f.order[r]; {
+	case len(order) > 0 && f.possible(order[0], r, time):
+		a, f.order[r] = order[0], order[1:]
+	case len(f.put[r]) > 0:
+		a, f.put[r] = f.put[r][0], f.put[r][1:]
+	default:
+		return false
+	}
+	switch a.Kind {
+	case F:
+		f.held[r]++
+	case I:
+		f.put[r] = append(f.put[r], Action{W, a.Stage, a.Micro})
+	case W:
+		f.held[r]--
+	}
+	f.done[f.s.at(a)], f.s.Actions[r] = time, append(f.s.Actions[r], a)
+	return true
+}
+
+func (f *filler) possible(a Action, r, time int) bool {
+	if a.Kind == F && f.held[r] == f.most {
+		return false
+	}
+	for _, b := range f.s.needs(a) {
+		if at := f.done[f.s.at(b)]; b != a && (at == 0 || at == time) {
+			return false
+		}
+	}
+	return true
+}
