@@ -45,7 +45,7 @@ var tilings = [mmaMax / mmaWidth]mmaTilings{
 }
 var dropTilings = map[int]mmaTilings{
 	16:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 64}},
-	48:  {tiling{2, 64}, tiling{2, 48}, tiling{1, 64}},
+	48:  {tiling{2, 48}, tiling{2, 48}, tiling{1, 64}},
 	64:  {tiling{2, 48}, tiling{2, 48}, tiling{1, 64}},
 	80:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 48}},
 	96:  {tiling{2, 32}, tiling{2, 32}, tiling{1, 32}},
