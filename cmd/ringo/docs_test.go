@@ -24,6 +24,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -44,6 +45,28 @@ func drawn(kind backend.Kind) []string {
 	return slices.DeleteFunc(algo.Names(kind), func(name string) bool {
 		return name == "direct" && kind != backend.AllReduce || name == "hierarchical"
 	})
+}
+
+// The pictures of schedules are those of ringo viz schedule.
+func TestDocsSchedules(t *testing.T) {
+	page, err := os.ReadFile(docs + "parallelism.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob(docs + "img/pipeline/*.svg")
+	require.NoError(t, err)
+	shown := regexp.MustCompile(`!\[(\S+): 4 ranks, 8 microbatches\]\((\S+)\)`).FindAllStringSubmatch(string(page), -1)
+	require.Len(t, files, len(shown))
+	for _, m := range shown {
+		s, err := scheduleNames[m[1]](&scheduleCmd{Stages: 4, Microbatches: 8})
+		require.NoError(t, err)
+		rep, err := s.Check(unitCosts, pp.Limit{})
+		require.NoError(t, err)
+		if *update {
+			require.NoError(t, os.WriteFile(docs+m[2], []byte(drawSchedule(s, rep)), 0o666))
+		}
+		got, err := os.ReadFile(docs + m[2])
+		require.NoError(t, err)
+		assert.True(t, drawSchedule(s, rep) == string(got), "%s: run go test ./cmd/ringo -run Docs -update, and look at it", m[2])
+	}
 }
 
 // The page has a picture of every algorithm, and each is equal to that of ringo viz.

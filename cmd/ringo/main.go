@@ -18,7 +18,7 @@ import (
 // cli is the command line; each command has a Run method.
 type cli struct {
 	Run     runCmd     `cmd:"" help:"Run a program as several ranks, on one host or several."`
-	Viz     vizCmd     `cmd:"" help:"Draw the messages of a collective."`
+	Viz     vizCmds    `cmd:"" help:"Draw the messages of a collective, or a schedule of pipeline parallelism."`
 	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
 	Ckpt    ckptCmd    `cmd:"" help:"List, verify, compare and convert checkpoints."`
 	Compare compareCmd `cmd:"" help:"Compare the gradients of two trainings, such as of one on two layouts."`

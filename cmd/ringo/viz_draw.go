@@ -62,13 +62,18 @@ func picture(s *scene) string {
 // frame begins the file.
 func (c *canvas) frame() string {
 	var p svg
-	p.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`, c.width, c.y, c.width, c.y)
-	p.add(`<title>%s</title>`, html.EscapeString(c.title()))
+	p.begin(c.width, c.y, c.title())
+	return p.String()
+}
+
+// begin writes how a file begins, and its title.
+func (p *svg) begin(width, height float64, title string) {
+	p.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`, width, height, width, height)
+	p.add(`<title>%s</title>`, html.EscapeString(title))
 	p.add(`<style>text{font:13px "DejaVu Sans",Verdana,Helvetica,sans-serif;fill:#24292f}.h{font-size:17px;font-weight:bold}` +
 		`.rank{font-weight:bold}.dim{fill:#57606a;font-size:12px}.chip{font:12px "DejaVu Sans Mono",Menlo,Consolas,monospace}` +
 		`.life{stroke:#8c959f;stroke-dasharray:2 3}.band{stroke:#d0d7de}.msg{stroke-width:2}.away{stroke-width:4}.empty{stroke:#8c959f;stroke-dasharray:5 3}</style>`)
 	p.add(`<rect width="100%%" height="100%%" fill="#fff"/>`)
-	return p.String()
 }
 
 func (c *canvas) x(rank int) float64 { return leftMargin + (float64(rank)+0.5)*c.column }

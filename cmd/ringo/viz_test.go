@@ -207,6 +207,44 @@ func TestVizLabels(t *testing.T) {
 	}
 }
 
+// Each schedule is drawn, and so is the file that it writes; what is wrong is said.
+func TestVizSchedule(t *testing.T) {
+	dir := t.TempDir()
+	drawn := func(args ...string) string {
+		out := filepath.Join(dir, "out.svg")
+		stdout, stderr, code := run(t, append([]string{"viz", "schedule", "-o", out}, args...)...)
+		require.Equal(t, 0, code, stderr)
+		assert.Empty(t, stdout+stderr)
+		text, err := os.ReadFile(out)
+		require.NoError(t, err)
+		return string(text)
+	}
+	csv := filepath.Join(dir, "s.csv")
+	for name := range scheduleNames {
+		text := drawn(name, "-stages", "3", "-microbatches", "7", "-csv", csv)
+		assert.Contains(t, text, "<title>"+name+" on 3 ranks: 7 microbatches of a step</title>")
+		assert.Equal(t, strings.ReplaceAll(text, name+" on", csv+" on"), drawn(csv), "from its file")
+	}
+	assert.Contains(t, drawn("1f1b"), ">33 units of time, of which ranks wait 27.3%; most microbatches of a stage that a rank holds: 4 3 2 1<")
+	require.NoError(t, os.WriteFile(csv, []byte("0F0,0B0\n1B0,1F0\n"), 0o666))
+	for args, want := range map[string]string{
+		"dualpipev -stages 5 -o x.svg":            "DualPipeV needs at least 10 microbatches on 5 ranks, not 8",
+		"1f1b -stages 0 -o x.svg":                 "-stages 0, -microbatches 8, -chunks 2: want 1 to 400 of each",
+		"1f1b -stages 17 -o x.svg":                "a picture has at most 16 and 400",
+		"1f1b -microbatches 200 -o x.svg":         "609 units of time: a picture has at most 16 and 400",
+		"1f1b -o x.png":                           "-o x.png: the name must end in .svg",
+		"2f2b -o x.svg":                           `"2f2b" is no schedule; there are a file .csv and: 1f1b, dualpipev`,
+		dir + "/none.csv -o x.svg":                "no such file or directory",
+		"1f1b -csv " + dir + "/no/x.csv -o x.svg": "no such file or directory",
+		csv + " -o x.svg":                         "rank 1 waits for ever at 1B0 for 1F0, which comes later on this rank",
+	} {
+		_, stderr, code := run(t, append([]string{"viz", "schedule"}, strings.Fields(args)...)...)
+		assert.NotEqual(t, 0, code, args)
+		assert.Contains(t, stderr, want, args)
+	}
+	assert.NoFileExists(t, "x.svg")
+}
+
 func TestVizWritesAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.svg")
 	stdout, stderr, code := run(t, "viz", "allreduce", "-algo", "ring", "-ranks", "3", "-o", file)

@@ -205,7 +205,10 @@ func flagsExist(t *testing.T, file string) {
 			continue
 		}
 		sub := args[1]
-		if sub == "ckpt" && len(args) > 2 {
+		switch {
+		case sub == "viz" && (len(args) < 3 || args[2] != "schedule"): // may be left out
+			sub = "viz collective"
+		case (sub == "viz" || sub == "ckpt") && len(args) > 2:
 			sub += " " + args[2]
 		}
 		if help[sub] == "" {

@@ -13,7 +13,7 @@ import (
 
 // rooms are the folders of the module from the lowest to the highest: a package imports what is in its own room or in a lower one.
 // Packages below internal/ are in no room: they stand as high as what they import.
-const rooms = "layout tensor nn optim data dist ddp fsdp cp tp moe plan ckpt train models cmd bench examples"
+const rooms = "layout tensor nn optim data dist ddp fsdp cp tp moe pp plan ckpt train models cmd bench examples"
 
 // upward are the arrows against this order.
 var upward = []string{

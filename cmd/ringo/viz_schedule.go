@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/pp"
+)
+
+// vizCmds are `ringo viz` of a collective, and of a schedule.
+type vizCmds struct {
+	Collective vizCmd      `cmd:"" default:"withargs" help:"Draw the messages of a collective."`
+	Schedule   scheduleCmd `cmd:"" help:"Draw a schedule of pipeline parallelism."`
+}
+
+// scheduleCmd is `ringo viz schedule`.
+type scheduleCmd struct {
+	Name         string `arg:"" help:"The schedule, such as 1f1b, or a CSV file."`
+	Stages       int    `default:"4" placeholder:"N" help:"Number of ranks; each has a stage, or several; 4 if absent."`
+	Microbatches int    `default:"8" placeholder:"M" help:"Number of microbatches; 8 if absent."`
+	Chunks       int    `default:"2" placeholder:"C" help:"Stages of each rank, for interleaved; 2 if absent."`
+	CSV          string `placeholder:"FILE" help:"Also write the list of actions."`
+	Out          string `short:"o" required:"" placeholder:"FILE" help:"The SVG file to write."`
+}
+
+// Help is the text below the flags of `ringo viz schedule -h`.
+func (*scheduleCmd) Help() string {
+	return `Draws who computes what when, if a forward pass (F), the gradients of activations (I) and those of weights (W) take equally long.
+Nothing is run. B is I and W in one. A darker box is of a rank's second stage, or of a later one.
+
+  ringo viz schedule 1f1b -stages 4 -microbatches 8 -o 1f1b.svg
+  ringo viz schedule zbv -stages 4 -microbatches 8 -csv zbv.csv -o zbv.svg
+  ringo viz schedule my.csv -o my.svg
+
+Schedules: ` + strings.Join(slices.Sorted(maps.Keys(scheduleNames)), ", ") + `. A CSV file, as
+torchtitan's, has a line for each rank, with actions such as 3F7: stage 3, microbatch 7. An error says what is wrong with it, and who would wait for whom.`
+}
+
+var scheduleNames = map[string]func(c *scheduleCmd) (*pp.Schedule, error){
+	"forward": func(c *scheduleCmd) (*pp.Schedule, error) { return pp.ForwardOnly(c.Stages, c.Microbatches), nil },
+	"gpipe":   func(c *scheduleCmd) (*pp.Schedule, error) { return pp.GPipe(c.Stages, c.Microbatches), nil },
+	"1f1b":    func(c *scheduleCmd) (*pp.Schedule, error) { return pp.OneF1B(c.Stages, c.Microbatches), nil },
+	"interleaved": func(c *scheduleCmd) (*pp.Schedule, error) {
+		return pp.Interleaved(c.Stages, c.Chunks, c.Microbatches), nil
+	},
+	"zb-h1":     func(c *scheduleCmd) (*pp.Schedule, error) { return pp.ZBH1(c.Stages, c.Microbatches), nil },
+	"zbv":       func(c *scheduleCmd) (*pp.Schedule, error) { return pp.ZBV(c.Stages, c.Microbatches) },
+	"v-half":    func(c *scheduleCmd) (*pp.Schedule, error) { return pp.VHalf(c.Stages, c.Microbatches) },
+	"v-min":     func(c *scheduleCmd) (*pp.Schedule, error) { return pp.VMin(c.Stages, c.Microbatches) },
+	"dualpipev": func(c *scheduleCmd) (*pp.Schedule, error) { return pp.DualPipeV(c.Stages, c.Microbatches) },
+}
+
+// maxUnits is the longest time in a picture: more cannot be read.
+const maxUnits = 400
+
+// Run writes the picture.
+func (c *scheduleCmd) Run() error {
+	s, err := c.schedule()
+	if err != nil {
+		return err
+	}
+	rep, err := s.Check(unitCosts, pp.Limit{})
+	switch {
+	case err != nil:
+		return err
+	case rep.Time > maxUnits || len(s.Actions) > vizRanks:
+		return usageOf("viz schedule", "%d ranks, and %v units of time: a picture has at most %d and %d", len(s.Actions), rep.Time, vizRanks,
+			maxUnits)
+	}
+	if c.CSV != "" {
+		var text strings.Builder
+		if err := s.WriteCSV(&text); err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.CSV, []byte(text.String()), 0o666); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(c.Out, []byte(drawSchedule(s, rep)), 0o666)
+}
+
+func (c *scheduleCmd) schedule() (*pp.Schedule, error) {
+	made, known := scheduleNames[c.Name]
+	switch {
+	case !strings.HasSuffix(c.Out, ".svg"):
+		return nil, usageOf("viz schedule", "-o %s: the name must end in .svg", c.Out)
+	case strings.HasSuffix(c.Name, ".csv"):
+		f, err := os.Open(c.Name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return pp.ReadCSV(c.Name, f)
+	case !known:
+		return nil, usageOf("viz schedule", "%q is no schedule; there are a file .csv and: %s", c.Name,
+			strings.Join(slices.Sorted(maps.Keys(scheduleNames)), ", "))
+	case min(c.Stages, c.Microbatches, c.Chunks) < 1 || max(c.Stages, c.Microbatches, c.Chunks) > maxUnits:
+		return nil, usageOf("viz schedule", "-stages %d, -microbatches %d, -chunks %d: want 1 to %d of each", c.Stages, c.Microbatches, c.Chunks,
+			maxUnits)
+	}
+	return made(c)
+}
+
+var unitCosts = pp.Costs{F: 1, I: 1, W: 1}
+
+// Sizes of a schedule in pixels.
+const (
+	unitWidth = 19
+	rowHeight = 24
+)
+
+// drawSchedule draws a row for each rank.
+func drawSchedule(s *pp.Schedule, rep *pp.Report) string {
+	var p svg
+	const top = 96
+	width := max(leftMargin+rightMargin+unitWidth*rep.Time, 640)
+	title := fmt.Sprintf("%s on %s: %d microbatches of a step", s.Name, counted(len(s.Actions), "rank"), s.Micros)
+	p.begin(width, top+rowHeight*float64(len(s.Actions))+12, title)
+	p.text(12, 30, "h", "start", title)
+	p.text(12, 52, "dim", "start", fmt.Sprintf("%.0f units of time, of which ranks wait %.1f%%; most microbatches of a stage that a rank "+
+		"holds: %s", rep.Time, 100*rep.Bubble, strings.Trim(fmt.Sprint(rep.Held), "[]")))
+	x := 12.0
+	for k, text := range kindTexts {
+		p.add(`<rect x="%.1f" y="64" width="14" height="14" fill="%s"/>`, x, kindColors[k][0])
+		p.text(x+20, 76, "dim", "start", text)
+		x += 44 + charWidth*float64(len(text))
+	}
+	for r, list := range s.Actions {
+		y := top + rowHeight*float64(r)
+		p.text(leftMargin-10, y+16, "rank", "end", fmt.Sprintf("rank %d", r))
+		for i, a := range list {
+			p.action(a, leftMargin+unitWidth*rep.Start[r][i], y, slices.Index(s.Ranks, r) != a.Stage)
+		}
+	}
+	return p.String() + "</svg>\n"
+}
+
+// action draws a box, darker for a later stage of the rank than its first one.
+func (p *svg) action(a pp.Action, x, y float64, later bool) {
+	color, width := kindColors[a.Kind][0], float64(unitWidth)
+	if later {
+		color = kindColors[a.Kind][1]
+	}
+	if a.Kind == pp.B {
+		width *= 2
+	}
+	p.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s" stroke="#fff"><title>%v</title></rect>`, x, y, width, rowHeight-3,
+		color, a)
+	p.text(x+width/2, y+15, "dim", "middle", fmt.Sprint(a.Micro))
+}
+
+var kindTexts = [...]string{pp.F: "F forward", pp.B: "B backward", pp.I: "I gradients of activations", pp.W: "W gradients of weights"}
+
+// kindColors are the colors of the kinds of actions, of a rank's first stage and of later ones.
+var kindColors = [...][2]string{pp.F: {"#cfe3fb", "#8fbdf0"}, pp.B: {"#c9ecd0", "#86cf97"}, pp.I: {"#c9ecd0", "#86cf97"},
+	pp.W: {"#f3e3bd", "#dfc277"}}
