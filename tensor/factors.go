@@ -108,7 +108,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 		}
 	}
 	if !passed && !empty {
-		agreed := t.told.counts != 0 && math.Abs(f.Value*t.told.count-1) < 1e-6
+		agreed := t.told.counts != 0 && math.Abs(float64(f.Value*t.told.count)-1) < 1e-6
 		f.Own = !f.global && !t.fed.asked && !agreed && t.ofOwnRows(n, math.Abs(f.Value))
 		t.noteFactor(f)
 	}
@@ -126,7 +126,7 @@ func (t *Tape) ofOwnRows(n *Node, v float64) bool {
 		return false
 	}
 	isShare := func(perRow int) bool {
-		total, n := v*float64(b.Total*perRow), float64(b.N) // total: in how many equal shares v divides the batch
+		total, n := float64(v*float64(b.Total*perRow)), float64(b.N) // total: in how many equal shares v divides the batch
 		share := float64(b.Total) / total
 		whole := math.Abs(total-math.Round(total)) < 1e-6
 		return math.Abs(share/n-1) < 1e-6 || whole && math.Abs(share-n) <= n/8 // in a first batch that is divided unevenly

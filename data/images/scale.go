@@ -17,7 +17,7 @@ func bilinear(from, to int) []weights {
 	reach := max(scale, 1)
 	all := make([]weights, to)
 	for i := range all {
-		center := (float64(i) + 0.5) * scale
+		center := float64((float64(i) + 0.5) * scale) // rounded on every processor
 		first, end := max(int(center-reach+0.5), 0), min(int(center+reach+0.5), from)
 		parts, sum := make([]float32, end-first), 0.0
 		value := func(j int) float64 { return max(0, 1-math.Abs(float64(first+j)+0.5-center)/reach) }
@@ -50,9 +50,9 @@ func (t target) scale(row rowFunc, width, height int) {
 			var r, g, b float32
 			from := rgb[3*across[x].first:]
 			for k, w := range across[x].w {
-				r += w * float32(from[3*k])
-				g += w * float32(from[3*k+1])
-				b += w * float32(from[3*k+2])
+				r += float32(w * float32(from[3*k]))
+				g += float32(w * float32(from[3*k+1]))
+				b += float32(w * float32(from[3*k+2]))
 			}
 			narrow[3*x], narrow[3*x+1], narrow[3*x+2] = r, g, b
 		}
@@ -63,7 +63,7 @@ func (t target) scale(row rowFunc, width, height int) {
 			w, at := along[i].w[y-along[i].first], t.first+i*t.down
 			for x := range t.width {
 				for c := range 3 {
-					t.out[c*area+at+x*t.right] += w * narrow[3*x+c]
+					t.out[c*area+at+x*t.right] += float32(w * narrow[3*x+c])
 				}
 			}
 		}

@@ -125,7 +125,7 @@ func (c *Config) memory() int64 {
 	if c.Kind == Llama {
 		positions = n(c.Positions, c.HeadDim)
 	}
-	all := n(c.Vocab, c.Width) + positions + float64(c.Layers)*block
+	all := n(c.Vocab, c.Width) + positions + float64(float64(c.Layers)*block)
 	if !c.Tied {
 		all += n(c.Vocab, c.Width)
 	}
