@@ -271,6 +271,7 @@ func TestRing(t *testing.T) {
 
 // TestStopped stops a rank: the other one fails by its own timeout, and nobody waits for the stopped one, which says nothing.
 func TestStopped(t *testing.T) {
+	t.Parallel()
 	c, out := roleConfig(2, "ring", "stop", "1")
 	c.Timeout = time.Minute
 	start := time.Now()
