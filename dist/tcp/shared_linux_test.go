@@ -25,7 +25,9 @@ func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
 }
 
-func init() { wirings = append(wirings, wiring{"shared", startShared, false}, wiring{"mixed", startMixed, true}) }
+func init() {
+	wirings = append(wirings, wiring{"shared", startShared, false}, wiring{"mixed", startMixed, true})
+}
 
 func TestSharedFaults(t *testing.T) {
 	t.Parallel()
