@@ -113,30 +113,12 @@ func TestNothingIsClosedUnderAnAbort(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a log that a test reads while ranks write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // A goroutine cannot be killed: if a rank is stuck in its own code when another one fails, what is known is printed soon, and Run returns
 // after a while.
 func TestStuckRank(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom, stuck, free := errors.New("boom"), make(chan struct{}), make(chan struct{})
-		var log lockedBuffer
+		var log reliability.Log
 		began := time.Now()
 		time.AfterFunc(2*time.Second, func() {
 			assert.Contains(t, log.String(), "boom\nrank 2 has not ended yet\n")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -24,7 +25,7 @@ func TestStackOfALateRank(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log lockedBuffer
+				var log reliability.Log
 				cfg := dist.Config{Ranks: 4, Threads: 1, Log: &log, Timeout: 10 * time.Second}
 				err := dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
 					if r.World.Rank() == 2 {

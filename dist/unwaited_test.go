@@ -14,12 +14,13 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // unwaited returns the operations for which a program's log says that nobody has waited. fn gets two groups of the same two ranks.
 func unwaited(t *testing.T, fn func(g, h *dist.Group, x, y tensor.Tensor) error) []string {
-	var log lockedBuffer
+	var log reliability.Log
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)

@@ -75,6 +75,9 @@ func TestCapturedSteps(t *testing.T) {
 				continue
 			}
 			for _, hold := range []bool{false, true}[:min(s, 2)] {
+				if hold == (s == 2) && s > 1 && !reliability.Long(t) {
+					continue
+				}
 				cfg := fsdp.Config{Stage: s, HoldGrads: hold}
 				disttest.RequireEqual(t, captured(launch, cfg, false).Run(t), captured(launch, cfg, true).Run(t), 0)
 			}

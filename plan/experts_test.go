@@ -96,28 +96,9 @@ func TestExpertsReality(t *testing.T) {
 		for _, size := range []plan.Transformer{{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24, Experts: 8, Top: 2},
 			{Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24, Experts: 4, Top: 1}} {
 			c := mixture{size, plan.Config{Layout: layout.Layout, Stage: layout.stage, Params: tensor.Float32}}
-			m, err := c.Model(c.Config)
-			require.NoError(t, err)
-			p, err := plan.New(m, c.Config)
-			require.NoError(t, err)
 			got, err := c.train()
 			require.NoError(t, err, "%+v", c)
-			for _, traffic := range p.Traffic {
-				what := traffic.Op + " over " + traffic.Axis
-				require.Equal(t, p.SentBy(traffic.Op, traffic.Axis), got.sent[what], "%+v: %s = %s", c, what, traffic.Formula)
-			}
-			for _, traffic := range p.Traffic {
-				delete(got.sent, traffic.Op+" over "+traffic.Axis)
-			}
-			delete(got.sent, "allreduce over fsdp") // votes
-			delete(got.sent, "allreduce over fsdp×ep")
-			for what, n := range got.sent {
-				require.Zero(t, n, "%+v: %s is not in the plan", c, what)
-			}
-			for _, kind := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.Gathered} {
-				require.Equal(t, p.Of(kind), got.memory[kind.String()].Peak, "%+v: %v", c, kind)
-			}
-			require.InEpsilon(t, got.memory[tensor.Activations.String()].Peak, p.Of(tensor.Activations), 0.05, "%+v", c)
+			got.requirePlanned(t, c.Transformer, c.Config)
 		}
 	}
 }

@@ -206,11 +206,11 @@ done
 	defer other.close()
 	limit := &other.(*torch).most
 	for name, want := range map[string]string{
-		"hangs": "stopped after 2s", "ends": "ended within the section", "fails": "RuntimeError: no memory", "nonsense": "1 fields instead of 7",
+		"hangs": "stopped after 1s", "ends": "ended within the section", "fails": "RuntimeError: no memory", "nonsense": "1 fields instead of 7",
 	} {
 		before := other.about()
 		if name == "hangs" {
-			*limit = 2 * time.Second
+			*limit = time.Second
 		}
 		rows, err := other.measure(name)
 		*limit = time.Hour

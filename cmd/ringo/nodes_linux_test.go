@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,28 +19,10 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// screen collects what a process prints.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // agent is `ringo run` on its own host.
 type agent struct {
 	cmd         *exec.Cmd
-	stdout, err screen
+	stdout, err reliability.Log
 	ended       chan struct{}
 }
 

@@ -90,7 +90,7 @@ func neighbours(g *dist.Group) (next, prev int) {
 // dependent runs each chain many times, with eager, small and large inputs. RINGO_CHAINS is how often; for more than 64 KiB it is a
 // fiftieth of that.
 func (s *suite) dependent(t *testing.T) {
-	times := map[int]int{1: 20, 10: 20, 64: 20, 1000: 10, 16 << 10: 3}
+	times := map[int]int{1: 10, 10: 10, 64: 10, 1000: 5, 16 << 10: 2}
 	switch {
 	case s.long():
 		times = map[int]int{1: 50, 10: 50, 64: 50, 1000: 50, 16 << 10: 20, 256 << 10: 4, 4 << 20: 1}

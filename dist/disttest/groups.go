@@ -149,7 +149,7 @@ func (s *suite) twoGoroutines(t *testing.T) {
 // randomPrograms runs programs of random operations that all ranks derive from one seed, and compares each result with
 // plain loops.
 func (s *suite) randomPrograms(t *testing.T) {
-	steps := 250
+	steps := 150
 	switch {
 	case s.long():
 		steps = 5000

@@ -32,7 +32,7 @@ func (s *suite) lifetimes(t *testing.T) {
 
 // oldWork: a Work can be asked at any later time. Waiting twice works, and so does the zero Work.
 func (s *suite) oldWork(t *testing.T) {
-	ops := 1_000
+	ops := 300
 	if s.long() {
 		ops = 100_000 // more than 16 bits
 	}

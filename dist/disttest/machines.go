@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -80,6 +81,16 @@ func SameOnCUDA(t *testing.T, run func(cfg dist.Config) error) {
 			require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: CUDA(t, emu.Config{Devices: gpus + 1})}))
 			require.Equal(t, want.String(), got.String())
 		})
+	}
+}
+
+// AnyRanks requires that an example works on 1 to 9 ranks, with each size.
+func AnyRanks(t *testing.T, sizes []int, run func(cfg dist.Config, size int) error) {
+	t.Helper()
+	for n := 1; n <= 9; n++ {
+		for _, size := range sizes {
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, size), "size %d on %d ranks", size, n)
+		}
 	}
 }
 

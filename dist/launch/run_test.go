@@ -14,7 +14,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,22 +25,7 @@ import (
 )
 
 // console collects the output of a job.
-type console struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.Write(p)
-}
-
-func (c *console) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.String()
-}
+type console struct{ reliability.Log }
 
 // await returns when the output holds text n times.
 func (c *console) await(t *testing.T, text string, n int) {
@@ -271,6 +255,7 @@ func TestRing(t *testing.T) {
 
 // TestStopped stops a rank: the other one fails by its own timeout, and nobody waits for the stopped one, which says nothing.
 func TestStopped(t *testing.T) {
+	t.Parallel()
 	c, out := roleConfig(2, "ring", "stop", "1")
 	c.Timeout = time.Minute
 	start := time.Now()

@@ -56,6 +56,7 @@ func TestSignalWithoutHandler(t *testing.T) {
 }
 
 func TestSecondSignalKills(t *testing.T) {
+	t.Parallel()
 	job := launchRole(2, "ignore")
 	job.out.await(t, "ignoring", 2)
 	start := time.Now()
@@ -92,6 +93,7 @@ func TestLongGrace(t *testing.T) {
 // TestSignalStuckOutput has nobody reading the output: a signal still ends the launcher, whether the worker has ended
 // before it or not.
 func TestSignalStuckOutput(t *testing.T) {
+	t.Parallel()
 	for _, role := range []string{"full", "flood"} {
 		stuck, stopReading := make(chan struct{}), make(chan struct{})
 		c, _ := roleConfig(1, role)

@@ -81,45 +81,57 @@ func runProcesses(cfg dist.Config, joined []*tcp.Engine, fn func(r *dist.Rank) e
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
+// wiring is a way to connect ranks.
+type wiring struct {
+	name  string
+	start disttest.Start
+	long  bool // of the long form alone
+}
+
+// wirings has more on Linux.
+var wirings = []wiring{{"encrypted", start, false}, {"unencrypted", unencrypted, true}}
+
+func wired(t *testing.T, test func(t *testing.T, start disttest.Start)) {
+	for _, w := range wirings {
+		if !w.long || reliability.Long(t) {
+			t.Run(w.name, func(t *testing.T) { test(t, w.start) })
+		}
+	}
+}
+
 func TestConformance(t *testing.T) {
-	t.Parallel()
-	disttest.Run(t, start)
+	wired(t, func(t *testing.T, start disttest.Start) {
+		t.Parallel()
+		disttest.Run(t, start)
+	})
 }
 
 func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
 
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
-	t.Parallel()
-	disttest.Run(t, disttest.OnDevices(start), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
+	wired(t, func(t *testing.T, start disttest.Start) {
+		t.Parallel()
+		disttest.Run(t, disttest.OnDevices(start), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
+	})
 }
 
-func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
+func TestGroupsComeAndGo(t *testing.T) { wired(t, disttest.GroupsComeAndGo) }
 
 func TestLongGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestGroupsComeAndGo) }
 
-// Without encryption, everything is the same.
-func TestLongConformanceUnencrypted(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	t.Parallel()
-	disttest.Run(t, unencrypted)
-}
-
-func TestLongGroupsComeAndGoUnencrypted(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	disttest.GroupsComeAndGo(t, unencrypted)
-}
-
 func TestSameBitsAsGoroutines(t *testing.T) {
-	t.Parallel()
-	disttest.SameBits(t, start)
+	wired(t, func(t *testing.T, start disttest.Start) {
+		t.Parallel()
+		disttest.SameBits(t, start)
+	})
 }
 
 func TestLongSameBitsAsGoroutines(t *testing.T) { reliability.AsLong(t, TestSameBitsAsGoroutines) }
 
 func TestSameBitsInRankOrder(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")
-	disttest.SameBits(t, start)
+	wired(t, disttest.SameBits)
 }
 
 func TestLongSameBitsInRankOrder(t *testing.T) { reliability.AsLong(t, TestSameBitsInRankOrder) }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,26 +37,8 @@ func TestSecret(t *testing.T) {
 	assert.ErrorContains(t, err, "7 bytes, need 32")
 }
 
-// journal collects what is logged.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
-}
-
-func captureLog(t *testing.T) *journal {
-	j, old := &journal{}, slog.Default()
+func captureLog(t *testing.T) *reliability.Log {
+	j, old := new(reliability.Log), slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(j, nil)))
 	t.Cleanup(func() { slog.SetDefault(old) })
 	return j

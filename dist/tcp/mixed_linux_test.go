@@ -16,7 +16,6 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -29,27 +28,10 @@ func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Con
 	return run(t, n, cfg, nil, func(c *tcp.Config) { c.SetMachine(machine(c.Rank)) }, fn)
 }
 
-// The short form has what the two kinds of groups could get wrong together.
+// What the two kinds of groups could get wrong together. The long form of TestConformance has all.
 func TestMixedConformance(t *testing.T) {
 	t.Parallel()
-	var parts []string
-	if !reliability.Long(t) {
-		parts = []string{"Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
-	}
-	disttest.Run(t, startMixed, parts...)
-}
-
-func TestLongMixedConformance(t *testing.T) { reliability.AsLong(t, TestMixedConformance) }
-
-func TestLongMixedGroupsComeAndGo(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	disttest.GroupsComeAndGo(t, startMixed)
-}
-
-func TestLongMixedSameBitsInRankOrder(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	t.Setenv("RINGO_BITS", "rank")
-	disttest.SameBits(t, startMixed)
+	disttest.Run(t, startMixed, "Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 
 // A group uses shared memory when all its members are on one host whose ranks all offer it.

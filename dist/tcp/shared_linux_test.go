@@ -25,38 +25,8 @@ func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
 }
 
-func TestSharedConformance(t *testing.T) {
-	t.Parallel()
-	disttest.Run(t, startShared)
-}
-
-func TestLongSharedConformance(t *testing.T) { reliability.AsLong(t, TestSharedConformance) }
-
-func TestSharedConformanceOfDevices(t *testing.T) {
-	t.Parallel()
-	disttest.Run(t, disttest.OnDevices(startShared), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
-}
-
-func TestSharedGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, startShared) }
-
-func TestLongSharedGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestSharedGroupsComeAndGo) }
-
-func TestSharedSameBitsAsGoroutines(t *testing.T) {
-	t.Parallel()
-	disttest.SameBits(t, startShared)
-}
-
-func TestLongSharedSameBitsAsGoroutines(t *testing.T) {
-	reliability.AsLong(t, TestSharedSameBitsAsGoroutines)
-}
-
-func TestSharedSameBitsInRankOrder(t *testing.T) {
-	t.Setenv("RINGO_BITS", "rank")
-	disttest.SameBits(t, startShared)
-}
-
-func TestLongSharedSameBitsInRankOrder(t *testing.T) {
-	reliability.AsLong(t, TestSharedSameBitsInRankOrder)
+func init() {
+	wirings = append(wirings, wiring{"shared", startShared, false}, wiring{"mixed", startMixed, true})
 }
 
 func TestSharedFaults(t *testing.T) {

@@ -109,12 +109,15 @@ func TestSummary(t *testing.T) {
 // float64, the seed matters: if rounding moves an activation across ReLU's corner, losses differ from then on (float32: by 1e-4), in
 // PyTorch as here. With this seed, the program's default, that does not happen with AVX-512, AVX2 or plain Go.
 func TestParity(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		optim, dtype string
 		steps        int
 		tol          float64
-	}{{"sgd", "float64", 100, 1e-10}, {"adamw", "float64", 100, 1e-10}, {"sgd", "float32", 20, 1e-5}, {"adamw", "float32", 20, 1e-5},
-		{"sgd", "bfloat16", 20, 2e-2}, {"adamw", "bfloat16", 20, 2e-2}} {
+	}{{"sgd", "float64", 100, 1e-10}, {"adamw", "float64", 100, 1e-10}, {"sgd", "float32", 20, 1e-5}, {"adamw", "bfloat16", 20, 2e-2},
+		{"adamw", "float32", 20, 1e-5}, {"sgd", "bfloat16", 20, 2e-2}} {
+		if i > 3 && !reliability.Long(t) {
+			break
+		}
 		o := short()
 		o.optim, o.dtype, o.steps, o.batch = c.optim, c.dtype, 4, 252
 		o.lr = map[string]float64{"sgd": 0.1, "adamw": 1e-3}[c.optim]

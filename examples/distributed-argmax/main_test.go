@@ -24,11 +24,7 @@ func Example() {
 }
 
 func TestRanks(t *testing.T) {
-	for n := 1; n <= 9; n++ {
-		for _, each := range []int{1, 3, 1000} {
-			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, each, uint64(n)), "%d numbers on each of %d ranks", each, n)
-		}
-	}
+	disttest.AnyRanks(t, []int{1, 3, 1000}, func(cfg dist.Config, each int) error { return run(cfg, each, uint64(cfg.Ranks)) })
 	require.ErrorContains(t, run(dist.Config{Ranks: 2, Log: io.Discard}, 0, 1), "no numbers")
 }
 

@@ -26,11 +26,7 @@ func Example() {
 
 // The result does not depend on the number of ranks; ranks without numbers take part.
 func TestRanks(t *testing.T) {
-	for n := 1; n <= 9; n++ {
-		for _, count := range []int{1, 2, 7, 1000} {
-			assert.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, count), "%d numbers on %d ranks", count, n)
-		}
-	}
+	disttest.AnyRanks(t, []int{1, 2, 7, 1000}, run)
 	require.ErrorContains(t, run(dist.Config{Ranks: 2, Log: io.Discard}, 0), "-n 0")
 }
 

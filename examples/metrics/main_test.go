@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"testing"
 
@@ -25,11 +24,7 @@ func Example() {
 
 // The metrics do not depend on the number of ranks, also with padding.
 func TestRanks(t *testing.T) {
-	for n := 1; n <= 9; n++ {
-		for _, rows := range []int{1, 2, 7, 50} {
-			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, rows), "%d rows on %d ranks", rows, n)
-		}
-	}
+	disttest.AnyRanks(t, []int{1, 2, 7, 50}, run)
 	require.ErrorContains(t, run(dist.Config{Ranks: 2}, 0), "-rows 0")
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -19,25 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/identity"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
-
-// journal is a log of several goroutines.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
-}
 
 func conf(t *testing.T, secret byte) *tls.Config {
 	c, err := identity.TLS(bytes.Repeat([]byte{secret}, identity.SecretBytes), "test", "test/1")
@@ -46,10 +28,10 @@ func conf(t *testing.T, secret byte) *tls.Config {
 }
 
 // start accepts on 127.0.0.1. A connection sends one byte: with 'y' it enters, with any other it is refused.
-func start(t *testing.T, change func(l *net.Listener, c *Config)) (a *Acceptor, entered chan *tls.Conn, log *journal) {
+func start(t *testing.T, change func(l *net.Listener, c *Config)) (a *Acceptor, entered chan *tls.Conn, log *reliability.Log) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	log, entered = &journal{}, make(chan *tls.Conn, 8)
+	log, entered = new(reliability.Log), make(chan *tls.Conn, 8)
 	c := Config{TLS: conf(t, 1), Where: "in a test", Files: "two", Log: slog.New(slog.NewTextHandler(log, nil)),
 		Hello: func(c *tls.Conn) (func(), error) {
 			b := make([]byte, 1)

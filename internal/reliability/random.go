@@ -16,12 +16,12 @@ type Seeds struct {
 	end   time.Time
 }
 
-// Random returns the seeds from 1 on, for four seconds. Variables change this: RINGO_FIRST_SEED the first one, RINGO_RANDOM_TIME the time,
+// Random returns the seeds from 1 on, for two seconds. Variables change this: RINGO_FIRST_SEED the first one, RINGO_RANDOM_TIME the time,
 // and with RINGO_SEED it is only this one. So which seeds a test has depends on time, but never what it does with one of them.
 func Random(t testing.TB) *Seeds {
 	t.Helper()
 	s := &Seeds{first: 1}
-	took := 4 * time.Second
+	took := 2 * time.Second
 	read := func(name string, parse func(text string) error) bool {
 		text := os.Getenv(name)
 		if text == "" {

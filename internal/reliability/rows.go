@@ -13,8 +13,8 @@ type Row struct {
 const (
 	suite = "local tcp shm"
 	both  = "dist/local:TestLongConformance/"
-	over  = "dist/tcp:TestLongConformance/"
-	mem   = "dist/tcp:TestLongSharedConformance/"
+	over  = "dist/tcp:TestLongConformance/encrypted/"
+	mem   = "dist/tcp:TestLongConformance/shared/"
 )
 
 // in names a test of the conformance suite, which runs on every engine.
@@ -77,10 +77,10 @@ var Rows = []Row{
 	{27, "a secret of 7 bytes", "7 bytes, need 32", "at once", "tcp", []string{"dist/tcp:TestSecret"}},
 	{28, "a frame with a wrong length, magic, checksum, generation", "names the peer; no large allocation", "50 ms", "tcp",
 		[]string{"dist/tcp:TestHostileFrames", "dist/tcp:TestHostileFlood"}},
-	{29, "two processes claim rank 1", "rank 1 joined twice, both hosts", "1 s", "tcp", []string{"dist/tcp:TestRankJoinedTwice"}},
+	{29, "two processes claim rank 1", "rank 1 joined twice, both hosts", "1 s", "tcp", []string{"dist/tcp:TestWrongRankJoins"}},
 	{30, "a rank does not come", "waiting for rank 3 of 4; MonitoredBarrier lists all that are missing", "join timeout", suite,
 		append(in("Errors/MonitoredBarrier"), "dist/tcp:TestRankMissing")},
-	{31, "ranks disagree about the size of the job", "both sizes and ranks", "1 s", "tcp", []string{"dist/tcp:TestSizesDiffer"}},
+	{31, "ranks disagree about the size of the job", "both sizes and ranks", "1 s", "tcp", []string{"dist/tcp:TestWrongRankJoins"}},
 	{32, "RANK=4 of 4, RANK=x, contradictions between launchers", "variable, value, source", "at once", "launcher",
 		[]string{"dist/launch:TestFromEnvErrors"}},
 	{33, "torchrun's MASTER_PORT is taken; so is the next one", "forms on the next port; or names both", "5 s", "tcp",
@@ -105,7 +105,7 @@ var Rows = []Row{
 		[]string{"dist/local:TestTimeoutInVirtualTime"}},
 	{44, "groups and engines made and closed a thousand times", "none: goroutines, descriptors and shared memory are back where they began",
 		"60 s", suite,
-		[]string{"dist/local:TestLongGroupsComeAndGo", "dist/tcp:TestLongGroupsComeAndGo", "dist/tcp:TestLongSharedGroupsComeAndGo",
+		[]string{"dist/local:TestLongGroupsComeAndGo", "dist/tcp:TestLongGroupsComeAndGo/encrypted", "dist/tcp:TestLongGroupsComeAndGo/shared",
 			"dist/tcp:TestLongGroupsLeaveNothingBehind", "dist/tcp:TestLongEnginesLeaveNothingBehind",
 			"dist/tcp:TestLongFailedJoinsLeaveNothingBehind", "dist/tcp:TestLongSharedFailures/GroupsLeaveNothingBehind",
 			"dist/tcp:TestLongSharedFailures/EnginesLeaveNothingBehind", "dist/tcp:TestLongSharedFailures/FailedJoinsLeaveNothingBehind",

@@ -94,7 +94,9 @@ func TestNormGradients(t *testing.T) {
 						l.x[l.outs].offset = 1 // not aligned to 16 bytes
 					}
 					want, got := l.single(t, cpu, add), l.on(t, dev)
-					require.Equal(t, got, l.on(t, dev), "another run")
+					if j == i%4 {
+						require.Equal(t, got, l.on(t, dev), "another run")
+					}
 					for k, w := range want {
 						requireClose(t, w, got[k], eps[d], "%v of %v, %v with weight %c and bias %c: gradient %d", l.op, s, d, c.weight, c.bias, k)
 					}

@@ -38,7 +38,8 @@ func sortingCases() []ValueCase {
 				return 1
 			})
 		}),
-		one("cumsum", false, func(x tensor.Tensor) tensor.Tensor { return x.CumSum(-1) }, func(x Array) Array { return x.lines(cumSumOf) }),
+		one1("cumsum", [][][]int{{{6}}, {{3, 5}}, {{2, 30, 3}}, {{2, 1100}}, {{0, 4}}, {{3, 0}}}, true,
+			func(x tensor.Tensor) tensor.Tensor { return x.CumSum(-1) }, func(x Array) Array { return x.lines(cumSumOf) }),
 		one("cumsum first", false, func(x tensor.Tensor) tensor.Tensor { return x.CumSum(0) },
 			func(x Array) Array { return x.along(0, cumSumOf) }),
 		one("sort", true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(-1, false); return v }, sorted(false, true)),
