@@ -190,3 +190,23 @@ func TestRunInterruptedUnread(t *testing.T) {
 	assert.Equal(t, 143, cmd.ProcessState.ExitCode())
 	assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack)
 }
+
+// One rank may map less memory than others, which have larger segments: it says so, and all go over sockets, whichever rank it is.
+func TestRunWithUnequalLimits(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	if reliability.Racing {
+		t.Skip("the race detector maps terabytes")
+	}
+	for rank := range 3 {
+		for _, limit := range []int{4_000_000, 20_000_000} {
+			began := time.Now()
+			stdout, stderr, code := run(t, "run", "-n", "3", "sh", "-c", fmt.Sprintf("[ $RINGO_RANK = %d ] && ulimit -v %d\nexec %s", rank, limit,
+				program(t, "allreduce")))
+			assert.Zero(t, code, stdout+stderr)
+			assert.Equal(t, 3, strings.Count(stdout, ": sums are right"), stdout+stderr)
+			assert.Regexp(t, fmt.Sprintf("all ranks of this host use sockets rank=%d reason=.*cannot allocate memory", rank), stderr)
+			assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack, "nobody waits for those who cannot")
+		}
+	}
+}
