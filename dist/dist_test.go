@@ -131,7 +131,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-var boom = errors.New("boom")
+var errBoom = errors.New("boom")
 
 // A goroutine cannot be killed: if ranks are stuck in their own code when another one fails, what is known is printed soon, and Run returns
 // after a while.
@@ -140,15 +140,15 @@ func TestStuckRank(t *testing.T) {
 		stuck []int
 		fails func(r *dist.Rank, end context.CancelCauseFunc) error // what the others do
 	}{
-		"an error":              {[]int{2}, func(*dist.Rank, context.CancelCauseFunc) error { return boom }},
-		"a panic":               {[]int{1}, func(*dist.Rank, context.CancelCauseFunc) error { panic(boom) }},
-		"rank 0, and another":   {[]int{0, 2}, func(*dist.Rank, context.CancelCauseFunc) error { return boom }},
-		"the caller has enough": {[]int{2}, func(_ *dist.Rank, end context.CancelCauseFunc) error { end(boom); return nil }},
+		"an error":              {[]int{2}, func(*dist.Rank, context.CancelCauseFunc) error { return errBoom }},
+		"a panic":               {[]int{1}, func(*dist.Rank, context.CancelCauseFunc) error { panic(errBoom) }},
+		"rank 0, and another":   {[]int{0, 2}, func(*dist.Rank, context.CancelCauseFunc) error { return errBoom }},
+		"the caller has enough": {[]int{2}, func(_ *dist.Rank, end context.CancelCauseFunc) error { end(errBoom); return nil }},
 		"others are in a barrier": {[]int{1}, func(r *dist.Rank, _ context.CancelCauseFunc) error {
 			if r.World.Rank() == 2 {
 				return r.World.Barrier().Wait()
 			}
-			return boom
+			return errBoom
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func stuckRank(t *testing.T, which []int, fails func(r *dist.Rank, end context.C
 		stuck.Wait()
 		return fails(r, end)
 	})
-	assert.ErrorIs(t, err, boom)
+	assert.ErrorIs(t, err, errBoom)
 	assert.ErrorContains(t, err, fmt.Sprintf("dist: rank %d did not end within 26s: it is not in a collective", which[0]))
 	assert.ErrorContains(t, err, "stuckRank.")
 	assert.Equal(t, 26*time.Second, time.Since(began), "in virtual time")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // alone is the coordinator of a job of n ranks on one host, whose notes stay in the queue of its wire.
@@ -115,7 +116,7 @@ func TestAllLeftStopped(t *testing.T) {
 				assert.Zero(t, killed, name)
 				return
 			}
-			assert.InDelta(t, x.after, killed, float64(heartbeat), name)
+			require.InDelta(t, x.after, killed, float64(heartbeat), name)
 			assert.Equal(t, x.cause, c.firstCause().text, name)
 			c.config.MaxRestarts = 1
 			assert.True(t, c.restart(), name)
