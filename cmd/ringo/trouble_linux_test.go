@@ -210,3 +210,28 @@ func TestRunWithUnequalLimits(t *testing.T) {
 		}
 	}
 }
+
+// A pipe in place of a file is refused at once: opening it would wait for one who writes.
+func TestCkptOfPipes(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]string{
+		"x.pt": {"convert"}, "x.safetensors": {"ls", "verify", "convert"}, "model.safetensors": {"ls", "verify", "convert"},
+		"ringo.json": {"ls", "verify"}, "model.safetensors.index.json": {"ls", "verify"}, ".metadata": {"convert"},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, unix.Mkfifo(filepath.Join(dir, name), 0o666))
+		path := dir
+		if strings.HasPrefix(name, "x.") {
+			path = filepath.Join(dir, name)
+		}
+		for _, c := range command {
+			args := []string{"ckpt", c, path}
+			if c == "convert" {
+				args = append(args, filepath.Join(t.TempDir(), "new"))
+			}
+			out, errs, code := run(t, args...)
+			assert.Equal(t, 1, code, args)
+			assert.Regexp(t, name+" is (not a|a link or no) regular file", out+errs)
+		}
+	}
+}
