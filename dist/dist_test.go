@@ -113,37 +113,61 @@ func TestNothingIsClosedUnderAnAbort(t *testing.T) {
 	})
 }
 
-// A goroutine cannot be killed: if a rank is stuck in its own code when another one fails, what is known is printed soon, and Run returns
+var errBoom = errors.New("boom")
+
+// A goroutine cannot be killed: if ranks are stuck in their own code when another one fails, what is known is printed soon, and Run returns
 // after a while.
 func TestStuckRank(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		boom, stuck, free := errors.New("boom"), make(chan struct{}), make(chan struct{})
-		var log reliability.Log
-		began := time.Now()
-		time.AfterFunc(2*time.Second, func() {
-			assert.Contains(t, log.String(), "boom\nrank 2 has not ended yet\n")
-			assert.Contains(t, log.String(), "allreduce")
-		})
-		cfg := dist.Config{Ranks: 3, Threads: 1, Log: &log, Timeout: 10 * time.Second}
-		err := dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
-			disttest.OK(r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).Wait())
-			switch r.World.Rank() {
-			case 1:
-				<-stuck
-				return boom
-			case 2:
-				close(stuck)
-				<-free
+	for name, c := range map[string]struct {
+		stuck []int
+		fails func(r *dist.Rank, end context.CancelCauseFunc) error // what the others do
+	}{
+		"an error":              {[]int{2}, func(*dist.Rank, context.CancelCauseFunc) error { return errBoom }},
+		"a panic":               {[]int{1}, func(*dist.Rank, context.CancelCauseFunc) error { panic(errBoom) }},
+		"rank 0, and another":   {[]int{0, 2}, func(*dist.Rank, context.CancelCauseFunc) error { return errBoom }},
+		"the caller has enough": {[]int{2}, func(_ *dist.Rank, end context.CancelCauseFunc) error { end(errBoom); return nil }},
+		"others are in a barrier": {[]int{1}, func(r *dist.Rank, _ context.CancelCauseFunc) error {
+			if r.World.Rank() == 2 {
+				return r.World.Barrier().Wait()
 			}
-			return nil
+			return errBoom
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { stuckRank(t, c.stuck, c.fails) })
 		})
-		assert.ErrorIs(t, err, boom)
-		assert.ErrorContains(t, err, "dist: rank 2 did not end within 26s: it is not in a collective")
-		assert.ErrorContains(t, err, "TestStuckRank.")
-		assert.Equal(t, 26*time.Second, time.Since(began), "in virtual time")
-		close(free)
-		synctest.Wait()
+	}
+}
+
+func stuckRank(t *testing.T, which []int, fails func(r *dist.Rank, end context.CancelCauseFunc) error) {
+	var stuck sync.WaitGroup
+	stuck.Add(len(which))
+	free := make(chan struct{})
+	var log reliability.Log
+	began := time.Now()
+	time.AfterFunc(2*time.Second, func() {
+		assert.Regexp(t, fmt.Sprintf("boom(.|\n)*\nrank %d has not ended yet\n", which[0]), log.String())
+		assert.Contains(t, log.String(), "allreduce")
 	})
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	cfg := dist.Config{Ranks: 3, Threads: 1, Log: &log, Timeout: 10 * time.Second}
+	err := dist.Run(ctx, cfg, func(_ context.Context, r *dist.Rank) error {
+		disttest.OK(r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).Wait())
+		if slices.Contains(which, r.World.Rank()) {
+			stuck.Done()
+			<-free
+			return nil
+		}
+		stuck.Wait()
+		return fails(r, end)
+	})
+	assert.ErrorIs(t, err, errBoom)
+	assert.ErrorContains(t, err, fmt.Sprintf("dist: rank %d did not end within 26s: it is not in a collective", which[0]))
+	assert.ErrorContains(t, err, "stuckRank.")
+	assert.Equal(t, 26*time.Second, time.Since(began), "in virtual time")
+	close(free)
+	synctest.Wait()
 }
 
 // Operations that a failed job left in flight keep no memory of it: a program may run many failing jobs.

@@ -190,3 +190,48 @@ func TestRunInterruptedUnread(t *testing.T) {
 	assert.Equal(t, 143, cmd.ProcessState.ExitCode())
 	assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack)
 }
+
+// One rank may map less memory than others, which have larger segments: it says so, and all go over sockets, whichever rank it is.
+func TestRunWithUnequalLimits(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	if reliability.Racing {
+		t.Skip("the race detector maps terabytes")
+	}
+	for rank := range 3 {
+		for _, limit := range []int{4_000_000, 20_000_000} {
+			began := time.Now()
+			stdout, stderr, code := run(t, "run", "-n", "3", "sh", "-c", fmt.Sprintf("[ $RINGO_RANK = %d ] && ulimit -v %d\nexec %s", rank, limit,
+				program(t, "allreduce")))
+			assert.Zero(t, code, stdout+stderr)
+			assert.Equal(t, 3, strings.Count(stdout, ": sums are right"), stdout+stderr)
+			assert.Regexp(t, fmt.Sprintf("all ranks of this host use sockets rank=%d reason=.*cannot allocate memory", rank), stderr)
+			assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack, "nobody waits for those who cannot")
+		}
+	}
+}
+
+// A pipe in place of a file is refused at once: opening it would wait for one who writes.
+func TestCkptOfPipes(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string][]string{
+		"x.pt": {"convert"}, "x.safetensors": {"ls", "verify", "convert"}, "model.safetensors": {"ls", "verify", "convert"},
+		"ringo.json": {"ls", "verify"}, "model.safetensors.index.json": {"ls", "verify"}, ".metadata": {"convert"},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, unix.Mkfifo(filepath.Join(dir, name), 0o666))
+		path := dir
+		if strings.HasPrefix(name, "x.") {
+			path = filepath.Join(dir, name)
+		}
+		for _, c := range command {
+			args := []string{"ckpt", c, path}
+			if c == "convert" {
+				args = append(args, filepath.Join(t.TempDir(), "new"))
+			}
+			out, errs, code := run(t, args...)
+			assert.Equal(t, 1, code, args)
+			assert.Regexp(t, name+" is (not a|a link or no) regular file", out+errs)
+		}
+	}
+}

@@ -187,16 +187,31 @@ func (c *coordinator) rankNames(list []int) string {
 }
 
 // nodeSilent handles that no running worker of a node sends heartbeats. If this is so on all nodes after a failure, nobody can
-// report more about the cause, and all workers are killed at once.
+// report more about the cause, and all workers are killed at once. Without one, but when others have ended or are lost, they
+// have the time that ranks have after a failure. A job that is stopped as a whole may go on later.
 func (c *coordinator) nodeSilent(n *node) {
-	n.silentAt = time.Now()
-	if c.firstCause() == nil || c.signal != 0 {
-		return
+	if time.Since(n.silentAt) > silentAfter {
+		n.silentSince = time.Now()
 	}
+	n.silentAt = time.Now()
+	since := n.silentSince
 	for _, m := range c.members {
 		if m.running > 0 && time.Since(m.silentAt) > silentAfter {
 			return
 		}
+		if m.running > 0 && m.silentSince.After(since) {
+			since = m.silentSince
+		}
+	}
+	if c.signal != 0 {
+		return
+	}
+	if c.firstCause() == nil {
+		apart := slices.ContainsFunc(c.ranks, func(r rankState) bool { return r.ended })
+		if !apart || time.Since(since) < c.config.failureTimeout() {
+			return
+		}
+		c.fail(cause{kind: Primary, last: len(c.ranks) - 1, by: -1, text: "no rank that is left sends heartbeats"})
 	}
 	c.sendToMembers(note{Kill: true})
 }

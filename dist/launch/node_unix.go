@@ -19,10 +19,11 @@ type node struct {
 	duplicate *node // another node with the same number; it waits until this one sends a note, or is lost
 
 	// Of the current generation; running is 0 for a node that does not take part.
-	first    int
-	running  int
-	pids     []int
-	silentAt time.Time // when it last reported that no running worker sends heartbeats
+	first       int
+	running     int
+	pids        []int
+	silentAt    time.Time // when it last reported that no running worker sends heartbeats
+	silentSince time.Time // when it began to
 }
 
 // newHello returns the first note of this process.

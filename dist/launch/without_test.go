@@ -5,9 +5,11 @@ package launch
 import (
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // alone is the coordinator of a job of n ranks on one host, whose notes stay in the queue of its wire.
@@ -67,4 +69,57 @@ func TestWithoutStopped(t *testing.T) {
 	code, text := c.result()
 	assert.Equal(t, 5, code)
 	assert.Equal(t, "rank 1 failed: a bad row\nand 2 ranks failed because of it", text)
+}
+
+// All ranks that are left are stopped. If none has ended, the job may go on later. After a failure they are killed at once. If others have
+// ended well, or are lost, they are given up after the time that ranks have after a failure.
+func TestAllLeftStopped(t *testing.T) {
+	status := func(c *coordinator, code int) {
+		c.handle(incoming{from: c.nodes[0], note: note{Ended: &ended{Gen: 1, Rank: 2, Status: code}}})
+	}
+	for name, x := range map[string]struct {
+		before func(c *coordinator)
+		pause  time.Duration // with heartbeats, in the middle
+		after  time.Duration // 0: never
+		cause  string
+	}{
+		"none has ended":     {before: func(*coordinator) {}},
+		"a signal":           {before: func(c *coordinator) { status(c, 0); c.interrupt(syscall.SIGTERM) }},
+		"for a short time":   {before: func(c *coordinator) { status(c, 0) }, pause: 3 * heartbeat},
+		"one has failed":     {func(c *coordinator) { status(c, 5) }, 0, heartbeat, "rank 2 exited with status 5"},
+		"one has ended well": {func(c *coordinator) { status(c, 0) }, 0, 22 * time.Second, "no rank that is left sends heartbeats"},
+		"one is lost": {func(c *coordinator) {
+			c.handle(incoming{from: c.nodes[0], note: note{Ended: &ended{Gen: 1, Rank: 2, Status: -1, Signal: int(syscall.SIGKILL)}}})
+			c.handle(incoming{from: c.nodes[0], note: note{Without: &without{Gen: 1, Ranks: []int{2}}}})
+		}, 0, 22 * time.Second, "no rank that is left sends heartbeats"},
+		"one is lost, then one has ended": {func(c *coordinator) {
+			c.handle(incoming{from: c.nodes[0], note: note{Without: &without{Gen: 1, Ranks: []int{1}}}})
+			status(c, 0)
+		}, 0, 22 * time.Second, "no rank that is left sends heartbeats"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := alone(t, 3)
+			c.config.Timeout = 5 * time.Second
+			x.before(c)
+			killed, began := time.Duration(0), time.Now()
+			for tick := 1; tick < 80 && killed == 0; tick++ {
+				time.Sleep(heartbeat)
+				if tick == 40 {
+					time.Sleep(x.pause)
+				}
+				c.handle(incoming{from: c.nodes[0], note: note{Silent: 1}})
+				if queue := c.sent(); len(queue) > 0 && queue[len(queue)-1].Kill {
+					killed = time.Since(began)
+				}
+			}
+			if x.after == 0 {
+				assert.Zero(t, killed, name)
+				return
+			}
+			require.InDelta(t, x.after, killed, float64(heartbeat), name)
+			assert.Equal(t, x.cause, c.firstCause().text, name)
+			c.config.MaxRestarts = 1
+			assert.True(t, c.restart(), name)
+		})
+	}
 }

@@ -84,17 +84,17 @@ func (d *Door) Close() {
 // Meet exchanges segments with the ranks whose doors have the given names, and returns when all are there. Call it once.
 func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 	small := d.h.checkRoom(len(names) + 1)
+	var failed error
 	for r, name := range names {
 		if r >= d.c.Rank {
 			continue // it comes to this door
 		}
-		c, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
-		if err != nil {
-			return nil, fmt.Errorf("shm: rank %d: %w", r, explain(err))
+		if err := d.visit(ctx, name, r); err != nil { // the others would wait for this rank
+			failed = fmt.Errorf("shm: rank %d: %w", r, explain(err))
 		}
-		if err := d.exchange(c.(*net.UnixConn), r); err != nil {
-			return nil, fmt.Errorf("shm: rank %d: %w", r, explain(err))
-		}
+	}
+	if failed != nil {
+		return nil, failed
 	}
 	for {
 		d.mu.Lock()
@@ -123,6 +123,15 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 			return nil, fmt.Errorf("shm: rank %d did not connect to map this rank's memory: %w", missing, cmp.Or(full, ctx.Err()))
 		}
 	}
+}
+
+// visit exchanges segments with a rank at its door.
+func (d *Door) visit(ctx context.Context, name string, rank int) error {
+	c, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
+	if err != nil {
+		return err
+	}
+	return d.exchange(c.(*net.UnixConn), rank)
 }
 
 func (d *Door) accept() {
@@ -208,6 +217,7 @@ func (d *Door) exchange(c *net.UnixConn, rank int) error {
 	}
 	p, err := newPeer(rank, fds)
 	if err != nil {
+		d.set(&d.err, err) // the rank does not come again
 		return err
 	}
 	return d.add(p)

@@ -171,27 +171,51 @@ func TestDoorWithoutDescriptors(t *testing.T) {
 	assert.Regexp(t, "^shm: rank 2 did not connect to map this rank's memory: accept.*"+noFiles, accepting.Error())
 }
 
-// If there is a descriptor for the connection, and none for what the other rank sends through it, Meet ends at once.
-func TestDoorWithoutRoomForMemory(t *testing.T) {
-	d := doorOf(t, nil)
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	peer := os.NewFile(uintptr(fd), "rank 2")
-	defer peer.Close()
-	restore := withFiles(t, 1)
+// comes makes rank 2 come to a door through a socket, with these descriptors.
+func comes(t *testing.T, d *Door, socket *os.File, fds ...int) {
+	fd := int(socket.Fd())
 	require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: d.Name()}))
 	two, theirs := &Door{c: d.c}, hello{}
 	two.c.Rank = 2
-	me, err := two.sendHello(peer, true)
+	me, err := two.sendHello(socket, true)
 	require.NoError(t, err)
-	require.NoError(t, theirs.read(peer))
-	_, err = peer.Write(two.proof(me, &theirs))
+	require.NoError(t, theirs.read(socket))
+	_, err = socket.Write(two.proof(me, &theirs))
 	require.NoError(t, err)
-	require.NoError(t, unix.Sendmsg(fd, []byte{1}, unix.UnixRights(0, 1, 2), nil, 0))
-	_, err = d.Meet(t.Context(), map[int]string{2: "@two"})
-	restore()
-	require.Error(t, err)
-	assert.Regexp(t, "^shm: rank 2 cannot connect to map this rank's memory: recvmsg: "+noFiles, err.Error())
+	require.NoError(t, unix.Sendmsg(fd, []byte{1}, unix.UnixRights(fds...), nil, 0))
+}
+
+// If there is a descriptor for the connection, and none for what the other rank sends through it, or it cannot be mapped, Meet ends at
+// once.
+func TestDoorWithoutRoomForMemory(t *testing.T) {
+	for want, room := range map[string]int{"recvmsg: " + noFiles: 1, "shm: segment 0 of rank 2": 9} {
+		d := doorOf(t, nil)
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		peer := os.NewFile(uintptr(fd), "rank 2")
+		defer peer.Close()
+		restore := withFiles(t, room)
+		comes(t, d, peer, 0, 1, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err = d.Meet(ctx, map[int]string{2: "@two"})
+		restore()
+		require.Error(t, err)
+		assert.Regexp(t, "^shm: rank 2 cannot connect to map this rank's memory: "+want, err.Error())
+	}
+}
+
+// A rank that cannot meet one rank goes to the doors of the others: they would wait for it.
+func TestDoorsAreAllVisited(t *testing.T) {
+	for range 5 { // in any order
+		d, two := doorOf(t, nil), doorOf(t, func(c *Config) { c.Rank = 2 })
+		_, err := two.Meet(t.Context(), map[int]string{0: "@nobody", 1: d.Name()})
+		require.ErrorContains(t, err, "shm: rank 0: dial unix @nobody")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err = d.Meet(ctx, map[int]string{2: two.Name()})
+		require.NoError(t, err)
+	}
 }
 
 // What a peer sends to a process that has not enough descriptors is not there in part.

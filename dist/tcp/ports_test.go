@@ -3,6 +3,7 @@ package tcp
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,6 +42,18 @@ func TestTwoJobsOnePort(t *testing.T) {
 	assert.ErrorContains(t, errs[1], "does not hold this job's secret")
 	last, err := Join(t.Context(), first[2])
 	require.NoError(t, err)
-	closeAll(append(<-met, last))
+	engines := append(<-met, last)
+	addrs := []string{first[0].Addr}
+	for _, e := range engines {
+		if e.self.Addr != "" {
+			addrs = append(addrs, e.self.Addr)
+		}
+	}
+	require.Len(t, addrs, 3)
+	for _, addr := range addrs { // the job runs, and nobody listens any more
+		_, err := net.Dial("tcp", addr)
+		assert.Error(t, err, addr)
+	}
+	closeAll(engines)
 	reliability.Took(t, 34, "tcp", 5*time.Second, time.Since(began))
 }
