@@ -30,6 +30,8 @@ func Explain(err error, head []byte) error {
 	switch {
 	case len(text) == 0 && len(head) < headBytes:
 		what = "the file is empty: get it again"
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		what = "the file is a zip archive, as torch.save, numpy and Excel write them: unpack it, or save it in another form"
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		what = "the file is compressed: decompress it with gunzip"
 	}
