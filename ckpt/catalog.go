@@ -17,14 +17,15 @@ type catalog struct {
 	Hash             string                  // of the other fields, which must be the same on all ranks
 	Manifest         string                  // hash of ringo.json, which describes the pieces
 	Tensors          map[string]tensor.Shape // by key
+	Foreign          map[string]string       // by key: types that package tensor has not
 }
 
 func newCatalog(src *storage.Reader) (catalog, error) {
-	c := catalog{Tensors: map[string]tensor.Shape{}}
+	c := catalog{Tensors: map[string]tensor.Shape{}, Foreign: map[string]string{}}
 	for key, x := range src.Tensors {
 		d, ok := storage.DTypeOf(x.DType)
 		if !ok {
-			d = tensor.DType(255)
+			d, c.Foreign[key] = tensor.NumDTypes, string(x.DType)
 		}
 		c.Tensors[key] = tensor.Shape{DType: d, Dims: x.Shape}
 	}

@@ -372,3 +372,27 @@ func TestLoadChangesValues(t *testing.T) {
 		return nil
 	})
 }
+
+// Folders that another program wrote, and that cannot be loaded as they are.
+func TestForeignFolders(t *testing.T) {
+	const weight = `{"weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}`
+	small, two := t.TempDir(), t.TempDir()
+	write(t, small, "model.safetensors", weight+`,"bias":{"dtype":"F8_E4M3","shape":[1,1],"data_offsets":[4,5]}}`, make([]byte, 5))
+	for _, name := range []string{"model.safetensors", "a.safetensors"} {
+		write(t, two, name, weight+`,"bias":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, make([]byte, 8))
+	}
+	index := `{"weight_map": {"weight": "a.safetensors", "bias": "a.safetensors"}}`
+	require.NoError(t, os.WriteFile(filepath.Join(two, "model.safetensors.index.json"), []byte(index), 0o666))
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		for dir, want := range map[string]string{
+			small: "of another shape or type: model:bias is F8_E4M3[1,1], which is not converted, not float32[1]",
+			two: two + " is not sound: model.safetensors is one model, and the files that model.safetensors.index.json names are another: " +
+				"remove the one that is old",
+		} {
+			params := nn.Init(nn.NewLinear(1, 1), r.Device, tensor.Float32, 1)
+			_, err := Load(ctx, r.World, dir, &State{Params: params}, LoadConfig{Cast: true})
+			require.ErrorContains(t, err, want)
+		}
+		return nil
+	}))
+}

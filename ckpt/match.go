@@ -32,7 +32,11 @@ func (l *loader) match() error {
 		case !ok:
 			l.report.Missing = append(l.report.Missing, x.key())
 		case shape.DType != want.DType && !casts || !slices.Equal(shape.Dims, want.Dims):
-			l.report.Misfits = append(l.report.Misfits, fmt.Sprintf("%s is %v, not %v", x.key(), shape, want))
+			is := shape.String()
+			if name := l.cat.Foreign[x.in]; name != "" {
+				is = name + strings.TrimPrefix(is, shape.DType.String()) + ", which is not converted"
+			}
+			l.report.Misfits = append(l.report.Misfits, fmt.Sprintf("%s is %s, not %v", x.key(), is, want))
 		default:
 			x.from = shape.DType
 			l.items = append(l.items, x)

@@ -83,13 +83,14 @@ func (c *fieldCounter) ended() {
 // lineEnds makes line ends of carriage returns that stand alone outside of quotes: old programs write them.
 type lineEnds struct {
 	text   *bufio.Reader
+	json   bool // which has no line ends in quotes
 	quoted bool
 }
 
 func (l *lineEnds) Read(p []byte) (int, error) {
 	n, err := l.text.Read(p)
 	for i, c := range p[:n] {
-		if c == '"' {
+		if c == '"' && !l.json {
 			l.quoted = !l.quoted
 		}
 		if c != '\r' || l.quoted {
@@ -161,7 +162,7 @@ func skipBOM(from io.Reader) (*bufio.Reader, error) {
 	}
 	switch {
 	case bytes.HasPrefix(mark, []byte("\xfe\xff")) || bytes.HasPrefix(mark, []byte("\xff\xfe")):
-		return nil, errors.New("the text is UTF-16: want UTF-8")
+		return nil, errors.New("the text is UTF-16 or UTF-32: want UTF-8, such as of iconv -f utf-16 -t utf-8 FILE")
 	case string(mark) == "\xef\xbb\xbf":
 		_, err = text.Discard(3)
 		return text, err
@@ -189,7 +190,13 @@ func (p *csvParser) first(record []string) (err error) {
 		}
 	}
 	line, _ := p.r.FieldPos(0)
+	if err := checkText(strings.Join(record, "")); p.cfg.Header && err != nil {
+		return fmt.Errorf("line %d %w", line, err)
+	}
 	switch {
+	case strings.HasPrefix(record[0], "sep="):
+		return fmt.Errorf("line %d, %s, is for Excel alone: remove it, and set CSVConfig.Comma if that is no comma", line,
+			bounded.Quote(strings.Join(record, string(p.r.Comma))))
 	case p.cfg.Header && numbers == len(record) && counted != len(record):
 		return fmt.Errorf("line %d has numbers alone, no names of columns: CSVConfig.Header is for files that have them", line)
 	case !p.cfg.Header && counted == len(record) && counted > 2:
@@ -201,13 +208,20 @@ func (p *csvParser) first(record []string) (err error) {
 	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target, nil); err != nil {
 		return fmt.Errorf("line %d: %w", line, err)
 	}
-	if p.cfg.Header {
+	switch {
+	case p.cfg.Header:
 		return nil
+	case numbers > 0:
+		return p.row(record)
 	}
-	if err = p.row(record); err != nil && numbers == 0 {
-		err = fmt.Errorf("%w; if the line has the names of the columns, set CSVConfig.Header", err)
+	column, err := p.add(record)
+	switch {
+	case errors.Is(err, errNoNumber):
+		return fmt.Errorf("%w; if the line has the names of the columns, set CSVConfig.Header", p.at(column, err))
+	case err != nil:
+		return p.at(column, err)
 	}
-	return err
+	return nil
 }
 
 // row adds a sample.
@@ -217,7 +231,7 @@ func (p *csvParser) row(record []string) error {
 		return fmt.Errorf("line %d: %d fields, want %d as in the first line", line, len(record), len(p.names))
 	}
 	if column, err := p.add(record); err != nil {
-		return p.at(column, err)
+		return p.at(column, p.wayOut(column, err))
 	}
 	return nil
 }

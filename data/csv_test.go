@@ -80,6 +80,8 @@ func TestCSVForms(t *testing.T) {
 		"columns by number":     {"2.5,0,1\n-4,1,3\n", CSVConfig{Columns: []string{"3", "1"}, Target: "2"}},
 		"labels":                {"1,2.5,cat\n3,-4,dog\n", CSVConfig{Labels: true}},
 		"labels of numbers":     {"1,2.5,9\n3,-4,10\n", CSVConfig{Labels: true}},
+		"other columns are any": {"x,a,b,y\n\xff\x00,1,2.5,0\nz,3,-4,1\n", CSVConfig{Header: true, Columns: []string{"a", "b"}}},
+		"a class called nan":    {"1,2.5,nan\n3,-4,a\n", CSVConfig{Classes: []string{"nan", "a"}}},
 		"classes":               {"1,2.5,z\n3,-4,\"a\"\n", CSVConfig{Classes: []string{"z", "a", "b"}}},
 		"carriage returns":      {"1,2.5,0\r3,-4,1\r", CSVConfig{}},
 		"all kinds of lines":    {"1,\"2.5\",0\r\r\n3,-4,1\n\r", CSVConfig{}},
@@ -107,6 +109,16 @@ func TestCSVNumbers(t *testing.T) {
 		rowsOf(t, ds, 5, 1))
 }
 
+// The ends of errors about what is no number, or no text.
+const (
+	separated = " is not a number: write a decimal point, and no separators of thousands"
+	leaveOut  = "; Columns can leave the column out"
+	forLabels = "; Labels is for names of classes"
+	latin1    = "is no UTF-8: if it is Latin-1, convert it with iconv -f latin1 -t utf-8 FILE"
+	zero      = "has a zero byte: the file is damaged, no text, or UTF-16: want UTF-8"
+	utf16     = "the text is UTF-16 or UTF-32: want UTF-8, such as of iconv -f utf-16 -t utf-8 FILE"
+)
+
 func TestCSVErrors(t *testing.T) {
 	header := CSVConfig{Header: true}
 	for _, c := range []struct {
@@ -119,17 +131,20 @@ func TestCSVErrors(t *testing.T) {
 		{"1,2\n3\n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
 		{"1,2\n\n3,4,5\n", "line 3: 3 fields, want 2 as in the first line", CSVConfig{}},
 		{"1,2\n \n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
-		{"1,1_000\n", `line 1, column 2: "1_000" is not a number`, CSVConfig{}},
-		{"0x1p3,1\n", `line 1, column 1: "0x1p3" is not a number`, CSVConfig{}},
-		{"1,2\n3,five\n", `line 2, column 2: "five" is not a number`, CSVConfig{}},
+		{"1,1_000\n", `line 1, column 2: "1_000"` + separated, CSVConfig{}},
+		{"\"1,234\",1\n", `line 1, column 1: "1,234"` + separated, CSVConfig{}},
+		{"1;2,5\n", `line 1, column 2: "2,5"` + separated, CSVConfig{Comma: ';'}},
+		{"1\u00a0000,1\n", `line 1, column 1: "1\u00a0000"` + separated, CSVConfig{}},
+		{"0x1p3,1\n", `line 1, column 1: "0x1p3" is not a number` + leaveOut, CSVConfig{}},
+		{"1,2\n3,five\n", `line 2, column 2: "five" is not a number` + forLabels, CSVConfig{}},
 		{"a,b\n1,2\n,4\n", `line 3, column "a": no value`, header},
-		{"a,b\n\"x\ny\",2\n", "line 2, column \"a\": \"x\\ny\" is not a number", header},
+		{"a,b\n\"x\ny\",2\n", "line 2, column \"a\": \"x\\ny\" is not a number" + leaveOut, header},
 		{"1,2\n3, \n", "line 2, column 2: no value", CSVConfig{}},
 		{"1,2\nNaN,4\n", `line 2, column 1: "NaN" is not a finite number`, CSVConfig{}},
 		{"1,2\n3,-Inf\n", `line 2, column 2: "-Inf" is not a finite number`, CSVConfig{}},
 		{"1,2\n3,1e39\n", `line 2, column 2: "1e39" is out of the range of float32`, CSVConfig{}},
 		{"1,2\r3,4,5\n", "line 2: 3 fields, want 2 as in the first line", CSVConfig{}},
-		{"1,\"2\r3\"\n", `line 1, column 2: "2\r3" is not a number`, CSVConfig{}},
+		{"1,\"2\r3\"\n", `line 1, column 2: "2\r3" is not a number` + forLabels, CSVConfig{}},
 		{"0,1,2\n3,4,5\n", "line 1 has 0, 1, 2 and so on, which are pandas' names of columns: set CSVConfig.Header, or, if it is a sample, " +
 			"move it to another line", CSVConfig{}},
 		{"1,16777217\n", "line 1, column 2: 16777217 does not fit float32, which makes it 16777216: divide the column, subtract from it, " +
@@ -137,7 +152,17 @@ func TestCSVErrors(t *testing.T) {
 		{"-0100000000000000000001,1\n", "line 1, column 1: -0100000000000000000001 does not fit float32, which makes it " +
 			"-100000002004087734272: divide the column, subtract from it, or make it floats if that is near enough", CSVConfig{}},
 		{"a,b\n1,2\n", `line 1, column 1: "a" is not a number; if the line has the names of the columns, set CSVConfig.Header`, CSVConfig{}},
-		{"a,2\n", `line 1, column 1: "a" is not a number`, CSVConfig{}},
+		{"a,2\n", `line 1, column 1: "a" is not a number` + leaveOut, CSVConfig{}},
+		{"a,b\n1,2\na,b\n", `line 3, column "a": "a" is not a number` + leaveOut, header},
+		{"sep=;\na;b\n", `line 1, "sep=;", is for Excel alone: remove it, and set CSVConfig.Comma if that is no comma`,
+			CSVConfig{Header: true, Comma: ';'}},
+		{"a\xfc,b\n1,2\n", "line 1 " + latin1, header},
+		{"1,cat\n2,k\xe4t\n", `line 2, column 2: the label "k\xe4t" ` + latin1, CSVConfig{Labels: true}},
+		{"a\x00,\x00b\x00\n\x001\x00,\x002\x00\n\x00", "line 1 " + zero, header},
+		{"1\x00,\x002\x00\n\x00", `line 1, column 1: "1\x00" ` + zero, CSVConfig{}},
+		{"1,c\x00t\n", `line 1, column 2: the label "c\x00t" ` + zero, CSVConfig{Labels: true}},
+		{"1,cat\n2,nan\n", `line 2, column 2: "nan" is what pandas writes for a missing label: remove the row, or give Classes if it is one`,
+			CSVConfig{Labels: true}},
 		{"1,2\n3,4\n", "line 1 has numbers alone, no names of columns: CSVConfig.Header is for files that have them", header},
 		{"1;2\n", `line 1 has one field (CSVConfig.Comma is ','): want x and a target`, CSVConfig{}},
 		{"a,b,a\n", `line 1: columns 1 and 3 are both called "a"`, header},
@@ -146,7 +171,7 @@ func TestCSVErrors(t *testing.T) {
 		{"1,2\n3,4\"\n", `parse error on line 2, column 4: bare " in non-quoted-field`, CSVConfig{}},
 		{"1,2\n\"3,4\n5,6\n", `record on line 2; parse error on line 3, column 5: extraneous or missing " in quoted-field`, CSVConfig{}},
 		{"1,2\n", "csv: invalid field or comment delimiter", CSVConfig{Comma: '"'}},
-		{"\xff\xfe1\x00,\x002\x00", "the text is UTF-16: want UTF-8", CSVConfig{}},
+		{"\xff\xfe1\x00,\x002\x00", utf16, CSVConfig{}},
 		{"1,cat\n2,dog\n", `line 2, column 2: "dog" is not one of the classes "cat"`, CSVConfig{Classes: []string{"cat"}}},
 		{"1,cat\n2, \n", `line 2, column 2: no label`, CSVConfig{Labels: true}},
 		{"1,cat\n", `class "a" is given twice`, CSVConfig{Classes: []string{"a", "a"}}},

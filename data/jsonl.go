@@ -60,6 +60,7 @@ func parseJSONL(from io.Reader, size int64, cfg JSONLConfig) (*Table, error) {
 	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, p.budget); err != nil {
 		return nil, err
 	}
+	text = bufio.NewReader(&lineEnds{text: text, json: true})
 	var line []byte
 	for n := 1; ; {
 		part, err := text.ReadSlice('\n')
@@ -85,6 +86,9 @@ func (p *jsonParser) line(line []byte) error {
 	if len(line) == 0 {
 		return nil
 	}
+	if !utf8.Valid(line) || bytes.IndexByte(line, 0) >= 0 {
+		return fmt.Errorf(" %w", checkText(string(line)))
+	}
 	if !json.Valid(line) || line[0] != '{' {
 		var value json.RawMessage
 		err := json.Unmarshal(line, &value) // says what is wrong
@@ -106,7 +110,7 @@ func (p *jsonParser) line(line []byte) error {
 	}
 	at, err := p.sample()
 	if err != nil {
-		return fmt.Errorf(", %s: %w", bounded.Quote(p.names[at]), err)
+		return fmt.Errorf(", %s: %w", bounded.Quote(p.names[at]), p.wayOut(at, err))
 	}
 	return nil
 }
@@ -217,10 +221,12 @@ func (p *jsonParser) field(i int) (string, error) {
 	case value[0] == '{' || value[0] == '[':
 		return "", errors.New("a list or an object: want one value")
 	case value[0] == '"' && !label:
-		return "", fmt.Errorf("%s is text: want a number", bounded.Plain(string(value)))
+		return "", fmt.Errorf("%s is text, and %w", bounded.Plain(string(value)), errNoNumber)
 	case value[0] == '"':
 		text, err := unquoted(value)
 		return string(text), err
+	case label && (value[0] == '-' || value[0] <= '9') && bytes.ContainsAny(value, ".eE"):
+		return "", fmt.Errorf("%s is not a whole number: labels are text, whole numbers or booleans", bounded.Plain(string(value)))
 	case value[0] == 't' && !label:
 		return "1", nil
 	case value[0] == 'f' && !label:

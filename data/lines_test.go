@@ -19,7 +19,8 @@ func TestLines(t *testing.T) {
 		"a\nb\n":                   {"a", "b"},
 		"\n\na\r\n\r\nb\rc":        {"", "", "a", "", "b\rc"},
 		"\xef\xbb\xbfäöü\n":        {"äöü"},
-		"a\r":                      {"a\r"}, // of no line's end
+		"a\r":                      {"a"},
+		"a\r\rb":                   {"a", "", "b"},
 		strings.Repeat("x", 1<<17): {strings.Repeat("x", 1<<17)},
 	} {
 		lines, err := Lines(writeFile(t, t.TempDir(), "t.txt", []byte(text)))
@@ -27,11 +28,16 @@ func TestLines(t *testing.T) {
 		assert.Equal(t, want, lines, "%.20q", text)
 	}
 	for text, want := range map[string]string{
-		"":              "no lines",
-		"\xef\xbb\xbf":  "no lines",
-		"a\nb\xffc\n":   "line 2 is no UTF-8",
-		"\xff\xfea\x00": "the text is UTF-16: want UTF-8",
-		"a\nb\n\xc3\n":  "line 3 is no UTF-8",
+		"":               "no lines",
+		"\xef\xbb\xbf":   "no lines",
+		"a\nb\xffc\n":    "line 2 " + latin1,
+		"\xff\xfea\x00":  utf16,
+		"a\nb\x00\n":     "line 2 " + zero,
+		"a\x00\n\x00":    "line 1 " + zero,
+		"\x1f\x8b\x08ab": "the file is compressed: decompress it with gunzip (line 1 " + latin1 + ")",
+		"version https://git-lfs.github.com/spec/v1\n": "this is a Git LFS pointer in place of the file: run git lfs pull in its folder " +
+			"(no text)",
+		"a\nb\n\xc3\n": "line 3 " + latin1,
 	} {
 		file := writeFile(t, t.TempDir(), "t.txt", []byte(text))
 		_, err := Lines(file)

@@ -47,12 +47,32 @@ func (r *textRows) add(fields []string) (column int, err error) {
 		r.xs = append(r.xs, v)
 	}
 	if r.labeled {
-		return r.y, r.labels.Add(strings.TrimSpace(fields[r.y]))
+		label := strings.TrimSpace(fields[r.y])
+		if err := checkText(label); err != nil {
+			return r.y, fmt.Errorf("the label %s %w", bounded.Quote(label), err)
+		}
+		return r.y, r.labels.Add(label)
 	}
 	v, err := number(fields[r.y])
 	r.ys = append(r.ys, v)
 	return r.y, err
 }
+
+// wayOut adds to an error of add what to do with words.
+func (r *textRows) wayOut(column int, err error) error {
+	switch {
+	case !errors.Is(err, errNoNumber):
+		return err
+	case column == r.y:
+		return fmt.Errorf("%w; Labels is for names of classes", err)
+	}
+	return fmt.Errorf("%w; Columns can leave the column out", err)
+}
+
+var errNoNumber = errors.New("is not a number")
+
+// separators are in numbers that people read.
+var separators = strings.NewReplacer(",", "", "'", "", "_", "", " ", "", "\u00a0", "", "\u202f", "")
 
 // number parses a finite float32. A whole number must be one.
 func number(field string) (float32, error) {
@@ -67,7 +87,14 @@ func number(field string) (float32, error) {
 	case errors.Is(err, strconv.ErrRange):
 		return 0, fmt.Errorf("%s is out of the range of float32", bounded.Quote(field))
 	case err != nil:
-		return 0, fmt.Errorf("%s is not a number", bounded.Quote(field))
+		if err := checkText(field); err != nil {
+			return 0, fmt.Errorf("%s %w", bounded.Quote(field), err)
+		}
+		plain := separators.Replace(field)
+		if _, err := strconv.ParseFloat(plain, 32); err == nil && plain != field {
+			return 0, fmt.Errorf("%s is not a number: write a decimal point, and no separators of thousands", bounded.Quote(field))
+		}
+		return 0, fmt.Errorf("%s %w", bounded.Quote(field), errNoNumber)
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return 0, fmt.Errorf("%s is not a finite number", bounded.Quote(field))
 	}

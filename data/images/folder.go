@@ -45,15 +45,15 @@ type file struct {
 var extensions = []string{".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 // Open lists the images of a folder that has a folder for each class, which may have subfolders. Samples are sorted by class, folder and
-// name, as in PyTorch. Names that begin with a dot are ignored, and so are files outside the classes' folders, but an image there is an
-// error. Every file in a class's folder must have the extension of an image, or it is an error. So is a class without images.
+// name, as in PyTorch. Names that begin with a dot are ignored, and those that Windows and macOS make, such as Thumbs.db. So are files
+// outside the classes' folders, but an image there is an error. Every other file in a class's folder must have the extension of an image,
+// or it is an error. So is a class without images.
 func Open(dir string, cfg Config) (*Folder, error) {
 	if cfg.Height < 1 || cfg.Height > maxSide || cfg.Width < 1 || cfg.Width > maxSide {
 		return nil, fmt.Errorf("data/images: Config asks for %d x %d pixels: want 1 to %d", cfg.Height, cfg.Width, maxSide)
 	}
 	f := &Folder{Classes: slices.Clone(cfg.Classes), dir: dir, cfg: cfg, memory: semaphore.NewWeighted(bounded.Base)}
-	root := os.DirFS(dir)
-	folders, err := f.classes(root)
+	folders, err := f.classes()
 	if err != nil {
 		return nil, fmt.Errorf("data/images: %w", err)
 	}
@@ -66,7 +66,7 @@ func Open(dir string, cfg Config) (*Folder, error) {
 			return nil, fmt.Errorf("data/images: folder %s is not one of the classes %q", filepath.Join(dir, name), f.Classes)
 		}
 		before := len(f.files)
-		if err := f.add(root, name, class); err != nil {
+		if err := f.add(name, class); err != nil {
 			return nil, fmt.Errorf("data/images: %w", err)
 		}
 		if len(f.files) == before {
@@ -80,17 +80,17 @@ func Open(dir string, cfg Config) (*Folder, error) {
 }
 
 // classes returns the names of the folders.
-func (f *Folder) classes(root fs.FS) (folders []string, err error) {
-	entries, err := fs.ReadDir(root, ".")
+func (f *Folder) classes() (folders []string, err error) {
+	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.dir, err)
+		return nil, err
 	}
 	for _, e := range entries {
-		info, err := fs.Stat(root, e.Name()) // follows links
+		info, err := f.stat(e.Name())
 		switch {
-		case strings.HasPrefix(e.Name(), "."):
+		case bounded.Hidden(e.Name()):
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w", f.dir, err)
+			return nil, err
 		case info.IsDir():
 			folders = append(folders, e.Name())
 		case isImage(e.Name()):
@@ -103,31 +103,42 @@ func (f *Folder) classes(root fs.FS) (folders []string, err error) {
 	return folders, nil
 }
 
+// stat follows links. Names are any bytes, as io/fs would not take them.
+func (f *Folder) stat(name string) (fs.FileInfo, error) {
+	at := filepath.Join(f.dir, filepath.FromSlash(name))
+	info, err := os.Stat(at)
+	if to, link := os.Readlink(at); err != nil && link == nil {
+		err = fmt.Errorf("%s is a link to %s: %w", at, to, err)
+	}
+	return info, err
+}
+
 // add lists the images of a class in a folder and its subfolders.
-func (f *Folder) add(root fs.FS, dir string, class int) error {
-	entries, err := fs.ReadDir(root, dir)
+func (f *Folder) add(dir string, class int) error {
+	entries, err := os.ReadDir(filepath.Join(f.dir, filepath.FromSlash(dir)))
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.dir, err)
+		return err
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
+		if bounded.Hidden(e.Name()) {
 			continue
 		}
 		name := path.Join(dir, e.Name())
 		if e.IsDir() {
-			if err := f.add(root, name, class); err != nil {
+			if err := f.add(name, class); err != nil {
 				return err
 			}
 			continue
 		}
-		info, err := fs.Stat(root, name)
+		info, err := f.stat(name)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s: %w", f.dir, err)
+			return err
 		case !info.Mode().IsRegular():
 			return fmt.Errorf("%s is not a regular file", filepath.Join(f.dir, name)) // following a link to a folder might never end
 		case !isImage(name):
-			return fmt.Errorf("%s does not have the extension of an image: want one of %v", filepath.Join(f.dir, name), extensions)
+			return fmt.Errorf("%s does not have the extension of an image: remove it, or name it with one of %v",
+				filepath.Join(f.dir, name), extensions)
 		}
 		f.files = append(f.files, file{dir, e.Name(), class})
 	}

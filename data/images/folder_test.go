@@ -152,8 +152,9 @@ func TestOpenErrors(t *testing.T) {
 		{nil, ok, "DIR has no folders, one for each class"},
 		{map[string][]byte{"x.png": p, "a/x.png": p}, ok, "DIR/x.png lies in no class's folder"},
 		{map[string][]byte{"a/x.png": p, "b/.x.png": p}, ok, "folder DIR/b has no images"},
-		{map[string][]byte{"a/x.png": p, "a/Thumbs.db": p}, ok,
-			"DIR/a/Thumbs.db does not have the extension of an image: want one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
+		{map[string][]byte{"a/x.png": p, "__MACOSX/x.png": p, "b/Thumbs.db": p}, ok, "folder DIR/b has no images"},
+		{map[string][]byte{"a/x.png": p, "a/x.txt": p}, ok,
+			"DIR/a/x.txt does not have the extension of an image: remove it, or name it with one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
 		{map[string][]byte{"a/x.png": p}, Config{2, 2, []string{"b"}}, `folder DIR/a is not one of the classes ["b"]`},
 	} {
 		dir := write(t, c.files)
@@ -169,6 +170,29 @@ func TestOpenErrors(t *testing.T) {
 	if os.Symlink(dir, filepath.Join(dir, "a", "again")) == nil { // not everywhere allowed
 		_, err = Open(dir, ok)
 		assert.ErrorContains(t, err, "again is not a regular file")
+		for _, name := range []string{"b", "a/b.png"} {
+			dir := write(t, map[string][]byte{"a/x.png": p})
+			require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, name)))
+			_, err = Open(dir, ok)
+			require.ErrorIs(t, err, os.ErrNotExist)
+			assert.ErrorContains(t, err, filepath.Join(dir, name)+" is a link to nowhere")
+		}
+	}
+}
+
+// Names are those that the file system has, also if they are no text.
+func TestNames(t *testing.T) {
+	p := encode(t, ".png", picture(1, 1, 0))
+	for _, name := range []string{"b c/ \n.png", "a/\xff\xfe.png", "\xe4/\xff/1.png"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if os.MkdirAll(filepath.Dir(file), 0o777) != nil || os.WriteFile(file, p, 0o666) != nil {
+			continue // not everywhere allowed
+		}
+		f, err := Open(dir, Config{Height: 1, Width: 1})
+		require.NoError(t, err, "%q", name)
+		require.Equal(t, file, f.File(0))
+		require.NoError(t, f.Batch([]int{0}, tensor.FromSlice(make([]float32, 3), 1, 3, 1, 1), tensor.FromSlice(make([]int64, 1), 1)))
 	}
 }
 

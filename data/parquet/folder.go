@@ -25,7 +25,7 @@ func filesOf(path string) (files []string, err error) {
 	for _, e := range entries {
 		name := filepath.Join(path, e.Name())
 		switch {
-		case e.Name()[0] == '.' || e.Name()[0] == '_':
+		case bounded.Hidden(e.Name()) || e.Name()[0] == '_':
 		case e.IsDir():
 			return nil, fmt.Errorf("%s is a folder: want files alone, as pandas' to_parquet writes them without partition_cols", name)
 		case !strings.HasSuffix(e.Name(), ".parquet"):

@@ -30,7 +30,7 @@ type Config struct {
 // errors, too. The first row is 0, as for samples; in a folder, the rows of a file are counted from its first one.
 //
 // The files of a folder end in .parquet, and are read in the order of their names. They have the same columns. Names that begin with a dot
-// or an underscore are ignored.
+// or an underscore are ignored, and those of files that Windows makes, such as Thumbs.db.
 func Read(file string, cfg Config) (*data.Table, error) {
 	files, err := filesOf(file)
 	if err != nil {

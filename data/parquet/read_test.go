@@ -51,7 +51,7 @@ func TestPyArrow(t *testing.T) {
 		assert.Equal(t, want, ds.Classes)
 	}
 	for want, cfg := range map[string]Config{
-		`column "id": holds STRING: want numbers`: {},
+		`column "id": holds STRING: want numbers, or Labels, if it is the target and has names of classes`: {},
 		`column "day": holds DATE: want numbers; days since 1970 are, of pandas, ` +
 			`df["day"] = (pd.to_datetime(df["day"], utc=True) - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)`: {
 			Columns: []string{"f64"}, Target: "day"},
@@ -91,7 +91,7 @@ func TestTypes(t *testing.T) {
 		"longer": "row 3: its list has more than 2 elements, which is the mean: want lists of one length",
 		"hole":   "row 5: no value",
 		"none":   "row 5: no value",
-		"texts":  "holds STRING: want numbers",
+		"texts":  "holds STRING: want numbers, or Labels, if it is the target and has names of classes",
 		"pair":   "holds lists or groups: want one value a row, or lists of numbers in x",
 		"deep":   "holds lists or groups: want one value a row, or lists of numbers in x",
 		"large":  "row 0: 9007199254740993 does not fit float32, which makes it 9007199254740992: ",
@@ -195,7 +195,8 @@ func TestFolder(t *testing.T) {
 		}
 		return write(t, rows, 2)
 	}
-	files := map[string][]byte{"part-10.parquet": file("c", "a"), "part-2.parquet": file("b", "b", "c"), "_SUCCESS": nil, ".part.crc": nil,
+	files := map[string][]byte{"part-10.parquet": file("c", "a"), "part-2.parquet": file("b", "b", "c"),
+		"_SUCCESS": nil, "Thumbs.db": nil, ".part.crc": nil,
 		"part-1.parquet": write(t, []labeled{}, 2)}
 	folder := func(more map[string][]byte) string {
 		dir := t.TempDir()

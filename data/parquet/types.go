@@ -98,6 +98,8 @@ func inPandas(kind, name string) string {
 	case kind == "DATE" || kind == "INT96" || strings.HasPrefix(kind, "TIMESTAMP"):
 		return fmt.Sprintf(`; days since 1970 are, of pandas, df[%s] = (pd.to_datetime(df[%s], utc=True) - pd.Timestamp(0, tz="UTC")) / `+
 			`pd.Timedelta(days=1)`, name, name)
+	case kind == "STRING":
+		return ", or Labels, if it is the target and has names of classes"
 	case strings.HasPrefix(kind, "DECIMAL"):
 		return fmt.Sprintf(`; of pandas, df[%s] = df[%s].astype(float)`, name, name)
 	}

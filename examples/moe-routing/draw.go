@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"image/color"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/ringo-ml/ringo/internal/curve"
 	"github.com/ringo-ml/ringo/layout"
 )
 
@@ -17,7 +18,9 @@ var colors = []color.RGBA{{R: 0x1f, G: 0x6f, B: 0xeb, A: 0xff}, {R: 0xd9, G: 0x5
 
 // draw draws a line from each token to each of its experts, in the color of the token's rank.
 func (o *options) draw(all [][][]int) error {
-	p := plot.New()
+	p := curve.NewPlot()
+	style := p.Y.Tick.Label
+	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
 	p.HideAxes()
 	p.Title.Text = "tokens, by rank, and their experts"
 	y := func(i, of int) float64 { return -(float64(i) + 0.5) / float64(of) }
@@ -28,7 +31,7 @@ func (o *options) draw(all [][][]int) error {
 	for rank, list := range all {
 		first, _ := layout.Share(o.tokens, rank, len(all))
 		for i, experts := range list {
-			label(-0.28, y(first+i, o.tokens), fmt.Sprintf("rank %d: token %d", rank, first+i))
+			label(-0.36, y(first+i, o.tokens), fmt.Sprintf("rank %d: token %d", rank, first+i))
 			for _, e := range experts {
 				line, err := plotter.NewLine(plotter.XYs{{X: 0, Y: y(first+i, o.tokens)}, {X: 1, Y: y(e, o.experts)}})
 				if err != nil {
@@ -46,7 +49,13 @@ func (o *options) draw(all [][][]int) error {
 	if err != nil {
 		return err
 	}
+	for i := range text.TextStyle {
+		text.TextStyle[i] = style
+	}
 	p.Add(text)
-	p.X.Min, p.X.Max = -0.3, 1.35
-	return p.Save(6*vg.Inch, 5*vg.Inch, o.picture)
+	p.X.Min, p.X.Max = -0.38, 1.4
+	return curve.Save(o.picture, 6.5*vg.Inch, 5*vg.Inch, func(c draw.Canvas) error {
+		p.Draw(c)
+		return nil
+	})
 }

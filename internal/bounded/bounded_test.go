@@ -25,3 +25,10 @@ func TestReadFile(t *testing.T) {
 	_, err = bounded.ReadFile(os.DevNull, 3)
 	require.ErrorContains(t, err, "is not a regular file")
 }
+
+func TestHidden(t *testing.T) {
+	for name, want := range map[string]bool{".x": true, ".DS_Store": true, "Thumbs.db": true, "desktop.ini": true, "__MACOSX": true,
+		"x.png": false, "Thumbs.db.png": false, "_SUCCESS": false} {
+		require.Equal(t, want, bounded.Hidden(name), name)
+	}
+}

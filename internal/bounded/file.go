@@ -4,7 +4,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 )
+
+// Hidden tells whether a name is of a file or folder that people do not see: it begins with a dot, or Windows or macOS made it.
+func Hidden(name string) bool {
+	return strings.HasPrefix(name, ".") || slices.Contains([]string{"thumbs.db", "desktop.ini", "__macosx"}, strings.ToLower(name))
+}
 
 // Open opens a regular file, or the regular file that a link leads to, and returns its size. A folder, and what could
 // block or never end, such as a pipe, is an error that names the path.

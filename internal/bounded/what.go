@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// Pointer is how the text begins that Git has in place of a file of LFS.
+const Pointer = "version https://git-lfs"
+
 // headBytes is how much of a file Explain looks at.
 const headBytes = 512
 
@@ -15,10 +18,10 @@ func Explain(err error, head []byte) error {
 	text := bytes.ToLower(bytes.TrimSpace(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))))
 	what := ""
 	for begin, is := range map[string]string{
-		"version https://git-lfs": "this is a Git LFS pointer in place of the file: run git lfs pull in its folder",
-		"<!doctype html":          webPage,
-		"<html":                   webPage,
-		"<?xml":                   webPage,
+		Pointer:          "this is a Git LFS pointer in place of the file: run git lfs pull in its folder",
+		"<!doctype html": webPage,
+		"<html":          webPage,
+		"<?xml":          webPage,
 	} {
 		if bytes.HasPrefix(text, []byte(begin)) {
 			what = is
@@ -27,6 +30,8 @@ func Explain(err error, head []byte) error {
 	switch {
 	case len(text) == 0 && len(head) < headBytes:
 		what = "the file is empty: get it again"
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		what = "the file is a zip archive, as torch.save, numpy and Excel write them: unpack it, or save it in another form"
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		what = "the file is compressed: decompress it with gunzip"
 	}

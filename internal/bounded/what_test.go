@@ -17,6 +17,7 @@ func TestExplain(t *testing.T) {
 		"\n <!DOCTYPE html><html>":                                    "this is a web page",
 		"\xef\xbb\xbf<HTML lang=en>":                                  "this is a web page",
 		"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code>":     "this is a web page",
+		"PK\x03\x04abc":          "the file is a zip archive",
 		"\x1f\x8b\x08":           "the file is compressed: decompress it with gunzip",
 		"":                       "the file is empty: get it again",
 		" \n":                    "the file is empty: get it again",

@@ -54,8 +54,12 @@ func Select(names, x []string, target string, index []string) (xs []int, y int, 
 		}
 		taken := x == nil && i != y || target == "" && i == y
 		if taken && pandasIndex.MatchString(name) && !slices.Contains(index, name) {
+			end := ""
+			if name == "" && i == len(names)-1 {
+				end = "; if the lines end in a separator, remove it"
+			}
 			return nil, 0, fmt.Errorf("column %d, %q, looks like the index of pandas, and would be learned: write the file with index=False, "+
-				"or name the columns of x and the target", i+1, name)
+				"or name the columns of x and the target%s", i+1, name, end)
 		}
 	}
 	if len(xs) == 0 {
@@ -96,6 +100,9 @@ type Labels struct {
 	budget *bounded.Budget
 }
 
+// missing are the texts of pandas' missing values.
+var missing = []string{"nan", "NaN", "<NA>", "NaT"}
+
 // classBytes is the memory of a class, besides its name.
 const classBytes = 320
 
@@ -120,6 +127,8 @@ func (l *Labels) Add(label string) error {
 		return fmt.Errorf("no label")
 	case !known && l.fixed:
 		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), Quoted(l.names))
+	case !known && slices.Contains(missing, label):
+		return fmt.Errorf("%q is what pandas writes for a missing label: remove the row, or give Classes if it is one", label)
 	case !known:
 		if err := l.budget.Take(int64(classBytes + len(label))); err != nil {
 			return fmt.Errorf("more than %d classes: %w", len(l.names), err)

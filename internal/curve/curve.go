@@ -25,15 +25,20 @@ type Run struct {
 
 // Draw writes a picture with a panel for each name, in which every training has a line; load[0], load[1], … share one, a heat map with a
 // row for each, and every training has its own. Its kind is that of the file's name: .svg, .png or .pdf. Values that are not finite are
-// left out.
+// left out. More than six panels are in two columns.
 func Draw(file string, runs ...Run) error {
 	panels := arrange(runs)
-	height, right := vg.Points(30), vg.Points(12)
-	for _, p := range panels {
-		height += p.height
-		if p.heat {
-			right = vg.Points(44)
+	columns, height := [][]*panel{panels}, vg.Length(0)
+	if len(panels) > 6 {
+		half := (len(panels) + 1) / 2
+		columns = [][]*panel{panels[:half], panels[half:]}
+	}
+	for _, column := range columns {
+		tall := vg.Points(30)
+		for _, p := range column {
+			tall += p.height
 		}
+		height = max(height, tall)
 	}
 	legend := NewLegend()
 	if len(runs) > 1 {
@@ -43,13 +48,13 @@ func Draw(file string, runs ...Run) error {
 		}
 		height += legendLine * vg.Length(len(runs))
 	}
-	return Save(file, 6.5*vg.Inch, height, func(c draw.Canvas) error {
-		c = draw.Crop(c, vg.Points(8), -right, vg.Points(4), -vg.Points(8))
+	return Save(file, 6.5*vg.Inch*vg.Length(len(columns)), height, func(c draw.Canvas) error {
+		c = draw.Crop(c, 0, 0, vg.Points(4), -vg.Points(8))
 		if len(runs) > 1 {
-			legend.Draw(draw.Crop(c, vg.Points(40), 0, 0, 0))
+			legend.Draw(draw.Crop(c, vg.Points(48), 0, 0, 0))
 			c.Max.Y -= legendLine * vg.Length(len(runs))
 		}
-		return paint(c, panels, len(runs))
+		return paint(c, columns, len(runs))
 	})
 }
 
@@ -97,11 +102,15 @@ func arrange(runs []Run) (panels []*panel) {
 	return panels
 }
 
-// paint draws panels one below the other, on one axis of steps. Heat maps of one name have one scale.
-func paint(c draw.Canvas, panels []*panel, runs int) error {
-	last, smoothed := 1, false
+// paint draws columns of panels, all on one axis of steps. Heat maps of one name have one scale.
+func paint(c draw.Canvas, columns [][]*panel, runs int) error {
+	panels := slices.Concat(columns...)
+	last, smoothed, right := 1, false, vg.Points(12)
 	scales := map[string]scale{}
 	for _, p := range panels {
+		if p.heat {
+			right = vg.Points(44)
+		}
 		for _, s := range slices.Concat(p.series...) {
 			smoothed = smoothed || !p.heat && len(s.Values) >= few
 			for _, step := range s.Steps {
@@ -131,24 +140,31 @@ func paint(c draw.Canvas, panels []*panel, runs int) error {
 		plots[i].X.Min, plots[i].X.Max = 0, float64(last)
 		left = max(left, plots[i].DataCanvas(c).Min.X-c.Min.X)
 	}
-	if len(plots) > 0 {
-		plots[len(plots)-1].X.Label.Text = "step"
-		if smoothed {
-			plots[len(plots)-1].X.Label.Text = "step (pale: measured, strong: smoothed)"
-		}
+	label := "step"
+	if smoothed {
+		label = "step (pale: measured, strong: smoothed)"
 	}
-	for i, p := range plots {
-		tile := draw.Crop(c, left-(p.DataCanvas(c).Min.X-c.Min.X), 0, 0, 0)
-		tile.Min.Y = c.Max.Y - panels[i].height
-		if i == len(plots)-1 {
-			tile.Min.Y = c.Min.Y
-		} else {
-			tile.Min.Y += vg.Points(8)
-		}
-		p.Draw(tile)
-		c.Max.Y -= panels[i].height
+	width := (c.Max.X - c.Min.X) / vg.Length(len(columns))
+	for k, column := range columns {
+		at := draw.Crop(c, width*vg.Length(k)+vg.Points(8), -width*vg.Length(len(columns)-1-k)-right, 0, 0)
+		stack(at, column, plots[:len(column)], left, label)
+		plots = plots[len(column):]
 	}
 	return nil
+}
+
+// stack draws plots one below the other. Their axes begin at left; the last one has the label of all.
+func stack(c draw.Canvas, column []*panel, plots []*plot.Plot, left vg.Length, label string) {
+	for i, p := range plots {
+		space := -vg.Points(8)
+		if i == len(plots)-1 {
+			p.X.Label.Text, space = label, vg.Points(18)
+		}
+		tile := draw.Crop(c, left-(p.DataCanvas(c).Min.X-c.Min.X), 0, 0, 0)
+		tile.Min.Y = c.Max.Y - column[i].height - space
+		p.Draw(tile)
+		c.Max.Y -= column[i].height
+	}
 }
 
 // few is how many values are drawn as points, and not smoothed.

@@ -2,6 +2,7 @@ package curve
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"image/color"
 	"image/png"
@@ -43,6 +44,27 @@ func TestDraw(t *testing.T) {
 	}
 	require.InDelta(t, height[2]-height[1], height[3]-height[2], 1)
 	require.Greater(t, height[2], height[1]+100)
+	size := func(n int) (width, height int) {
+		var all []Series
+		for i := range n {
+			all = append(all, Series{Name: fmt.Sprint("v", i), Steps: long.Steps, Values: long.Values})
+		}
+		file := filepath.Join(t.TempDir(), "p.png")
+		require.NoError(t, Draw(file, Run{Series: all}))
+		f, err := os.Open(file)
+		require.NoError(t, err)
+		c, err := png.DecodeConfig(f)
+		require.NoError(t, errors.Join(err, f.Close()))
+		return c.Width, c.Height
+	}
+	w6, h6 := size(6)
+	for n, like := range map[int]int{7: 4, 8: 4, 12: 6} { // two columns, as high as the longer one
+		w, h := size(n)
+		_, want := size(like)
+		require.InDelta(t, 2*w6, w, 1, n)
+		require.Equal(t, want, h, n)
+		require.LessOrEqual(t, h, h6)
+	}
 	svg := filepath.Join(t.TempDir(), "p.svg")
 	require.NoError(t, Draw(svg, Run{Series: []Series{long}}))
 	text, err := os.ReadFile(svg)

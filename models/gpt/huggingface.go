@@ -1,6 +1,7 @@
 package gpt
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/internal/bounded"
@@ -149,6 +152,7 @@ func (m *Model) LoadConfig() ckpt.LoadConfig {
 }
 
 func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err error) {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	if err := json.Unmarshal(text, &all); err != nil {
 		return Config{}, nil, err
 	}
@@ -196,6 +200,29 @@ func (c *Config) readRope(name string, all map[string]json.RawMessage) error {
 	return named(name, err)
 }
 
+// decimal is a number that Python reads as a float: transformers warns of others in these settings.
+func decimal(x float64) json.RawMessage {
+	text := strconv.FormatFloat(x, 'g', -1, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return json.RawMessage(text)
+}
+
+// ropeSettings returns those of a scaling.
+func ropeSettings(s nn.RotaryScaling) map[string]any {
+	all := map[string]any{"rope_type": cmp.Or(s.Type, "default")}
+	for name, v := range map[string]float64{"factor": s.Factor, "low_freq_factor": s.Low, "high_freq_factor": s.High} {
+		if v != 0 {
+			all[name] = decimal(v)
+		}
+	}
+	if s.Original != 0 {
+		all["original_max_position_embeddings"] = s.Original
+	}
+	return all
+}
+
 func named(setting string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", setting, err)
@@ -230,12 +257,13 @@ func (m *Model) Files() (map[string][]byte, error) {
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
 	}
 	if c.Kind == Llama {
-		r := ropeParameters{RotaryScaling: c.Scaling, Base: c.Base}
-		r.Type = cmp.Or(r.Type, "default")
-		all["rope_parameters"] = r
+		all["rope_theta"] = decimal(c.Base)
+		rope := ropeSettings(c.Scaling)
+		all["rope_parameters"] = rope
 		if !c.Scaling.None() {
-			all["rope_scaling"] = r // versions before 5 read it there
+			all["rope_scaling"] = maps.Clone(rope) // versions before 5 read it there, and rope_theta beside it
 		}
+		rope["rope_theta"] = decimal(c.Base)
 	}
 	if m.origin.dir != "" {
 		for _, name := range keptFiles {

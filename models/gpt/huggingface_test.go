@@ -1,6 +1,8 @@
 package gpt_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +59,43 @@ func TestOldRope(t *testing.T) {
 		got, err := gpt.ReadConfig(configIn(t, start+rope+"}"))
 		require.NoError(t, err, rope)
 		require.Equal(t, want, got, rope)
+		marked, err := gpt.ReadConfig(configIn(t, "\xef\xbb\xbf"+start+rope+"}"))
+		require.NoError(t, err, "a byte order mark")
+		require.Equal(t, got, marked, rope)
+	}
+}
+
+// Version 4 of transformers wants floats, and warns of a setting in rope_scaling that it does not know.
+func TestRopeFiles(t *testing.T) {
+	for _, c := range []struct {
+		scaling nn.RotaryScaling
+		want    string
+		old     bool
+	}{
+		{nn.RotaryScaling{}, `{"rope_type": "default"}`, false},
+		{nn.RotaryScaling{Type: "linear", Factor: 2.5}, `{"rope_type": "linear", "factor": 2.5}`, true},
+		{nn.RotaryScaling{Type: "llama3", Factor: 8, Low: 1, High: 4, Original: 32},
+			`{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}`, true},
+	} {
+		m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 5, Positions: 8, Width: 4, Layers: 1, Heads: 2, Base: 500_000, Scaling: c.scaling})
+		require.NoError(t, err)
+		files, err := m.Files()
+		require.NoError(t, err)
+		decode := func(text []byte) (all map[string]any) {
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.UseNumber() // 8.0 is not 8
+			require.NoError(t, d.Decode(&all))
+			return all
+		}
+		got, want := decode(files["config.json"]), decode([]byte(c.want))
+		if c.old {
+			require.Equal(t, want, got["rope_scaling"])
+		} else {
+			require.NotContains(t, got, "rope_scaling")
+		}
+		require.Equal(t, json.Number("500000.0"), got["rope_theta"])
+		want["rope_theta"] = json.Number("500000.0")
+		require.Equal(t, want, got["rope_parameters"])
 	}
 }
 

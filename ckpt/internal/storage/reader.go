@@ -103,7 +103,7 @@ func Examine(fsys disk.FS, path string) *Reader {
 	case step:
 		s.problem("%s is missing: no complete checkpoint (every step of a Saver has it; give a folder of others another name)", ManifestName)
 	case slices.Contains(names, IndexName):
-		s.readIndex()
+		s.readIndex(names)
 	case slices.Contains(names, "model.safetensors"):
 		s.addPlain("model.safetensors")
 	default:
@@ -192,8 +192,8 @@ func (s *Reader) addPlain(name string) {
 	clear(f.found)
 }
 
-// readIndex reads a Hugging Face folder with an index.
-func (s *Reader) readIndex() {
+// readIndex reads a Hugging Face folder with an index, which has files of these names.
+func (s *Reader) readIndex(names []string) {
 	text := s.read(IndexName, MaxJSON)
 	if text == nil {
 		return
@@ -203,6 +203,9 @@ func (s *Reader) readIndex() {
 	if err != nil {
 		s.problem("%s: %w", IndexName, bounded.Explain(err, text))
 		return
+	}
+	if slices.Contains(names, "model.safetensors") && !slices.Contains(slices.Collect(maps.Values(files)), "model.safetensors") {
+		s.problem("model.safetensors is one model, and the files that %s names are another: remove the one that is old", IndexName)
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		s.take(true, name, files[name], IndexName)

@@ -182,6 +182,13 @@ func TestMisuse(t *testing.T) {
 		change(&o)
 		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
 	}
+	for text, want := range map[string]string{"abc\n": "file: the last tenth is for the test: data: a text of 3 tokens is too short",
+		"\xff\xfea\x00": "file: the text is UTF-16"} {
+		o := short(t)
+		o.data = filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(o.data, []byte(text), 0o666))
+		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
+	}
 	for want, c := range map[string]struct {
 		l layout
 		n int

@@ -63,7 +63,8 @@ func (o *Options) checkModel() error {
 	case tok.Vocab() > m.Config.Vocab:
 		return train.Usagef("-load: the tokenizer of %s has %d tokens, the model %d", o.load, tok.Vocab(), m.Config.Vocab)
 	case bytes && m.Config.Vocab != 256:
-		return train.Usagef("-load: %s has no %s, so that tokens are bytes, and the model has %d tokens", o.load, tokenizerFile, m.Config.Vocab)
+		return train.Usagef("-load: %s has no %s, so that tokens are bytes, and the model has %d tokens: transformers writes it, by "+
+			"AutoTokenizer.from_pretrained(folder).save_pretrained(folder)", o.load, tokenizerFile, m.Config.Vocab)
 	}
 	return nil
 }

@@ -2,12 +2,14 @@ package lm
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
-	"os"
+	"strings"
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/data/tokenizer"
@@ -21,7 +23,8 @@ var opticks []byte
 // text returns the text to learn.
 func (o *Options) text() ([]byte, error) {
 	if o.data != "" {
-		return os.ReadFile(o.data)
+		lines, err := data.Lines(o.data)
+		return []byte(strings.Join(append(lines, ""), "\n")), err
 	}
 	z, err := gzip.NewReader(bytes.NewReader(opticks))
 	if err != nil {
@@ -48,12 +51,19 @@ func (o *Options) corpus() (*corpus, error) {
 	}
 	c, cut := &corpus{Tokenizer: tok}, len(text)*9/10
 	if c.learn, err = data.NewText(tok.Encode(string(text[:cut])), o.seq, 1); err != nil {
-		return nil, err
+		return nil, o.tooShort(err)
 	}
 	rest := tok.Encode(string(text[cut:]))
 	c.perByte = float64(len(rest)) / float64(len(text)-cut)
-	c.test, err = data.NewText(rest, o.seq, o.seq)
-	return c, err
+	if c.test, err = data.NewText(rest, o.seq, o.seq); err != nil {
+		return nil, o.tooShort(err)
+	}
+	return c, nil
+}
+
+// tooShort names the text. It is cut in two.
+func (o *Options) tooShort(err error) error {
+	return fmt.Errorf("%s: the last tenth is for the test: %w", cmp.Or(o.data, "the Opticks"), err)
 }
 
 const tokenizerFile = "tokenizer.json"
