@@ -23,10 +23,11 @@ func mmaCases(t *testing.T) (cases []heads) {
 			if steps < 63 {
 				h.batch, h.heads = 2, 3
 			}
-			if few := steps > 65 && !reliability.Long(t); few && i != 5+w%2 {
+			short := !reliability.Long(t)
+			if short && steps > 129 {
 				continue
 			}
-			if long := steps > 65; !long || i%2 == w%2 || hd == 64 {
+			if short || steps <= 65 || i%2 == w%2 || hd == 64 {
 				cases = append(cases, h)
 			}
 			if hd == 64 { // the other half
