@@ -165,7 +165,7 @@ func judge(kind string, n int, events []faultEvent) faultResult {
 		r.Seconds = max(r.Seconds, float64(e.NS-began)/1e9)
 	}
 	if ranks > 0 {
-		why = append(why, fmt.Sprintf("%d ranks said nothing", ranks))
+		why = append(why, counted(ranks, "rank")+" said nothing")
 	}
 	if r.Seconds > r.Bound {
 		why = append(why, "too late")

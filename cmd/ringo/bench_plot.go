@@ -110,7 +110,7 @@ func appendNew(list []string, s string) []string {
 }
 
 func jobName(rows []benchRow) string {
-	return fmt.Sprintf("%d ranks, %s", rows[0].Ranks, rows[0].Backend)
+	return counted(rows[0].Ranks, "rank") + ", " + rows[0].Backend
 }
 
 // opName is the operation and its algorithm, with sizes if they decide which algorithm runs.

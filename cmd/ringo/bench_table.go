@@ -63,7 +63,7 @@ func writeSeries(out io.Writer, rows []benchRow) {
 		return
 	}
 	r := rows[0]
-	fmt.Fprintf(out, "%s, %d ranks, %s", r.Op, r.Ranks, r.Backend)
+	fmt.Fprintf(out, "%s, %s, %s", r.Op, counted(r.Ranks, "rank"), r.Backend)
 	if r.Device != "cpu" {
 		fmt.Fprintf(out, " on %s", r.Device)
 	}

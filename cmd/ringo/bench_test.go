@@ -238,7 +238,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 2: closed"), event("error", 1, 900, named)}, ""},
 		{"kill", []faultEvent{event("error", 0, 5, "rank 2: closed"), event("error", 1, 9, named)}, "the fault did not happen"},
-		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 2: closed")}, "1 ranks said nothing"},
+		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 2: closed")}, "1 rank said nothing"},
 		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 1: closed"), event("error", 1, 9, named)},
 			"rank 0 does not name rank 2: rank 1: closed"},
 		{"kill", []faultEvent{fault, event("error", 0, 5, named), event("error", 1, 1009, named)}, "too late"},

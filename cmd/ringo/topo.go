@@ -281,7 +281,7 @@ func (t *topology) write(out io.Writer) {
 		}
 		h.writeGPUs(out)
 	}
-	fmt.Fprintf(out, "\n%d ranks, %s\n", t.Ranks, t.Backend)
+	fmt.Fprintf(out, "\n%s, %s\n", counted(t.Ranks, "rank"), t.Backend)
 	writeMatrix(out, "µs", t.LatencyUS)
 	writeMatrix(out, "GB/s", t.Bandwidth)
 	fmt.Fprintln(out, "\nmeshes (ranks of the last axis are neighbors):")

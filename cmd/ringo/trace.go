@@ -48,7 +48,7 @@ func (c *traceMergeCmd) Run() error {
 	if err := errors.Join(timeline.Write(w, ranks), w.Flush(), f.Close()); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %d ranks; added to clocks:\n", c.Out, len(ranks))
+	fmt.Printf("%s: %s; added to clocks:\n", c.Out, counted(len(ranks), "rank"))
 	for _, clock := range clocks {
 		fmt.Printf("  %v\n", clock)
 	}

@@ -112,5 +112,5 @@ func TestTraceMisuse(t *testing.T) {
 	}
 	stdout, _, code := run(t, "trace", "summary", good)
 	assert.Zero(t, code)
-	assert.Contains(t, stdout, "1 ranks, 0.000 ms\n")
+	assert.Contains(t, stdout, "1 rank, 0.000 ms\n")
 }

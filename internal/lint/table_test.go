@@ -36,7 +36,7 @@ var table = map[string]row{
 	"internal/columns":     {own: "internal/bounded"},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor train/metrics"},
-	"internal/timeline":    {own: "internal/trace"},
+	"internal/timeline":    {own: "internal/trace internal/ranks"},
 	"internal/wait":        {},
 	"internal/where":       {},
 	"internal/agree":       {own: "internal/ranks"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	names "github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
@@ -63,7 +64,7 @@ func summarizeHead(w io.Writer, ranks []Rank, clocks []Clock) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "%d ranks, %.3f ms", len(ranks), ms(recorded(ranks)))
+	fmt.Fprintf(w, "%s, %.3f ms", names.Count(len(ranks)), ms(recorded(ranks)))
 	if n := len(lengths); n > 0 {
 		slices.Sort(lengths)
 		fmt.Fprintf(w, "; %.4g steps a rank, of %.3f ms (median; %.3f to %.3f)",
