@@ -52,7 +52,7 @@ type Schedule struct {
 
 // loop places stage i on rank i mod ranks.
 func loop(ranks, chunks int) []int {
-	place := make([]int, ranks*chunks)
+	place := make([]int, max(ranks, 0)*max(chunks, 0))
 	for i := range place {
 		place[i] = i % ranks
 	}
@@ -61,7 +61,7 @@ func loop(ranks, chunks int) []int {
 
 // vee places stages there and back: rank 0 has the first and the last one.
 func vee(ranks int) []int {
-	place := make([]int, 2*ranks)
+	place := make([]int, 2*max(ranks, 0))
 	for i := range place {
 		place[i] = min(i, 2*ranks-1-i)
 	}

@@ -137,6 +137,14 @@ func TestBroken(t *testing.T) {
 		require.ErrorContains(t, err, "pp: schedule x: ", text)
 		require.ErrorContains(t, err, want, text)
 	}
+	for _, s := range []*pp.Schedule{pp.GPipe(0, 3), pp.OneF1B(-1, 3), pp.Interleaved(2, 0, 3), pp.ZBH1(2, 0), pp.ForwardOnly(2, -1)} {
+		_, err := s.Check(unit, pp.Limit{})
+		require.ErrorContains(t, err, "it needs one or more of each", s.Name)
+	}
+	for _, v := range []func(ranks, micros int) (*pp.Schedule, error){pp.ZBV, pp.VHalf, pp.VMin} {
+		_, err := v(0, 3)
+		require.ErrorContains(t, err, "of 0 ranks and 3 microbatches: it needs one or more of each")
+	}
 	s := pp.OneF1B(2, 2)
 	s.Actions[0], s.Actions[1] = s.Actions[1], append(s.Actions[0], pp.Action{Kind: pp.W + 1, Stage: 1})
 	_, err := s.Check(unit, pp.Limit{})

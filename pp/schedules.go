@@ -7,8 +7,11 @@ import (
 
 // build makes the schedule in which rank r does what list returns.
 func build(name string, micros int, place []int, list func(rank int) []Action) *Schedule {
-	s := &Schedule{Name: name, Micros: micros, Ranks: place}
-	for r := range slices.Max(place) + 1 {
+	s, ranks := &Schedule{Name: name, Micros: micros, Ranks: place}, 0
+	for _, r := range place {
+		ranks = max(ranks, r+1)
+	}
+	for r := range ranks {
 		s.Actions = append(s.Actions, list(r))
 	}
 	return s

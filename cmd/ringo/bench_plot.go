@@ -14,13 +14,13 @@ import (
 	"github.com/ringo-ml/ringo/internal/curve"
 )
 
-// marks show the operation and algorithm; colors show the number of ranks and the backend.
+// marks show the operation and algorithm. Hues show the backend, and shades the number of ranks.
 var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}, draw.RingGlyph{},
 	draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PlusGlyph{}}
 
 const (
 	plotWidth, plotHeight = 6.5 * vg.Inch, 6 * vg.Inch
-	legendWidth           = 3.4 * vg.Inch
+	legendWidth           = 1.9 * vg.Inch
 	legendLine            = 13.5 // height of a line, in points
 )
 
@@ -37,16 +37,21 @@ func plotBench(file string, all [][]benchRow) error {
 	p.X.Label.Text, p.Y.Label.Text = "bytes", "GB/s"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(byteTicks), plot.TickerFunc(rateTicks)
-	legend := curve.NewLegend()
-	var jobs, ops []string
+	var jobs, ops, backends []string
+	var ranks []int
 	for _, rows := range all {
 		jobs, ops = appendNew(jobs, jobName(rows)), appendNew(ops, opName(rows))
+		backends, ranks = appendNew(backends, rows[0].Backend), appendNew(ranks, rows[0].Ranks)
+	}
+	slices.Sort(ranks)
+	legend, shapes := curve.NewLegend(), make([]draw.GlyphStyle, len(ops))
+	for i := range ops { // larger marks when all marks are used
+		shapes[i] = draw.GlyphStyle{Shape: marks[i%len(marks)], Color: curve.Dim, Radius: vg.Points(2.5 + 1.5*float64(i/len(marks)))}
 	}
 	dashed := false
 	for _, rows := range all {
-		op := slices.Index(ops, opName(rows))
-		mark := draw.GlyphStyle{Shape: marks[op%len(marks)], Color: curve.Color(slices.Index(jobs, jobName(rows)), len(jobs), false),
-			Radius: vg.Points(2.5 + 1.5*float64(op/len(marks)))} // larger marks when all marks are used
+		mark := shapes[slices.Index(ops, opName(rows))]
+		mark.Color = curve.Shade(slices.Index(backends, rows[0].Backend), len(backends), slices.Index(ranks, rows[0].Ranks), len(ranks))
 		line, points, reference, err := drawSeries(rows, mark)
 		if err != nil {
 			return err
@@ -56,16 +61,22 @@ func plotBench(file string, all [][]benchRow) error {
 			p.Add(reference)
 			dashed = true
 		}
-		legend.Add(opName(rows)+", "+jobName(rows), line, points)
+		if i := slices.Index(jobs, jobName(rows)); i >= 0 { // each once
+			legend.Add(jobName(rows), line)
+			jobs[i] = ""
+		}
+	}
+	for i, name := range ops {
+		legend.Add(name, &plotter.Scatter{GlyphStyle: shapes[i]})
 	}
 	if dashed {
-		legend.Add("dashed: the reference of that color", &plotter.Line{LineStyle: referenceStyle(curve.Dim)})
+		legend.Add("dashed: reference", &plotter.Line{LineStyle: referenceStyle(curve.Dim)})
 	}
 	p.X.Max *= 2 // room for the last label
 	if p.Y.Max < 2*p.Y.Min {
 		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
 	}
-	height := max(plotHeight, vg.Points(legendLine*float64(len(all)+1))+vg.Inch) // as high as the legend needs
+	height := max(plotHeight, vg.Points(legendLine*float64(len(jobs)+len(ops)+1))+vg.Inch) // as high as the legend needs
 	return curve.Save(file, plotWidth+legendWidth, height, func(c draw.Canvas) error {
 		p.Draw(draw.Crop(c, vg.Points(6), -legendWidth, vg.Points(4), -vg.Points(4)))
 		legend.Draw(draw.Crop(c, plotWidth+vg.Points(12), 0, 0, -vg.Points(24)))
@@ -102,7 +113,7 @@ func referenceStyle(c color.Color) draw.LineStyle {
 	return draw.LineStyle{Color: c, Width: vg.Points(0.7), Dashes: []vg.Length{vg.Points(4), vg.Points(3)}}
 }
 
-func appendNew(list []string, s string) []string {
+func appendNew[T comparable](list []T, s T) []T {
 	if slices.Contains(list, s) {
 		return list
 	}

@@ -98,7 +98,7 @@ func TestBenchTableAndPlot(t *testing.T) {
 	var rows []benchRow
 	require.NoError(t, json.Unmarshal([]byte(stdout), &rows), stdout)
 	assert.Len(t, rows, 1)
-	for _, want := range []string{"<svg", "bus bandwidth", ", 2 ranks, ", ">allreduce ", "16K"} {
+	for _, want := range []string{"<svg", "bus bandwidth", ">2 ranks, ", ">allreduce ", "16K"} {
 		assert.Contains(t, string(svg), want)
 	}
 }

@@ -43,11 +43,16 @@ func Color(k, n int, pale bool) color.RGBA {
 	if pale {
 		return hsl(hue, 0.7, 0.78)
 	}
-	light := 0.42
+	return Shade(k, n, 0, 1)
+}
+
+// Shade is the Color of thing k of n, the darker the larger i of m is.
+func Shade(k, n, i, m int) color.RGBA {
+	hue, light := 210+360*float64(k)/float64(max(n, 1)), 0.42
 	for contrast(hsl(hue, 0.7, light), sheet) < 3.2 { // greens are bright
 		light -= 0.02
 	}
-	return hsl(hue, 0.7, light)
+	return hsl(hue, 0.7, light*(1-0.6*float64(i)/float64(max(m-1, 1))))
 }
 
 // contrast is that of WCAG 2.
