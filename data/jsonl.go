@@ -71,7 +71,7 @@ func parseJSONL(from io.Reader, size int64, cfg JSONLConfig) (*Table, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
-		if wrong := p.line(bytes.TrimSpace(line)); wrong != nil {
+		if wrong := p.line(bytes.Trim(line, " \t\r\n")); wrong != nil {
 			return nil, bounded.Explain(fmt.Errorf("line %d%w", n, wrong), head)
 		}
 		if err != nil {
