@@ -107,7 +107,7 @@ func TestJSONLBombs(t *testing.T) {
 // The result equals that of encoding/json for each object.
 func FuzzJSONL(f *testing.F) {
 	for _, text := range []string{
-		"{\"a\":1,\"b\":2}\n{\"b\":3,\"a\":true}", `{"a":1,"b":"x"}`, `{"a":[{}],"b":null}`, "[]", `{"a":1,"a":2}`, "",
+		"{\"a\":1,\"b\":2}\n{\"b\":3,\"a\":true}", "{\"a\":1}\r{\"a\":2}\r", `{"a":1,"b":"x"}`, `{"a":[{}],"b":null}`, "[]", `{"a":1,"a":2}`, "",
 	} {
 		f.Add(text, false)
 		f.Add(text, true)
@@ -122,7 +122,8 @@ func FuzzJSONL(f *testing.F) {
 			return
 		}
 		var lines []string
-		for line := range strings.Lines(strings.TrimPrefix(text, "\xef\xbb\xbf")) {
+		ends := strings.NewReplacer("\r\n", "\n", "\r", "\n")
+		for line := range strings.Lines(ends.Replace(strings.TrimPrefix(text, "\xef\xbb\xbf"))) {
 			if strings.TrimSpace(line) != "" {
 				lines = append(lines, line)
 			}
