@@ -16,7 +16,7 @@ func (o *Optimizer) begin() (err error) {
 		o.states[i].check()
 	}
 	if o.grads == nil {
-		if o.grads, err = grads.Create(o.exec.Device(), o.steps, o.shares()); err != nil {
+		if o.grads, err = grads.Create(o.exec.Device(), o.steps, o.shares); err != nil {
 			o.grads = nil
 			return err
 		}

@@ -26,7 +26,6 @@ type Report struct {
 	Start  [][]float64 // when each action begins
 	Time   float64     // when the last one ends
 	Bubble float64     // part of the time of all ranks in which they wait
-	Gap    float64     // the longest time that a rank waits between its first and its last action
 }
 
 // Check finds out, without running it, what a schedule needs. It returns an error with up to twelve reasons, unless each stage does each
@@ -243,15 +242,10 @@ func (k *checker) hold(r int) {
 func (k *checker) bubble(c Costs, free []float64) {
 	work := 0.0
 	for r, list := range k.Actions {
-		mine := 0.0
 		for _, a := range list {
-			mine += c.of(a.Kind)
+			work += c.of(a.Kind)
 		}
-		work += mine
 		k.rep.Time = max(k.rep.Time, free[r])
-		if len(k.rep.Start[r]) > 0 {
-			k.rep.Gap = max(k.rep.Gap, free[r]-k.rep.Start[r][0]-mine)
-		}
 	}
 	if k.rep.Time > 0 {
 		k.rep.Bubble = 1 - work/(k.rep.Time*float64(len(k.Actions)))

@@ -19,7 +19,7 @@ import (
 type compareCmd struct {
 	A     string  `arg:"" help:"Command line of a training, in quotes: a program, or a Go package such as ./examples/gpt, and its flags."`
 	B     string  `arg:"" help:"Another one, that should train the same model on the same rows."`
-	Steps int     `placeholder:"N" help:"End each program in step N+1 of its optimizers; else programs end by themselves."`
+	Steps int     `placeholder:"N" help:"End each program in step N+1 of an optimizer, the first that comes to it; else programs end by themselves."`
 	Tol   float64 `default:"1e-3" placeholder:"R" help:"Largest difference of two norms, relative to the larger one: 1e-3 is for float32; 0.05 for bfloat16, 1e-9 for float64."`
 	JSON  bool    `help:"Print one JSON object."`
 }

@@ -55,7 +55,7 @@ var files struct {
 func (f *File) Wanted() bool { return f.name != "" }
 
 // Create begins the file of an optimizer that has done some steps, if it is wanted. A rank is any value that its optimizers have in common.
-func Create(rank any, done int, shares []Share) (*File, error) {
+func Create(rank any, done int, shares func() []Share) (*File, error) {
 	dir, f := os.Getenv(Dir), &File{step: done}
 	if dir == "" {
 		return f, nil
@@ -73,7 +73,7 @@ func Create(rank any, done int, shares []Share) (*File, error) {
 		files.optimizers = map[any]int{}
 	}
 	f.name = filepath.Join(dir, fmt.Sprintf("%08d-%06d.grads", os.Getpid(), files.number))
-	if err := f.append(head{files.optimizers[rank], shares}); err != nil {
+	if err := f.append(head{files.optimizers[rank], shares()}); err != nil {
 		return nil, err
 	}
 	files.number++
