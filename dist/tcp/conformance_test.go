@@ -111,11 +111,17 @@ func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) 
 
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
+	parts := []string{"Movement", "InPlace", "InFlight", "PointToPoint"}
+	if reliability.Long(t) {
+		parts = append(parts, "Batch", "TwoGoroutines", "Edges")
+	}
 	wired(t, func(t *testing.T, start disttest.Start) {
 		t.Parallel()
-		disttest.Run(t, disttest.OnDevices(start), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
+		disttest.Run(t, disttest.OnDevices(start), parts...)
 	})
 }
+
+func TestLongConformanceOfDevices(t *testing.T) { reliability.AsLong(t, TestConformanceOfDevices) }
 
 func TestGroupsComeAndGo(t *testing.T) { wired(t, disttest.GroupsComeAndGo) }
 

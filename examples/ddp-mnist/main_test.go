@@ -113,9 +113,9 @@ func TestParity(t *testing.T) {
 		optim, dtype string
 		steps        int
 		tol          float64
-	}{{"sgd", "float64", 100, 1e-10}, {"adamw", "float64", 100, 1e-10}, {"sgd", "float32", 20, 1e-5}, {"adamw", "bfloat16", 20, 2e-2},
+	}{{"adamw", "float64", 100, 1e-10}, {"sgd", "float32", 20, 1e-5}, {"sgd", "float64", 100, 1e-10}, {"adamw", "bfloat16", 20, 2e-2},
 		{"adamw", "float32", 20, 1e-5}, {"sgd", "bfloat16", 20, 2e-2}} {
-		if i > 3 && !reliability.Long(t) {
+		if i > 1 && !reliability.Long(t) {
 			break
 		}
 		o := short()

@@ -177,7 +177,8 @@ func TestRingo(t *testing.T) {
 		}
 		built.once.Do(func() { built.bin = module(t, programs(t)) })
 		dir := t.TempDir()
-		require.NoError(t, os.Link(filepath.Join(built.bin, "readme"), filepath.Join(dir, "train")))
+		require.NoError(t, os.Link(built.bin, filepath.Join(dir, "train")))
+		t.Setenv("PROGRAM", "readme")
 		out := output(t, dir, file, words("run -n 4 ./train -epochs 3")...)
 		assert.Len(t, numbers(t, out, `(?m)epoch \d  loss (\S+)$`), 3, out)
 	})

@@ -102,7 +102,8 @@ func patch(text, diff string) (string, error) {
 	return text, nil
 }
 
-// module writes a module outside this one that uses it, with a package for each program, and builds them.
+// module writes a module outside this one that uses it, with a package for each program, and builds one binary of all, which is
+// linked once: it runs the program that PROGRAM names.
 func module(t *testing.T, programs map[string]string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ringo-docs-")
@@ -116,20 +117,28 @@ func module(t *testing.T, programs map[string]string) string {
 	text += "\nrequire github.com/ringo-ml/ringo v0.0.0\n\nreplace github.com/ringo-ml/ringo => " + strconv.Quote(filepath.ToSlash(here)) +
 		"\n"
 	files := map[string]string{"go.mod": text, "go.sum": read(t, "go.sum")}
+	imports, cases := "", ""
 	for name, text := range programs {
+		for from, to := range map[string]string{"package main\n": "package " + name + "\n", "\nfunc main() {\n": "\nfunc Main() {\n"} {
+			require.Equal(t, 1, strings.Count(text, from), name)
+			text = strings.Replace(text, from, to, 1)
+		}
 		files[name+"/main.go"] = text
+		imports += fmt.Sprintf("import %s \"stranger/%[1]s\"\n", name)
+		cases += fmt.Sprintf("case %q:\n%[1]s.Main()\n", name)
 	}
+	files["main.go"] = "package main\nimport \"os\"\n" + imports + "func main() {\nswitch os.Getenv(\"PROGRAM\") {\n" + cases + "}}\n"
 	for name, text := range files {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	}
-	cmd := exec.Command("go", "build", "-mod=mod", "-ldflags=-s -w", "-o", "bin"+string(filepath.Separator), "./...")
+	cmd := exec.Command("go", "build", "-mod=mod", "-ldflags=-s -w", "-o", "programs"+exe(), ".")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return filepath.Join(dir, "bin")
+	return filepath.Join(dir, "programs"+exe())
 }
 
 var built struct {
@@ -152,8 +161,8 @@ func start(t *testing.T, name string, files map[string]string) (string, error) {
 	for file, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(built.bin, name))
-	cmd.Dir = dir
+	cmd := exec.CommandContext(t.Context(), built.bin)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PROGRAM="+name)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
