@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
@@ -85,4 +86,141 @@ func TestValuesMoveToDevices(t *testing.T) {
 		j.On = launch
 		j.run(t)
 	})
+}
+
+// captured is a training of steps of two microbatches with dropout and clipping, of which one has fewer rows. Now and then the model is
+// evaluated. Its losses are the ranks' last ones, and what the evaluation gave.
+func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training {
+	c := training{Ranks: 2, On: launch, Steps: 12}
+	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
+		m, last, eval := newToy(), tensor.New(r.Device, tensor.Float64), tensor.NewTape(r.Device, tensor.NoGrad())
+		cfg := cfg
+		cfg.Shard, cfg.DType, cfg.Seed = r.World, tensor.Float64, 5
+		sharding := fsdp.New(cfg)
+		m.units(sharding)
+		a.Params, err = sharding.Attach(m)
+		a.Norm = sharding
+		var s *disttest.State
+		step := func(in ...tensor.Tensor) error {
+			defer s.Tape.Reset()
+			s.Tape.Backward(nn.MSE(m.Forward(s.Tape.Input(in[0])).Slice(1, 0, width), in[1]), tensor.More())
+			loss := nn.MSE(m.Forward(s.Tape.Input(in[1])).Tanh().Slice(1, 0, width), in[0])
+			tensor.Copy(last, loss)
+			s.Tape.Backward(loss)
+			return s.Optimizer.Step()
+		}
+		graph := tensor.Capture(r.Device, step)
+		if capture {
+			step = graph.Run
+		}
+		a.Step = func(state *disttest.State) ([]float64, error) {
+			s = state
+			n := 6
+			if s.Step == 6 {
+				n = 4
+			}
+			data := disttest.Dataset{DType: tensor.Float64, Features: width}
+			x, _ := data.Samples(r.Device, 100*s.Step, n)
+			y, _ := data.Samples(r.Device, 100*s.Step+50, n)
+			at := r.World.Rows(n*r.World.Rank(), n*r.World.Size())
+			disttest.OK(step(x.WithRows(at), y.WithRows(at)))
+			losses := make([]float64, 2)
+			losses[r.World.Rank()] = last.Item()
+			if s.Step == 5 || s.Step == 8 || s.Step == 11 {
+				losses = append(losses, tensor.Floats(tensor.ToHost(m.Forward(eval.Input(x))))...)
+				eval.Reset()
+			}
+			return losses, nil
+		}
+		a.End = func(*disttest.State) error {
+			graph.Close()
+			eval.Close()
+			return nil
+		}
+		return a, err
+	}
+	return c
+}
+
+// Captured steps have the bits of steps that run, in all stages.
+func TestCapturedSteps(t *testing.T) {
+	stage := 0
+	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+		stage++
+		for s := 1; s <= 3; s++ {
+			if s != stage && !reliability.Long(t) {
+				continue
+			}
+			for _, hold := range []bool{false, true}[:min(s, 2)] {
+				if hold == (s == 2) && s > 1 && !reliability.Long(t) {
+					continue
+				}
+				cfg := fsdp.Config{Stage: s, HoldGrads: hold}
+				disttest.RequireEqual(t, captured(launch, cfg, false).Run(t), captured(launch, cfg, true).Run(t), 0)
+			}
+		}
+	})
+}
+
+func TestLongCapturedSteps(t *testing.T) { reliability.AsLong(t, TestCapturedSteps) }
+
+// With the optimizer on another device the same bits come out, and the rank's own device has nothing of the optimizer.
+func TestOffload(t *testing.T) {
+	half := tensor.BFloat16
+	for _, c := range []job{{cfg: fsdp.Config{Stage: 1}}, {cfg: fsdp.Config{Stage: 2}}, {cfg: fsdp.Config{Stage: 3, DType: tensor.Float64}},
+		{cfg: fsdp.Config{Stage: 3}, training: training{Mesh: "dp=2,fsdp=2"}},
+		{cfg: fsdp.Config{Stage: 1, Compute: half}}, {cfg: fsdp.Config{Stage: 3, Compute: half, Reduce: half}},
+		{cfg: fsdp.Config{Stage: 2, HoldGrads: true}}} {
+		if c.Mesh == "" {
+			c.Ranks = 3
+		}
+		want := c.run(t)
+		c.offload = true
+		c.end = func(p place) error {
+			mine, host := p.Rank.Device.Memory(), p.Params[0].Local.Device().Memory()
+			for _, k := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState} {
+				if k == tensor.OptimizerState || k == tensor.Parameters && c.cfg.Stage == 3 {
+					require.Zero(t, mine.Of(k), "%+v: %v", c.cfg, k)
+				}
+				require.Positive(t, host.Of(k).Live, "%+v: %v", c.cfg, k)
+			}
+			return nil
+		}
+		disttest.RequireEqual(t, want, c.run(t), 0)
+	}
+}
+
+// Values that a model has are taken over.
+func TestOffloadTakesValues(t *testing.T) {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+		n := newToy()
+		params := nn.Init(n, r.Device, tensor.BFloat16, 5)
+		want := make([][]float64, len(params))
+		for i, p := range params {
+			want[i] = tensor.Floats(p.Value)
+		}
+		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: tensor.NewCPU(1)})
+		n.units(s)
+		params = disttest.Must(s.Attach(n))
+		for i, p := range params {
+			x := disttest.Must(s.Full(p))
+			require.Equal(t, want[i], tensor.Floats(x), p.Name())
+		}
+		return nil
+	}))
+}
+
+// device is one whose memory Go code may not touch.
+type device struct{ *tensor.CPU }
+
+func (device) Host() bool     { return false }
+func (device) String() string { return "a device" }
+
+func TestOffloadToHostMemoryOnly(t *testing.T) {
+	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
+		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: device{tensor.NewCPU(1)}})
+		_, err := s.Attach(newChain())
+		require.ErrorContains(t, err, "fsdp: Config.Offload is a device, which is not in host memory")
+		return nil
+	}))
 }

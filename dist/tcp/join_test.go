@@ -340,7 +340,7 @@ func TestLongFirstMessageComesAfterTheTable(t *testing.T) {
 // A rank may be done and gone before another one, which it had met, notices its last connection.
 func TestRankLeavesAtOnce(t *testing.T) {
 	t.Parallel()
-	for range 100 {
+	for range 30 {
 		errs := make([]error, 3)
 		var wg sync.WaitGroup
 		for r, c := range configs(t, len(errs)) {
