@@ -53,7 +53,8 @@ func OriginOf(list [OriginLen]int64) (o Origin, err error) {
 // LeafOf is Leaf of a tensor of this Origin, which another rank sent, or another tape of this one has. If the tape has no rows yet, it
 // learns them from it: no Input is needed for the sake of its Rows.
 func (t *Tape) LeafOf(x Tensor, o Origin) Tensor {
-	in := t.Leaf(x).h
+	t.checkLeaf(x.hdr())
+	in := t.leafOf(t.put(x).h, x.h).h
 	t.told.over |= o.Types.Differ()
 	in.ty = o.Types
 	if in.needs {

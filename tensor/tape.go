@@ -298,6 +298,15 @@ func (t *Tape) Reset() {
 // If the device has its own memory, a tensor in host memory is copied there, in the order of its queue. The Rows of x become those of the
 // step. A tensor of another tape is copied; no gradient flows back to it.
 func (t *Tape) Input(x Tensor) Tensor {
+	in := t.put(x)
+	if in != x {
+		t.tell(x.h)
+	}
+	return in
+}
+
+// put is Input of what the program may have computed: its values are not compared between ranks.
+func (t *Tape) put(x Tensor) Tensor {
 	h := x.hdr()
 	if r := t.Recording(); r != nil {
 		r.tape(t)
@@ -315,7 +324,6 @@ func (t *Tape) Input(x Tensor) Tensor {
 	}
 	in.ty = h.ty
 	t.noteRows(in, h)
-	t.tell(h)
 	return in.tensor()
 }
 

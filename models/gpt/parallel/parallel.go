@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
@@ -196,27 +197,40 @@ func (a *Attached) shard(mesh *dist.Mesh, m *gpt.Model, c fsdp.Config) (err erro
 		c.Replicate = mesh.Group("dp")
 	}
 	a.Shards = fsdp.New(c)
-	keep := []any{m.Tok, m.Pos, m.Norm, m.Head}
-	if m.Config.Tied { // two stages of a pipeline add up the table's gradients: each rank must have the same part of it on both
-		a.Shards.Keep(m.Tok)
-		if keep = []any{m.Pos, m.Norm}; m.Head != nil {
-			keep = append(keep, m.Head.Adapter)
-		}
+	a.keep(m)
+	unit := a.Shards.Unit
+	if slices.Contains(m.Blocks, nil) { // a pipeline puts off gradients of weights, and uses these twice in Backward
+		unit = a.Shards.Keep
 	}
-	a.Shards.Keep(keep...)
 	for _, b := range blocks(m) {
 		l, ok := b.MLP.(*moe.Layer)
 		if !ok {
-			a.Shards.Unit(b)
+			unit(b)
 			continue
 		}
-		a.Shards.Unit(b.Norm1, b.Attn, b.Norm2, l.Router)
+		unit(b.Norm1, b.Attn, b.Norm2, l.Router)
 		if l.Shared != nil {
-			a.Shards.Unit(l.Shared)
+			unit(l.Shared)
 		}
-		a.Shards.Unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
+		unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
 	}
 	a.Params, err = a.Shards.Attach(m)
 	a.Groups = append(a.Groups, a.Shards.Groups()...)
 	return err
+}
+
+// keep makes units of what is outside of blocks. In the middle of a pipeline there is nothing.
+func (a *Attached) keep(m *gpt.Model) {
+	units := [][]any{{m.Tok, m.Pos, m.Norm, m.Head}}
+	if m.Config.Tied { // two stages of a pipeline add up the table's gradients: each rank must have the same part of it on both
+		units = [][]any{{m.Tok}, {m.Pos, m.Norm}}
+		if m.Head != nil {
+			units[1] = append(units[1], m.Head.Adapter)
+		}
+	}
+	for _, layers := range units {
+		if len(nn.Within(layers)) > 0 {
+			a.Shards.Keep(layers...)
+		}
+	}
 }

@@ -1,0 +1,65 @@
+package pp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ringo-ml/ringo/models/gpt"
+)
+
+// Every schedule trains as the ordinary loop on one rank does, on 2, 3 and 4 stages of a rank each or two: with a tied table, dropout,
+// clipping, and microbatches of different sizes.
+func TestSchedulesEqualOneRank(t *testing.T) {
+	p := program{layers: 8, tied: true, drop: true, rows: []int{3, 5, 2, 4, 1, 6, 3, 2}}
+	var layouts []layout
+	for _, ranks := range []int{2, 3, 4} {
+		for _, s := range []string{"gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "v-half", "v-min", "dualpipev"} {
+			layouts = append(layouts, layout{mesh: fmt.Sprintf("pp=%d", ranks), schedule: s})
+		}
+	}
+	requireParity(t, p, layouts...)
+}
+
+// Fewer microbatches than stages.
+func TestFewMicrobatches(t *testing.T) {
+	for _, rows := range [][]int{{7}, {2, 5}} {
+		p := program{kind: gpt.Llama, rows: rows, drop: true}
+		var layouts []layout
+		for _, s := range []string{"gpipe", "1f1b", "zb-h1", "v-half"} {
+			layouts = append(layouts, layout{mesh: "pp=4", schedule: s})
+		}
+		layouts[3].mesh = "pp=2"
+		requireParity(t, p, layouts...)
+	}
+}
+
+// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch.
+func TestLayoutsEqualOneRank(t *testing.T) {
+	for name, c := range map[string]struct {
+		program
+		layouts []layout
+	}{
+		"ddp": {program{tied: true, drop: true, labels: true}, []layout{
+			{mesh: "pp=2,dp=2"}, {mesh: "pp=2,dp=3", schedule: "zb-h1"}, {mesh: "dp=2,pp=2", schedule: "zbv"},
+			{mesh: "pp=3,dp=2", schedule: "gpipe", parts: []int{2, 1, 1}}}},
+		"fsdp": {program{kind: gpt.Llama, tied: true, drop: true}, []layout{
+			{mesh: "pp=2,fsdp=2", stage: 1}, {mesh: "pp=2,fsdp=2", stage: 2}, {mesh: "pp=2,fsdp=2", stage: 3},
+			{mesh: "pp=2,fsdp=2", stage: 3, hold: true, schedule: "zbv"}, {mesh: "pp=3,fsdp=2", stage: 2, hold: true, schedule: "zb-h1"},
+			{mesh: "pp=2,dp=2,fsdp=2", stage: 3, schedule: "interleaved"}, {mesh: "pp=2,fsdp=3", stage: 3, schedule: "zb-h1"}}},
+		"tp": {program{tied: true, drop: true}, []layout{
+			{mesh: "pp=2,kv=2"}, {mesh: "pp=2,kv=2", sequence: true}, {mesh: "pp=2,kv=2", sequence: true, schedule: "zbv"},
+			{mesh: "pp=2,dp=2,kv=2", schedule: "zb-h1", sequence: true}, {mesh: "pp=2,fsdp=2,kv=2", stage: 2, sequence: true}}},
+		"recomputed": {program{tied: true, drop: true, rows: []int{2, 5, 3}}, []layout{
+			{mesh: "pp=2", again: true}, {mesh: "pp=2", again: true, schedule: "zb-h1"}, {mesh: "pp=2,dp=2", again: true, schedule: "zbv"},
+			{mesh: "pp=2,kv=2", again: true, sequence: true}, {mesh: "pp=2,fsdp=2", stage: 3, again: true, schedule: "zb-h1"}}},
+		"lora": {program{kind: gpt.Llama, lora: true, drop: true}, []layout{
+			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}, {mesh: "pp=2,fsdp=2,kv=2", stage: 2, schedule: "zbv"}}},
+		"frozen first stage": {program{tied: true, frozen: []string{"tok", "pos", "blocks.0"}}, []layout{
+			{mesh: "pp=2", schedule: "zbv"}, {mesh: "pp=2,dp=2", schedule: "interleaved"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zbv"}}},
+		"scaled losses": {program{tied: true, scaled: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}}},
+		"uneven layers": {program{layers: 7, tied: true}, []layout{
+			{mesh: "pp=2", parts: []int{1, 6}}, {mesh: "pp=3", parts: []int{3, 1, 3}}, {mesh: "pp=2", schedule: "zbv", parts: []int{1, 3, 2, 1}}}},
+	} {
+		t.Run(name, func(t *testing.T) { requireParity(t, c.program, c.layouts...) })
+	}
+}
