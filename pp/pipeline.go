@@ -189,7 +189,14 @@ func (p *Pipeline) Step(step int) (loss float64, err error) {
 		return 0, fmt.Errorf("pp: a Step has failed before: %w", p.err)
 	}
 	p.step, p.loss = step, 0
-	if err := tensor.Try(p.run); err != nil {
+	err = p.compare()
+	if err == nil {
+		err = tensor.Try(p.run)
+	}
+	if err == nil {
+		err = p.finish()
+	}
+	if err != nil {
 		p.err = err
 		p.Group.Abort(err)
 		return 0, err
@@ -198,9 +205,6 @@ func (p *Pipeline) Step(step int) (loss float64, err error) {
 }
 
 func (p *Pipeline) tasksOfStep() {
-	if p.trains && p.steps > 0 && p.steps <= 2 {
-		must(p.compare())
-	}
 	for i := range p.tasks {
 		t := &p.tasks[i]
 		p.post()
@@ -226,11 +230,18 @@ func (p *Pipeline) tasksOfStep() {
 		b.posted, b.used = 0, 0
 	}
 	p.known = true
-	if p.trains {
-		p.steps++
-		must(p.sumTies())
-		must(p.checkRows())
+}
+
+// finish ends a step that trained.
+func (p *Pipeline) finish() error {
+	if !p.trains {
+		return nil
 	}
+	p.steps++
+	if err := p.sumTies(); err != nil {
+		return err
+	}
+	return p.checkRows()
 }
 
 // Close frees the memory of the tapes.

@@ -86,8 +86,11 @@ func (p *Pipeline) checkRows() error {
 	return p.checks.Rows("pp", 0, p.self)
 }
 
-// compare returns an error, on all ranks, unless the optimizers have done the same step on all of them.
+// compare returns an error, on all ranks, unless the optimizers have done the same first steps on all of them.
 func (p *Pipeline) compare() error {
+	if p.steps == 0 || p.steps > 2 {
+		return nil
+	}
 	for _, t := range p.ties {
 		if err := dist.SameValues(t.group, "pp", []string{t.p.Name()}, []tensor.Tensor{t.p.Local}); err != nil {
 			return err
