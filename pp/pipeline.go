@@ -110,6 +110,9 @@ func (c *Config) check() (*Report, error) {
 	if n := len(c.Schedule.Actions); n != c.Group.Size() {
 		return nil, fmt.Errorf("pp: schedule %s is for %d ranks, and group %s has %d", c.Schedule.Name, n, c.Group.Name(), c.Group.Size())
 	}
+	if len(c.Params) == 0 {
+		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned")
+	}
 	var mine []int
 	for stage, rank := range c.Schedule.Ranks {
 		if rank == c.Group.Rank() {
