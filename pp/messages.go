@@ -1,7 +1,6 @@
 package pp
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -30,7 +29,13 @@ func originOf(x tensor.Tensor, from tensor.Origin) (o origin) {
 	return o
 }
 
-func (o *origin) String() string { return fmt.Sprintf("%v%v", tensor.DType(o[0]), o[2:2+o[1]]) }
+func (o *origin) shape() tensor.Shape {
+	s := tensor.Shape{DType: tensor.DType(o[0]), Dims: make([]int, o[1])}
+	for i := range s.Dims {
+		s.Dims[i] = int(o[2+i])
+	}
+	return s
+}
 
 // inbox is what one rank sends to this one in a step.
 type inbox struct {
@@ -78,13 +83,10 @@ func (p *Pipeline) receive(b *inbox) {
 }
 
 func (p *Pipeline) newBuffer(b *inbox, o *origin) *buffer {
-	dims := make([]int, o[1])
-	for i := range dims {
-		dims[i] = int(o[2+i])
-	}
+	s := o.shape()
 	from, err := tensor.OriginOf([tensor.OriginLen]int64(o[2+tensor.MaxRank:]))
 	must(err)
-	return &buffer{*o, from, b, p.Group.Alloc(tensor.DType(o[0]), dims...).WithTypes(from.Types)}
+	return &buffer{*o, from, b, p.Group.Alloc(s.DType, s.Dims...).WithTypes(from.Types)}
 }
 
 // take returns a spare buffer for an origin, or nil.
@@ -129,9 +131,9 @@ func (p *Pipeline) changed(t *task, o, old origin) {
 	if t.Kind != F {
 		what = "gradient of the input"
 	}
-	if o.String() == old.String() {
+	if a, b := o.shape(), old.shape(); a.String() == b.String() {
 		fail("the %s of stage %d has other rows of the batch than in the first step, or other types, for microbatch %d", what, t.Stage, t.Micro)
 	}
 	fail("the %s of stage %d is %v for microbatch %d, and was %v in the first step: leave out a last batch that is smaller, or make a "+
-		"Pipeline for it", what, t.Stage, &o, t.Micro, &old)
+		"Pipeline for it", what, t.Stage, o.shape(), t.Micro, old.shape())
 }

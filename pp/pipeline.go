@@ -202,6 +202,7 @@ func (p *Pipeline) Step(step int) (loss float64, err error) {
 	if err != nil {
 		p.err = err
 		p.Group.Abort(err)
+		p.abandon()
 		return 0, err
 	}
 	return p.loss, nil
@@ -245,6 +246,21 @@ func (p *Pipeline) finish() error {
 		return err
 	}
 	return p.checkRows()
+}
+
+// abandon waits for the messages of a step that failed: all of them are over now.
+func (p *Pipeline) abandon() {
+	for _, w := range p.sends {
+		_ = w.Wait()
+	}
+	for _, s := range p.all {
+		_ = s.sent.Wait()
+	}
+	for _, b := range p.boxes {
+		for _, a := range b.arriving[:b.posted] {
+			_ = a.work.Wait()
+		}
+	}
 }
 
 // Close frees the memory of the tapes.

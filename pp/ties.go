@@ -91,11 +91,6 @@ func (p *Pipeline) compare() error {
 	if p.steps == 0 || p.steps > 2 {
 		return nil
 	}
-	for _, t := range p.ties {
-		if err := dist.SameValues(t.group, "pp", []string{t.p.Name()}, []tensor.Tensor{t.p.Local}); err != nil {
-			return err
-		}
-	}
 	norm := 0.0
 	if p.Optimizer != nil {
 		norm = p.Optimizer.GradNorm()
@@ -108,6 +103,11 @@ func (p *Pipeline) compare() error {
 		if x != all[0] {
 			return fmt.Errorf("pp: the norm of gradients is %s on rank 0 of the pipeline and %s on rank %d: stages clip by the norm of the whole "+
 				"model; set Norm of the optimizer to r.World", all[0], x, rank)
+		}
+	}
+	for _, t := range p.ties {
+		if err := dist.SameValues(t.group, "pp", []string{t.p.Name()}, []tensor.Tensor{t.p.Local}); err != nil {
+			return err
 		}
 	}
 	return nil
