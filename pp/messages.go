@@ -78,7 +78,7 @@ func (p *Pipeline) receive(b *inbox) {
 	if buf == nil {
 		buf = p.newBuffer(b, o)
 	}
-	b.arriving[b.posted] = arriving{buf, p.Group.Recv(buf.view, b.from, dataTag)}
+	b.arriving[b.posted] = arriving{buf, p.note(p.Group.Recv(buf.view, b.from, dataTag))}
 	b.posted++
 }
 
@@ -118,11 +118,17 @@ func (p *Pipeline) send(i int, t *task, o origin, x tensor.Tensor) dist.Work {
 	old := &p.sent[i]
 	if !p.known {
 		*old = o
-		p.sends = append(p.sends, p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
+		p.note(p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
 	} else if o != *old {
 		p.changed(t, o, *old)
 	}
-	return p.Group.Send(x, t.to, dataTag)
+	return p.note(p.Group.Send(x, t.to, dataTag))
+}
+
+// note keeps a Work until the step ends, or fails.
+func (p *Pipeline) note(w dist.Work) dist.Work {
+	p.works = append(p.works, w)
+	return w
 }
 
 // changed says what is another origin than in the first step. The receiver expects that one.

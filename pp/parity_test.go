@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
 )
 
@@ -61,5 +62,18 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2", parts: []int{1, 6}}, {mesh: "pp=3", parts: []int{3, 1, 3}}, {mesh: "pp=2", schedule: "zbv", parts: []int{1, 3, 2, 1}}}},
 	} {
 		t.Run(name, func(t *testing.T) { requireParity(t, c.program, c.layouts...) })
+	}
+}
+
+// Messages through shared memory and sockets.
+func TestEnginesEqualOneRank(t *testing.T) {
+	p := program{tied: true, drop: true, rows: []int{3, 5, 2, 4, 1}}
+	want := p.training(layout{}).Run(t)
+	for _, engine := range []string{"shm", "tcp"} {
+		for _, l := range []layout{{mesh: "pp=4"}, {mesh: "pp=2,dp=2", schedule: "zbv"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zb-h1"}} {
+			c := p.training(l)
+			c.On = disttest.LauncherFor(t, engine, 4)
+			disttest.RequireEqual(t, want, c.Run(t), 1e-10)
+		}
 	}
 }

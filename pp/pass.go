@@ -72,13 +72,12 @@ func (p *Pipeline) forward(i int, t *task) {
 	s.out = p.Stages[t.Stage](s.tape, t.Micro, s.in)
 	s.needs = s.out.NeedsGrad()
 	p.frozen = p.frozen || !s.needs // a later stage's input always has a gradient
-	p.note()
+	p.noteRows()
 	switch {
 	case t.Stage == len(p.Schedule.Ranks)-1:
 		p.loss += s.out.Item()
 	case t.to >= 0:
 		s.sent = p.send(i, t, originOf(s.out, s.out.Origin()), s.out)
-		p.sends = append(p.sends, s.sent)
 	}
 	if p.trains {
 		return

@@ -6,7 +6,6 @@ import (
 	"hash/crc64"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -45,7 +44,7 @@ type Pipeline struct {
 	known bool     // the origins of all messages: a step is done
 	boxes []*inbox // by rank: what comes from it
 	sent  []origin // by number of the task: what it sent in the first step
-	sends []dist.Work
+	works []dist.Work // of a step's messages
 
 	most int     // passes, and tapes
 	all  []*pass // they share one arena
@@ -80,12 +79,7 @@ func New(c Config) (*Pipeline, error) {
 		return nil, errors.New("pp: Config.Group is nil: it has the ranks of the pipeline, such as mesh.Group(\"pp\")")
 	}
 	rep, err := c.check()
-	var lines []string
-	if c.Schedule != nil {
-		lines = []string{fmt.Sprintf("schedule %s of %d stages and %d microbatches, hash %x, seed %d", c.Schedule.Name, len(c.Schedule.Ranks),
-			c.Schedule.Micros, c.Schedule.hash(), c.Seed)}
-	}
-	if err := dist.Agree(c.Group, "pp", lines, err); err != nil {
+	if err := dist.Agree(c.Group, "pp", c.lines(), err); err != nil {
 		return nil, err
 	}
 	p := &Pipeline{Config: c, most: rep.Held[c.Group.Rank()] + 1}
@@ -126,10 +120,15 @@ func (c *Config) check() (*Report, error) {
 	return rep, nil
 }
 
-func (s *Schedule) hash() uint64 {
-	var b strings.Builder
-	_ = s.WriteCSV(&b) // a Builder has no errors
-	return crc64.Checksum([]byte(b.String()), crc64.MakeTable(crc64.ECMA))
+// lines says what all ranks must have alike.
+func (c *Config) lines() []string {
+	s := c.Schedule
+	if s == nil {
+		return nil
+	}
+	hash := crc64.Checksum(fmt.Append(nil, s.Ranks, s.Actions), crc64.MakeTable(crc64.ECMA))
+	return []string{fmt.Sprintf("schedule %s of %d stages and %d microbatches, hash %x", s.Name, len(s.Ranks), s.Micros, hash),
+		fmt.Sprintf("seed %d", c.Seed)}
 }
 
 // plan makes the tasks of this rank, and the lists of what comes.
@@ -202,7 +201,9 @@ func (p *Pipeline) Step(step int) (loss float64, err error) {
 	if err != nil {
 		p.err = err
 		p.Group.Abort(err)
-		p.abandon()
+		for _, w := range p.works {
+			_ = w.Wait() // it is over
+		}
 		return 0, err
 	}
 	return p.loss, nil
@@ -223,10 +224,10 @@ func (p *Pipeline) tasksOfStep() {
 			p.retire(t.Stage, t.Micro, s)
 		}
 	}
-	for _, w := range p.sends {
+	for _, w := range p.works {
 		must(w.Wait())
 	}
-	p.sends = p.sends[:0]
+	p.works = p.works[:0]
 	for len(p.done) > 0 {
 		p.free()
 	}
@@ -246,21 +247,6 @@ func (p *Pipeline) finish() error {
 		return err
 	}
 	return p.checkRows()
-}
-
-// abandon waits for the messages of a step that failed: all of them are over now.
-func (p *Pipeline) abandon() {
-	for _, w := range p.sends {
-		_ = w.Wait()
-	}
-	for _, s := range p.all {
-		_ = s.sent.Wait()
-	}
-	for _, b := range p.boxes {
-		for _, a := range b.arriving[:b.posted] {
-			_ = a.work.Wait()
-		}
-	}
 }
 
 // Close frees the memory of the tapes.

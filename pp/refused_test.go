@@ -40,6 +40,7 @@ func TestNewRefuses(t *testing.T) {
 		"pp: rank 0 of world has stages [0 2] in schedule interleaved, and stages [0] in Config.Stages": func(c *pp.Config, _ int) {
 			c.Schedule = pp.Interleaved(2, 2, 2)
 		},
+		"pp: ranks differ: rank 1 has seed 1 where rank 0 has seed 0": func(c *pp.Config, rank int) { c.Seed = uint64(rank) },
 		"pp: Config.Schedule is nil": func(c *pp.Config, rank int) {
 			if rank == 1 {
 				c.Schedule = nil

@@ -51,10 +51,9 @@ func (p *Pipeline) findTies() error {
 		if err != nil {
 			return err
 		}
-		if g != nil {
-			p.ties = append(p.ties, tie{p.Params.ByName(name), g})
-		}
+		p.ties = append(p.ties, tie{p.Params.ByName(name), g})
 	}
+	p.ties = slices.DeleteFunc(p.ties, func(t tie) bool { return t.group == nil }) // of other ranks
 	return nil
 }
 
@@ -68,12 +67,10 @@ func (p *Pipeline) sumTies() error {
 	return nil
 }
 
-// note notes the rows that the stages of the rank were given.
-func (p *Pipeline) note() {
-	if p.trains && p.steps < 2 {
-		for _, x := range p.Params {
-			p.checks.Note(x)
-		}
+// noteRows notes the rows that the stages of the rank were given.
+func (p *Pipeline) noteRows() {
+	for _, x := range p.Params {
+		p.checks.Note(x)
 	}
 }
 
