@@ -1,4 +1,4 @@
-// Package pp holds the schedules of pipeline parallelism: ranks have consecutive layers of a model, a stage each or several, and the
+// Package pp is pipeline parallelism: ranks have consecutive layers of a model, a stage each or several, and the
 // microbatches of a step go through them, forward and backward.
 //
 // A schedule is a list of actions for each rank, in order: F is the forward pass of a stage and a microbatch, B the backward pass. A
@@ -39,8 +39,8 @@
 //   - Along the pipeline all tensors are the same on all ranks, and nothing but messages crosses: no Function of a stage communicates
 //     there.
 //   - A microbatch has a tape from its forward to its backward pass. The tapes share memory.
-//   - Messages are received in the order in which they are sent, two ahead. A gradient leaves before owners wait for sums over other
-//     ranks, and in the last backward pass of a rank before gradients of weights are computed.
+//   - Messages are received in the order in which they are sent, two ahead. In the last backward pass of a rank, the gradient leaves before
+//     those of weights are computed, and summed over other ranks.
 //   - Parameters of one name on several ranks are tied, such as the table of tokens that is also the head. Step adds up their gradients
 //     after all microbatches. With fsdp, such a parameter is a unit of its own; units whose weight gradients are put off are made with
 //     Keep.

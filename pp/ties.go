@@ -74,15 +74,6 @@ func (p *Pipeline) noteRows() {
 	}
 }
 
-// checkRows returns an error unless the microbatches of a step have all rows of Rows.Total, where no other ranks have some (then the owners
-// of parameters compare).
-func (p *Pipeline) checkRows() error {
-	if !p.checks.Done() {
-		return nil
-	}
-	return p.checks.Rows("pp", 0, p.self)
-}
-
 // compare returns an error, on all ranks, unless the optimizers have done the same first steps on all of them.
 func (p *Pipeline) compare() error {
 	if p.steps == 0 || p.steps > 2 {

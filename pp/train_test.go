@@ -12,6 +12,8 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
@@ -26,15 +28,16 @@ const (
 
 // program is what is trained, on one rank or on many.
 type program struct {
-	kind   gpt.Kind
-	layers int // 0: 4
-	tied   bool
-	drop   bool
-	lora   bool
-	labels bool  // some do not count
-	rows   []int // of each microbatch; nil: 4 of 4
-	frozen []string
-	scaled bool // losses
+	kind    gpt.Kind
+	layers  int // 0: 4
+	tied    bool
+	drop    bool
+	lora    bool
+	labels  bool  // some do not count
+	rows    []int // of each microbatch; nil: 4 of 4
+	frozen  []string
+	scaled  bool // losses
+	experts bool // in place of the MLP of layer 1
 }
 
 // layout is how it is divided.
@@ -106,6 +109,9 @@ func (j *job) newModel() (err error) {
 		Tied: j.tied})
 	if err != nil {
 		return err
+	}
+	if j.experts {
+		j.model.Blocks[1].MLP = moe.NewLayer(moe.Config{Features: 8, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Balance: 0.1})
 	}
 	if j.drop {
 		for _, b := range j.model.Blocks {
@@ -237,10 +243,10 @@ func (j *job) divideDropout(p *tp.Parallel) {
 // forward is a stage. Only the first one needs tokens, and only the last one labels.
 func (j *job) forward(t *tensor.Tape, micro, stage, stages int, run func(x nn.T, batch, time int) nn.T, x nn.T) nn.T {
 	ids, next := j.batch(micro)
-	if stage == 0 {
+	if ids = j.att.Part(ids); stage == 0 {
 		x = t.Input(ids)
 	}
-	fn := func(in ...nn.T) nn.T { return run(in[0], ids.Dim(0), positions) }
+	fn := func(in ...nn.T) nn.T { return run(in[0], ids.Dim(0), ids.Dim(1)) }
 	if j.again {
 		x = t.Checkpoint(fn, x)
 	} else {
@@ -249,7 +255,7 @@ func (j *job) forward(t *tensor.Tape, micro, stage, stages int, run func(x nn.T,
 	if stage < stages-1 {
 		return x
 	}
-	return j.att.Loss(x, next)
+	return j.att.Loss(x, j.att.Part(next))
 }
 
 // batch returns this rank's tokens of a microbatch, and those that follow them.
