@@ -31,8 +31,11 @@ func TestNewRefuses(t *testing.T) {
 		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 3 microbatches, hash ": func(c *pp.Config, rank int) {
 			c.Schedule = pp.OneF1B(2, 2+rank)
 		},
-		"pp: ranks differ: rank 1 has schedule gpipe of 2 stages and 2 microbatches, hash ": func(c *pp.Config, rank int) {
-			c.Schedule = []*pp.Schedule{c.Schedule, pp.GPipe(2, 2)}[rank]
+		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 2 microbatches, hash ": func(c *pp.Config, rank int) {
+			if rank == 1 {
+				c.Schedule = pp.GPipe(2, 2)
+				c.Schedule.Name = "1f1b"
+			}
 		},
 		"pp: rank 1 of world has stages [1] in schedule 1f1b, and stages [] in Config.Stages": func(c *pp.Config, _ int) {
 			delete(c.Stages, 1)
