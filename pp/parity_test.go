@@ -87,3 +87,16 @@ func TestEnginesEqualOneRank(t *testing.T) {
 		}
 	}
 }
+
+// Devices with memory of their own, several of which may run in any order; between GPUs also NCCL.
+func TestDevicesEqualOneRank(t *testing.T) {
+	p := program{kind: gpt.Llama, tied: true, drop: true, rows: []int{3, 1, 2}}
+	want := p.training(layout{}).Run(t)
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
+		for _, l := range []layout{{mesh: "pp=2", schedule: "zbv"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}} {
+			c := p.training(l)
+			c.On = launch
+			disttest.RequireEqual(t, want, c.Run(t), 1e-10)
+		}
+	})
+}

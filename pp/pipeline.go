@@ -26,10 +26,9 @@ type Config struct {
 	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
 	// tied: Step adds up their gradients.
 	Params nn.Params
-	// Optimizer, if not nil, has Params. After the first two steps ranks compare the norms that it found, and backward passes begin with
-	// the scale of its optim.Scaler.
+	// Optimizer, if not nil, has Params: after the first two steps ranks compare the norms that it found.
 	Optimizer *optim.Optimizer
-	Scaler    *optim.Scaler // of the optimizer, if it has one: all stages scale by it
+	Scaler    *optim.Scaler // of the optimizer, if it has one: all stages scale their losses by it
 }
 
 // Pipeline trains a model whose stages are on several ranks. It belongs to its rank's goroutine.

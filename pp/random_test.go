@@ -187,8 +187,18 @@ func TestRandomSchedules(t *testing.T) {
 
 func TestLongRandomSchedules(t *testing.T) { reliability.AsLong(t, TestRandomSchedules) }
 
+// More messages than can be in flight between two ranks.
+func TestManyMicrobatches(t *testing.T) {
+	for _, s := range []*pp.Schedule{pp.GPipe(2, 100), pp.ZBH1(3, 100), pp.Interleaved(2, 3, 80)} {
+		require.NoError(t, runDelayed(s, 1), s.Name)
+	}
+}
+
 func runRandom(seed uint64) error {
-	s := randomSchedule(rand.New(rand.NewPCG(seed, 1)))
+	return runDelayed(randomSchedule(rand.New(rand.NewPCG(seed, 1))), seed)
+}
+
+func runDelayed(s *pp.Schedule, seed uint64) error {
 	dev := tensor.NewCPU(1)
 	defer dev.Close()
 	whole := newChain(len(s.Ranks), func(int) bool { return true })
