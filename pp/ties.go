@@ -76,9 +76,6 @@ func (p *Pipeline) noteRows() {
 
 // compare returns an error, on all ranks, unless the optimizers have done the same first steps on all of them.
 func (p *Pipeline) compare() error {
-	if p.steps == 0 || p.steps > 2 {
-		return nil
-	}
 	norm := "" // JSON has no NaN
 	if p.Optimizer != nil {
 		norm = fmt.Sprint(p.Optimizer.GradNorm())
