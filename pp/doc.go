@@ -42,8 +42,9 @@
 //   - Messages are received in the order in which they are sent, two ahead. In the last backward pass of a rank, the gradient leaves before
 //     those of weights are computed, and summed over other ranks.
 //   - Parameters of one name on several ranks are tied, such as the table of tokens that is also the head. Step adds up their gradients
-//     after all microbatches. With fsdp, such a parameter is a unit of its own; units whose weight gradients are put off are made with
-//     Keep.
+//     after all microbatches. With fsdp, such a parameter is a unit of its own.
+//   - With fsdp, make units with Keep, as models/gpt/parallel does: gradients of weights that are put off use them again. They are gathered
+//     once a step. With HoldGrads they are also reduced once, and not for each microbatch of each stage.
 //   - Microbatches may have different sizes, but each step has the same. For another size, and for evaluation (ForwardOnly), make another
 //     Pipeline.
 //   - Dropout and blocks that are computed again (tensor.Tape.Checkpoint) need nothing else.

@@ -2,7 +2,10 @@ package pp_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
@@ -99,4 +102,30 @@ func TestDevicesEqualOneRank(t *testing.T) {
 			disttest.RequireEqual(t, want, c.Run(t), 1e-10)
 		}
 	})
+}
+
+// With kept units and HoldGrads, fsdp gathers and reduces once a step, however many microbatches and stages a rank has. Without HoldGrads it
+// reduces all units for each microbatch of each stage.
+func TestShardedBytes(t *testing.T) {
+	calls := func(micros int, hold bool) (gathers, reductions uint64) {
+		p := program{kind: gpt.Llama, rows: slices.Repeat([]int{4}, micros)}
+		step := func(j *job) error {
+			if sign := uint64(2*(j.state.Step%2)) - 1; j.state.Step >= 4 && j.state.Step <= 5 && j.rank.World.Rank() == 0 {
+				for _, g := range j.att.Shards.Groups() {
+					n := g.Stats().Calls
+					gathers += sign * (n["allgather"] + n["allgatherv"])
+					reductions += sign * (n["reducescatter"] + n["reducescatterv"])
+				}
+			}
+			return nil
+		}
+		p.training(layout{mesh: "pp=2,fsdp=2", stage: 3, schedule: "zbv", hold: hold, after: step}).Run(t)
+		return gathers, reductions
+	}
+	for _, micros := range []int{4, 8} {
+		gathers, reductions := calls(micros, true)
+		require.Equal(t, []uint64{3, 3}, []uint64{gathers, reductions}, "units of rank 0: two blocks, and what is outside")
+		gathers, reductions = calls(micros, false)
+		require.Equal(t, []uint64{3, 3 * 2 * uint64(micros)}, []uint64{gathers, reductions})
+	}
 }
