@@ -104,7 +104,7 @@ func TestDevicesEqualOneRank(t *testing.T) {
 	})
 }
 
-// With kept units and HoldGrads, fsdp gathers and reduces once a step, however many microbatches and stages a rank has. Without HoldGrads it
+// With kept units and HoldGrads, fsdp gathers and reduces once a step, however many microbatches and stages a rank has. Without it, it
 // reduces all units for each microbatch of each stage.
 func TestShardedBytes(t *testing.T) {
 	calls := func(micros int, hold bool) (gathers, reductions uint64) {

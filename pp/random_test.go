@@ -217,3 +217,48 @@ func runDelayed(s *pp.Schedule, seed uint64) error {
 	return dist.RunEngines(context.Background(), dist.Config{Threads: 1, Log: io.Discard, Timeout: time.Minute}, engines,
 		func(_ context.Context, r *dist.Rank) error { return want.rank(r) })
 }
+
+// late is an owner of gradients whose sum ends when the stage before has its last gradient.
+type late struct {
+	begun, wait chan struct{} // nil: none
+}
+
+func (late) BeforeUse(*tensor.Param, tensor.Phase) {}
+func (late) Changed(*tensor.Param)                 {}
+
+func (late) GradReady(_ *tensor.Param, after tensor.Pending) tensor.Pending { return after }
+
+func (l late) BackwardBegin(last bool) {
+	if last && l.begun != nil {
+		close(l.begun)
+	}
+}
+
+func (l late) BackwardDone(last bool) error {
+	if last && l.wait != nil {
+		select {
+		case <-l.wait:
+		case <-time.After(20 * time.Second):
+			return fmt.Errorf("the gradient waits for sums over ranks")
+		}
+	}
+	return nil
+}
+
+// The gradient of a rank's last backward pass leaves before the owner of parameters sums theirs.
+func TestGradientLeavesBeforeSums(t *testing.T) {
+	for _, s := range []*pp.Schedule{pp.OneF1B(2, 3), pp.GPipe(2, 3), pp.ZBH1(2, 3)} {
+		begun := make(chan struct{})
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+			rank := r.World.Rank()
+			c := newChain(2, func(i int) bool { return i == rank })
+			params := nn.Init(c, r.Device, tensor.Float64, 1)
+			for _, x := range params {
+				disttest.OK(x.Own([]late{{begun: begun}, {wait: begun}}[rank]))
+			}
+			p := disttest.Must(pp.New(pp.Config{Group: r.World, Schedule: s, Stages: map[int]pp.Stage{rank: c.stage(rank, 3)}, Params: params}))
+			_, err := p.Step(0)
+			return err
+		}), s.Name)
+	}
+}
