@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
@@ -210,4 +211,23 @@ func TestEvaluation(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// Along the pipeline all is the same on all ranks: neither gradients are summed there, nor rows divided.
+func TestAxisOfThePipeline(t *testing.T) {
+	disttest.EachFails(t, 2, "ddp: ranks differ: rank 1 has layers.1", func(r *dist.Rank) error {
+		c := newChain(2, func(i int) bool { return i == r.World.Rank() })
+		_, err := ddp.Attach(r.World, c, ddp.Config{})
+		return err
+	})
+	disttest.EachFails(t, 2, "the gradient lacks the sum over the ranks", func(r *dist.Rank) error {
+		c, m := pair(r)
+		if c.Stages[0] != nil {
+			c.Stages[0] = func(t *tensor.Tape, micro int, _ nn.T) nn.T {
+				return m.Layers[0].Forward(t.Input(tensor.New(t.Device(), tensor.Float64, 1, 3).WithRows(r.World.Rows(micro, 2))))
+			}
+		}
+		_, err := disttest.Must(pp.New(c)).Step(0)
+		return err
+	})
 }
