@@ -14,6 +14,16 @@ type Place struct {
 // number by which copies of it are recognized, or 0.
 func Constant(flat uint8, id uint16) Place { return Place{row: flat, outRow: id} }
 
+// Bits returns p as a number, and PlaceOf is the reverse.
+func (p Place) Bits() uint64 {
+	return uint64(p.Of) | uint64(p.cut)<<8 | uint64(p.row)<<16 | uint64(p.seq)<<24 | uint64(p.outRow)<<32 | uint64(p.outSeq)<<48
+}
+
+// PlaceOf is the reverse of Bits.
+func PlaceOf(bits uint64) Place {
+	return Place{uint8(bits), uint8(bits >> 8), uint8(bits >> 16), uint8(bits >> 24), uint16(bits >> 32), uint16(bits >> 48)}
+}
+
 // Flat returns the dimensions along which a constant repeats one element.
 func (p Place) Flat() uint8 {
 	if p.Of != 0 {

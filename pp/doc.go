@@ -1,4 +1,4 @@
-// Package pp holds the schedules of pipeline parallelism: ranks have consecutive layers of a model, a stage each or several, and the
+// Package pp is pipeline parallelism: ranks have consecutive layers of a model, a stage each or several, and the
 // microbatches of a step go through them, forward and backward.
 //
 // A schedule is a list of actions for each rank, in order: F is the forward pass of a stage and a microbatch, B the backward pass. A
@@ -16,4 +16,39 @@
 //	rep, err := s.Check(pp.Costs{F: 1, I: 1, W: 1}, pp.Limit{Live: 4})
 //
 // "ringo viz schedule" draws one.
+//
+// # Training
+//
+// A Pipeline runs any schedule. Each rank divides its stages by tp and others, then attaches them together, with one owner of gradients:
+//
+//	mesh, err := r.World.Mesh("pp=4,dp=2")
+//	stages, err := model.Stages([]int{3, 3, 3, 3}, mesh.Group("pp").Rank()) // models/gpt
+//	params, err := ddp.Attach(mesh.Group("dp"), model, ddp.Config{})
+//	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, Clip: 1, Norm: r.World})
+//	p, err := pp.New(pp.Config{Group: mesh.Group("pp"), Schedule: pp.OneF1B(4, 8), Stages: map[int]pp.Stage{...},
+//		Params: params, Optimizer: opt})
+//	for step := range steps {
+//		loss, err := p.Step(step)
+//		err = opt.Step()
+//	}
+//
+// A Stage makes the output of its layers. It gets the input with its types, and its tape knows the rows of the batch. Only the first stage
+// needs the microbatch's input, and only the last one its labels. The loss of a microbatch is divided by the rows, or the labels that
+// count, of all microbatches and ranks: Rows.Total counts those of the step.
+//
+//   - Along the pipeline all tensors are the same on all ranks, and nothing but messages crosses: no Function of a stage communicates
+//     there.
+//   - A microbatch has a tape from its forward to its backward pass. The tapes share memory.
+//   - Messages are received in the order in which they are sent, two ahead. In the last backward pass of a rank, the gradient leaves before
+//     those of weights are computed, and summed over other ranks.
+//   - Parameters of one name on several ranks are tied, such as the table of tokens that is also the head. Step adds up their gradients
+//     after all microbatches. With fsdp, such a parameter is a unit of its own.
+//   - With fsdp, make units with Keep, as models/gpt/parallel does: gradients of weights that are put off use them again. They are gathered
+//     once a step. With HoldGrads they are also reduced once, and not for each microbatch of each stage.
+//   - Microbatches may have different sizes, but each step has the same. For another size, and for evaluation (ForwardOnly), make another
+//     Pipeline.
+//   - Dropout and blocks that are computed again (tensor.Tape.Checkpoint) need nothing else.
+//
+// New compares the schedules of the ranks. After the first two steps ranks compare the norms of gradients, tied parameters, and whether
+// the microbatches have all rows of the batch: types cannot see these.
 package pp

@@ -117,21 +117,25 @@ func TestCSV(t *testing.T) {
 	}
 }
 
+// broken are schedules, and what is wrong with them.
+var broken = map[string]string{
+	"":                                 "0 stages and 0 microbatches: it needs one or more of each",
+	"0F0,0F9999999":                    "2 actions are too few for 1 stages and 10000000 microbatches",
+	"0F0,0B0,0B0":                      "stage 0 has 2 backward passes of microbatch 0, not one",
+	"0F0,0F0,0B0":                      "0F0 is there 2 times, not once",
+	"0F0,0F1,0B0":                      "stage 0 has 0 backward passes of microbatch 1, not one",
+	"0F0,0I0":                          "0I0 is there 1 times, and 0W0 0 times",
+	"0F0,0B0,0W0":                      "0I0 is there 0 times, and 0W0 1 times",
+	"0F0,0I0,0B0,0W0":                  "stage 0 has 2 backward passes",
+	"0B0,0F0":                          "rank 0 waits for ever at 0B0 for 0F0, which comes later on this rank",
+	"0F0,0W0,0I0":                      "rank 0 waits for ever at 0W0 for 0I0, which comes later on this rank",
+	"0F0,0B0,0F1,0B1\n1F0,1F1,1B1,1B0": "rank 0 waits for ever at 0B0 for 1I0, of rank 1, which waits at 1F1 before it",
+	"0F0,0F1,0B1,0B0\n1F1,1B1,1B0,1F0": "rank 1 waits for ever at 1B0 for 1F0, which comes later on this rank",
+}
+
 // What is wrong with a schedule is said, with the ranks and actions that wait for each other.
 func TestBroken(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                 "0 stages and 0 microbatches: it needs one or more of each",
-		"0F0,0F9999999":                    "2 actions are too few for 1 stages and 10000000 microbatches",
-		"0F0,0B0,0B0":                      "stage 0 has 2 backward passes of microbatch 0, not one",
-		"0F0,0F0,0B0":                      "0F0 is there 2 times, not once",
-		"0F0,0F1,0B0":                      "stage 0 has 0 backward passes of microbatch 1, not one",
-		"0F0,0I0":                          "0I0 is there 1 times, and 0W0 0 times",
-		"0F0,0B0,0W0":                      "0I0 is there 0 times, and 0W0 1 times",
-		"0F0,0I0,0B0,0W0":                  "stage 0 has 2 backward passes",
-		"0B0,0F0":                          "rank 0 waits for ever at 0B0 for 0F0, which comes later on this rank",
-		"0F0,0W0,0I0":                      "rank 0 waits for ever at 0W0 for 0I0, which comes later on this rank",
-		"0F0,0B0,0F1,0B1\n1F0,1F1,1B1,1B0": "rank 0 waits for ever at 0B0 for 1I0, of rank 1, which waits at 1F1 before it",
-	} {
+	for text, want := range broken {
 		s := must(pp.ReadCSV("x", strings.NewReader(text)))
 		_, err := s.Check(unit, pp.Limit{})
 		require.ErrorContains(t, err, "pp: schedule x: ", text)

@@ -107,7 +107,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if y.needs {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn, n.call = OpCheckpoint, need, y, hs, fn, c
-		n.I = pack(t.rows)
+		n.I, c.tokens = pack(t.rows), t.tokens
 		n.seeds = t.seeds > seeds
 	}
 	return y.tensor()
@@ -151,10 +151,10 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 
 // rerun runs a checkpointed function for the second time, with the random keys of the first run.
 func (t *Tape) rerun(n *Node, c *Ctx) *header {
-	recompute, rows, replayed := t.recompute, t.rows, t.replayed
-	t.recompute, t.rows, t.replayed = true, unpack(n.I), n.call
+	recompute, rows, tokens, replayed := t.recompute, t.rows, t.tokens, t.replayed
+	t.recompute, t.rows, t.tokens, t.replayed = true, unpack(n.I), n.call.tokens, n.call
 	y := t.arg(n.fn(c.in...))
-	t.recompute, t.rows, t.replayed = recompute, rows, replayed
+	t.recompute, t.rows, t.tokens, t.replayed = recompute, rows, tokens, replayed
 	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs || n.call.once != len(n.call.saved) {
 		fail("checkpoint", these(n.out, y), "the function did something else when it was run again")
 	}

@@ -9,14 +9,21 @@ import (
 // and so is an image whose gradient is shown (saliency). If x is a tensor of this tape, no gradient flows back to what it was computed
 // from. On a NoGrad tape, Leaf is Input. Along axes of the job on which x is the same on all ranks, its gradient must be the same, too.
 func (t *Tape) Leaf(x Tensor) Tensor {
-	h := x.hdr()
+	t.checkLeaf(x.hdr())
+	return t.leafOf(t.Input(x).h, x.h)
+}
+
+func (t *Tape) checkLeaf(h *header) {
 	if !h.dtype.IsFloat() {
 		fail("Leaf", these(h), "needs floats: there is no gradient of %v", h.dtype)
 	}
 	if !t.record || t.recompute || t.quiet {
 		fail("Leaf", these(h), "inside a Checkpoint or a Function: make it outside and pass it in")
 	}
-	in := t.Input(x).h
+}
+
+// leafOf makes an input, on the tape, of h a leaf.
+func (t *Tape) leafOf(in, h *header) Tensor {
 	if in == h {
 		in = t.alias(h)
 	}
@@ -61,7 +68,7 @@ func (t *Tape) BackwardFrom(outs, grads []Tensor, opts ...BackwardOption) {
 	}
 	t.begin(opts)
 	for i, g := range grads {
-		t.addGrad(outs[i].h, t.alias(t.arg(g)))
+		t.addGrad(outs[i].h, t.alias(t.put(g).h))
 	}
 	t.differentiate()
 }

@@ -27,6 +27,7 @@ type Ctx struct {
 	frozen []*leafState // which a Checkpoint's function used frozen when it ran first
 	outs   []*header    // further outputs
 	ints   []int
+	tokens int // of the tape, when a Checkpoint ran its function first
 	once   int // index in saved of the next Once, when a Checkpoint runs its function again
 	arrivals
 }

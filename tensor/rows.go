@@ -114,6 +114,14 @@ func (t *Tape) takeRows(h *header) {
 // is Rows().Seq.First; positional embeddings and rotary angles begin there. It is zero if no input has rows.
 func (t *Tape) Rows() Rows { return t.rows.Rows }
 
+// SetTokens says how many flat tokens activations [tokens, features] have, over all ranks that divide them (Region.Rows.Total). Who
+// divides them says it in each step, and reads it by Tokens. A Checkpoint runs its function again with the number of the first run; Reset
+// forgets it.
+func (t *Tape) SetTokens(n int) { t.tokens = n }
+
+// Tokens returns the argument of SetTokens, or 0.
+func (t *Tape) Tokens() int { return t.tokens }
+
 // SeqFirst returns the first position of x [batch, time, ...] in its sequence: Rows().Seq.First, but 0 if x has whole sequences, for
 // example after a gather. If time is neither, it is a Failure.
 func (t *Tape) SeqFirst(x Tensor) int { return t.seqFirst("SeqFirst", t.arg(x)) }

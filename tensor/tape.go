@@ -54,6 +54,7 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
+	tokens            int                // see SetTokens
 	turned            [2][MaxRank]int    // dimensions of operands that a product transposes
 	known             []batch            // that places refer to
 	ownWhy            string             // how the first tensor of this rank's own came about
@@ -280,7 +281,7 @@ func (t *Tape) Reset() {
 	t.keeper, t.replayed = nil, nil
 	t.forgetOwners()
 	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
-	t.rows, t.drew, t.sliced, t.known, t.ownWhy = batch{}, false, false, t.known[:0], ""
+	t.rows, t.tokens, t.drew, t.sliced, t.known, t.ownWhy = batch{}, 0, false, false, t.known[:0], ""
 	t.fed.reset()
 	t.told.reset()
 	t.serial++
@@ -297,6 +298,15 @@ func (t *Tape) Reset() {
 // If the device has its own memory, a tensor in host memory is copied there, in the order of its queue. The Rows of x become those of the
 // step. A tensor of another tape is copied; no gradient flows back to it.
 func (t *Tape) Input(x Tensor) Tensor {
+	in := t.put(x)
+	if in != x {
+		t.tell(x.h)
+	}
+	return in
+}
+
+// put is Input of what the program may have computed: its values are not compared between ranks.
+func (t *Tape) put(x Tensor) Tensor {
 	h := x.hdr()
 	if r := t.Recording(); r != nil {
 		r.tape(t)
@@ -314,7 +324,6 @@ func (t *Tape) Input(x Tensor) Tensor {
 	}
 	in.ty = h.ty
 	t.noteRows(in, h)
-	t.tell(h)
 	return in.tensor()
 }
 
@@ -412,6 +421,10 @@ func (t *Tape) Keep(x Tensor) Tensor {
 func (t *Tape) SetStep(step, micro int) {
 	if t.Recording() != nil {
 		fail("SetStep", nil, "inside a captured step, whose replays would not do it")
+	}
+	if uint64(step) == t.step+1 { // its last Backward had More: another tape ended the step
+		t.told.backward(false)
+		t.stepsDone = min(t.stepsDone+1, firstSteps)
 	}
 	t.step, t.micro = uint64(step), uint64(micro)
 }

@@ -248,6 +248,9 @@ func (x Tensor) Device() Device { return x.hdr().st.dev }
 // Tape returns the tape that x belongs to, or nil.
 func (x Tensor) Tape() *Tape { return x.hdr().tape }
 
+// NeedsGrad reports whether x was computed from parameters that are not frozen, or from a Leaf.
+func (x Tensor) NeedsGrad() bool { return x.hdr().needs }
+
 // Item returns the only element of x as a float64. On a device it waits for the computation. On the host it does not allocate. Of a loss it
 // is this rank's part: before a program decides by it, it adds up the parts of all ranks (dist.Group.SumFloats).
 func (x Tensor) Item() float64 {

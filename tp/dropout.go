@@ -38,8 +38,9 @@ func (p *Parallel) Outside(d *nn.Dropout) {
 	if !p.Sequence {
 		return
 	}
-	d.At = func(nn.T) tensor.Region {
-		first, _ := layout.Share(p.tokens, p.Group.Rank(), p.Group.Size())
-		return tensor.Region{Rows: tensor.Span{First: first, Total: p.tokens}}
+	d.At = func(x nn.T) tensor.Region {
+		tokens := x.Tape().Tokens()
+		first, _ := layout.Share(tokens, p.Group.Rank(), p.Group.Size())
+		return tensor.Region{Rows: tensor.Span{First: first, Total: tokens}}
 	}
 }

@@ -26,8 +26,7 @@ type Config struct {
 type Parallel struct {
 	Config
 	in, out tensor.Function // before columns and behind rows
-	tokens  int             // of the step, on all ranks
-	counts  []int           // of these on each rank
+	counts  []int           // of tokens on each rank, for one call
 	checks  *dist.Group     // the ranks of Config.Group, to compare what must be alike
 }
 

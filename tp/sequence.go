@@ -6,8 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The functions of autograd for tokens [tokens, features]. Each step may have another number of tokens: split, the first function of
-// Forward, notes it for the others. A recomputation in Backward has as many.
+// The functions of autograd for tokens [tokens, features]. Each microbatch may have another number of tokens: split, the first function of
+// Forward, tells the tape for the others. A recomputation in Backward has as many, and so has the next stage of a pipeline.
 
 // sequence returns the functions before columns and after rows.
 func (p *Parallel) sequence() (in, out tensor.Function) {
@@ -23,8 +23,8 @@ type split struct {
 
 // Forward returns this rank's tokens.
 func (f *split) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.p.tokens = in[0].Dim(0)
-	f.Counts = f.p.shares()
+	c.Tape().SetTokens(in[0].Dim(0))
+	f.Counts = f.p.shares(c)
 	return f.Split.Forward(c, in)
 }
 
@@ -35,7 +35,7 @@ type gather struct {
 
 // Forward returns all tokens.
 func (f *gather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = f.p.shares()
+	f.Counts = f.p.shares(c)
 	return f.TokenGather.Forward(c, in)
 }
 
@@ -46,9 +46,9 @@ type scatter struct {
 
 // Forward returns this rank's tokens of the sum.
 func (f *scatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.Counts = f.p.shares()
+	f.Counts = f.p.shares(c)
 	return f.TokenScatter.Forward(c, in)
 }
 
-// shares returns how many of the step's tokens each rank has, in memory that the next step overwrites.
-func (p *Parallel) shares() []int { return layout.Shares(p.counts, p.tokens) }
+// shares returns how many of the tape's tokens each rank has, in memory that the next call overwrites.
+func (p *Parallel) shares(c *tensor.Ctx) []int { return layout.Shares(p.counts, c.Tape().Tokens()) }

@@ -163,7 +163,8 @@ func newMLPs(g *dist.Group, chunks int) (*mlps, error) {
 	})
 }
 
-// loss returns the sum of squares behind both blocks, the first of which around calls; see, if not nil, gets what columns read.
+// loss returns the sum of squares behind both blocks, the first of which around calls; see, if not nil, gets what columns read. around may
+// return a tensor of another tape.
 func (m *mlps) loss(x nn.T, see func(x nn.T), around func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T) nn.T {
 	if m.split != nil {
 		x = x.Tape().Apply(m.split, x)
@@ -179,10 +180,10 @@ func (m *mlps) loss(x nn.T, see func(x nn.T), around func(t *tensor.Tape, block 
 }
 
 // Tokens that are gathered again give the gradients of one rank whatever else the tape does: scopes, checkpoints, weight gradients that are
-// put off, tensors that are kept, an evaluation of fewer tokens before each step.
+// put off, tensors that are kept, an evaluation of fewer tokens before each step or before Backward, a second tape for the second block.
 func TestTapeBesideSequences(t *testing.T) {
 	want := besideTape("tp=1", 0, "").Run(t)
-	for _, mode := range []string{"", "scope", "checkpoint", "keep", "deferred", "evaluation"} {
+	for _, mode := range []string{"", "scope", "checkpoint", "keep", "deferred", "evaluation", "other tokens before a checkpoint", "stages"} {
 		for _, chunks := range []int{0, 3} {
 			disttest.RequireEqual(t, want, besideTape("tp=2", chunks, mode).Run(t), 1e-10)
 		}
@@ -194,28 +195,46 @@ func besideTape(mesh string, chunks int, mode string) disttest.Training {
 	c := disttest.Training{Mesh: mesh, Name: fmt.Sprintf("%q, %d pieces", mode, chunks)}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 		m := disttest.Must(newMLPs(mesh.Group("tp"), chunks))
-		eval, see := tensor.NewTape(r.Device, tensor.NoGrad()), func(nn.T) {}
-		around := func(_ *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return block(x) }
+		eval, next, see := tensor.NewTape(r.Device, tensor.NoGrad()), tensor.NewTape(r.Device), func(nn.T) {}
+		var out, in nn.T
+		fewer := func() {
+			m.loss(eval.Input(tensor.FromSlice(squares(3*6), 3, 6)), func(nn.T) {}, plainly)
+			eval.Reset()
+		}
+		around := plainly
 		switch mode {
 		case "scope":
 			around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Scope(block, x) }
-		case "checkpoint":
+		case "stages":
+			around = func(_ *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T {
+				out = block(x)
+				in = next.LeafOf(out, out.Origin())
+				return in
+			}
+		case "checkpoint", "other tokens before a checkpoint":
 			around = func(t *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return t.Checkpoint(block, x) }
 		case "keep":
 			see = func(x nn.T) { x.Tape().Keep(x) }
 		}
 		step := func(s *disttest.State) ([]float64, error) {
 			defer s.Tape.Reset()
+			defer next.Reset()
 			if mode == "evaluation" {
-				m.loss(eval.Input(tensor.FromSlice(squares(3*6), 3, 6)), see, around)
-				eval.Reset()
+				fewer()
 			}
 			l := m.loss(s.Tape.Input(tensor.FromSlice(squares(5*6), 5, 6)), see, around)
 			loss := l.Item()
-			if mode == "deferred" {
+			switch mode {
+			case "deferred":
 				s.Tape.Backward(l, tensor.DeferWeights())
 				s.Tape.RunDeferred()
-			} else {
+			case "stages":
+				next.Backward(l)
+				s.Tape.BackwardFrom([]nn.T{out}, []nn.T{s.Tape.Input(next.GradOf(in))})
+			case "other tokens before a checkpoint":
+				fewer()
+				s.Tape.Backward(l)
+			default:
 				s.Tape.Backward(l)
 			}
 			return []float64{loss}, s.Optimizer.Step()
@@ -224,6 +243,8 @@ func besideTape(mesh string, chunks int, mode string) disttest.Training {
 	}
 	return c
 }
+
+func plainly(_ *tensor.Tape, block func(...nn.T) nn.T, x nn.T) nn.T { return block(x) }
 
 func squares(n int) []float64 {
 	v := make([]float64, n)

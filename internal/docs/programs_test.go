@@ -241,7 +241,7 @@ func TestOwnTable(t *testing.T) {
 func TestSnippets(t *testing.T) {
 	out, err := start(t, "snippets", nil)
 	require.NoError(t, err, out)
-	assert.Equal(t, 4, strings.Count(out, " done\n"), out)
+	assert.Equal(t, 5, strings.Count(out, " done\n"), out)
 }
 
 func TestPatch(t *testing.T) {

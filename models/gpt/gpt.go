@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -106,26 +105,7 @@ func (c *Config) mlp() MLP {
 }
 
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
-func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.features(ids, nil)) }
-
-// features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
-func (m *Model) features(ids nn.T, c *decode.Cache) nn.T {
-	first := c.Len()
-	if ids.Rank() != 2 || first+ids.Dim(1) > m.Config.Positions {
-		m.fail("%v behind %d tokens: needs [batch, time], and the model has %d positions", ids.Shape(), first, m.Config.Positions)
-	}
-	batch, time := ids.Dim(0), ids.Dim(1)
-	x := m.Tok.Forward(ids)
-	if m.Pos != nil {
-		x = m.Pos.Forward(x, first)
-	}
-	x = apply(m.Embedded, x.Reshape(batch*time, x.Dim(2)))
-	for i, b := range m.Blocks {
-		x = b.forward(x, batch, time, c.Layer(i))
-	}
-	x = m.Norm.Forward(x)
-	return x.Reshape(batch, time, x.Dim(1))
-}
+func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.whole().features(ids, nil)) }
 
 // apply returns f of x, or x if f is nil.
 func apply(f tensor.Function, x nn.T) nn.T {

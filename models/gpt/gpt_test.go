@@ -150,7 +150,7 @@ func TestGenerateMisuse(t *testing.T) {
 	tape := tensor.NewTape(dev, tensor.NoGrad())
 	long := tape.Input(tokens(13, 1))
 	require.ErrorContains(t, tensor.Try(func() { m.Forward(long) }),
-		"int64[1,13] behind 0 tokens: needs [batch, time], and the model has 12 positions")
+		"13 tokens behind 0: the model has 12 positions")
 	cache := m.NewCache(4)
 	require.ErrorContains(t, tensor.Try(func() { m.Next(tape.Input(tokens(5, 1)), cache) }),
 		"the cache is full: 0 tokens and 5 more, room for 4")

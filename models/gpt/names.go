@@ -49,6 +49,9 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 // ofMLP asks a block's MLP if that is a Storer, such as a mixture of experts.
 func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, ok bool) {
 	for i, b := range m.Blocks {
+		if b == nil { // of another stage
+			continue
+		}
 		s, is := b.MLP.(nn.Storer)
 		rest, in := strings.CutPrefix(name, fmt.Sprintf("blocks.%d.mlp.", i))
 		if !is || !in {

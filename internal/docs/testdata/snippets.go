@@ -13,10 +13,12 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
 )
@@ -26,7 +28,7 @@ func main() {
 		name  string
 		ranks int
 		run   func(ctx context.Context, r *dist.Rank) error
-	}{{"restarts", 1, restarts}, {"rebuild", 3, rebuild}, {"experts", 8, experts}, {"together", 8, together}} {
+	}{{"restarts", 1, restarts}, {"rebuild", 3, rebuild}, {"experts", 8, experts}, {"together", 8, together}, {"pipeline", 8, pipeline}} {
 		cfg := dist.Config{Ranks: s.ranks, Threads: 1, Timeout: time.Minute, Log: os.Stdout}
 		if err := dist.Run(context.Background(), cfg, s.run); err != nil {
 			fmt.Println(s.name+":", err)
@@ -120,6 +122,31 @@ func together(ctx context.Context, r *dist.Rank) error {
 		x = x.Tape().Apply(tokens, x)
 		return m.MLP.ForwardAdd(m.Norm.Forward(x), x).Square().Sum()
 	})
+}
+
+func pipeline(_ context.Context, r *dist.Rank) error {
+	m, err := gpt.New(gpt.Config{Vocab: 11, Positions: 4, Width: 8, Layers: 12, Heads: 2, Tied: true})
+	if err != nil {
+		return err
+	}
+	batch := func(dp *dist.Group, micro int) (ids, labels tensor.Tensor) { // two rows, one for each rank of dp
+		k, rows := int64(2*micro+dp.Rank()), dp.Rows(2*micro+dp.Rank(), 16)
+		return tensor.FromSlice([]int64{k % 11, (k + 1) % 11}, 1, 2).WithRows(rows),
+			tensor.FromSlice([]int64{(k + 1) % 11, (k + 2) % 11}, 1, 2).WithRows(rows)
+	}
+	// docs/parallelism.md: Pipeline (`pp`)
+	if err != nil {
+		return err
+	}
+	for step := range 4 {
+		if _, err := p.Step(step); err != nil {
+			return err
+		}
+		if err := opt.Step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func fit(ctx context.Context, r *dist.Rank, c data.Config, opt *optim.Optimizer, loss func(x nn.T, labels tensor.Tensor) nn.T) error {

@@ -3,6 +3,8 @@ package parallel
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
@@ -60,7 +62,7 @@ type Attached struct {
 // Attach gives each rank its part of m, on a mesh with the axes of Layout.Mesh, in the order that the packages need: first layers (tp), in
 // them experts (moe), then sequences (cp, Ulysses), and last what each rank has left of the parameters, over the ranks with other rows or
 // positions (fsdp or ddp). What is frozen, or has adapters (nn.LoRA), is so before; blocks that are computed again (tensor.Tape.Checkpoint)
-// are divided as others. It is collective.
+// are divided as others. m may be some stages of a pipeline (gpt.Model.Stages): then mesh has ranks of the same stages. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "cp"), Layers: mesh.Group("kv", "same"),
 		Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
@@ -70,7 +72,7 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	}
 	if mesh.Size("cp") > 1 {
 		u := &cp.Ulysses{Group: mesh.Group("cp").With(dist.Name("cp")), HeadDim: m.Config.HeadDim}
-		for _, b := range m.Blocks {
+		for _, b := range blocks(m) {
 			b.Attn.Spread, b.Attn.Join = u.ToHeads(), u.ToPositions()
 		}
 		a.Groups, a.Part = append(a.Groups, u.Group), u.Part
@@ -117,9 +119,11 @@ func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
 // divides what else the model has; it may be nil.
 func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.CrossEntropy, err error) {
 	err = tp.Parallelize(m, c, func(p *tp.Parallel) {
-		p.Vocab(m.Tok)
+		if m.Tok != nil {
+			p.Vocab(m.Tok)
+		}
 		m.Embedded = p.Tokens()
-		for _, b := range m.Blocks {
+		for _, b := range blocks(m) {
 			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
 			p.Row(b.Attn.Out)
 			switch mlp := b.MLP.(type) {
@@ -131,7 +135,9 @@ func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.Cros
 				p.Row(mlp.Down)
 			}
 		}
-		m.Norm = p.Columns(m.Norm, m.Head)
+		if m.Head != nil {
+			m.Norm = p.Columns(m.Norm, m.Head)
+		}
 		m.Drawn = p.Logits(m.Config.Vocab)
 		loss = p.CrossEntropy(m.Config.Vocab)
 		if more != nil {
@@ -144,7 +150,7 @@ func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.Cros
 // divideExperts gives each rank its part of the experts; with tensor parallelism, of each of them its part of the hidden features. Each
 // layer has its own group, whose bytes are counted.
 func (a *Attached) divideExperts(mesh *dist.Mesh, m *gpt.Model, p *tp.Parallel) error {
-	for i, b := range m.Blocks {
+	for i, b := range blocks(m) {
 		l, ok := b.MLP.(*moe.Layer)
 		if !ok {
 			continue
@@ -164,8 +170,19 @@ func (a *Attached) divideExperts(mesh *dist.Mesh, m *gpt.Model, p *tp.Parallel) 
 	return nil
 }
 
+// blocks yields the blocks that this rank has, and their numbers in the whole model.
+func blocks(m *gpt.Model) iter.Seq2[int, *gpt.Block] {
+	return func(yield func(int, *gpt.Block) bool) {
+		for i, b := range m.Blocks {
+			if b != nil && !yield(i, b) {
+				return
+			}
+		}
+	}
+}
+
 func experts(m *gpt.Model) (list []*moe.Layer) {
-	for _, b := range m.Blocks {
+	for _, b := range blocks(m) {
 		if l, ok := b.MLP.(*moe.Layer); ok {
 			list = append(list, l)
 		}
@@ -180,20 +197,40 @@ func (a *Attached) shard(mesh *dist.Mesh, m *gpt.Model, c fsdp.Config) (err erro
 		c.Replicate = mesh.Group("dp")
 	}
 	a.Shards = fsdp.New(c)
-	a.Shards.Keep(m.Tok, m.Pos, m.Norm, m.Head)
-	for _, b := range m.Blocks {
+	a.keep(m)
+	unit := a.Shards.Unit
+	if slices.Contains(m.Blocks, nil) { // a pipeline puts off gradients of weights, and uses these twice in Backward
+		unit = a.Shards.Keep
+	}
+	for _, b := range blocks(m) {
 		l, ok := b.MLP.(*moe.Layer)
 		if !ok {
-			a.Shards.Unit(b)
+			unit(b)
 			continue
 		}
-		a.Shards.Unit(b.Norm1, b.Attn, b.Norm2, l.Router)
+		unit(b.Norm1, b.Attn, b.Norm2, l.Router)
 		if l.Shared != nil {
-			a.Shards.Unit(l.Shared)
+			unit(l.Shared)
 		}
-		a.Shards.Unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
+		unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
 	}
 	a.Params, err = a.Shards.Attach(m)
 	a.Groups = append(a.Groups, a.Shards.Groups()...)
 	return err
+}
+
+// keep makes units of what is outside of blocks. In the middle of a pipeline there is nothing.
+func (a *Attached) keep(m *gpt.Model) {
+	units := [][]any{{m.Tok, m.Pos, m.Norm, m.Head}}
+	if m.Config.Tied { // two stages of a pipeline add up the table's gradients: each rank must have the same part of it on both
+		units = [][]any{{m.Tok}, {m.Pos, m.Norm}}
+		if m.Head != nil {
+			units[1] = append(units[1], m.Head.Adapter)
+		}
+	}
+	for _, layers := range units {
+		if len(nn.Within(layers)) > 0 {
+			a.Shards.Keep(layers...)
+		}
+	}
 }

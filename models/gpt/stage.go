@@ -1,0 +1,109 @@
+package gpt
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/models/decode"
+	"github.com/ringo-ml/ringo/nn"
+)
+
+// Stage is a part of a model: a stage of a pipeline, or all of it.
+type Stage struct {
+	model      *Model
+	first, end int // of the blocks
+}
+
+// Stages divides m into stages of a pipeline, with layers[i] blocks in stage i, and leaves m those of this rank: mine. The first stage also
+// has the tables of tokens and positions, and the last one the norm and the head. Parameters keep the names that they have in the whole
+// model, in files, too. If the model is tied, both the first and the last stage have the table of tokens: add up its gradients. Call Stages
+// before values are made. The result has this rank's stages by their numbers.
+func (m *Model) Stages(layers []int, mine ...int) (map[int]*Stage, error) {
+	total := 0
+	var all []*Stage
+	for i, n := range layers {
+		if n < 1 {
+			return nil, fmt.Errorf("gpt: stage %d has %d layers: each stage needs one", i, n)
+		}
+		all = append(all, &Stage{m, total, total + n})
+		total += n
+	}
+	if total != m.Config.Layers {
+		return nil, fmt.Errorf("gpt: stages of %v layers have %d of them, and the model has %d", layers, total, m.Config.Layers)
+	}
+	stages, blocks := map[int]*Stage{}, make([]*Block, len(m.Blocks))
+	tok, pos, norm, head := m.Tok, m.Pos, m.Norm, m.Head
+	m.Tok, m.Pos, m.Norm, m.Head = nil, nil, nil, nil
+	for _, i := range mine {
+		if i < 0 || i >= len(all) || stages[i] != nil {
+			return nil, fmt.Errorf("gpt: this rank has stages %v, and there are stages 0 to %d, each once", mine, len(all)-1)
+		}
+		s := all[i]
+		stages[i] = s
+		copy(blocks[s.first:s.end], m.Blocks[s.first:s.end])
+		if s.first == 0 {
+			m.Tok, m.Pos = tok, pos
+		}
+		if s.last() {
+			m.Norm, m.Head = norm, head
+			if m.Config.Tied { // its name is that of the table
+				m.Tok = tok
+			}
+		}
+	}
+	m.Blocks = blocks
+	return stages, nil
+}
+
+func (m *Model) whole() *Stage { return &Stage{m, 0, len(m.Blocks)} }
+
+func (s *Stage) last() bool { return s.end == len(s.model.Blocks) }
+
+// Forward returns features [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns logits [batch,
+// time, vocabulary]. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch,
+// time], Int64.
+func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
+	if s.first == 0 && (x.Rank() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
+		s.model.fail("%v are not %d sequences of %d tokens", x.Shape(), batch, time)
+	}
+	x = s.blocks(x, batch, time, nil)
+	if !s.last() {
+		return x
+	}
+	return s.model.Head.Forward(x.Reshape(batch, time, x.Dim(1)))
+}
+
+// features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
+func (s *Stage) features(ids nn.T, c *decode.Cache) nn.T {
+	if ids.Rank() != 2 {
+		s.model.fail("%v: needs [batch, time]", ids.Shape())
+	}
+	x := s.blocks(ids, ids.Dim(0), ids.Dim(1), c)
+	return x.Reshape(ids.Dim(0), ids.Dim(1), x.Dim(1))
+}
+
+// blocks applies the stage's layers, without the head.
+func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache) nn.T {
+	m, before := s.model, c.Len()
+	if before+time > m.Config.Positions {
+		m.fail("%d tokens behind %d: the model has %d positions", time, before, m.Config.Positions)
+	}
+	for i, b := range m.Blocks[s.first:s.end] {
+		if b == nil {
+			m.fail("this rank does not have layer %d of the model: it is a part of a pipeline (Stages)", s.first+i)
+		}
+	}
+	if s.first == 0 {
+		x = m.Tok.Forward(x)
+		if m.Pos != nil {
+			x = m.Pos.Forward(x, before)
+		}
+		x = apply(m.Embedded, x.Reshape(batch*time, x.Dim(2)))
+	}
+	for i, b := range m.Blocks[s.first:s.end] {
+		x = b.forward(x, batch, time, c.Layer(s.first+i))
+	}
+	if s.last() {
+		x = m.Norm.Forward(x)
+	}
+	return x
+}

@@ -1,0 +1,131 @@
+package pp_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/models/gpt"
+)
+
+// Every schedule trains as the ordinary loop on one rank does, on 2, 3 and 4 stages of a rank each or two: with a tied table, dropout,
+// clipping, and microbatches of different sizes.
+func TestSchedulesEqualOneRank(t *testing.T) {
+	p := program{layers: 8, tied: true, drop: true, rows: []int{3, 5, 2, 4, 1, 6, 3, 2}}
+	var layouts []layout
+	for _, ranks := range []int{2, 3, 4} {
+		for i, s := range []string{"gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "v-half", "v-min", "dualpipev"} {
+			if !reliability.Long(t) && 2+i%3 != ranks {
+				continue
+			}
+			layouts = append(layouts, layout{mesh: fmt.Sprintf("pp=%d", ranks), schedule: s})
+		}
+	}
+	requireParity(t, p, layouts...)
+}
+
+func TestLongSchedulesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestSchedulesEqualOneRank) }
+
+// Fewer microbatches than stages.
+func TestFewMicrobatches(t *testing.T) {
+	for _, rows := range [][]int{{7}, {2, 5}} {
+		p := program{kind: gpt.Llama, rows: rows, drop: true}
+		var layouts []layout
+		for _, s := range []string{"gpipe", "1f1b", "zb-h1", "v-half"} {
+			layouts = append(layouts, layout{mesh: "pp=4", schedule: s})
+		}
+		layouts[3].mesh = "pp=2"
+		requireParity(t, p, layouts...)
+	}
+}
+
+// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch.
+func TestLayoutsEqualOneRank(t *testing.T) {
+	for name, c := range map[string]struct {
+		program
+		layouts []layout
+	}{
+		"ddp": {program{tied: true, drop: true, labels: true}, []layout{
+			{mesh: "pp=2,dp=2"}, {mesh: "pp=2,dp=3", schedule: "zb-h1"}, {mesh: "dp=2,pp=2", schedule: "zbv"},
+			{mesh: "pp=3,dp=2", schedule: "gpipe", parts: []int{2, 1, 1}}}},
+		"fsdp": {program{kind: gpt.Llama, tied: true, drop: true}, []layout{
+			{mesh: "pp=2,fsdp=2", stage: 1}, {mesh: "pp=2,fsdp=2", stage: 2}, {mesh: "pp=2,fsdp=2", stage: 3},
+			{mesh: "pp=2,fsdp=2", stage: 3, hold: true, schedule: "zbv"}, {mesh: "pp=3,fsdp=2", stage: 2, hold: true, schedule: "zb-h1"},
+			{mesh: "pp=2,dp=2,fsdp=2", stage: 3, schedule: "interleaved"}, {mesh: "pp=2,fsdp=3", stage: 3, schedule: "zb-h1"}}},
+		"tp": {program{tied: true, drop: true}, []layout{
+			{mesh: "pp=2,kv=2"}, {mesh: "pp=2,kv=2", sequence: true}, {mesh: "pp=2,kv=2", sequence: true, schedule: "zbv"},
+			{mesh: "pp=2,dp=2,kv=2", schedule: "zb-h1", sequence: true}, {mesh: "pp=2,fsdp=2,kv=2", stage: 2, sequence: true}}},
+		"recomputed": {program{tied: true, drop: true, rows: []int{2, 5, 3}}, []layout{
+			{mesh: "pp=2", again: true}, {mesh: "pp=2", again: true, schedule: "zb-h1"}, {mesh: "pp=2,dp=2", again: true, schedule: "zbv"},
+			{mesh: "pp=2,kv=2", again: true, sequence: true}, {mesh: "pp=2,fsdp=2", stage: 3, again: true, schedule: "zb-h1"}}},
+		"lora": {program{kind: gpt.Llama, lora: true, drop: true}, []layout{
+			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}, {mesh: "pp=2,fsdp=2,kv=2", stage: 2, schedule: "zbv"}}},
+		"frozen first stage": {program{tied: true, frozen: []string{"tok", "pos", "blocks.0"}}, []layout{
+			{mesh: "pp=2", schedule: "zbv"}, {mesh: "pp=2,dp=2", schedule: "interleaved"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zbv"}}},
+		"scaled losses": {program{tied: true, scaled: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}}},
+		"experts on one stage, with a balance loss": {program{kind: gpt.Llama, experts: true, scaled: true}, []layout{
+			{mesh: "pp=2"}, {mesh: "pp=2,ep=2", schedule: "zb-h1"}, {mesh: "pp=3,dp=2", parts: []int{1, 1, 2}},
+			{mesh: "pp=2,ep=2,kv=2", sequence: true}}},
+		"sequences": {program{tied: true, drop: true}, []layout{{mesh: "pp=2,cp=2"}, {mesh: "pp=2,cp=2,fsdp=2", stage: 2, schedule: "zbv"}}},
+		"uneven layers": {program{layers: 7, tied: true}, []layout{
+			{mesh: "pp=2", parts: []int{1, 6}}, {mesh: "pp=3", parts: []int{3, 1, 3}}, {mesh: "pp=2", schedule: "zbv", parts: []int{1, 3, 2, 1}}}},
+	} {
+		t.Run(name, func(t *testing.T) { requireParity(t, c.program, c.layouts...) })
+	}
+}
+
+// Messages through shared memory and sockets.
+func TestEnginesEqualOneRank(t *testing.T) {
+	p := program{tied: true, drop: true, rows: []int{3, 5, 2, 4, 1}}
+	want := p.training(layout{}).Run(t)
+	for _, engine := range []string{"shm", "tcp"} {
+		for _, l := range []layout{{mesh: "pp=4"}, {mesh: "pp=2,dp=2", schedule: "zbv"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zb-h1"}} {
+			c := p.training(l)
+			c.On = disttest.LauncherFor(t, engine, 4)
+			disttest.RequireEqual(t, want, c.Run(t), 1e-10)
+		}
+	}
+}
+
+// Devices with memory of their own, several of which may run in any order; between GPUs also NCCL.
+func TestDevicesEqualOneRank(t *testing.T) {
+	p := program{kind: gpt.Llama, tied: true, drop: true, rows: []int{3, 1, 2}}
+	want := p.training(layout{}).Run(t)
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
+		for _, l := range []layout{{mesh: "pp=2", schedule: "zbv"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}} {
+			c := p.training(l)
+			c.On = launch
+			disttest.RequireEqual(t, want, c.Run(t), 1e-10)
+		}
+	})
+}
+
+// With kept units and HoldGrads, fsdp gathers and reduces once a step, however many microbatches and stages a rank has. Without it, it
+// reduces all units for each microbatch of each stage.
+func TestShardedBytes(t *testing.T) {
+	calls := func(micros int, hold bool) (gathers, reductions uint64) {
+		p := program{kind: gpt.Llama, rows: slices.Repeat([]int{4}, micros)}
+		step := func(j *job) error {
+			if sign := uint64(2*(j.state.Step%2)) - 1; j.state.Step >= 4 && j.state.Step <= 5 && j.rank.World.Rank() == 0 {
+				for _, g := range j.att.Shards.Groups() {
+					n := g.Stats().Calls
+					gathers += sign * (n["allgather"] + n["allgatherv"])
+					reductions += sign * (n["reducescatter"] + n["reducescatterv"])
+				}
+			}
+			return nil
+		}
+		p.training(layout{mesh: "pp=2,fsdp=2", stage: 3, schedule: "zbv", hold: hold, after: step}).Run(t)
+		return gathers, reductions
+	}
+	for _, micros := range []int{4, 8} {
+		gathers, reductions := calls(micros, true)
+		require.Equal(t, []uint64{3, 3}, []uint64{gathers, reductions}, "units of rank 0: two blocks, and what is outside")
+		gathers, reductions = calls(micros, false)
+		require.Equal(t, []uint64{3, 3 * 2 * uint64(micros)}, []uint64{gathers, reductions})
+	}
+}

@@ -1,0 +1,162 @@
+package pp
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// pass is a microbatch on a stage, from its forward pass to its last action.
+type pass struct {
+	tape    *tensor.Tape
+	in, out tensor.Tensor
+	needs   bool          // out has a gradient
+	grad    tensor.Tensor // from the next stage, if that is on this rank
+	got     [2]*buffer    // the input, and the gradient, from other ranks
+	sent    dist.Work     // the gradient, on its way
+}
+
+// at returns the place of a pass.
+func (p *Pipeline) at(stage, micro int) **pass { return &p.live[stage*p.Schedule.Micros+micro] }
+
+// take returns a pass with an empty tape. There are as many as are held at once, and one whose gradient may still be on its way. Which one
+// it is does not depend on time: ranks with other rows compare what their tapes know.
+func (p *Pipeline) take() *pass {
+	switch {
+	case len(p.idle) > 0:
+	case len(p.all) < p.most:
+		s := &pass{tape: p.newTape()}
+		p.all, p.idle = append(p.all, s), append(p.idle, s)
+	default:
+		p.free()
+	}
+	s := p.idle[len(p.idle)-1]
+	p.idle = p.idle[:len(p.idle)-1]
+	return s
+}
+
+// retire ends a pass. Its tape is used again when its gradient was sent.
+func (p *Pipeline) retire(stage, micro int, s *pass) {
+	*p.at(stage, micro) = nil
+	p.done = append(p.done, s)
+}
+
+// free waits for the pass that was retired first, and empties its tape.
+func (p *Pipeline) free() {
+	s := p.done[0]
+	copy(p.done, p.done[1:])
+	p.done = p.done[:len(p.done)-1]
+	must(s.sent.Wait())
+	s.tape.Reset()
+	for _, b := range s.got {
+		if b != nil {
+			b.box.spare = append(b.box.spare, b)
+		}
+	}
+	*s = pass{tape: s.tape}
+	p.idle = append(p.idle, s)
+}
+
+func (p *Pipeline) forward(i int, t *task) {
+	s := p.take()
+	*p.at(t.Stage, t.Micro) = s
+	s.tape.SetStep(p.step, t.Micro)
+	var before *pass // on this rank
+	switch {
+	case t.from >= 0:
+		x := p.recv(t, s, 0)
+		s.in = s.tape.LeafOf(x.view, x.from)
+	case t.Stage > 0:
+		before = *p.at(t.Stage-1, t.Micro)
+		s.in = s.tape.LeafOf(before.out, before.out.Origin())
+	}
+	s.out = p.Stages[t.Stage](s.tape, t.Micro, s.in)
+	s.needs = s.out.NeedsGrad()
+	p.frozen = p.frozen || !s.needs // a later stage's input always has a gradient
+	p.noteRows()
+	switch {
+	case t.Stage == len(p.Schedule.Ranks)-1:
+		p.loss += s.out.Item()
+	case t.to >= 0:
+		s.sent = p.send(i, t, originOf(s.out, s.out.Origin()), s.out)
+	}
+	if p.trains {
+		return
+	}
+	if before != nil {
+		p.retire(t.Stage-1, t.Micro, before)
+	}
+	if t.to >= 0 || t.Stage == len(p.Schedule.Ranks)-1 {
+		p.retire(t.Stage, t.Micro, s)
+	}
+}
+
+// ends reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
+// sums them then.
+func (p *Pipeline) ends(t *task) bool {
+	if p.frozen {
+		return t.later
+	}
+	return t.last
+}
+
+// backward sends the gradient before the owners of parameters wait for sums over other ranks, and of the last backward pass, before it
+// computes gradients of weights: the stage before waits for it.
+func (p *Pipeline) backward(i int, t *task) {
+	s := *p.at(t.Stage, t.Micro)
+	putOff := t.Kind == I || p.ends(t) && t.to >= 0
+	p.differentiate(t, s, putOff)
+	if t.Stage > 0 {
+		g := s.tape.GradOf(s.in)
+		if g.IsZero() {
+			fail("the output of stage %d does not depend on its input: there is no gradient for stage %d", t.Stage, t.Stage-1)
+		}
+		if t.to >= 0 {
+			s.sent = p.send(i, t, originOf(g, tensor.Origin{Types: g.Types()}), g)
+		} else {
+			q := *p.at(t.Stage-1, t.Micro)
+			q.grad = q.tape.Input(g)
+		}
+	}
+	if t.Kind == B {
+		if putOff {
+			p.weights(t, s)
+		}
+		p.retire(t.Stage, t.Micro, s)
+	}
+}
+
+func (p *Pipeline) differentiate(t *task, s *pass, putOff bool) {
+	p.opts = p.opts[:0]
+	switch {
+	case putOff:
+		p.opts = append(p.opts, tensor.DeferWeights())
+	case !p.ends(t):
+		p.opts = append(p.opts, tensor.More())
+	}
+	if p.Scaler != nil {
+		p.opts = append(p.opts, tensor.Scale(p.Scaler.Scale))
+	}
+	if t.Stage == len(p.Schedule.Ranks)-1 {
+		s.tape.Backward(s.out, p.opts...)
+		return
+	}
+	g := s.grad
+	if t.from >= 0 {
+		g = p.recv(t, s, 1).view
+	}
+	if s.needs { // else it is the first stage, and frozen
+		p.pair = [2]tensor.Tensor{s.out, g}
+		s.tape.BackwardFrom(p.pair[:1], p.pair[1:], p.opts...)
+	}
+}
+
+// weights computes gradients that were put off.
+func (p *Pipeline) weights(t *task, s *pass) {
+	if !s.needs {
+		return
+	}
+	if p.opts = p.opts[:0]; !p.ends(t) {
+		p.opts = append(p.opts, tensor.More())
+	}
+	s.tape.RunDeferred(p.opts...)
+}

@@ -1,0 +1,267 @@
+package pp
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"maps"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Stage computes what one stage does with a microbatch, 0 and so on: on tape t, from x, what the stage before returned. x is none on the
+// first stage. The result of the last stage is the loss, one element: this microbatch's part of the loss of the whole step.
+type Stage func(t *tensor.Tape, micro int, x tensor.Tensor) tensor.Tensor
+
+// Config says what the ranks of a pipeline do.
+type Config struct {
+	Group    *dist.Group   // one rank of each place in the pipeline, such as mesh.Group("pp")
+	Schedule *Schedule     // the same on all ranks
+	Stages   map[int]Stage // those of this rank, by their numbers
+	Seed     uint64        // of the tapes (tensor.Seed)
+	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
+	// tied: Step adds up their gradients.
+	Params nn.Params
+	// Optimizer, if not nil, has Params: after the first two steps ranks compare the norms that it found.
+	Optimizer *optim.Optimizer
+	Scaler    *optim.Scaler // of the optimizer, if it has one: all stages scale their losses by it
+}
+
+// Pipeline trains a model whose stages are on several ranks. It belongs to its rank's goroutine.
+type Pipeline struct {
+	Config
+	tasks  []task
+	trains bool
+	err    error // of a Step, after which there is no other one
+
+	frozen bool // stage 0, on this rank
+
+	known bool        // the origins of all messages: a step is done
+	boxes []*inbox    // by rank: what comes from it
+	sent  []origin    // by number of the task: what it sent in the first step
+	works []dist.Work // of a step's messages
+
+	most int     // passes, and tapes
+	all  []*pass // they share one arena
+	idle []*pass
+	done []*pass // in order: their gradients are on their way
+	live []*pass // by stage and microbatch
+
+	ties   []tie
+	steps  int // that were done
+	checks dist.StepCheck
+	self   *dist.Group // of this rank alone
+
+	step int
+	loss float64
+	run  func()           // a step
+	pair [2]tensor.Tensor // an output and its gradient
+	opts []tensor.BackwardOption
+}
+
+// task is an action, and what else there is to know of it.
+type task struct {
+	Action
+	last     bool // of the rank that computes gradients of parameters
+	later    bool // the same if those of stage 0 are frozen
+	to, from int  // the rank to which the result goes, and from which an input comes; −1: none
+	index    int  // of the input, among all that come from there
+}
+
+// New checks that the schedule can run, and that all ranks have the same one. It is collective, and all ranks return the same error.
+func New(c Config) (*Pipeline, error) {
+	if c.Group == nil {
+		return nil, errors.New("pp: Config.Group is nil: it has the ranks of the pipeline, such as mesh.Group(\"pp\")")
+	}
+	rep, err := c.check()
+	if err := dist.Agree(c.Group, "pp", c.lines(), err); err != nil {
+		return nil, err
+	}
+	p := &Pipeline{Config: c, most: rep.Held[c.Group.Rank()] + 1}
+	p.run = p.tasksOfStep
+	p.plan()
+	if err := p.findTies(); err != nil {
+		return nil, err
+	}
+	p.self, err = c.Group.Split(c.Group.Rank(), 0)
+	return p, err
+}
+
+// check returns what this rank finds wrong.
+func (c *Config) check() (*Report, error) {
+	if c.Schedule == nil {
+		return nil, errors.New("pp: Config.Schedule is nil: it is made by OneF1B and others")
+	}
+	rep, err := c.Schedule.Check(Costs{F: 1, I: 1, W: 1}, Limit{})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(c.Schedule.Actions); n != c.Group.Size() {
+		return nil, fmt.Errorf("pp: schedule %s is for %d ranks, and group %s has %d", c.Schedule.Name, n, c.Group.Name(), c.Group.Size())
+	}
+	if len(c.Params) == 0 {
+		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned")
+	}
+	var mine []int
+	for stage, rank := range c.Schedule.Ranks {
+		if rank == c.Group.Rank() {
+			mine = append(mine, stage)
+		}
+	}
+	if have := slices.Sorted(maps.Keys(c.Stages)); !slices.Equal(have, mine) {
+		return nil, fmt.Errorf("pp: rank %d of %s has stages %v in schedule %s, and stages %v in Config.Stages",
+			c.Group.Rank(), c.Group.Name(), mine, c.Schedule.Name, have)
+	}
+	return rep, nil
+}
+
+// lines says what all ranks must have alike.
+func (c *Config) lines() []string {
+	s := c.Schedule
+	if s == nil {
+		return nil
+	}
+	hash := crc64.Checksum(fmt.Append(nil, s.Ranks, s.Actions), crc64.MakeTable(crc64.ECMA))
+	return []string{fmt.Sprintf("schedule %s of %d stages and %d microbatches, hash %x", s.Name, len(s.Ranks), s.Micros, hash),
+		fmt.Sprintf("seed %d", c.Seed)}
+}
+
+// plan makes the tasks of this rank, and the lists of what comes.
+func (p *Pipeline) plan() {
+	s, rank := p.Schedule, p.Group.Rank()
+	number := table[int](s) // of an action's message, among all from that rank to this one
+	for q, list := range s.Actions {
+		b := &inbox{from: q}
+		for _, a := range list {
+			if to, ok := s.sends(a); ok && to == rank {
+				number[s.at(a)] = b.n
+				b.n++
+			}
+		}
+		b.origins, b.arriving = make([]origin, b.n), make([]arriving, b.n)
+		p.boxes = append(p.boxes, b)
+	}
+	last, later := -1, -1
+	for i, a := range s.Actions[rank] {
+		t := task{Action: a, to: -1, from: -1}
+		if a.Kind != F {
+			last, p.trains = i, true
+			if a.Stage > 0 {
+				later = i
+			}
+		}
+		if to, ok := s.sends(a); ok {
+			t.to = to
+		}
+		if b, ok := s.gets(a); ok {
+			t.from, t.index = s.Ranks[b.Stage], number[s.at(b)]
+		}
+		p.tasks = append(p.tasks, t)
+	}
+	if last >= 0 {
+		p.tasks[last].last = true
+	}
+	if later >= 0 {
+		p.tasks[later].later = true
+	}
+	p.sent, p.live = make([]origin, len(p.tasks)), make([]*pass, len(s.Ranks)*s.Micros)
+}
+
+func (p *Pipeline) newTape() *tensor.Tape {
+	opts := []tensor.TapeOption{tensor.Seed(p.Seed)}
+	if len(p.all) > 0 {
+		opts = append(opts, tensor.ShareMemory(p.all[0].tape))
+	}
+	if !p.trains {
+		opts = append(opts, tensor.NoGrad())
+	}
+	return tensor.NewTape(p.Group.Device(), opts...)
+}
+
+// Step runs the schedule once: with a schedule that trains, gradients are ready for the optimizer. step is the number of the step, on which
+// random numbers depend. On the rank of the last stage it returns the sum of the losses of all microbatches, and 0 on others. Ranks that
+// wait for one that fails get its error, and after an error the Pipeline is of no use.
+func (p *Pipeline) Step(step int) (loss float64, err error) {
+	if p.err != nil {
+		return 0, fmt.Errorf("pp: a Step has failed before: %w", p.err)
+	}
+	p.step, p.loss = step, 0
+	if p.steps == 1 || p.steps == 2 {
+		err = p.compare()
+	}
+	if err == nil {
+		err = tensor.Try(p.run)
+	}
+	if err == nil {
+		err = p.finish()
+	}
+	if err != nil {
+		p.err = err
+		p.Group.Abort(err)
+		for _, w := range p.works {
+			_ = w.Wait() // it is over
+		}
+		return 0, err
+	}
+	return p.loss, nil
+}
+
+func (p *Pipeline) tasksOfStep() {
+	for i := range p.tasks {
+		t := &p.tasks[i]
+		p.post()
+		switch t.Kind {
+		case F:
+			p.forward(i, t)
+		case B, I:
+			p.backward(i, t)
+		case W:
+			s := *p.at(t.Stage, t.Micro)
+			p.weights(t, s)
+			p.retire(t.Stage, t.Micro, s)
+		}
+	}
+	for _, w := range p.works {
+		must(w.Wait())
+	}
+	p.works = p.works[:0]
+	for len(p.done) > 0 {
+		p.free()
+	}
+	for _, b := range p.boxes {
+		b.posted, b.used = 0, 0
+	}
+	p.known = true
+}
+
+// finish ends a step that trained.
+func (p *Pipeline) finish() error {
+	if !p.trains {
+		return nil
+	}
+	p.steps++
+	err := p.sumTies()
+	if err == nil && p.checks.Done() { // microbatches have all rows; of those that other ranks have, owners compare them
+		err = p.checks.Rows("pp", 0, p.self)
+	}
+	return err
+}
+
+// Close frees the memory of the tapes.
+func (p *Pipeline) Close() {
+	for _, s := range p.all {
+		s.tape.Close()
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(&tensor.Failure{Op: "pp", Err: err})
+	}
+}
+
+func fail(format string, a ...any) { must(fmt.Errorf(format, a...)) }

@@ -1,0 +1,233 @@
+package pp_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/pp"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// pair returns the configuration of two ranks, with a stage each.
+func pair(r *dist.Rank) (pp.Config, *chain) {
+	c := newChain(2, func(i int) bool { return i == r.World.Rank() })
+	return pp.Config{Group: r.World, Schedule: pp.OneF1B(2, 2), Stages: map[int]pp.Stage{r.World.Rank(): c.stage(r.World.Rank(), 2)},
+		Params: nn.Init(c, r.Device, tensor.Float64, 1)}, c
+}
+
+// What does not fit is an error on all ranks, before the first message.
+func TestNewRefuses(t *testing.T) {
+	for want, change := range map[string]func(c *pp.Config, rank int){
+		"pp: schedule 1f1b is for 3 ranks, and group world has 2": func(c *pp.Config, _ int) { c.Schedule = pp.OneF1B(3, 2) },
+		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 3 microbatches, hash ": func(c *pp.Config, rank int) {
+			c.Schedule = pp.OneF1B(2, 2+rank)
+		},
+		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 2 microbatches, hash ": func(c *pp.Config, rank int) {
+			if rank == 1 {
+				c.Schedule = pp.GPipe(2, 2)
+				c.Schedule.Name = "1f1b"
+			}
+		},
+		"pp: rank 1 of world has stages [1] in schedule 1f1b, and stages [] in Config.Stages": func(c *pp.Config, _ int) {
+			delete(c.Stages, 1)
+		},
+		"pp: rank 0 of world has stages [0 2] in schedule interleaved, and stages [0] in Config.Stages": func(c *pp.Config, _ int) {
+			c.Schedule = pp.Interleaved(2, 2, 2)
+		},
+		"pp: ranks differ: rank 1 has seed 1 where rank 0 has seed 0": func(c *pp.Config, rank int) { c.Seed = uint64(rank) },
+		"pp: Config.Schedule is nil": func(c *pp.Config, rank int) {
+			if rank == 1 {
+				c.Schedule = nil
+			}
+		},
+		"pp: Config.Params is empty": func(c *pp.Config, rank int) { c.Params = c.Params[:2*rank] },
+		"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and not cut alike: they have elements 0 to 9 of [{[0 0] [3 3]}], and " +
+			"elements 0 to 4 of [{[0 0] [3 3]}]; with fsdp, make it a unit of its own": func(c *pp.Config, rank int) {
+			if rank == 1 {
+				c.Params[0].Shard(0, 4)
+			} else {
+				c.Params[0].SetName("layers.1.weight")
+			}
+		},
+	} {
+		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+			c, _ := pair(r)
+			change(&c, r.World.Rank())
+			_, err := pp.New(c)
+			return err
+		})
+	}
+	_, err := pp.New(pp.Config{})
+	require.ErrorContains(t, err, "pp: Config.Group is nil")
+}
+
+// Schedules that cannot run are refused with their reasons, on all ranks.
+func TestNewRefusesBrokenSchedules(t *testing.T) {
+	require.GreaterOrEqual(t, len(broken), 12)
+	for text, want := range broken {
+		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+			c, _ := pair(r)
+			c.Schedule = must(pp.ReadCSV("x", strings.NewReader(text)))
+			_, err := pp.New(c)
+			return err
+		})
+	}
+}
+
+// A stage that fails ends all ranks, with its error; there is no other Step.
+func TestStepFails(t *testing.T) {
+	disttest.EachFails(t, 2, "stage 1 has enough", func(r *dist.Rank) error {
+		c, _ := pair(r)
+		if run := c.Stages[1]; run != nil {
+			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+				if micro == 1 {
+					panic(&tensor.Failure{Op: "test", Err: errors.New("stage 1 has enough")})
+				}
+				return run(t, micro, x)
+			}
+		}
+		p := disttest.Must(pp.New(c))
+		_, err := p.Step(0)
+		_, again := p.Step(1)
+		assert.ErrorContains(t, again, "pp: a Step has failed before: ")
+		return err
+	})
+}
+
+// What a stage sends must be the same in each step, or the receiver would cut it.
+func TestOtherShapes(t *testing.T) {
+	for want, other := range map[string]func(x nn.T) nn.T{
+		"pp: the output of stage 0 is float64[1,3] for microbatch 1, and was float64[2,3] in the first step: leave out": func(x nn.T) nn.T {
+			return x.Slice(0, 0, 1)
+		},
+		"pp: the output of stage 0 has other rows of the batch than in the first step, or other types, for microbatch 1": func(x nn.T) nn.T {
+			return x.Permute(1, 0).Reshape(2, 3)
+		},
+	} {
+		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+			c, _ := pair(r)
+			step := 0
+			if run := c.Stages[0]; run != nil {
+				c.Stages[0] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+					if x = run(t, micro, x); step == 1 && micro == 1 {
+						x = other(x)
+					}
+					return x
+				}
+			}
+			p, opt := disttest.Must(pp.New(c)), optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
+			for ; step < 2; step++ {
+				if _, err := p.Step(step); err != nil {
+					return err
+				}
+				disttest.OK(opt.Step())
+			}
+			return nil
+		})
+	}
+}
+
+// A stage's output that does not depend on its input leaves the stages before it without a gradient.
+func TestLostInput(t *testing.T) {
+	const want = "pp: the output of stage 1 does not depend on its input: there is no gradient for stage 0"
+	disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+		c, m := pair(r)
+		if c.Stages[1] != nil {
+			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return t.Use(m.Layers[1].W).Square().Sum() }
+		}
+		_, err := disttest.Must(pp.New(c)).Step(0)
+		return err
+	})
+}
+
+// What types cannot see, ranks compare in the first steps.
+func TestComparisons(t *testing.T) {
+	p := program{kind: gpt.Llama, tied: true}
+	for want, l := range map[string]layout{
+		"stages clip by the norm of the whole model; set Norm of the optimizer to r.World": {mesh: "pp=2,fsdp=2", stage: 2,
+			norm: func(j *job) optim.Norm { return j.att.Shards }},
+		"pp: tok.weight must have the same values on all ranks of ": {mesh: "pp=3", after: func(j *job) error {
+			if w := j.model.Tok; w != nil && j.mesh.Coord("pp") == 0 {
+				tensor.Data[float64](w.W.Value)[0]++
+			}
+			return nil
+		}},
+	} {
+		_, err := p.training(l).Try()
+		require.ErrorContains(t, err, want)
+	}
+	disttest.EachFails(t, 2, "the rows of a step do not add up", func(r *dist.Rank) error {
+		c, m := pair(r)
+		if c.Stages[0] != nil {
+			c.Stages[0] = m.stage(0, 3) // of three microbatches, of which there are two
+		}
+		_, err := disttest.Must(pp.New(c)).Step(0)
+		return err
+	})
+}
+
+// A schedule of forward passes alone evaluates, without dropout and gradients.
+func TestEvaluation(t *testing.T) {
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	const micros = 5
+	whole := newChain(3, func(int) bool { return true })
+	nn.Init(whole, dev, tensor.Float64, 1)
+	tape, want := tensor.NewTape(dev, tensor.NoGrad()), 0.0
+	for m := range micros {
+		var x nn.T
+		for i := range 3 {
+			x = whole.stage(i, micros)(tape, m, x)
+		}
+		want += x.Item()
+	}
+	s := must(pp.ReadCSV("forward on a V", strings.NewReader("0F0,0F1,2F0,0F2,0F3,2F1,0F4,2F2,2F3,2F4\n1F0,1F1,1F2,1F3,1F4")))
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+		c := newChain(3, func(i int) bool { return s.Ranks[i] == r.World.Rank() })
+		stages := map[int]pp.Stage{}
+		for i, rank := range s.Ranks {
+			if rank == r.World.Rank() {
+				stages[i] = c.stage(i, micros)
+			}
+		}
+		p := disttest.Must(pp.New(pp.Config{Group: r.World, Schedule: s, Stages: stages, Params: nn.Init(c, r.Device, tensor.Float64, 1)}))
+		for step := range 3 {
+			loss := disttest.Must(p.Step(step))
+			if r.World.Rank() == 0 {
+				assert.InDelta(t, want, loss, 1e-14)
+			} else {
+				assert.Zero(t, loss)
+			}
+		}
+		return nil
+	}))
+}
+
+// Along the pipeline all is the same on all ranks: neither gradients are summed there, nor rows divided.
+func TestAxisOfThePipeline(t *testing.T) {
+	disttest.EachFails(t, 2, "ddp: ranks differ: rank 1 has layers.1", func(r *dist.Rank) error {
+		c := newChain(2, func(i int) bool { return i == r.World.Rank() })
+		_, err := ddp.Attach(r.World, c, ddp.Config{})
+		return err
+	})
+	disttest.EachFails(t, 2, "the gradient lacks the sum over the ranks", func(r *dist.Rank) error {
+		c, m := pair(r)
+		if c.Stages[0] != nil {
+			c.Stages[0] = func(t *tensor.Tape, micro int, _ nn.T) nn.T {
+				return m.Layers[0].Forward(t.Input(tensor.New(t.Device(), tensor.Float64, 1, 3).WithRows(r.World.Rows(micro, 2))))
+			}
+		}
+		_, err := disttest.Must(pp.New(c)).Step(0)
+		return err
+	})
+}

@@ -1,0 +1,100 @@
+package pp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// tie is a parameter that several ranks have.
+type tie struct {
+	p     *tensor.Param
+	group *dist.Group
+}
+
+// findTies makes a group for each parameter that several ranks have. It is collective.
+func (p *Pipeline) findTies() error {
+	mine := map[string]string{} // what this rank has of each
+	for _, x := range p.Params {
+		if lo, hi := x.Placement().Range(); !x.Frozen() {
+			mine[x.Name()] = fmt.Sprintf("elements %d to %d of %v", lo, hi, x.Placement().Boxes())
+		}
+	}
+	all, err := dist.AllGatherObject(p.Group, mine)
+	if err != nil {
+		return err
+	}
+	holders := map[string][]int{}
+	for rank, has := range all {
+		for name := range has {
+			holders[name] = append(holders[name], rank)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(holders)) {
+		ranks, color := holders[name], -1
+		if len(ranks) == 1 {
+			continue
+		}
+		for _, r := range ranks[1:] {
+			if a, b := all[ranks[0]][name], all[r][name]; a != b {
+				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and not cut alike: they have %s, and %s; with fsdp, make it a unit "+
+					"of its own", name, ranks[0], r, a, b)
+			}
+		}
+		if slices.Contains(ranks, p.Group.Rank()) {
+			color = 0
+		}
+		g, err := p.Group.Split(color, 0)
+		if err != nil {
+			return err
+		}
+		p.ties = append(p.ties, tie{p.Params.ByName(name), g})
+	}
+	p.ties = slices.DeleteFunc(p.ties, func(t tie) bool { return t.group == nil }) // of other ranks
+	return nil
+}
+
+// sumTies adds up the gradients of tied parameters over their stages, when all microbatches are done and their owners have summed them.
+func (p *Pipeline) sumTies() error {
+	for _, t := range p.ties {
+		if err := t.group.AllReduce(t.p.Grad, dist.Sum).Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteRows notes the rows that the stages of the rank were given.
+func (p *Pipeline) noteRows() {
+	for _, x := range p.Params {
+		p.checks.Note(x)
+	}
+}
+
+// compare returns an error, on all ranks, unless the optimizers have done the same first steps on all of them.
+func (p *Pipeline) compare() error {
+	norm := "" // JSON has no NaN
+	if p.Optimizer != nil {
+		norm = fmt.Sprint(p.Optimizer.GradNorm())
+	}
+	all, err := dist.AllGatherObject(p.Group, norm)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(x string) bool { return x == "" })
+	for _, x := range all {
+		if x != all[0] {
+			return fmt.Errorf("pp: the norm of gradients is %s on a rank of the pipeline and %s on another one: stages clip by the norm of the "+
+				"whole model; set Norm of the optimizer to r.World", all[0], x)
+		}
+	}
+	for _, t := range p.ties {
+		if err := dist.SameValues(t.group, "pp", []string{t.p.Name()}, []tensor.Tensor{t.p.Local}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
