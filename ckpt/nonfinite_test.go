@@ -19,8 +19,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// A state of the optimizer that is not finite is refused by name, of every optimizer, type and kind of state, also if one rank alone has it.
-// If it is saved all the same, verify says it.
+// A state of the optimizer that is not finite is refused by name, of every optimizer, type and kind, also if one rank alone has it. If it
+// is saved all the same, verify says it.
 func TestNonfiniteState(t *testing.T) {
 	adamw := func(p nn.Params, n optim.Norm) *optim.Optimizer { return optim.NewAdamW(p, optim.AdamWConfig{Norm: n}) }
 	for name, c := range map[string]struct {
@@ -28,7 +28,7 @@ func TestNonfiniteState(t *testing.T) {
 		dtype tensor.DType
 		state string // whose last element on the last rank becomes
 		value float64
-		opt   func(nn.Params, optim.Norm) *optim.Optimizer
+		opt   maker
 	}{
 		"AdamW, NaN":                 {1, tensor.Float32, "exp_avg", math.NaN(), adamw},
 		"AdamW, infinite":            {1, tensor.Float32, "exp_avg_sq", math.Inf(1), adamw},
@@ -79,8 +79,10 @@ func TestNonfiniteState(t *testing.T) {
 	}
 }
 
+type maker = func(nn.Params, optim.Norm) *optim.Optimizer
+
 // trained does a step of a Linear, with fsdp if there are several ranks.
-func trained(ctx context.Context, r *dist.Rank, d tensor.DType, make func(nn.Params, optim.Norm) *optim.Optimizer) (nn.Params, *optim.Optimizer, error) {
+func trained(ctx context.Context, r *dist.Rank, d tensor.DType, make maker) (nn.Params, *optim.Optimizer, error) {
 	model := nn.NewLinear(4, 3)
 	var params nn.Params
 	var norm optim.Norm

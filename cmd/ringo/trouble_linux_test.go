@@ -233,7 +233,8 @@ func TestRunWithFewFiles(t *testing.T) {
 					if code == 0 {
 						assert.Equal(t, 3, strings.Count(stdout, ": sums are right"), stdout+stderr)
 					} else {
-						assert.Contains(t, stdout+stderr, fmt.Sprintf("too many open files: the limit of this process (ulimit -n: %d); needed are about", limit))
+						assert.Contains(t, stdout+stderr,
+							fmt.Sprintf("too many open files: the limit of this process (ulimit -n: %d); needed are about", limit))
 						few.Add(1)
 					}
 					assert.Less(t, time.Since(began), 15*time.Second+reliability.Slack, "nobody waits for those who cannot")

@@ -19,5 +19,6 @@
 //	config.go      Config: the sizes
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
+//	chattemplates.go  several chat templates as one list
 //	generate.go    Generate, by package decode
 package gpt
