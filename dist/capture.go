@@ -88,11 +88,12 @@ func (l *lane) record(r *tensor.Recording, kind backend.Kind, o *recordedOp) Wor
 	}
 	o.seq = o.work.seq
 	l.track.ops = append(l.track.ops, o)
+	l.g.taped.Store(true)
 	return o.work
 }
 
 // tapeCall is issue in a recorded step. err is what a check found.
-func (g *Group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work {
+func (g *group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work {
 	o, mine := &recordedOp{uses: c.xs}, *c
 	if err == nil {
 		err = mine.detach(g.c.dev)
@@ -130,7 +131,7 @@ func (c *call) detach(dev tensor.Device) error {
 }
 
 // tapeBatch is Batch in a recorded step.
-func (g *Group) tapeBatch(r *tensor.Recording, parts []Work) Work {
+func (g *group) tapeBatch(r *tensor.Recording, parts []Work) Work {
 	o, ops, works := &recordedOp{parts: parts}, make([]*recordedOp, len(parts)), make([]Work, len(parts))
 	for i, w := range parts {
 		if ops[i] = w.l.recordingOf().find(w.seq); ops[i] == nil {

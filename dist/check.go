@@ -95,22 +95,22 @@ func (c *call) inPlace(at int, allowed bool) error {
 }
 
 // setRoot checks that root is a rank of the group, and sets it.
-func (g *Group) setRoot(c *call, root int) error {
+func (g *group) setRoot(c *call, root int) error {
 	c.root = root
-	if root < 0 || root >= g.Size() {
+	if root < 0 || root >= len(g.ranks) {
 		return fmt.Errorf("root %d: ranks of group %s are 0 to %d", root, g.name, len(g.ranks)-1)
 	}
 	return nil
 }
 
-func (g *Group) setReduction(c *call, op Op) error {
+func (c *call) setReduction(op Op) error {
 	c.op = op
 	return algo.CheckReduction(op.red, c.dtype)
 }
 
 // rows checks the counts of a V form against a tensor: its leading dimension must be their sum.
-func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
-	if len(counts) != g.Size() {
+func (g *group) rows(what string, counts []int, x tensor.Tensor) error {
+	if len(counts) != len(g.ranks) {
 		return fmt.Errorf("%d %s counts, group %s has %d ranks", len(counts), what, g.name, len(g.ranks))
 	}
 	if x.Rank() == 0 {

@@ -21,6 +21,7 @@ type comm struct {
 	policy  wait.Policy
 	trace   *trace.Recorder
 	base    time.Time
+	dropped dropped
 	world   atomic.Pointer[Group] // atomic: other ranks of this process abort it without c.mu
 	dev     tensor.Device
 	grapher tensor.Grapher // dev, if it records steps
@@ -33,7 +34,7 @@ type comm struct {
 	leader     bool // a goroutine sleeps in the engine
 	waiters    int  // lanes whose waiting is set
 	receivers  []*lane
-	unreported []*Group // failed with operations in flight; perhaps reported since
+	unreported []*group // failed with operations in flight; perhaps reported since
 	spares     []spare
 	entries    [flightSize]flightEntry
 	entryCount int

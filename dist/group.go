@@ -3,6 +3,7 @@ package dist
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,10 +27,17 @@ import (
 // The first failure ends the group: every later call on every member returns it. Groups that were made from it (With, Split, Mesh) fail
 // with it. Rebuild makes a new group of the members that are left.
 type Group struct {
+	*group
+	checks *Group // of Agree; nil: not used yet
+}
+
+// group is what a Group has. The rank's lanes refer to it, and not to the Group: so that a Group which the program has dropped is garbage,
+// and is closed (see dropped).
+type group struct {
 	c       *comm
 	id      uint64
 	gen     uint32
-	parent  *Group // the group that it was made from; nil: none
+	parent  *group // the group that it was made from; nil: none
 	name    string
 	grid    *grid // the axes of the job
 	ranks   []int // world ranks
@@ -41,8 +49,8 @@ type Group struct {
 	heard   int            // the peer that RecvAny returned last; the next call begins after it
 	batch   *lane
 	along   func() tensor.Axes // Axes, which never change
-	checks  *Group             // of Agree; nil: not used yet
 	using   atomic.Bool        // a goroutine is inside a call
+	taped   atomic.Bool        // a captured step has operations of it
 
 	// Guarded by comm.mu.
 	children  uint64
@@ -86,7 +94,9 @@ func (g *Group) Ranks() []int { return append([]int(nil), g.must().ranks...) }
 
 // Engine returns the name of the engine that moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
 // "tcp" between hosts.
-func (g *Group) Engine() string {
+func (g *Group) Engine() string { return g.must().engine() }
+
+func (g *group) engine() string {
 	if be, ok := g.lane.be.(backend.Named); ok {
 		return be.Name()
 	}
@@ -113,14 +123,15 @@ var (
 
 // open makes a group with this rank in it, and its lane.
 func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, error) {
+	c.reap()
 	s.Messages, s.Timeout = a.overMessages(), timeout
 	be, err := c.engine.Open(s)
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{},
+	g := &group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{},
 		grid: &grid{n: len(s.Ranks)}}
-	g.along = sync.OnceValue(g.Axes)
+	g.along = sync.OnceValue(func() tensor.Axes { return g.grid.axes(g.ranks) })
 	if err := a.check(be); err != nil {
 		_ = be.Abort(err)
 		g.err = err
@@ -133,11 +144,11 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 		g.lane.end(g.err)
 		g.batch.end(g.err)
 	}
-	return g, nil
+	return g.handle(), nil
 }
 
 // newLane makes a lane with the given id, which is the same on all members. It needs c.mu.
-func (c *comm) newLane(g *Group, be backend.Backend, id uint64, ranks []int) *lane {
+func (c *comm) newLane(g *group, be backend.Backend, id uint64, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
 	l.traced = c.trace.Lane(trace.Lane{Group: g.name, ID: backend.Hash64(id, uint64(g.gen)), Ranks: ranks})
 	if be != nil {
@@ -154,7 +165,7 @@ func (c *comm) newLane(g *Group, be backend.Backend, id uint64, ranks []int) *la
 }
 
 // eachLane calls do with each lane of the group. It needs c.mu.
-func (g *Group) eachLane(do func(l *lane)) {
+func (g *group) eachLane(do func(l *lane)) {
 	do(g.lane)
 	do(g.batch)
 	for _, l := range g.pairs {
@@ -170,9 +181,10 @@ func (g *Group) child(s backend.Spec, timeout time.Duration, a algos) *Group {
 		panic(&tensor.Failure{Op: "group " + s.Name, Err: err})
 	}
 	g.c.mu.Lock()
-	made.parent, made.grid = g, g.grid
+	made.parent, made.grid = g.group, g.grid
 	closed := g.closed
 	g.c.mu.Unlock()
+	runtime.KeepAlive(g)
 	if closed { // a failure of g would not reach the new group
 		made.Abort(errClosed)
 	}
@@ -180,16 +192,16 @@ func (g *Group) child(s backend.Spec, timeout time.Duration, a algos) *Group {
 }
 
 // enter notes that a goroutine uses the group. It returns an error if another goroutine uses it already.
-func (g *Group) enter() error {
+func (g *group) enter() error {
 	if g.using.CompareAndSwap(false, true) {
 		return nil
 	}
 	err := &Error{Rank: g.c.rank, Group: g.name, Cause: fmt.Errorf("two goroutines use group %s at once", g.name)}
-	g.Abort(err)
+	g.abort(err)
 	return err
 }
 
-func (g *Group) leave() { g.using.Store(false) }
+func (g *group) leave() { g.using.Store(false) }
 
 // Abort fails the group on all its members with cause: all operations in flight and all later calls return it. It is the only way to
 // cancel an operation. After a Wait has returned, no peer writes into its buffers. An earlier failure is kept. Abort may be called from
@@ -205,7 +217,7 @@ func (g *Group) Abort(cause error) {
 	g.abort(cause)
 }
 
-func (g *Group) abort(cause error) {
+func (g *group) abort(cause error) {
 	_ = g.lane.be.Abort(cause) // the engine keeps the first cause; fail finds it
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -221,7 +233,7 @@ func (g *Group) Err() error {
 }
 
 // look asks the engine whether the group failed on another rank. It needs c.mu.
-func (g *Group) look() {
+func (g *group) look() {
 	if g.err == nil && !g.closed {
 		if _, err := g.lane.be.Progress(); err != nil {
 			g.fail(err)
@@ -233,14 +245,14 @@ func (g *Group) look() {
 }
 
 // see marks the group's failure as reported, also for the groups that were made from it.
-func (g *Group) see() {
+func (g *group) see() {
 	g.c.mu.Lock()
 	g.reported = true
 	g.c.mu.Unlock()
 }
 
 // fail fails the group with err, unless a peer failed it earlier. It needs c.mu.
-func (g *Group) fail(err error) {
+func (g *group) fail(err error) {
 	if g.err != nil || g.closed {
 		return
 	}
@@ -265,8 +277,9 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. A group that
-// is not closed takes about 170 KB on each rank until Run returns, also if the program has dropped it.
+// Close waits for the group's operations on this rank, and then frees what the group has. A failed group may be closed, too. A group takes
+// about 170 KB on each rank until it is closed, until Run returns, or until the program has dropped it: Go's garbage collector finds that,
+// and the rank closes it when it makes the next group.
 func (g *Group) Close() error {
 	if err := g.enter(); err != nil {
 		return err
@@ -278,7 +291,7 @@ func (g *Group) Close() error {
 }
 
 // end is Close. It needs c.mu.
-func (g *Group) end() error {
+func (g *group) end() error {
 	c := g.c
 	if g.closed {
 		return nil
@@ -310,7 +323,7 @@ func (g *Group) end() error {
 }
 
 // drain waits for all operations in flight. It returns a failure that the program has not seen. It needs c.mu.
-func (g *Group) drain() error {
+func (g *group) drain() error {
 	var waits []*lane
 	g.eachLane(func(l *lane) { waits = append(waits, l) })
 	for _, l := range waits {

@@ -3,6 +3,7 @@ package dist
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"unsafe"
 
@@ -30,14 +31,20 @@ type call struct {
 
 // issue gives an operation to lane l. All operations go through here, except Batch. err is what a check found: then nothing is sent, and
 // the group fails, so that the peers do not wait.
-func (g *Group) issue(l *lane, c *call, err error) Work {
+func (g *group) issue(l *lane, c *call, err error) Work {
 	if r := g.c.recording(); r != nil {
 		return g.tapeCall(r, l, c, err)
 	}
 	return g.issueNow(l, c, err)
 }
 
-func (g *Group) issueNow(l *lane, c *call, err error) Work {
+// issueOwn is issue on the group's own lane.
+func (g *Group) issueOwn(c *call, err error) Work {
+	defer runtime.KeepAlive(g)
+	return g.issue(g.lane, c, err)
+}
+
+func (g *group) issueNow(l *lane, c *call, err error) Work {
 	if e := g.enter(); e != nil {
 		return l.failed()
 	}
@@ -105,7 +112,7 @@ func (l *lane) start(c *call, u use) Work {
 	s := l.slot(seq)
 	op := s.fill(c, seq, g.algo.names[c.kind], g.along)
 	if what := l.lacks(op); what != "" {
-		l.refuse(c.kind, fmt.Errorf("engine %s cannot do %s", g.Engine(), what))
+		l.refuse(c.kind, fmt.Errorf("engine %s cannot do %s", g.engine(), what))
 		return l.lost(u)
 	}
 	l.issued, l.uses[seq%backend.Depth] = seq, u

@@ -13,7 +13,7 @@ import (
 // comm.mu.
 type lane struct {
 	c      *comm
-	g      *Group
+	g      *group
 	be     backend.Backend
 	async  bool  // progresses by itself: a busy wait would take the core from the engine's goroutines
 	ranks  []int // world ranks of the members

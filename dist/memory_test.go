@@ -15,6 +15,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// OpenGroups is how many groups a rank has that are not closed.
+func OpenGroups(r *Rank) int {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return len(r.c.groups())
+}
+
 // little is shared memory with room for one slab.
 type little struct {
 	bytes []byte

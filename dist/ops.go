@@ -53,7 +53,7 @@ func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
 	if err == nil && root == g.Rank() {
 		c.src = c.dst
 	}
-	return g.issue(g.must().lane, &c, errors.Join(err, g.setRoot(&c, root)))
+	return g.must().issueOwn(&c, errors.Join(err, g.must().setRoot(&c, root)))
 }
 
 // AllReduce replaces t on all ranks by the reduction of all t, element by element.
@@ -62,9 +62,9 @@ func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
 	err := c.setOutput(t)
 	c.src = c.dst
 	if err == nil {
-		err = g.setReduction(&c, op)
+		err = c.setReduction(op)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // Reduce replaces t of rank root by the reduction of all t. On other ranks t stays unchanged.
@@ -75,12 +75,12 @@ func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
 		c.dst = c.src
 	}
 	if err == nil {
-		err = g.setReduction(&c, op)
+		err = c.setReduction(op)
 	}
 	if err == nil {
-		err = g.setRoot(&c, root)
+		err = g.must().setRoot(&c, root)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // AllGather puts the src of rank i at block i of dst, on all ranks. dst has Size() times the elements of src. In place: src may be this
@@ -91,13 +91,13 @@ func (g *Group) AllGather(dst, src tensor.Tensor) Work {
 	if err == nil {
 		err = c.inPlace(-g.Rank()*c.src.Bytes, true)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // Gather puts the src of rank i at block i of dst, on rank root. Other ranks give the zero Tensor as dst.
 func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 	c := call{kind: backend.Gather, count: count(src)}
-	err := g.setRoot(&c, root)
+	err := g.must().setRoot(&c, root)
 	switch {
 	case err != nil:
 	case root == g.Rank():
@@ -107,13 +107,13 @@ func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 	default:
 		err = c.setInput(src)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // Scatter copies block i of the src of rank root into dst of rank i. Other ranks give the zero Tensor as src.
 func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 	c := call{kind: backend.Scatter, count: count(dst)}
-	err := g.setRoot(&c, root)
+	err := g.must().setRoot(&c, root)
 	switch {
 	case err != nil:
 	case root == g.Rank():
@@ -123,7 +123,7 @@ func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 	default:
 		err = c.setOutput(dst)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // ReduceScatter reduces the src of all ranks and puts block i of the result into dst of rank i. src has Size() times the elements of dst.
@@ -137,9 +137,9 @@ func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
 		err = c.inPlace(g.Rank()*c.dst.Bytes, true)
 	}
 	if err == nil {
-		err = g.setReduction(&c, op)
+		err = c.setReduction(op)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // AllToAll sends block i of src to rank i, and puts what rank i sends at block i of dst. It is a transposition over ranks.
@@ -152,7 +152,7 @@ func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 	} else if err = c.setInputOutput(dst, src, 1, 1); err == nil {
 		err = c.inPlace(0, false)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // AllGatherV is AllGather with counts[i] rows (of the leading dimension) from rank i. counts are the same on all ranks.
@@ -160,7 +160,7 @@ func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 	c := call{kind: backend.AllGatherV, recv: counts}
 	err := c.setRows(dst, src)
 	if err == nil {
-		err = g.rows("receive", counts, dst)
+		err = g.must().rows("receive", counts, dst)
 	}
 	if err == nil && src.Len() != counts[g.Rank()]*c.row {
 		err = fmt.Errorf("counts[%d] = %d rows, but input is %v", g.Rank(), counts[g.Rank()], src.Shape())
@@ -169,7 +169,7 @@ func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 		c.count = src.Len()
 		err = c.inPlace(-bytesBefore(counts, g.Rank(), c.row, c.dtype), true)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // ReduceScatterV is ReduceScatter with counts[i] rows (of the leading dimension) for rank i. counts are the same on all ranks.
@@ -177,7 +177,7 @@ func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work
 	c := call{kind: backend.ReduceScatterV, send: counts}
 	err := c.setRows(dst, src)
 	if err == nil {
-		err = g.rows("send", counts, src)
+		err = g.must().rows("send", counts, src)
 	}
 	if err == nil && dst.Len() != counts[g.Rank()]*c.row {
 		err = fmt.Errorf("counts[%d] = %d rows, but output is %v", g.Rank(), counts[g.Rank()], dst.Shape())
@@ -187,9 +187,9 @@ func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work
 		err = c.inPlace(bytesBefore(counts, g.Rank(), c.row, c.dtype), true)
 	}
 	if err == nil {
-		err = g.setReduction(&c, op)
+		err = c.setReduction(op)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // AllToAllV is AllToAll with send[i] rows of src for rank i and recv[i] rows of dst from rank i. The rows that rank i sends to rank j
@@ -198,28 +198,28 @@ func (g *Group) AllToAllV(dst, src tensor.Tensor, recv, send []int) Work {
 	c := call{kind: backend.AllToAllV, recv: recv, send: send}
 	err := c.setRows(dst, src)
 	if err == nil {
-		err = errors.Join(g.rows("send", send, src), g.rows("receive", recv, dst))
+		err = errors.Join(g.must().rows("send", send, src), g.must().rows("receive", recv, dst))
 	}
 	if err == nil {
 		err = c.inPlace(0, false)
 	}
-	return g.issue(g.must().lane, &c, err)
+	return g.must().issueOwn(&c, err)
 }
 
 // Barrier is over when all ranks have called it.
-func (g *Group) Barrier() Work { return g.issue(g.must().lane, &call{kind: backend.Barrier}, nil) }
+func (g *Group) Barrier() Work { return g.must().issueOwn(&call{kind: backend.Barrier}, nil) }
 
 // MonitoredBarrier is a Barrier whose timeout error names all missing ranks, on every engine. Each rank sends a message to rank 0 and
 // gets one back. A Barrier may cost less.
 func (g *Group) MonitoredBarrier() Work {
-	return g.issue(g.must().lane, &call{kind: backend.MonitoredBarrier}, nil)
+	return g.must().issueOwn(&call{kind: backend.MonitoredBarrier}, nil)
 }
 
 // SumFloats replaces x on all ranks by the sum over ranks, for norms, losses and counts. It is AllReduce and Wait in one.
 func (g *Group) SumFloats(x []float64) error {
 	m := floats(x)
 	c := call{kind: backend.AllReduce, op: Sum, count: len(x), dtype: tensor.Float64, src: m, dst: m}
-	return g.issue(g.must().lane, &c, nil).Wait()
+	return g.must().issueOwn(&c, nil).Wait()
 }
 
 // SumTensor replaces x on all ranks by the sum over ranks. It is AllReduce and Wait in one, as optim.TensorNorm needs it.

@@ -28,7 +28,7 @@ func (a span) overlaps(b span) bool { return a.lo < b.hi && b.lo < a.hi }
 // use is the memory of the program that an operation reads and writes.
 type use struct{ read, written span }
 
-func (g *Group) useOf(c *call) use {
+func (g *group) useOf(c *call) use {
 	u := use{spanOf(c.src), spanOf(c.dst)}
 	switch {
 	case c.kind == backend.Broadcast && c.root == g.rank: // the root only reads its value
@@ -69,7 +69,7 @@ func (c *comm) awaitConflicts(l *lane, u *use) error {
 
 // failedDependency returns the failure of an operation that conflicts with u, if the program has not seen it.
 func (c *comm) failedDependency(u *use) (err error) {
-	c.unreported = slices.DeleteFunc(c.unreported, func(g *Group) bool { return g.reported || g.closed })
+	c.unreported = slices.DeleteFunc(c.unreported, func(g *group) bool { return g.reported || g.closed })
 	for _, g := range c.unreported {
 		g.eachLane(func(l *lane) {
 			if l.conflict(u) > 0 {

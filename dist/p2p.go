@@ -3,6 +3,7 @@ package dist
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
@@ -14,8 +15,9 @@ import (
 func (g *Group) Send(t tensor.Tensor, peer, tag int) Work { return g.send(nil, t, peer, tag) }
 
 func (g *Group) send(b *Batch, t tensor.Tensor, peer, tag int) Work {
+	defer runtime.KeepAlive(g)
 	c := call{kind: backend.Send, root: 1, tag: tag, count: count(t)}
-	l, err := g.pair(peer, true)
+	l, err := g.must().pair(peer, true)
 	return g.issue(l, &c, errors.Join(err, c.setInput(t), b.alone(&c)))
 }
 
@@ -23,14 +25,15 @@ func (g *Group) send(b *Batch, t tensor.Tensor, peer, tag int) Work {
 func (g *Group) Recv(t tensor.Tensor, peer, tag int) Work { return g.recv(nil, t, peer, tag) }
 
 func (g *Group) recv(b *Batch, t tensor.Tensor, peer, tag int) Work {
+	defer runtime.KeepAlive(g)
 	c := call{kind: backend.Recv, tag: tag, count: count(t)}
-	l, err := g.pair(peer, false)
+	l, err := g.must().pair(peer, false)
 	return g.issue(l, &c, errors.Join(err, c.setOutput(t), b.alone(&c)))
 }
 
 // pair returns the lane to or from peer. The first use makes it. With an error it returns the group's own lane.
-func (g *Group) pair(peer int, send bool) (*lane, error) {
-	if peer == g.Rank() {
+func (g *group) pair(peer int, send bool) (*lane, error) {
+	if peer == g.rank {
 		return g.lane, fmt.Errorf("peer %d is this rank itself", peer)
 	}
 	if peer < 0 || peer >= len(g.ranks) {
@@ -66,10 +69,10 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 	if g.Size() == 1 {
 		err := fmt.Errorf("group %s has no other rank to receive from", g.name)
-		return -1, g.issue(g.lane, &call{kind: backend.Recv}, err).Wait()
+		return -1, g.issueOwn(&call{kind: backend.Recv}, err).Wait()
 	}
 	if g.c.recording() != nil {
-		return -1, g.issue(g.lane, &call{kind: backend.Recv}, errAnySender).Wait()
+		return -1, g.issueOwn(&call{kind: backend.Recv}, errAnySender).Wait()
 	}
 	if len(g.ranks) == 2 { // there is only one sender, and Recv notices its failure at once
 		peer = 1 - g.rank
@@ -80,7 +83,7 @@ func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 }
 
 // awaitAny blocks until a member has sent a message for which no Recv was called.
-func (g *Group) awaitAny() (int, error) {
+func (g *group) awaitAny() (int, error) {
 	if !g.lane.caps.RecvAny {
 		return -1, fmt.Errorf("dist: engine %s cannot receive from any rank", g.c.engine.Name())
 	}
@@ -143,7 +146,7 @@ func (c *comm) forget(l *lane) {
 
 // arrived returns a member whose next message is here and has no Recv yet, or -1. The search begins after the member that was returned
 // last, so that all members get a turn.
-func (g *Group) arrived() int {
+func (g *group) arrived() int {
 	for i := range g.ranks {
 		peer := (g.heard + 1 + i) % len(g.ranks)
 		l := g.pairs[pair{peer, false}]
@@ -157,7 +160,7 @@ func (g *Group) arrived() int {
 
 // abandoned returns an error if no member can send any more: each one has left the job or closed the group, and all received messages
 // have arrived (on a device, Wait does not wait for this).
-func (g *Group) abandoned() error {
+func (g *group) abandoned() error {
 	var closed []int
 	for peer := range g.ranks {
 		l := g.pairs[pair{peer, false}]
@@ -247,6 +250,7 @@ func (b *Batch) Add(works ...Work) {
 // on the same memory.
 func (g *Group) Batch(fn func(b *Batch)) Work {
 	b := Batch{g: g.must()}
+	defer runtime.KeepAlive(g)
 	fn(&b)
 	if r := g.c.recording(); r != nil {
 		return g.tapeBatch(r, b.parts)
@@ -255,7 +259,7 @@ func (g *Group) Batch(fn func(b *Batch)) Work {
 }
 
 // join returns one Work for several.
-func (g *Group) join(parts []Work) Work {
+func (g *group) join(parts []Work) Work {
 	if err := g.enter(); err != nil {
 		return g.batch.failed()
 	}

@@ -51,6 +51,9 @@ func child(how string) error {
 	if spec, ok := strings.CutPrefix(how, "soak:"); ok {
 		return soakChild(spec)
 	}
+	if how == "dropped" {
+		return dist.Run(context.Background(), dist.Config{Threads: 1}, dropped)
+	}
 	if how == "guard" {
 		return guardChild()
 	}

@@ -210,8 +210,8 @@ func (r *Rank) finish() error {
 }
 
 // groups returns the open groups of the rank. It needs c.mu.
-func (c *comm) groups() []*Group {
-	var out []*Group
+func (c *comm) groups() []*group {
+	var out []*group
 	for _, l := range c.lanes {
 		if l == l.g.lane {
 			out = append(out, l.g)

@@ -63,7 +63,7 @@ func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
 }
 
 // retire closes the group and those made from it. Their failure is known, so it does not report operations that were not waited for.
-func (g *Group) retire() {
+func (g *group) retire() {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
 	for _, x := range g.c.groups() {

@@ -98,7 +98,7 @@ func (g *Group) sub(id uint64, name string, members []int) *Group {
 }
 
 // world returns the ranks of members in the job.
-func (g *Group) world(members []int) []int {
+func (g *group) world(members []int) []int {
 	world := make([]int, len(members))
 	for i, m := range members {
 		world[i] = g.ranks[m]

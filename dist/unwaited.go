@@ -56,7 +56,7 @@ func (c *comm) followed(l *lane) bool {
 
 // warnUnwaited warns, once in a job, if the program has dropped the last operation of a lane that has succeeded. It needs c.mu. What the
 // group's operations say of those of others would be forgotten with it.
-func (g *Group) warnUnwaited() {
+func (g *group) warnUnwaited() {
 	g.eachLane(func(l *lane) {
 		if l.be == nil || l.waited.Load() >= l.issued || g.c.followed(l) {
 			return

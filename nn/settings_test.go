@@ -1,11 +1,9 @@
 package nn_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -47,14 +45,4 @@ func TestSettingsOfOtherPackages(t *testing.T) {
 	lines := nn.SettingsOf(&model{[]*scaled{{nn.NewLinear(2, 3), 1}, {nn.NewLinear(2, 3), 4}}})
 	assert.Contains(t, lines, "layers.0: By=1")
 	assert.Contains(t, lines, "layers.1: By=4")
-}
-
-// Defaults are PyTorch's; where they are not, docs/pytorch.md says so.
-func TestDefaults(t *testing.T) {
-	b := nn.NewBatchNorm2d(2)
-	require.Equal(t, []float64{1e-5, 1e-5, 1e-5, 1e-5, 0.1},
-		[]float64{nn.NewLayerNorm(2).Eps, nn.NewRMSNorm(2).Eps, nn.NewGroupNorm(1, 2).Eps, b.Eps, b.Momentum})
-	page, err := os.ReadFile("../docs/pytorch.md")
-	require.NoError(t, err)
-	require.Contains(t, string(page), "`nn.NewRMSNorm(4)`, with Llama's value, 1e-5")
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -167,28 +168,33 @@ func (x trouble) unwritable(t *testing.T) {
 	}
 }
 
-// A signal ends ringo also if nobody reads what it and the ranks print.
+// Each signal that ends ringo does so also if nobody reads what it and the ranks print.
 func TestRunInterruptedUnread(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	defer r.Close()
-	size, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
-	require.NoError(t, err)
-	cmd, _, _, _ := command(t, "run", "-n", "1", "sh", "-c", "while :; do echo many words; done")
-	cmd.Stdout, cmd.Stderr = w, w
-	require.NoError(t, cmd.Start())
-	w.Close()
-	require.Eventually(t, func() bool {
-		n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
-		return err == nil && n > size/2
-	}, longest, 10*time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	began := time.Now()
-	_ = cmd.Wait()
-	assert.Equal(t, 143, cmd.ProcessState.ExitCode())
-	assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			defer r.Close()
+			size, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
+			require.NoError(t, err)
+			cmd, _, _, _ := command(t, "run", "-n", "1", "sh", "-c", "while :; do echo many words; done")
+			cmd.Stdout, cmd.Stderr = w, w
+			require.NoError(t, cmd.Start())
+			w.Close()
+			require.Eventually(t, func() bool {
+				n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
+				return err == nil && n > size/2
+			}, longest, 10*time.Millisecond)
+			require.NoError(t, cmd.Process.Signal(sig))
+			began := time.Now()
+			_ = cmd.Wait()
+			assert.Equal(t, 128+int(sig), cmd.ProcessState.ExitCode())
+			assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack)
+		})
+	}
 }
 
 // One rank may map less memory than others, which have larger segments: it says so, and all go over sockets, whichever rank it is.
@@ -209,6 +215,34 @@ func TestRunWithUnequalLimits(t *testing.T) {
 			assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack, "nobody waits for those who cannot")
 		}
 	}
+}
+
+// A rank that may have few descriptors goes over sockets, with all others, or its error says how many it may have, and needs.
+func TestRunWithFewFiles(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	var few atomic.Int32
+	t.Run("ranks", func(t *testing.T) {
+		for _, rank := range []int{0, 2} {
+			for _, limit := range []int{12, 16, 20, 24} {
+				t.Run(fmt.Sprintf("%d of %d", limit, rank), func(t *testing.T) {
+					t.Parallel()
+					began := time.Now()
+					stdout, stderr, code := run(t, "run", "-n", "3", "sh", "-c", fmt.Sprintf("export RINGO_JOIN_TIMEOUT=5s\n"+
+						"[ $RINGO_RANK = %d ] && ulimit -n %d\nexec %s", rank, limit, program(t, "allreduce")))
+					if code == 0 {
+						assert.Equal(t, 3, strings.Count(stdout, ": sums are right"), stdout+stderr)
+					} else {
+						assert.Contains(t, stdout+stderr,
+							fmt.Sprintf("too many open files: the limit of this process (ulimit -n: %d); needed are about", limit))
+						few.Add(1)
+					}
+					assert.Less(t, time.Since(began), 15*time.Second+reliability.Slack, "nobody waits for those who cannot")
+				})
+			}
+		}
+	})
+	assert.Positive(t, few.Load(), "no limit was too low")
 }
 
 // A pipe in place of a file is refused at once: opening it would wait for one who writes.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/ringo-ml/ringo/internal/acceptor"
@@ -15,11 +16,15 @@ import (
 
 var errMisrouted = errors.New("the connection was redirected")
 
+// fullTime is how long a rank tries again that has no descriptors left for a connection: then it says so itself, before the others only
+// miss it.
+const fullTime = 2 * time.Second
+
 // dial connects to rank `to` and says hello. It tries again until it is welcome, ctx ends, or another try cannot help. All
 // ranks hold the same key. So somebody in the network could redirect this connection to another rank. The Welcome, which nobody
 // else can change, says which rank has answered.
 func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hello) (*tls.Conn, member, error) {
-	wait := 10 * time.Millisecond
+	wait, full := 10*time.Millisecond, time.Time{}
 	for {
 		c, m, err := dialOnce(ctx, conf, addr, me)
 		if err == nil && m.Rank != to.Rank {
@@ -35,6 +40,13 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		}
 		if identity.Refused(err) {
 			return nil, m, fmt.Errorf("tcp: %v at %s: %w", to, addr, err)
+		}
+		if !errors.Is(err, syscall.EMFILE) {
+			full = time.Time{}
+		} else if full.IsZero() {
+			full = time.Now()
+		} else if time.Since(full) > fullTime {
+			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, nofile.Explain(err, filesFor(me.Size)))
 		}
 		t := time.NewTimer(wait)
 		select {

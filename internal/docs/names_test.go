@@ -54,10 +54,14 @@ import (
 	"` + modulePath + `/train"
 )
 
-func _(ctx context.Context, x, y, loss, logits, labels tensor.Tensor, tape *tensor.Tape, r *dist.Rank, g *dist.Group, mesh *dist.Mesh,
-	opt *optim.Optimizer, params nn.Params, p *tensor.Param, s *fsdp.Sharding, set data.Dataset, batches *data.Loader, model *nn.MLP) {
+func _(` + pageNames + `) {
 }
 `
+
+// pageNames are what expressions of pages may use.
+const pageNames = `ctx context.Context, x, y, z, loss, logits, labels tensor.Tensor, tape *tensor.Tape, r *dist.Rank, g *dist.Group,
+	mesh *dist.Mesh, opt *optim.Optimizer, params nn.Params, p *tensor.Param, s *fsdp.Sharding, set data.Dataset, batches *data.Loader,
+	model *nn.MLP`
 
 // scope type-checks expressions against the packages of this module.
 type scope struct {

@@ -40,7 +40,7 @@ func programs(t *testing.T) map[string]string {
 	const sharder = "Sharder: rows, "
 	require.Equal(t, 1, strings.Count(list["ddp"], sharder))
 	list["refused"] = strings.Replace(list["ddp"], sharder, "", 1)
-	list["snippets"] = snippets(t)
+	list["snippets"], list["pytorch"] = snippets(t), pytorchProgram(t)
 	for name, text := range list {
 		pretty, err := format.Source([]byte(text))
 		require.NoError(t, err, name)
@@ -159,6 +159,7 @@ func start(t *testing.T, name string, files map[string]string) (string, error) {
 	require.NotEmpty(t, built.bin, "the stranger's module was not built")
 	dir := t.TempDir()
 	for file, text := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
 	cmd := exec.CommandContext(t.Context(), built.bin)

@@ -20,5 +20,6 @@
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
 //	stage.go       Stages of a pipeline
+//	chattemplates.go  several chat templates as one list
 //	generate.go    Generate, by package decode
 package gpt

@@ -242,7 +242,7 @@ var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_
 
 // Files returns config.json, for ckpt.State. With it, transformers and Open read a checkpoint as this model. Of a model that Open made, it
 // has the settings of the folder's, such as dtype and the numbers of tokens, also those that this package does not use. The tokenizer,
-// the settings of generation and the chat template come from the folder unchanged.
+// the settings of generation and the chat template come from the folder unchanged; several chat templates are in tokenizer_config.json.
 func (m *Model) Files() (map[string][]byte, error) {
 	c, all, files := m.Config, map[string]any{}, map[string][]byte{}
 	for name, value := range m.origin.settings {
@@ -273,6 +273,9 @@ func (m *Model) Files() (map[string][]byte, error) {
 			} else if err == nil {
 				files[name] = text
 			}
+		}
+		if err := joinTemplates(m.origin.dir, files); err != nil {
+			return nil, err
 		}
 	}
 	text, err := json.MarshalIndent(all, "", "  ")

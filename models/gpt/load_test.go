@@ -321,3 +321,46 @@ func TestFilesOfOpenedModels(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, filesOf(t, m), 1)
 }
+
+// Several chat templates come out as the list in the tokenizer's settings that all versions of transformers read.
+func TestChatTemplates(t *testing.T) {
+	for name, c := range map[string]struct {
+		in       map[string]string
+		settings string // tokenizer_config.json; "": none
+		template string // chat_template.jinja; "": none
+	}{
+		"one":  {map[string]string{"chat_template.jinja": "{{ m }}", "tokenizer_config.json": "{ }"}, "{ }", "{{ m }}"},
+		"none": {map[string]string{"additional_chat_templates/notes.txt": "no template"}, "", ""},
+		"several": {map[string]string{"chat_template.jinja": "{{ m }}",
+			"tokenizer_config.json":                    `{"model_max_length":1000000000000000019,"a":"<b>"}`,
+			"additional_chat_templates/tool_use.jinja": "{{ \"é\" }}\n", "additional_chat_templates/rag.jinja": ""},
+			`{"a":"<b>","chat_template":[{"name":"default","template":"{{ m }}"},{"name":"rag","template":""},` +
+				`{"name":"tool_use","template":"{{ \"é\" }}\n"}],"model_max_length":1000000000000000019}`, ""},
+		"without a default": {map[string]string{"additional_chat_templates/rag.jinja": "r"},
+			`{"chat_template":[{"name":"rag","template":"r"}]}`, ""},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "llama"))))
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "additional_chat_templates"), 0o777))
+		for file, text := range c.in {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o666))
+		}
+		m, err := gpt.Open(dir)
+		require.NoError(t, err)
+		files := filesOf(t, m)
+		assert.Equal(t, c.template, string(files["chat_template.jinja"]), name)
+		if c.settings == "" {
+			assert.NotContains(t, files, "tokenizer_config.json", name)
+			continue
+		}
+		assert.JSONEq(t, c.settings, string(files["tokenizer_config.json"]), name)
+		assert.Equal(t, strings.Contains(c.settings, "0019"), bytes.Contains(files["tokenizer_config.json"], []byte("1000000000000000019")), name)
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "llama"))))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "additional_chat_templates", "x.jinja"), 0o777))
+	m, err := gpt.Open(dir)
+	require.NoError(t, err)
+	_, err = m.Files()
+	require.ErrorContains(t, err, "x.jinja is not a regular file")
+}
