@@ -1,4 +1,4 @@
-package ckpt
+package ckpt_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
@@ -59,8 +60,8 @@ func TestNonfiniteState(t *testing.T) {
 						spoil(s.Tensor, c.value)
 					}
 				}
-				s := NewSaver(r.World, dir, Config{})
-				return s.Save(ctx, State{Step: 1, Params: params, Optimizer: opt, Nonfinite: allow})
+				s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
+				return s.Save(ctx, ckpt.State{Step: 1, Params: params, Optimizer: opt, Nonfinite: allow})
 			})
 		}
 		require.ErrorContains(t, save(false), "weight."+c.state+" is not finite (State.Nonfinite would save it)", name)

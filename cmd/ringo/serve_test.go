@@ -220,7 +220,7 @@ func TestServeFailure(t *testing.T) {
 	assert.Equal(t, 1, j.end())
 	assert.Equal(t, "failed", last.Job.State)
 	assert.Contains(t, last.Job.Text, "crash before step 50")
-	assert.Equal(t, "failed: status 1", last.Status[1])
+	assert.Equal(t, "failed first: status 1", last.Status[1])
 	assert.Equal(t, 50, last.Job.Step) // what rank 0 reported at its end
 }
 

@@ -72,6 +72,8 @@ type Watcher interface {
 	Shown(gen, rank int, report []byte)
 	// Ended is called when a rank has ended. Status 0 is success, and 128 + n means signal n.
 	Ended(gen, rank, status int)
+	// Failed is called when a generation is over that failed: ranks first to last are its first cause, of which text has a line or more.
+	Failed(gen, first, last int, text string)
 }
 
 // ExitError is the error of a job that failed.

@@ -264,6 +264,9 @@ func (c *coordinator) restart() bool {
 	if c.signal != 0 || first == nil {
 		return false
 	}
+	if w := c.config.Watch; w != nil {
+		w.Failed(c.gen, first.first, first.last, first.text)
+	}
 	if c.step > c.bestBefore {
 		c.bestBefore, c.restarts = c.step, 0
 	}

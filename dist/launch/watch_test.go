@@ -54,6 +54,9 @@ func (h *heard) note(format string, a ...any) {
 func (h *heard) Started(gen, ranks, local int)      { h.note("%d: %d ranks, %d here", gen, ranks, local) }
 func (h *heard) Shown(gen, rank int, report []byte) { h.note("%d: %d shows %s", gen, rank, report) }
 func (h *heard) Ended(gen, rank, status int)        { h.note("%d: %d ends with %d", gen, rank, status) }
+func (h *heard) Failed(gen, first, last int, text string) {
+	h.note("%d: %d to %d: %s", gen, first, last, text)
+}
 func (h *heard) Printed(gen, rank int, lines []byte) {
 	for line := range strings.Lines(string(lines)) {
 		h.note("%d: %d prints %q", gen, rank, line)
@@ -73,6 +76,7 @@ func TestWatch(t *testing.T) {
 		assert.True(t, 0 < first && first < second, h.lines)
 	}
 	assert.Contains(t, h.lines, "1: 0 ends with 0")
+	assert.Regexp(t, `^1: 2 to 2: rank 2 \(pid \d+\) exited with status 7$`, h.lines[len(h.lines)-1])
 	assert.Contains(t, h.lines, "1: 2 ends with 7")
 }
 

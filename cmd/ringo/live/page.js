@@ -57,7 +57,7 @@ class Chart {
     this.box.addEventListener('pointerleave', () => { this.x = undefined; this.draw(); });
   }
 
-  set(series) { this.series = series; this.draw(); }
+  set(series, restarts) { this.series = series; this.restarts = restarts; this.draw(); }
 
   draw() {
     const s = this.series, steps = s.steps || [], values = s.values || [];
@@ -78,6 +78,12 @@ class Chart {
       pic.append(svg('line', { class: 'grid', x1: left, x2: right, y1: Y(v), y2: Y(v) }), svg('text', { x: left - 6, y: Y(v) + 4, 'text-anchor': 'end' }, number(v)));
     }
     pic.append(svg('text', { x: left, y: h - 4 }, `step ${count(first)}`), svg('text', { x: right, y: h - 4, 'text-anchor': 'end' }, count(steps[steps.length - 1])));
+    for (const f of this.restarts) { // where a generation failed, and the next one went on from its checkpoint
+      if (f.step < first || f.step > first + span) continue;
+      const mark = svg('line', { class: 'restart', x1: X(f.step), x2: X(f.step), y1: top, y2: bottom });
+      mark.append(svg('title', {}, `generation ${f.generation} failed behind step ${count(f.step)}: ${f.text}`));
+      pic.append(mark);
+    }
     let path = '', pen = 'M';
     steps.forEach((step, i) => { // a value that is not a number is a gap
       if (typeof values[i] !== 'number') { pen = 'M'; return; }
@@ -99,6 +105,9 @@ class Chart {
 
 const charts = new Map();
 
+// restarts are the failures behind which there was another generation.
+const restarts = (job) => job.failures.filter((f) => f.generation < job.generation);
+
 function drawCharts(state) {
   for (const s of [...state.values || [], ...state.rates]) {
     if (!s.steps || !s.steps.length) continue;
@@ -106,7 +115,7 @@ function drawCharts(state) {
     if (!charts.has(key)) charts.set(key, new Chart(s.name, rate));
     const chart = charts.get(key);
     $('charts').append(chart.panel); // in this order
-    chart.set(s);
+    chart.set(s, restarts(state.job));
   }
 }
 
@@ -127,6 +136,9 @@ function drawHeader(state) {
   if (j.total) $('progress').value = j.step / j.total;
   $('failure').hidden = !j.text;
   $('failure').textContent = j.text;
+  const again = restarts(j);
+  $('restarts').hidden = !again.length;
+  $('restarts').textContent = again.map((f) => `generation ${f.generation} failed behind step ${count(f.step)}: ${f.text}`).join('\n');
 }
 
 function drawMemory(state) {

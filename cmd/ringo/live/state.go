@@ -54,11 +54,22 @@ type jobView struct {
 	Seconds float64 `json:"seconds"`
 	Step    int     `json:"step"`
 	Total   int     `json:"total"` // 0: unknown
+	// Failures are those of generations, in order; behind the last one there is a restart only if Gen is larger.
+	Failures []failure `json:"failures"`
 }
+
+// failure is how a generation failed.
+type failure struct {
+	Gen  int    `json:"generation"`
+	Step int    `json:"step"` // that rank 0 had done
+	Text string `json:"text"` // the first cause
+}
+
+const maxFailures = 100
 
 func newState(program string) *state {
 	s := &state{program: program, began: time.Now(), tails: map[int][]string{}, slow: &slowest{}}
-	s.job = jobView{Program: program, State: "starting"}
+	s.job = jobView{Program: program, State: "starting", Failures: []failure{}}
 	s.rates.Name, s.samples.Name = "steps/s", "samples/s"
 	return s
 }
@@ -187,6 +198,21 @@ func (s *state) Ended(gen, rank, status int) {
 	if status != 0 {
 		s.ranks[rank].status = fmt.Sprintf("failed: status %d", status)
 	}
+}
+
+// Failed is called when a generation is over that failed. It marks the ranks that are the first cause.
+func (s *state) Failed(gen, first, last int, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gen != s.job.Gen {
+		return
+	}
+	s.version++
+	for r := max(first, 0); r <= last && r < len(s.ranks); r++ {
+		s.ranks[r].status = "failed first" + strings.TrimPrefix(strings.TrimPrefix(s.ranks[r].status, "running"), "failed")
+	}
+	s.job.Failures = append(s.job.Failures, failure{gen, s.job.Step, text})
+	s.job.Failures = s.job.Failures[max(0, len(s.job.Failures)-maxFailures):]
 }
 
 // finish is called when the job has ended.

@@ -188,3 +188,29 @@ func TestManyNames(t *testing.T) {
 	}
 	assert.Len(t, look(t, s).Values, maxSeries)
 }
+
+// The first cause of a failure is marked, and each restart stays on the page.
+func TestFailures(t *testing.T) {
+	s := newState("train")
+	s.Started(1, 4, 4)
+	s.Shown(1, 0, report(t, live.Report{Step: 7}))
+	for rank, status := range []int{1, 0, 137} {
+		s.Ended(1, rank, status)
+	}
+	s.Failed(1, 2, 3, "node 1 was lost")
+	s.Failed(2, 0, 0, "of another generation")
+	v := look(t, s)
+	assert.Equal(t, []string{"failed: status 1", "ended", "failed first: status 137", "failed first"}, v.Status)
+	assert.Equal(t, []failure{{1, 7, "node 1 was lost"}}, v.Job.Failures)
+	s.Started(2, 4, 4)
+	v = look(t, s)
+	assert.Equal(t, []string{"running", "running", "running", "running"}, v.Status)
+	assert.Equal(t, []failure{{1, 7, "node 1 was lost"}}, v.Job.Failures)
+	for gen := 2; gen < 2+maxFailures; gen++ {
+		s.Failed(gen, 0, 9, "again")
+		s.Started(gen+1, 4, 4)
+	}
+	v = look(t, s)
+	assert.Len(t, v.Job.Failures, maxFailures)
+	assert.Equal(t, failure{1 + maxFailures, 7, "again"}, v.Job.Failures[maxFailures-1])
+}
