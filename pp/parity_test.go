@@ -71,6 +71,8 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2"}, {mesh: "pp=2,ep=2", schedule: "zb-h1"}, {mesh: "pp=3,dp=2", parts: []int{1, 1, 2}},
 			{mesh: "pp=2,ep=2,kv=2", sequence: true}}},
 		"sequences": {program{tied: true, drop: true}, []layout{{mesh: "pp=2,cp=2"}, {mesh: "pp=2,cp=2,fsdp=2", stage: 2, schedule: "zbv"}}},
+		"steps of other sizes": {program{tied: true, drop: true, uneven: true}, []layout{
+			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zbv"}, {mesh: "pp=3,fsdp=2", stage: 2, schedule: "zb-h1"}}},
 		"uneven layers": {program{layers: 7, tied: true}, []layout{
 			{mesh: "pp=2", parts: []int{1, 6}}, {mesh: "pp=3", parts: []int{3, 1, 3}}, {mesh: "pp=2", schedule: "zbv", parts: []int{1, 3, 2, 1}}}},
 	} {

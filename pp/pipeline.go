@@ -40,13 +40,12 @@ type Pipeline struct {
 
 	frozen bool // stage 0, on this rank
 
-	known bool        // the origins of all messages: a step is done
-	boxes []*inbox    // by rank: what comes from it
-	sent  []origin    // by number of the task: what it sent in the first step
-	works []dist.Work // of a step's messages
+	boxes    []*inbox    // by rank: what comes from it
+	works    []dist.Work // of a step's messages
+	*origins             // of the step's
+	ofRows   map[rows]*origins
 
-	most int     // passes, and tapes
-	all  []*pass // they share one arena
+	all  []*pass // their tapes share one arena
 	idle []*pass
 	done []*pass // in order: their gradients are on their way
 	live []*pass // by stage and microbatch
@@ -81,9 +80,10 @@ func New(c Config) (*Pipeline, error) {
 	if err := dist.Agree(c.Group, "pp", c.lines(), err); err != nil {
 		return nil, err
 	}
-	p := &Pipeline{Config: c, most: rep.Held[c.Group.Rank()] + 1}
+	p := &Pipeline{Config: c}
 	p.run = p.tasksOfStep
 	p.plan()
+	p.makePasses(rep.Held[c.Group.Rank()] + 1)
 	if err := p.findTies(); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (p *Pipeline) plan() {
 				b.n++
 			}
 		}
-		b.origins, b.arriving = make([]origin, b.n), make([]arriving, b.n)
+		b.buffers, b.arriving = make([]*buffer, b.n), make([]dist.Work, b.n)
 		p.boxes = append(p.boxes, b)
 	}
 	last, later := -1, -1
@@ -168,18 +168,8 @@ func (p *Pipeline) plan() {
 	if later >= 0 {
 		p.tasks[later].later = true
 	}
-	p.sent, p.live = make([]origin, len(p.tasks)), make([]*pass, len(s.Ranks)*s.Micros)
-}
-
-func (p *Pipeline) newTape() *tensor.Tape {
-	opts := []tensor.TapeOption{tensor.Seed(p.Seed)}
-	if len(p.all) > 0 {
-		opts = append(opts, tensor.ShareMemory(p.all[0].tape))
-	}
-	if !p.trains {
-		opts = append(opts, tensor.NoGrad())
-	}
-	return tensor.NewTape(p.Group.Device(), opts...)
+	p.live, p.ofRows = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}
+	p.SetRows(tensor.Rows{}, 0)
 }
 
 // Step runs the schedule once: with a schedule that trains, gradients are ready for the optimizer. step is the number of the step, on which

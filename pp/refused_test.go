@@ -107,10 +107,10 @@ func TestStepFails(t *testing.T) {
 // What a stage sends must be the same in each step, or the receiver would cut it.
 func TestOtherShapes(t *testing.T) {
 	for want, other := range map[string]func(x nn.T) nn.T{
-		"pp: the output of stage 0 is float64[1,3] for microbatch 1, and was float64[2,3] in the first step: leave out": func(x nn.T) nn.T {
+		"pp: 0F1 sends float64[1,3] to the next rank, and sent float64[2,3] in the first step with these rows; ": func(x nn.T) nn.T {
 			return x.Slice(0, 0, 1)
 		},
-		"pp: the output of stage 0 has other rows of the batch than in the first step, or other types, for microbatch 1": func(x nn.T) nn.T {
+		"pp: 0F1 sends float64[2,3] to the next rank, and sent float64[2,3] in the first step with": func(x nn.T) nn.T {
 			return x.Permute(1, 0).Reshape(2, 3)
 		},
 	} {
