@@ -39,8 +39,8 @@ func (o *origin) shape() tensor.Shape {
 
 // rows is what the shapes of a step's messages depend on.
 type rows struct {
-	tensor.Rows
-	n int
+	at tensor.Rows
+	n  int
 }
 
 // origins are those of a step's messages.

@@ -97,13 +97,12 @@ func (c *Config) check() (*Report, error) {
 		return nil, errors.New("pp: Config.Schedule is nil: it is made by OneF1B and others")
 	}
 	rep, err := c.Schedule.Check(Costs{F: 1, I: 1, W: 1}, Limit{})
-	if err != nil {
+	switch n := len(c.Schedule.Actions); {
+	case err != nil:
 		return nil, err
-	}
-	if n := len(c.Schedule.Actions); n != c.Group.Size() {
+	case n != c.Group.Size():
 		return nil, fmt.Errorf("pp: schedule %s is for %d ranks, and group %s has %d", c.Schedule.Name, n, c.Group.Name(), c.Group.Size())
-	}
-	if len(c.Params) == 0 {
+	case len(c.Params) == 0:
 		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned")
 	}
 	var mine []int
@@ -126,8 +125,7 @@ func (c *Config) lines() []string {
 		return nil
 	}
 	hash := crc64.Checksum(fmt.Append(nil, s.Ranks, s.Actions), crc64.MakeTable(crc64.ECMA))
-	return []string{fmt.Sprintf("schedule %s of %d stages and %d microbatches, hash %x", s.Name, len(s.Ranks), s.Micros, hash),
-		fmt.Sprintf("seed %d", c.Seed)}
+	return []string{fmt.Sprintf("schedule %s of %d stages, %d microbatches, hash %x, seed %d", s.Name, len(s.Ranks), s.Micros, hash, c.Seed)}
 }
 
 // plan makes the tasks of this rank, and the lists of what comes.

@@ -29,10 +29,10 @@ func pair(r *dist.Rank) (pp.Config, *chain) {
 func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(c *pp.Config, rank int){
 		"pp: schedule 1f1b is for 3 ranks, and group world has 2": func(c *pp.Config, _ int) { c.Schedule = pp.OneF1B(3, 2) },
-		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 3 microbatches, hash ": func(c *pp.Config, rank int) {
+		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 3 microbatches, hash ": func(c *pp.Config, rank int) {
 			c.Schedule = pp.OneF1B(2, 2+rank)
 		},
-		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 2 microbatches, hash ": func(c *pp.Config, rank int) {
+		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) {
 			if rank == 1 {
 				c.Schedule = pp.GPipe(2, 2)
 				c.Schedule.Name = "1f1b"
@@ -44,7 +44,7 @@ func TestNewRefuses(t *testing.T) {
 		"pp: rank 0 of world has stages [0 2] in schedule interleaved, and stages [0] in Config.Stages": func(c *pp.Config, _ int) {
 			c.Schedule = pp.Interleaved(2, 2, 2)
 		},
-		"pp: ranks differ: rank 1 has seed 1 where rank 0 has seed 0": func(c *pp.Config, rank int) { c.Seed = uint64(rank) },
+		"seed 1 where rank 0 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) { c.Seed = uint64(rank) },
 		"pp: Config.Schedule is nil": func(c *pp.Config, rank int) {
 			if rank == 1 {
 				c.Schedule = nil
