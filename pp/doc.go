@@ -50,5 +50,5 @@
 //   - Dropout and blocks that are computed again (tensor.Tape.Checkpoint) need nothing else.
 //
 // New compares the schedules of the ranks. After the first two steps ranks compare the norms of gradients, tied parameters, and whether
-// the microbatches have all rows of the batch: types cannot see these.
+// the microbatches have all rows of the batch, each once: types cannot see these.
 package pp

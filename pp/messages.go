@@ -131,6 +131,12 @@ func (p *Pipeline) recv(t *task, s *pass, as int) *buffer {
 func (p *Pipeline) send(i int, t *task, o origin, x tensor.Tensor) dist.Work {
 	old := &p.sent[i]
 	if !p.known {
+		for j, q := range p.tasks[:i] {
+			if t.Kind == F && q.Kind == F && q.Stage == t.Stage && p.sent[j] == o && x.Origin().N() > 0 {
+				fail("microbatches %d and %d have the same rows of the batch: losses divide by the rows of the whole step, Rows.Total, of which "+
+					"each has some", q.Micro, t.Micro)
+			}
+		}
 		*old = o
 		p.note(p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
 	} else if o != *old {

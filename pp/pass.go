@@ -104,10 +104,7 @@ func (p *Pipeline) forward(i int, t *task) {
 // ends reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
 // sums them then.
 func (p *Pipeline) ends(t *task) bool {
-	if p.frozen {
-		return t.later
-	}
-	return t.last
+	return p.frozen && t.later || !p.frozen && t.last
 }
 
 // backward sends the gradient before the owners of parameters wait for sums over other ranks, and of the last backward pass, before it

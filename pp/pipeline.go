@@ -160,11 +160,8 @@ func (p *Pipeline) plan() {
 		}
 		p.tasks = append(p.tasks, t)
 	}
-	if last >= 0 {
-		p.tasks[last].last = true
-	}
-	if later >= 0 {
-		p.tasks[later].later = true
+	for i := range p.tasks {
+		p.tasks[i].last, p.tasks[i].later = i == last, i == later
 	}
 	p.live, p.ofRows = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}
 	p.SetRows(tensor.Rows{}, 0)

@@ -166,6 +166,10 @@ func TestComparisons(t *testing.T) {
 		_, err := p.training(l).Try()
 		require.ErrorContains(t, err, want)
 	}
+	for _, l := range []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zbv"}} {
+		_, err := program{kind: gpt.Llama, alone: true}.training(l).Try()
+		require.ErrorContains(t, err, "microbatches 0 and 1 have the same rows of the batch: losses divide by", l.mesh)
+	}
 	disttest.EachFails(t, 2, "the rows of a step do not add up", func(r *dist.Rank) error {
 		c, m := pair(r)
 		if c.Stages[0] != nil {

@@ -38,6 +38,7 @@ type program struct {
 	frozen  []string
 	scaled  bool // losses
 	uneven  bool // every third step has a row more in each microbatch
+	alone   bool // wrongly, each microbatch says that it is the whole batch
 	experts bool // in place of the MLP of layer 1
 }
 
@@ -269,6 +270,9 @@ func (j *job) batch(micro int) (ids, next tensor.Tensor) {
 		if total += n + more; i < micro {
 			before += n + more
 		}
+	}
+	if j.alone {
+		before, total = 0, j.rows[micro]
 	}
 	lo, n := disttest.Part(j.rows[micro]+more, j.att.Data.Rank(), j.att.Data.Size())
 	a, b := make([]int64, n*positions), make([]int64, n*positions)
