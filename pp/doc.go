@@ -45,10 +45,10 @@
 //     after all microbatches. With fsdp, such a parameter is a unit of its own.
 //   - With fsdp, make units with Keep, as models/gpt/parallel does: gradients of weights that are put off use them again. They are gathered
 //     once a step. With HoldGrads they are also reduced once, and not for each microbatch of each stage.
-//   - Microbatches may have different sizes, but each step has the same. For another size, and for evaluation (ForwardOnly), make another
-//     Pipeline.
+//   - Microbatches may have different sizes. Before a step with other rows than the one before, such as a data.Loader's first and last
+//     batch, all ranks of the pipeline call SetRows. For evaluation (ForwardOnly), make another Pipeline.
 //   - Dropout and blocks that are computed again (tensor.Tape.Checkpoint) need nothing else.
 //
 // New compares the schedules of the ranks. After the first two steps ranks compare the norms of gradients, tied parameters, and whether
-// the microbatches have all rows of the batch: types cannot see these.
+// the microbatches have all rows of the batch, each once: types cannot see these.
 package pp

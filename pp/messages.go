@@ -8,7 +8,7 @@ import (
 )
 
 // Messages of the pipeline are received in the order in which they are sent, which the schedule tells. Their shapes and Origins travel in
-// front of them in the first step; from then on receives are posted ahead.
+// front of them in the first step, and the first one with other rows (SetRows); from then on receives are posted ahead.
 const (
 	ahead     = 2 // messages that are posted before they are needed
 	headerTag = 1
@@ -37,18 +37,42 @@ func (o *origin) shape() tensor.Shape {
 	return s
 }
 
+// rows is what the shapes of a step's messages depend on.
+type rows struct {
+	at tensor.Rows
+	n  int
+}
+
+// origins are those of a step's messages.
+type origins struct {
+	known bool
+	sent  []origin   // by number of the task
+	come  [][]origin // by rank
+}
+
+// SetRows says that the steps from now on have n rows of the batch on this rank, at the place of at. All ranks of the pipeline call it
+// alike, before each Step with other rows than the one before: a data.Loader's first batch, and the last one of an epoch, have other
+// numbers. If all steps have the same, it is not needed.
+func (p *Pipeline) SetRows(at tensor.Rows, n int) {
+	at.Number = 0
+	of := p.ofRows[rows{at, n}]
+	if of == nil {
+		of = &origins{sent: make([]origin, len(p.tasks))}
+		for _, b := range p.boxes {
+			of.come = append(of.come, make([]origin, b.n))
+		}
+		p.ofRows[rows{at, n}] = of
+	}
+	p.origins = of
+}
+
 // inbox is what one rank sends to this one in a step.
 type inbox struct {
 	from, n      int
-	origins      []origin
-	arriving     []arriving
+	buffers      []*buffer   // of messages
+	arriving     []dist.Work // the same
 	posted, used int
 	spare        []*buffer
-}
-
-type arriving struct {
-	*buffer
-	work dist.Work
 }
 
 // buffer is memory for messages of one origin.
@@ -70,15 +94,17 @@ func (p *Pipeline) post() {
 
 // receive begins to receive the next message.
 func (p *Pipeline) receive(b *inbox) {
-	o := &b.origins[b.posted]
+	o := &p.come[b.from][b.posted]
 	if !p.known {
 		must(p.Group.Recv(tensor.FromSlice(o[:], headerLen), b.from, headerTag).Wait())
 	}
-	buf := b.take(o)
-	if buf == nil {
-		buf = p.newBuffer(b, o)
+	i := slices.IndexFunc(b.spare, func(buf *buffer) bool { return buf.origin == *o })
+	if i < 0 {
+		i, b.spare = len(b.spare), append(b.spare, p.newBuffer(b, o))
 	}
-	b.arriving[b.posted] = arriving{buf, p.note(p.Group.Recv(buf.view, b.from, dataTag))}
+	buf := b.spare[i]
+	b.spare = slices.Delete(b.spare, i, i+1)
+	b.buffers[b.posted], b.arriving[b.posted] = buf, p.note(p.Group.Recv(buf.view, b.from, dataTag))
 	b.posted++
 }
 
@@ -89,17 +115,6 @@ func (p *Pipeline) newBuffer(b *inbox, o *origin) *buffer {
 	return &buffer{*o, from, b, p.Group.Alloc(s.DType, s.Dims...).WithTypes(from.Types)}
 }
 
-// take returns a spare buffer for an origin, or nil.
-func (b *inbox) take(o *origin) *buffer {
-	for i, buf := range b.spare {
-		if buf.origin == *o {
-			b.spare = slices.Delete(b.spare, i, i+1)
-			return buf
-		}
-	}
-	return nil
-}
-
 // recv waits for what a task needs. The pass keeps the buffer, as its input or its gradient.
 func (p *Pipeline) recv(t *task, s *pass, as int) *buffer {
 	b := p.boxes[t.from]
@@ -107,16 +122,21 @@ func (p *Pipeline) recv(t *task, s *pass, as int) *buffer {
 		p.receive(b)
 	}
 	b.used++
-	a := &b.arriving[t.index]
-	must(a.work.Wait())
-	s.got[as] = a.buffer
-	return a.buffer
+	must(b.arriving[t.index].Wait())
+	s.got[as] = b.buffers[t.index]
+	return s.got[as]
 }
 
-// send sends a task's result. In the first step its origin goes before it; later ones must have the same.
+// send sends a task's result. In the first step with these rows its origin goes before it; later ones must have the same.
 func (p *Pipeline) send(i int, t *task, o origin, x tensor.Tensor) dist.Work {
 	old := &p.sent[i]
 	if !p.known {
+		for j, q := range p.tasks[:i] {
+			if t.Kind == F && q.Kind == F && q.Stage == t.Stage && p.sent[j] == o && x.Origin().N() > 0 {
+				fail("microbatches %d and %d have the same rows of the batch: losses divide by the rows of the whole step, Rows.Total, of which "+
+					"each has some", q.Micro, t.Micro)
+			}
+		}
 		*old = o
 		p.note(p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
 	} else if o != *old {
@@ -125,21 +145,14 @@ func (p *Pipeline) send(i int, t *task, o origin, x tensor.Tensor) dist.Work {
 	return p.note(p.Group.Send(x, t.to, dataTag))
 }
 
+// changed says what is another origin than in the first step. The receiver expects that one.
+func (p *Pipeline) changed(t *task, o, old origin) {
+	fail("%v sends %v to the next rank, and sent %v in the first step with these rows; the shape, the rows of the batch or the types differ: "+
+		"call SetRows before a Step with other rows, on all ranks of the pipeline", t.Action, o.shape(), old.shape())
+}
+
 // note keeps a Work until the step ends, or fails.
 func (p *Pipeline) note(w dist.Work) dist.Work {
 	p.works = append(p.works, w)
 	return w
-}
-
-// changed says what is another origin than in the first step. The receiver expects that one.
-func (p *Pipeline) changed(t *task, o, old origin) {
-	what := "output"
-	if t.Kind != F {
-		what = "gradient of the input"
-	}
-	if a, b := o.shape(), old.shape(); a.String() == b.String() {
-		fail("the %s of stage %d has other rows of the batch than in the first step, or other types, for microbatch %d", what, t.Stage, t.Micro)
-	}
-	fail("the %s of stage %d is %v for microbatch %d, and was %v in the first step: leave out a last batch that is smaller, or make a "+
-		"Pipeline for it", what, t.Stage, o.shape(), t.Micro, old.shape())
 }

@@ -1,6 +1,8 @@
 package pp
 
 import (
+	"slices"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -18,15 +20,24 @@ type pass struct {
 // at returns the place of a pass.
 func (p *Pipeline) at(stage, micro int) **pass { return &p.live[stage*p.Schedule.Micros+micro] }
 
-// take returns a pass with an empty tape. There are as many as are held at once, and one whose gradient may still be on its way. Which one
-// it is does not depend on time: ranks with other rows compare what their tapes know.
+// makePasses makes as many as are held at once, and one whose gradient may still be on its way.
+func (p *Pipeline) makePasses(n int) {
+	opts := []tensor.TapeOption{tensor.Seed(p.Seed)}
+	if !p.trains {
+		opts = append(opts, tensor.NoGrad())
+	}
+	for i := range n {
+		p.all = append(p.all, &pass{tape: tensor.NewTape(p.Group.Device(), opts...)})
+		if i == 0 {
+			opts = append(opts, tensor.ShareMemory(p.all[0].tape))
+		}
+	}
+	p.idle = slices.Clone(p.all)
+}
+
+// take returns a pass with an empty tape. Which one it is does not depend on time: ranks with other rows compare what their tapes know.
 func (p *Pipeline) take() *pass {
-	switch {
-	case len(p.idle) > 0:
-	case len(p.all) < p.most:
-		s := &pass{tape: p.newTape()}
-		p.all, p.idle = append(p.all, s), append(p.idle, s)
-	default:
+	if len(p.idle) == 0 {
 		p.free()
 	}
 	s := p.idle[len(p.idle)-1]
@@ -93,10 +104,7 @@ func (p *Pipeline) forward(i int, t *task) {
 // ends reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
 // sums them then.
 func (p *Pipeline) ends(t *task) bool {
-	if p.frozen {
-		return t.later
-	}
-	return t.last
+	return p.frozen && t.later || !p.frozen && t.last
 }
 
 // backward sends the gradient before the owners of parameters wait for sums over other ranks, and of the last backward pass, before it

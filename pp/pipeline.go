@@ -40,13 +40,12 @@ type Pipeline struct {
 
 	frozen bool // stage 0, on this rank
 
-	known bool        // the origins of all messages: a step is done
-	boxes []*inbox    // by rank: what comes from it
-	sent  []origin    // by number of the task: what it sent in the first step
-	works []dist.Work // of a step's messages
+	boxes    []*inbox    // by rank: what comes from it
+	works    []dist.Work // of a step's messages
+	*origins             // of the step's
+	ofRows   map[rows]*origins
 
-	most int     // passes, and tapes
-	all  []*pass // they share one arena
+	all  []*pass // their tapes share one arena
 	idle []*pass
 	done []*pass // in order: their gradients are on their way
 	live []*pass // by stage and microbatch
@@ -81,9 +80,10 @@ func New(c Config) (*Pipeline, error) {
 	if err := dist.Agree(c.Group, "pp", c.lines(), err); err != nil {
 		return nil, err
 	}
-	p := &Pipeline{Config: c, most: rep.Held[c.Group.Rank()] + 1}
+	p := &Pipeline{Config: c}
 	p.run = p.tasksOfStep
 	p.plan()
+	p.makePasses(rep.Held[c.Group.Rank()] + 1)
 	if err := p.findTies(); err != nil {
 		return nil, err
 	}
@@ -97,13 +97,12 @@ func (c *Config) check() (*Report, error) {
 		return nil, errors.New("pp: Config.Schedule is nil: it is made by OneF1B and others")
 	}
 	rep, err := c.Schedule.Check(Costs{F: 1, I: 1, W: 1}, Limit{})
-	if err != nil {
+	switch n := len(c.Schedule.Actions); {
+	case err != nil:
 		return nil, err
-	}
-	if n := len(c.Schedule.Actions); n != c.Group.Size() {
+	case n != c.Group.Size():
 		return nil, fmt.Errorf("pp: schedule %s is for %d ranks, and group %s has %d", c.Schedule.Name, n, c.Group.Name(), c.Group.Size())
-	}
-	if len(c.Params) == 0 {
+	case len(c.Params) == 0:
 		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned")
 	}
 	var mine []int
@@ -126,8 +125,7 @@ func (c *Config) lines() []string {
 		return nil
 	}
 	hash := crc64.Checksum(fmt.Append(nil, s.Ranks, s.Actions), crc64.MakeTable(crc64.ECMA))
-	return []string{fmt.Sprintf("schedule %s of %d stages and %d microbatches, hash %x", s.Name, len(s.Ranks), s.Micros, hash),
-		fmt.Sprintf("seed %d", c.Seed)}
+	return []string{fmt.Sprintf("schedule %s of %d stages, %d microbatches, hash %x, seed %d", s.Name, len(s.Ranks), s.Micros, hash, c.Seed)}
 }
 
 // plan makes the tasks of this rank, and the lists of what comes.
@@ -142,7 +140,7 @@ func (p *Pipeline) plan() {
 				b.n++
 			}
 		}
-		b.origins, b.arriving = make([]origin, b.n), make([]arriving, b.n)
+		b.buffers, b.arriving = make([]*buffer, b.n), make([]dist.Work, b.n)
 		p.boxes = append(p.boxes, b)
 	}
 	last, later := -1, -1
@@ -162,24 +160,11 @@ func (p *Pipeline) plan() {
 		}
 		p.tasks = append(p.tasks, t)
 	}
-	if last >= 0 {
-		p.tasks[last].last = true
+	for i := range p.tasks {
+		p.tasks[i].last, p.tasks[i].later = i == last, i == later
 	}
-	if later >= 0 {
-		p.tasks[later].later = true
-	}
-	p.sent, p.live = make([]origin, len(p.tasks)), make([]*pass, len(s.Ranks)*s.Micros)
-}
-
-func (p *Pipeline) newTape() *tensor.Tape {
-	opts := []tensor.TapeOption{tensor.Seed(p.Seed)}
-	if len(p.all) > 0 {
-		opts = append(opts, tensor.ShareMemory(p.all[0].tape))
-	}
-	if !p.trains {
-		opts = append(opts, tensor.NoGrad())
-	}
-	return tensor.NewTape(p.Group.Device(), opts...)
+	p.live, p.ofRows = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}
+	p.SetRows(tensor.Rows{}, 0)
 }
 
 // Step runs the schedule once: with a schedule that trains, gradients are ready for the optimizer. step is the number of the step, on which

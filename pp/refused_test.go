@@ -29,10 +29,10 @@ func pair(r *dist.Rank) (pp.Config, *chain) {
 func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(c *pp.Config, rank int){
 		"pp: schedule 1f1b is for 3 ranks, and group world has 2": func(c *pp.Config, _ int) { c.Schedule = pp.OneF1B(3, 2) },
-		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 3 microbatches, hash ": func(c *pp.Config, rank int) {
+		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 3 microbatches, hash ": func(c *pp.Config, rank int) {
 			c.Schedule = pp.OneF1B(2, 2+rank)
 		},
-		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages and 2 microbatches, hash ": func(c *pp.Config, rank int) {
+		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) {
 			if rank == 1 {
 				c.Schedule = pp.GPipe(2, 2)
 				c.Schedule.Name = "1f1b"
@@ -44,7 +44,7 @@ func TestNewRefuses(t *testing.T) {
 		"pp: rank 0 of world has stages [0 2] in schedule interleaved, and stages [0] in Config.Stages": func(c *pp.Config, _ int) {
 			c.Schedule = pp.Interleaved(2, 2, 2)
 		},
-		"pp: ranks differ: rank 1 has seed 1 where rank 0 has seed 0": func(c *pp.Config, rank int) { c.Seed = uint64(rank) },
+		"seed 1 where rank 0 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) { c.Seed = uint64(rank) },
 		"pp: Config.Schedule is nil": func(c *pp.Config, rank int) {
 			if rank == 1 {
 				c.Schedule = nil
@@ -107,10 +107,10 @@ func TestStepFails(t *testing.T) {
 // What a stage sends must be the same in each step, or the receiver would cut it.
 func TestOtherShapes(t *testing.T) {
 	for want, other := range map[string]func(x nn.T) nn.T{
-		"pp: the output of stage 0 is float64[1,3] for microbatch 1, and was float64[2,3] in the first step: leave out": func(x nn.T) nn.T {
+		"pp: 0F1 sends float64[1,3] to the next rank, and sent float64[2,3] in the first step with these rows; ": func(x nn.T) nn.T {
 			return x.Slice(0, 0, 1)
 		},
-		"pp: the output of stage 0 has other rows of the batch than in the first step, or other types, for microbatch 1": func(x nn.T) nn.T {
+		"pp: 0F1 sends float64[2,3] to the next rank, and sent float64[2,3] in the first step with": func(x nn.T) nn.T {
 			return x.Permute(1, 0).Reshape(2, 3)
 		},
 	} {
@@ -165,6 +165,10 @@ func TestComparisons(t *testing.T) {
 	} {
 		_, err := p.training(l).Try()
 		require.ErrorContains(t, err, want)
+	}
+	for _, l := range []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zbv"}} {
+		_, err := program{kind: gpt.Llama, alone: true}.training(l).Try()
+		require.ErrorContains(t, err, "microbatches 0 and 1 have the same rows of the batch: losses divide by", l.mesh)
 	}
 	disttest.EachFails(t, 2, "the rows of a step do not add up", func(r *dist.Rank) error {
 		c, m := pair(r)

@@ -37,6 +37,8 @@ type program struct {
 	rows    []int // of each microbatch; nil: 4 of 4
 	frozen  []string
 	scaled  bool // losses
+	uneven  bool // every third step has a row more in each microbatch
+	alone   bool // wrongly, each microbatch says that it is the whole batch
 	experts bool // in place of the MLP of layer 1
 }
 
@@ -260,16 +262,22 @@ func (j *job) forward(t *tensor.Tape, micro, stage, stages int, run func(x nn.T,
 
 // batch returns this rank's tokens of a microbatch, and those that follow them.
 func (j *job) batch(micro int) (ids, next tensor.Tensor) {
-	before, total := 0, 0
+	before, total, more := 0, 0, 0
+	if j.uneven && j.state.Step%3 == 0 {
+		more = 1
+	}
 	for i, n := range j.rows {
-		if total += n; i < micro {
-			before += n
+		if total += n + more; i < micro {
+			before += n + more
 		}
 	}
-	lo, n := disttest.Part(j.rows[micro], j.att.Data.Rank(), j.att.Data.Size())
+	if j.alone {
+		before, total = 0, j.rows[micro]
+	}
+	lo, n := disttest.Part(j.rows[micro]+more, j.att.Data.Rank(), j.att.Data.Size())
 	a, b := make([]int64, n*positions), make([]int64, n*positions)
 	for i := range a {
-		k := (j.state.Step*total+before+lo)*positions + i
+		k := (100*j.state.Step+before+lo)*positions + i
 		a[i] = int64(k * k % 19 % words)
 		if b[i] = (3*a[i] + int64(k%2)) % words; j.labels && k%3 == 0 {
 			b[i] = ignored
@@ -321,6 +329,9 @@ func (j *job) plainStep(s *disttest.State) ([]float64, error) {
 func (j *job) step(s *disttest.State) ([]float64, error) {
 	j.state = s
 	disttest.OK(j.countLabels())
+	if j.uneven {
+		j.pipe.SetRows(tensor.Rows{}, s.Step%3)
+	}
 	loss, err := j.pipe.Step(s.Step)
 	if err == nil {
 		err = j.opt.Step()

@@ -27,6 +27,9 @@ func (x Tensor) Origin() Origin {
 	return o
 }
 
+// N returns how many rows of the batch this rank has; 0: none, or it is not known.
+func (o Origin) N() int { return o.rows.N }
+
 // Ints returns o for sending to another rank, and OriginOf is the reverse.
 func (o Origin) Ints() (list [OriginLen]int64) {
 	for i, x := range pack(o.rows) {

@@ -24,6 +24,7 @@ func TestOrigin(t *testing.T) {
 	back, err := OriginOf(o.Ints())
 	require.NoError(t, err)
 	assert.Equal(t, o, back)
+	assert.Equal(t, 4, back.N())
 	in := second.LeafOf(FromSlice(Floats(flat), 12, 5), back)
 	rows.Number = 0
 	assert.Equal(t, rows, second.Rows())
