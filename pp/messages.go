@@ -138,7 +138,7 @@ func (p *Pipeline) send(i int, t *task, o origin, x tensor.Tensor) dist.Work {
 			}
 		}
 		*old = o
-		p.note(p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
+		p.works = append(p.works, p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
 	} else if o != *old {
 		p.changed(t, o, *old)
 	}
