@@ -73,7 +73,6 @@ type job struct {
 	scaler  *optim.Scaler
 	pipe    *pp.Pipeline
 	count   float64
-	first   int // sample of the step
 	state   *disttest.State
 }
 
