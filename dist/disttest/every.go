@@ -82,8 +82,8 @@ func (s *suite) stuck(t *testing.T, scenarios []scenario) {
 	}
 }
 
-// stuckFor does so with a timeout. With retry, it reports false instead of a failure if a rank that was not stuck came too late, and after
-// the first timeout, also if its error did.
+// Messages are large, so that few of them fill what is between two ranks.
+// stuckFor does so with a timeout. With retry, it reports false instead of a failure if a rank that was not stuck came too late.
 func (s *suite) stuckFor(t *testing.T, scenarios []scenario, timeout time.Duration, retry bool) bool {
 	errs, took := make([]table[error], len(scenarios)), make([]table[time.Duration], len(scenarios))
 	starved := make([]error, 3*len(scenarios)) // in the first operation, or later though not stuck
@@ -97,7 +97,7 @@ func (s *suite) stuckFor(t *testing.T, scenarios []scenario, timeout time.Durati
 		if g.Rank() != m.victim {
 			defer over[i].Done() // also if a network fault already ends the first operation
 		}
-		err := m.Run(g, m.victim, 100)
+		err := m.Run(g, m.victim, 10_000)
 		if starved[3*i+g.Rank()] = err; err != nil {
 			return nil
 		}
@@ -106,15 +106,14 @@ func (s *suite) stuckFor(t *testing.T, scenarios []scenario, timeout time.Durati
 		if g.Rank() == m.victim {
 			over[i].Wait()
 		}
-		err = untilError(func() error { return m.Run(g, m.victim, 100) }) // a rank that only sends notices at its next call
+		err = untilError(func() error { return m.Run(g, m.victim, 10_000) }) // a rank that only sends notices at its next call
 		took[i].put(g.Rank(), time.Since(begin))
 		errs[i].put(g.Rank(), err)
 		return nil
 	})
 	for i := range scenarios {
-		for rank, err := range errs[i].rows {
-			late := timeout == time.Second && took[i].rows[rank] > timeout+reliability.Slack
-			if err != nil && (late || strings.Contains(err.Error(), "no progress within")) {
+		for _, err := range errs[i].rows {
+			if err != nil && strings.Contains(err.Error(), "no progress within") {
 				starved = append(starved, err)
 			}
 		}
