@@ -224,17 +224,18 @@ func TestRunWithFewFiles(t *testing.T) {
 	var few atomic.Int32
 	t.Run("ranks", func(t *testing.T) {
 		for _, rank := range []int{0, 2} {
-			for _, limit := range []int{12, 16, 20, 24} {
+			for _, limit := range []int{10, 12, 16, 20, 24} {
 				t.Run(fmt.Sprintf("%d of %d", limit, rank), func(t *testing.T) {
 					t.Parallel()
 					began := time.Now()
 					stdout, stderr, code := run(t, "run", "-n", "3", "sh", "-c", fmt.Sprintf("export RINGO_JOIN_TIMEOUT=5s\n"+
+						"exec 5>&- 6>&- 7>&- 8>&- 9>&- # inherited from who knows whom\n"+
 						"[ $RINGO_RANK = %d ] && ulimit -n %d\nexec %s", rank, limit, program(t, "allreduce")))
 					if code == 0 {
 						assert.Equal(t, 3, strings.Count(stdout, ": sums are right"), stdout+stderr)
 					} else {
-						assert.Contains(t, stdout+stderr,
-							fmt.Sprintf("too many open files: the limit of this process (ulimit -n: %d); needed are about", limit))
+						assert.Regexp(t, fmt.Sprintf(`too many open files: the limit of this process \(ulimit -n: %d\); needed are about`+
+							`|fatal error: (runtime: netpollinit|runtime: eventfd|eventfd) failed`, limit), stdout+stderr, "Go itself needs some")
 						few.Add(1)
 					}
 					assert.Less(t, time.Since(began), 15*time.Second+reliability.Slack, "nobody waits for those who cannot")

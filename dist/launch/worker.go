@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
 // Kind says how a rank's failure came about.
@@ -88,7 +90,7 @@ var connectOnce = sync.OnceValues(func() (*Worker, error) {
 	}
 	conn, err := takeConn(fd)
 	if err != nil {
-		return nil, fmt.Errorf("RINGO_AGENT_FD=%s (ringo): %w", s, err)
+		return nil, fmt.Errorf("RINGO_AGENT_FD=%s (ringo): %w", s, nofile.Explain(err, "about 10 for a rank without its connections"))
 	}
 	// In a program that this process starts, the number means another descriptor.
 	return newWorker(conn, os.Getenv("RINGO_WATCHED") == "1"), os.Unsetenv("RINGO_AGENT_FD")
@@ -290,7 +292,7 @@ func (e Env) Listener() (net.Listener, error) {
 	}
 	l, err := dupListener(fd)
 	if err != nil {
-		return nil, fmt.Errorf("RINGO_LISTEN_FD=%d (ringo): %w", fd, err)
+		return nil, fmt.Errorf("RINGO_LISTEN_FD=%d (ringo): %w", fd, nofile.Explain(err, "about 10 for a rank without its connections"))
 	}
 	inherited.fd, inherited.addr = fd, e.Addr
 	if err := os.Unsetenv("RINGO_LISTEN_FD"); err != nil {

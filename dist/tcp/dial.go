@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/acceptor"
 	"github.com/ringo-ml/ringo/internal/identity"
-	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
 var errMisrouted = errors.New("the connection was redirected")
@@ -46,13 +45,13 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		} else if full.IsZero() {
 			full = time.Now()
 		} else if time.Since(full) > fullTime {
-			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, nofile.Explain(err, filesFor(me.Size)))
+			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, err)
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			err = explainUnreached(nofile.Explain(err, filesFor(me.Size)), me.member, to, addr)
+			err = explainUnreached(err, me.member, to, addr)
 			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, err)
 		case <-t.C:
 		}

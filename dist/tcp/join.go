@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/nofile"
 )
 
 // Config says which rank of which job this process is.
@@ -51,7 +53,7 @@ type Config struct {
 // Errors name the ranks that are missing, joined twice, or disagree about the size of the job.
 func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err := c.complete(); err != nil {
-		return nil, err
+		return nil, nofile.Explain(err, filesFor(c.Size))
 	}
 	conf, err := tlsConfig(c.Secret, c.Job)
 	if err != nil {
@@ -84,7 +86,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	} else {
 		err = rv.runOthers(ctx)
 	}
-	if err != nil {
+	if err = nofile.Explain(err, filesFor(c.Size)); err != nil {
 		e.abandon(rv.links(), err)
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package nofile
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -14,6 +15,8 @@ func TestExplain(t *testing.T) {
 	err := Explain(os.NewSyscallError("accept4", syscall.EMFILE), "5 a rank")
 	assert.ErrorIs(t, err, syscall.EMFILE)
 	assert.Regexp(t, `^accept4: .*: the limit of this process \(ulimit -n(: [1-9]\d*)?\); needed are 5 a rank$`, err.Error())
+	again := fmt.Errorf("rank 1: %w", err)
+	assert.Same(t, again, Explain(again, "7 for something else"))
 	err = Explain(syscall.ENFILE, "5 a rank")
 	assert.ErrorIs(t, err, syscall.ENFILE)
 	assert.ErrorContains(t, err, "the limit of the whole system (on Linux /proc/sys/fs/file-max); needed are 5 a rank")
