@@ -245,6 +245,41 @@ func TestFactorsOfSums(t *testing.T) {
 	}
 }
 
+// A factor that is wrong from a later step on is found in the next one that is compared.
+func TestFactorsOfLaterSteps(t *testing.T) {
+	for _, sharded := range []bool{false, true} {
+		for first, found := range map[int]int{2: 4, 5: 16} {
+			for _, name := range []string{"mean of own rows", "of rows, before the Sum", "a penalty of the share", "a bound of Clamp"} {
+				done := 0
+				err := disttest.OnRanks(2, func(r *dist.Rank) error {
+					model := newParts()
+					params := disttest.Must(attachParts(r, model, sharded))
+					tape := tensor.NewTape(r.Device)
+					for step := range 20 {
+						do := ownFactors[name]
+						if step < first {
+							do = wholeFactors["a penalty"] // of the same layers
+						}
+						if err := tensor.Try(func() { do(model.split(tape, r.World, 7, 1)) }); err != nil {
+							return err
+						}
+						for _, p := range params {
+							p.Consume()
+						}
+						tape.Reset()
+						if r.World.Rank() == 0 {
+							done++
+						}
+					}
+					return nil
+				})
+				assert.ErrorContains(t, err, " in the same line", name)
+				assert.Equal(t, found, done, name)
+			}
+		}
+	}
+}
+
 // The first batch of a Loader is divided unevenly, though the others are not: it shows them.
 func TestFactorsOfLoaders(t *testing.T) {
 	set, err := data.NewTensors(tensor.New(tensor.NewCPU(1), tensor.Float64, 64, 12), tensor.New(tensor.NewCPU(1), tensor.Float64, 64, 1))

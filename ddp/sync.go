@@ -155,7 +155,7 @@ func (s *sync) BackwardDone(last bool) error {
 		return err
 	}
 	markSummed(s.params)
-	if err := s.checks.Replays("ddp", s.exec.Recording()); err != nil || !s.checks.Done() {
+	if err := s.checks.Replays("ddp", s.exec.Recording()); err != nil || !s.checks.Done(s.exec.Captures(), s.all) {
 		return err
 	}
 	if err := s.checks.Rows("ddp", s.g.Axes(), s.g); err != nil {

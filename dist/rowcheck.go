@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -11,20 +12,25 @@ import (
 )
 
 // StepCheck decides in which steps an owner of gradients compares what ranks must agree on: the first step, the second (which shows
-// whether the first changed the same parameters in the same way), and then every Every steps. It compares the rows that ranks got with
+// whether the first changed the same parameters in the same way), steps 4, 16, 64 and so on, and every Every steps. It compares the rows that ranks got with
 // Rows.Total, by which losses divide. If that is wrong, gradients are too large or too small by a factor, and nothing else shows it. It
 // remembers the values of frozen parameters, too. ddp and fsdp have one.
 type StepCheck struct {
-	Every  int // 0: only the first two steps
+	Every  int // 0: none but these
 	steps  int
 	rows   rowCheck
 	own    map[uint64]tensor.Factor // of sums, in the step that was compared before (see ownFactors)
 	warned bool
-	frozen map[tensor.Tensor]values
+	// replays says that some rank captures steps: while it replays one, which compares nothing, others may run theirs.
+	replays bool
+	frozen  map[tensor.Tensor]values
 	repeats
 }
 
-func (c *StepCheck) due() bool { return c.steps < 2 || c.Every > 0 && c.steps%c.Every == 0 }
+func (c *StepCheck) due() bool {
+	isPower := bits.OnesCount(uint(c.steps)) == 1 && bits.TrailingZeros(uint(c.steps))%2 == 0
+	return c.steps < 2 || isPower && !c.replays || c.Every > 0 && c.steps%c.Every == 0
+}
 
 // Note notes the rows that the tape of p's gradient was given. Owners call it in GradReady.
 func (c *StepCheck) Note(p *tensor.Param) {
@@ -37,10 +43,15 @@ func (c *StepCheck) Note(p *tensor.Param) {
 // Forget drops what was noted. Call it when a Backward failed and the step begins again.
 func (c *StepCheck) Forget() { c.rows, c.repeats = rowCheck{}, repeats{} }
 
-// Done ends a step. It reports whether ranks compare in this step; if so, call Rows.
-func (c *StepCheck) Done() bool {
+// Done ends a step of the parameters; captures says that this rank captures steps. It reports whether ranks compare in this step; if so, call Rows.
+func (c *StepCheck) Done(captures bool, params []*tensor.Param) bool {
+	c.replays = c.replays || captures
 	due := c.due()
-	c.steps++
+	if c.steps++; c.due() && !c.replays {
+		for _, p := range params {
+			p.CompareNext()
+		}
+	}
 	return due
 }
 
@@ -58,7 +69,9 @@ func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 // that differ along other axes than those of the groups (axes): types are not checked along them.
 func (c *StepCheck) Rows(what string, axes tensor.Axes, groups ...*Group) error {
 	defer c.Forget()
+	c.rows.Replays = c.replays
 	all, err := c.rows.check(what, axes, groups)
+	c.replays = c.rows.Replays
 	if err == nil {
 		c.warn(what, all, groups)
 	}
@@ -76,6 +89,7 @@ type given struct {
 	Rank    int
 	Fed     []tensor.Fed
 	Factors []tensor.Factor
+	Replays bool // it, or another rank that it has heard of, captures steps
 }
 
 // fed is a part of the global batch that a rank was given.
@@ -117,6 +131,7 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]give
 		}
 		all = slices.Concat(lists...)
 	}
+	c.Replays = slices.ContainsFunc(all, func(g given) bool { return g.Replays })
 	if axes == 0 && ranks > 1 {
 		return nil, nil
 	}

@@ -63,7 +63,7 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 	}
 }
 
-// What one copy of a part has and the other one has not is found in the first two steps, and later with CheckEvery.
+// What one copy of a part has and the other one has not is found in steps 0, 1, 4 and so on, and in others with CheckEvery.
 func TestCopiesThatDiffer(t *testing.T) {
 	for _, c := range []struct {
 		every, step int

@@ -230,7 +230,7 @@ func (p *Pipeline) finish() error {
 	}
 	p.steps++
 	err := p.sumTies()
-	if err == nil && p.checks.Done() { // microbatches have all rows; of those that other ranks have, owners compare them
+	if err == nil && p.checks.Done(false, p.Params) { // microbatches have all rows; of those that other ranks have, owners compare them
 		err = p.checks.Rows("pp", 0, p.self)
 	}
 	return err

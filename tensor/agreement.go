@@ -15,15 +15,16 @@ import (
 // Agreement is what ranks must have alike in a step when they add something up: otherwise the sum is of different steps. Reductions carry
 // it (dist.Op.In). It is zero where nothing is known.
 type Agreement struct {
-	Seed, Step      uint64  // of the tape
-	Batch           int     // Rows.Number
-	Batches         uint64  // a digest of the numbers of all batches of the step, also of earlier microbatches
-	Total, SeqTotal int     // of the rows
-	Count           float64 // the last one of Tape.Agree
-	Counts          uint64  // a digest of all since the last Backward
-	Rate            float64 // of the optimizer's step before
-	Frozen          uint64  // a digest of the parameters that were frozen in it
-	Inputs          uint64  // a digest of the values of inputs without Rows
+	Seed, Step      uint64       // of the tape
+	Batch           int          // Rows.Number
+	Batches         uint64       // a digest of the numbers of all batches of the step, also of earlier microbatches
+	Total, SeqTotal int          // of the rows
+	Count           float64      // the last one of Tape.Agree
+	Counts          uint64       // a digest of all since the last Backward
+	Rate            float64      // of the optimizer's step before
+	Frozen          uint64       // a digest of the parameters that were frozen in it
+	Inputs          uint64       // a digest of the values of inputs without Rows
+	Dims            [MaxRank]int // of the last one
 	// Along axes on which ranks have the same rows:
 	First, N, SeqFirst int
 	Values             uint64 // a digest of all inputs
@@ -31,19 +32,21 @@ type Agreement struct {
 
 // told is what a tape knows for its Agreement.
 type told struct {
-	numbers, kept batches // kept: when the last Backward with More ended
-	count         float64
-	counts        uint64
-	rate          float64 // of the last step of an optimizer, since the last Backward
-	frozen        uint64  // in that step
-	inputs        uint64  // a sum: see target
-	values        uint64
-	over          Axes      // along which some input differs between ranks
-	rows          batch     // when Backward began
-	recent        [4]uint64 // of inputs
-	told          int       // how many were
-	target        *header   // of the last loss
-	steps         int       // Backwards without More, up to comparedSteps
+	numbers, kept  batches // kept: when the last Backward with More ended
+	count          float64
+	counts         uint64
+	rate           float64 // of the last step of an optimizer, since the last Backward
+	frozen         uint64  // in that step
+	inputs         uint64  // a sum: see target
+	dims           [MaxRank]int
+	values         uint64
+	over           Axes      // along which some input differs between ranks
+	rows           batch     // when Backward began
+	recent         [4]uint64 // of inputs
+	told           int       // how many were
+	target         *header   // of the last loss
+	steps          int       // Backwards without More, up to comparedSteps
+	compared, next bool      // the values of this step, and of the next one, are compared, too: see CompareNext
 }
 
 // batches is the numbers of a step's batches.
@@ -51,9 +54,6 @@ type batches struct {
 	last   int
 	digest uint64
 }
-
-// comparedSteps is in how many steps of a tape the values of inputs are compared.
-const comparedSteps = 2
 
 // Agreement returns what the tape's step must have alike on ranks that differ along the given axes.
 func (t *Tape) Agreement(along Axes) Agreement {
@@ -63,8 +63,8 @@ func (t *Tape) Agreement(along Axes) Agreement {
 	}
 	a := Agreement{Seed: t.seed, Step: t.step, Batch: s.numbers.last, Batches: s.numbers.digest, Total: r.Total, SeqTotal: r.Seq.Total,
 		Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
-	if r.Seq.Total == 0 { // tables of positions differ rightly
-		a.Inputs = s.inputs
+	if r.Seq.Total == 0 && s.inputs != 0 { // tables of positions differ rightly
+		a.Inputs, a.Dims = s.inputs, s.dims
 	}
 	if along != 0 && along&s.over == 0 {
 		a.First, a.N, a.SeqFirst, a.Values = r.First, r.N, r.Seq.First, s.values
@@ -103,11 +103,11 @@ func (n *batches) add(number int) {
 	}
 }
 
-// tell notes the values of a tensor of no tape, in the first steps: what a program uses without Rows, it says is the same on all ranks. So
+// tell notes the values of a tensor of no tape, in steps that are compared: what a program uses without Rows, it says is the same on all ranks. So
 // it is not with what a Function uses, which may depend on the rank.
 func (t *Tape) tell(h *header) {
 	s := &t.told
-	if s.steps == comparedSteps || t.noGrad || !t.training || t.quiet || t.recompute || h.tape != nil {
+	if s.steps == comparedSteps && !s.compared || t.noGrad || !t.training || t.quiet || t.recompute || h.tape != nil {
 		return
 	}
 	sum := checksum(h)
@@ -117,7 +117,7 @@ func (t *Tape) tell(h *header) {
 	s.values = kernel.Key(s.values, sum)
 	ofRows := (h.rank > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
 	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != s.target && !ofRows {
-		s.inputs += sum
+		s.inputs, s.dims = s.inputs+sum, h.dims
 		s.recent[s.told%len(s.recent)] = sum
 		s.told++
 	}
@@ -134,6 +134,9 @@ func (t *Tape) target(h *header) {
 		s.inputs, s.recent[i] = s.inputs-s.recent[i], 0
 	}
 }
+
+// comparedSteps is in how many steps of a tape the values of inputs are compared in any case.
+const comparedSteps = 2
 
 // checksum returns a digest of h's values, of the first MiB. It is 0 if the host does not see them, and for zeros, which say nothing: a
 // rank without rows may have none.
@@ -156,7 +159,7 @@ var checksumTable = crc64.MakeTable(crc64.ECMA)
 
 // reset drops what belongs to a step that ended or was given up.
 func (s *told) reset() {
-	*s = told{numbers: s.kept, kept: s.kept, over: s.over, steps: s.steps, rate: s.rate, frozen: s.frozen}
+	*s = told{numbers: s.kept, kept: s.kept, over: s.over, steps: s.steps, compared: s.compared, rate: s.rate, frozen: s.frozen}
 }
 
 // backward notes the end of a Backward.
@@ -165,6 +168,7 @@ func (s *told) backward(more bool) {
 		s.kept = s.numbers
 	} else {
 		s.kept, s.rate, s.frozen, s.steps = batches{}, 0, 0, min(s.steps+1, comparedSteps)
+		s.compared, s.next = s.next, false
 	}
 	s.numbers, s.count, s.counts, s.inputs, s.values, s.recent = s.kept, 0, 0, 0, 0, [4]uint64{}
 }
@@ -196,7 +200,8 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 			"that was added up over them"},
 		{a.Frozen != b.Frozen, "frozen parameters", "some", "others", "all ranks freeze and unfreeze the same, by what they have alike"},
 		{a.Inputs != b.Inputs, "inputs without Rows", "some values", "others",
-			"if they belong to rows, say so (WithRows); otherwise all ranks need the same"},
+			fmt.Sprintf("if they belong to rows, say so (WithRows); otherwise all ranks need the same; the last one here has the shape %v",
+				slices.DeleteFunc(a.Dims[:], func(n int) bool { return n == 0 }))},
 		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},
 		{a.SeqFirst != b.SeqFirst, "Rows.Seq.First", a.SeqFirst, b.SeqFirst, "ranks that share the work on a batch need the same positions"},
 		{a.Values != b.Values, "inputs", "some values", "others", "ranks that share the work on a batch need the same inputs and labels"},

@@ -40,7 +40,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h.kept = true
 	t.begin(opts)
 	t.root = h
-	if t.stepsDone < firstSteps {
+	if t.noting() {
 		t.multiply(h, Factor{Site: callSite(), Value: t.scale})
 	}
 	t.addGrad(h, t.lossGrad(h))
@@ -186,7 +186,7 @@ func (t *Tape) run(from int) {
 			n.failCall()
 		}
 		t.factor = 0
-		if len(t.factors) != 0 || n.op == OpAux && t.stepsDone < firstSteps {
+		if len(t.factors) != 0 || n.op == OpAux && t.noting() {
 			t.factor = t.passFactor(n)
 		}
 		t.beforeUse(n)

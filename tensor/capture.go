@@ -3,6 +3,7 @@ package tensor
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 )
 
@@ -82,7 +83,19 @@ func Capture(dev Device, fn func(in ...Tensor) error) *Captured {
 	if !debugMode {
 		c.on, _ = dev.(Grapher)
 	}
+	if c.on != nil {
+		captures.Store(c.on, true)
+	}
 	return c
+}
+
+// captures has the devices for which Capture was called.
+var captures sync.Map
+
+// Captures reports whether the program captures steps on the device.
+func (e *Exec) Captures() bool {
+	_, ok := captures.Load(e.grapher)
+	return ok
 }
 
 var (
@@ -124,6 +137,7 @@ func (c *Captured) Close() error {
 	}
 	defer c.busy.Store(false)
 	var err error
+	captures.Delete(c.on)
 	if c.made != nil {
 		err = c.made.close()
 	}

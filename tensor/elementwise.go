@@ -321,7 +321,7 @@ func (x Tensor) affine(a, b float64, global bool) Tensor {
 		if global {
 			n.I[0] = 1
 		}
-		if t.stepsDone < firstSteps && (in.n == 1 || in.ty.On(Partial) != 0) {
+		if t.noting() && (in.n == 1 || in.ty.On(Partial) != 0) {
 			n.key = callSite()
 		}
 	}

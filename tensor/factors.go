@@ -26,6 +26,17 @@ const maxFactors = 64
 // firstSteps is the number of steps of a tape that note factors: the owners of gradients compare those of their first two.
 const firstSteps = 8
 
+// noting reports whether the tape's step notes factors.
+func (t *Tape) noting() bool { return t.stepsDone < firstSteps || t.told.compared }
+
+// CompareNext makes the tape that last used p note in its next step what ranks compare (factors, values of inputs), as it does in its first
+// steps. Owners of gradients call it on all ranks alike.
+func (p *Param) CompareNext() {
+	if p.last != nil {
+		p.last.t.told.next = true
+	}
+}
+
 // ManyFactors is the Site of the last one of Param.Factors if there were more.
 const ManyFactors = math.MaxUint64
 
@@ -149,7 +160,7 @@ func (t *Tape) noteAffine(x *header, a, b float64) {
 // noteNumber notes a number of the host that op gets with x, if x is of rows, or depends on parameters and is the same on all ranks. An
 // operation may have several, which i numbers. It is called by what the program itself calls.
 func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
-	if t.stepsDone == firstSteps || t.inBackward || t.quiet || !t.training {
+	if !t.noting() || t.inBackward || t.quiet || !t.training {
 		return
 	}
 	axes := x.ty.On(Varying)
@@ -164,7 +175,7 @@ func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
 
 // noteFields notes the floats in the fields of a Function, when it is applied for the first time: later they may have what Forward kept.
 func (t *Tape) noteFields(f Function, in []*header) {
-	if t.stepsDone == firstSteps || !t.training || t.quiet || len(t.applied) == maxFactors {
+	if !t.noting() || !t.training || t.quiet || len(t.applied) == maxFactors {
 		return
 	}
 	v := reflect.ValueOf(f)

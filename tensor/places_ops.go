@@ -49,7 +49,7 @@ func (t *Tape) mustNotRepeat(op string, h *header, dims []int) {
 	b := &t.rows
 	same := b.Over & (h.ty.On(Replicated) | h.ty.On(Invariant))
 	if same == 0 || b.N < 2 || h.rank == 0 || h.dims[0] != b.N || h.at.Flat()&1 == 0 || h.at.Flat()&layout.Repeated == layout.Repeated ||
-		len(dims) > 0 && !slices.Contains(dims, 0) && !slices.Contains(dims, -int(h.rank)) || t.stepsDone == firstSteps || !t.recording() {
+		len(dims) > 0 && !slices.Contains(dims, 0) && !slices.Contains(dims, -int(h.rank)) || !t.noting() || !t.recording() {
 		return
 	}
 	fail(op, these(h), "repeats the same for each of this rank's %d rows, and belongs to none of them: a sum over them does not count other "+

@@ -59,6 +59,7 @@ func whole(mesh string) string {
 
 func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 	m := disttest.Must(gpt.New(models[j.model]))
+	m.Recompute = j.again
 	if j.lora {
 		nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 3, Targets: []string{"blocks.*", "head"}})
 	}
@@ -66,7 +67,7 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	part := func(x nn.T) nn.T { return x } // this rank's positions
 	a = disttest.Attached{Norm: r.World, Loss: func(b disttest.Batch) nn.T {
 		ids, next := tokens(b.First, b.N, b.Rows)
-		return loss(j.logits(m, b.Tape.Input(part(ids))), part(next))
+		return loss(m.Forward(b.Tape.Input(part(ids))), part(next))
 	}}
 	if mesh == nil {
 		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
@@ -127,25 +128,4 @@ func tokens(first, n int, at tensor.Rows) (ids, next tensor.Tensor) {
 		b[i] = (3*a[i] + int64(k%2)) % words
 	}
 	return tensor.FromSlice(a, n, positions).WithRows(at), tensor.FromSlice(b, n, positions).WithRows(at)
-}
-
-// logits is Model.Forward, with checkpoints of activations if asked for.
-func (j job) logits(m *gpt.Model, ids nn.T) nn.T {
-	if !j.again {
-		return m.Forward(ids)
-	}
-	t, batch, time := ids.Tape(), ids.Dim(0), ids.Dim(1)
-	x := m.Tok.Forward(ids)
-	if m.Pos != nil {
-		x = m.Pos.Forward(x, 0)
-	}
-	x = x.Reshape(batch*time, x.Dim(2))
-	if m.Embedded != nil {
-		x = t.Apply(m.Embedded, x)
-	}
-	for _, b := range m.Blocks {
-		x = t.Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0], batch, time) }, x)
-	}
-	x = m.Head.Forward(m.Norm.Forward(x))
-	return x.Reshape(batch, time, x.Dim(1))
 }

@@ -20,6 +20,9 @@ type Model struct {
 	// Embedded, if not nil, is applied to the input of the first block, and Drawn to the logits from which Generate draws a token.
 	Embedded, Drawn tensor.Function `nn:"-"`
 
+	// Recompute is activation checkpointing: Backward computes each block again, and nothing but blocks' inputs is kept until then.
+	Recompute bool `nn:"-"`
+
 	origin origin
 }
 

@@ -100,7 +100,11 @@ func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache) nn.T {
 		x = apply(m.Embedded, x.Reshape(batch*time, x.Dim(2)))
 	}
 	for i, b := range m.Blocks[s.first:s.end] {
-		x = b.forward(x, batch, time, c.Layer(s.first+i))
+		if m.Recompute && c == nil {
+			x = x.Tape().Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0], batch, time) }, x)
+		} else {
+			x = b.forward(x, batch, time, c.Layer(s.first+i))
+		}
 	}
 	if s.last() {
 		x = m.Norm.Forward(x)

@@ -37,7 +37,7 @@ func (p program) attach(r *dist.Rank, mesh *dist.Mesh, l layout, seed uint64) (a
 	if a.model, err = p.model(); err != nil {
 		return a, err
 	}
-	a.again = l.Again
+	a.Recompute = l.Again
 	c := parallel.Config{Sequence: l.Sequence, Chunks: l.Chunks, More: a.divideDropout,
 		DDP: ddp.Config{DType: tensor.Float64, Seed: seed, BucketBytes: l.Bucket, CheckEvery: l.Check}}
 	if l.Stage > 0 {

@@ -96,7 +96,6 @@ type model struct {
 	*gpt.Model
 	experts         []*moe.Layer
 	inside, outside []*nn.Dropout // of hidden features, and of what norms return
-	again           bool          // blocks are computed again in backward
 }
 
 func (p program) model() (*model, error) {
@@ -148,27 +147,6 @@ func (m *model) drop(b *gpt.Block, probability float64) {
 		return
 	}
 	m.inside = append(m.inside, in)
-}
-
-// logits is gpt.Model.Forward, with checkpoints of activations if asked for.
-func (m *model) logits(ids nn.T) nn.T {
-	if !m.again {
-		return m.Forward(ids)
-	}
-	t, batch, time := ids.Tape(), ids.Dim(0), ids.Dim(1)
-	x := m.Tok.Forward(ids)
-	if m.Pos != nil {
-		x = m.Pos.Forward(x, 0)
-	}
-	x = x.Reshape(batch*time, x.Dim(2))
-	if m.Embedded != nil {
-		x = t.Apply(m.Embedded, x)
-	}
-	for _, b := range m.Blocks {
-		x = t.Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0], batch, time) }, x)
-	}
-	x = m.Head.Forward(m.Norm.Forward(x))
-	return x.Reshape(batch, time, x.Dim(1))
 }
 
 // tokens returns ids [rows, positions] and those that follow them.
