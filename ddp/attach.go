@@ -30,7 +30,8 @@ type Config struct {
 	// over the tokens of all ranks wherever these were computed, so that there is no factor.
 	Over func(p *tensor.Param) *dist.Group
 	// CheckEvery, if not 0, compares what ranks were fed, and the parameters' values by checksums, in every so many steps, besides
-	// steps 0, 1, 4, 16, 64 and so on: over the ranks, and those of frozen parameters with what they were. It reads all parameters, on the host.
+	// steps 0, 1, 4, 16, 64 and so on: over the ranks, and those of frozen parameters with what they were. It reads all parameters, on
+	// the host.
 	CheckEvery int
 	// DType and Seed make the values of a model that has none yet.
 	DType tensor.DType

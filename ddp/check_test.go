@@ -155,8 +155,8 @@ func (fails) Backward(*tensor.Ctx, tensor.Tensor, []tensor.Tensor) {
 }
 func (fails) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) { return in[:1], nil }
 
-// A value that is changed on one rank only is found in steps 0, 1, 4 and so on, and in others with CheckEvery: the parameter and the ranks are
-// named. Experts are compared with those that hold the same ones.
+// A value that is changed on one rank only is found in steps 0, 1, 4 and so on, and in others with CheckEvery: the parameter and the ranks
+// are named. Experts are compared with those that hold the same ones.
 func TestValuesThatDiffer(t *testing.T) {
 	const notFound = "dense: rank 2 has " // until the test compares values itself
 	for _, c := range []struct {

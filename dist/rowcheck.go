@@ -12,9 +12,9 @@ import (
 )
 
 // StepCheck decides in which steps an owner of gradients compares what ranks must agree on: the first step, the second (which shows
-// whether the first changed the same parameters in the same way), steps 4, 16, 64 and so on, and every Every steps. It compares the rows that ranks got with
-// Rows.Total, by which losses divide. If that is wrong, gradients are too large or too small by a factor, and nothing else shows it. It
-// remembers the values of frozen parameters, too. ddp and fsdp have one.
+// whether the first changed the same parameters in the same way), steps 4, 16, 64 and so on, and every Every steps. It compares the rows
+// that ranks got with Rows.Total, by which losses divide. If that is wrong, gradients are too large or too small by a factor, and nothing
+// else shows it. It remembers the values of frozen parameters, too. ddp and fsdp have one.
 type StepCheck struct {
 	Every  int // 0: none but these
 	steps  int
@@ -43,7 +43,8 @@ func (c *StepCheck) Note(p *tensor.Param) {
 // Forget drops what was noted. Call it when a Backward failed and the step begins again.
 func (c *StepCheck) Forget() { c.rows, c.repeats = rowCheck{}, repeats{} }
 
-// Done ends a step of the parameters; captures says that this rank captures steps. It reports whether ranks compare in this step; if so, call Rows.
+// Done ends a step of the parameters; captures says that this rank captures steps. It reports whether ranks compare in this step; if so,
+// call Rows.
 func (c *StepCheck) Done(captures bool, params []*tensor.Param) bool {
 	c.replays = c.replays || captures
 	due := c.due()

@@ -103,8 +103,8 @@ func (n *batches) add(number int) {
 	}
 }
 
-// tell notes the values of a tensor of no tape, in steps that are compared: what a program uses without Rows, it says is the same on all ranks. So
-// it is not with what a Function uses, which may depend on the rank.
+// tell notes the values of a tensor of no tape, in steps that are compared: what a program uses without Rows, it says is the same on all
+// ranks. So it is not with what a Function uses, which may depend on the rank.
 func (t *Tape) tell(h *header) {
 	s := &t.told
 	if s.steps == comparedSteps && !s.compared || t.noGrad || !t.training || t.quiet || t.recompute || h.tape != nil {
