@@ -49,7 +49,7 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 		tensor.Copy(y.Range(i*(hi-lo)*each, (i+1)*(hi-lo)*each), x.Range((i*total+lo)*each, (i*total+hi)*each))
 	}
 	part := u.Group.Rows(0, 0)
-	r.Seq, r.SeqOver = tensor.Span{First: lo, Total: total}, part.Over
+	r.Seq, r.SeqOver = tensor.Spans{First: lo, Total: total}, part.Over
 	r.Over, r.Head, r.Tail = r.Over|part.Over, r.Head|part.Head, r.Tail|part.Tail
 	return y.WithRows(r)
 }

@@ -152,5 +152,6 @@ func TestCore(t *testing.T) {
 	a.Drop = nn.NewDropout(0.5)
 	nn.ParamsOf(a)
 	a.Forward(tensor.NewTape(host, tensor.NoGrad(), tensor.Eval()).Input(x))
-	assert.ErrorContains(t, tensor.Try(func() { a.Forward(tensor.NewTape(host).Input(x)) }), "probabilities of attention cannot be dropped: set Drop to nil")
+	assert.ErrorContains(t, tensor.Try(func() { a.Forward(tensor.NewTape(host).Input(x)) }),
+		"probabilities of attention cannot be dropped: set Drop to nil")
 }
