@@ -153,7 +153,7 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	q, heads := p.halves(in[0], 1), in[0].Dim(2)/f.HeadDim
 	var out, lse [2]tensor.Tensor
 	for a := range out {
-		out[a] = c.New(statOf(q[a]), q[a].Shape().Dims...)
+		out[a] = c.New(statOf(q[a]), p.rows, q[a].Dim(1), q[a].Dim(2))
 		lse[a] = c.New(statOf(q[a]), p.rows, heads, q[a].Dim(1))
 	}
 	p.around(in[1], in[2], func(before int, kv tensor.Tensor) {
@@ -220,7 +220,7 @@ func join(out, lse, y, l tensor.Tensor) (_, sum tensor.Tensor) {
 	rows, heads, n := lse.Dim(0), lse.Dim(1), lse.Dim(2)
 	weight := l.Sub(sum).Exp().Transpose(1, 2).Reshape(rows, n, heads, 1)
 	each := func(x tensor.Tensor) tensor.Tensor { return x.Reshape(rows, n, heads, out.Dim(2)/heads) }
-	return each(y).Sub(each(out)).Mul(weight).Add(each(out)).Reshape(out.Shape().Dims...), sum
+	return each(y).Sub(each(out)).Mul(weight).Add(each(out)).Reshape(rows, n, out.Dim(2)), sum
 }
 
 // Backward sends keys and values around again, and their gradients one pass behind them. A rank adds its part to these, in Float32 or
@@ -234,7 +234,7 @@ func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	q, out, gs, lse := p.halves(c.Saved(0), 1), p.halves(c.Saved(3), 1), p.halves(g, 1), p.halves(c.Saved(4), 2)
 	var dq [2]tensor.Tensor
 	for a := range dq {
-		dq[a] = c.New(statOf(g), q[a].Shape().Dims...)
+		dq[a] = c.New(statOf(g), p.rows, q[a].Dim(1), q[a].Dim(2))
 	}
 	// What leaves, what the ranks before have sent, and what came home.
 	sum, came, home := p.buffer(statOf(g)), p.buffer(statOf(g)), p.buffer(statOf(g))

@@ -210,3 +210,27 @@ func TestRingAdjoint(t *testing.T) {
 		}
 	}
 }
+
+// What a rank needs for its part of each sequence falls with the number of ranks, also while it computes.
+func TestRingMemory(t *testing.T) {
+	c := attentionOf{2, 256, 4, 2, 8}
+	peaks := map[int]int{}
+	for _, ranks := range []int{1, 2, 4} {
+		require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+			f := &cp.Ring{Group: r.World, HeadDim: c.hd}
+			var mine [4]tensor.Tensor
+			for i, x := range c.tensors() {
+				mine[i] = f.Part(x.WithRows(r.World.Rows(0, c.rows)))
+			}
+			tape := tensor.NewTape(r.Device)
+			run(tape, mine, func(q, k, v tensor.Tensor) tensor.Tensor { return tape.Apply(f, q, k, v) })
+			if r.World.Rank() == 0 {
+				_, peaks[ranks] = tape.Memory()
+			}
+			return nil
+		}))
+	}
+	for _, ranks := range []int{2, 4} {
+		require.InEpsilon(t, float64(peaks[1])/float64(ranks), peaks[ranks], 0.15, "%v", peaks)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -169,4 +170,28 @@ func TestWrongRingsAreRefused(t *testing.T) {
 		change(&j)
 		j.training().Refused(t, want)
 	}
+}
+
+// Steps of a ring allocate nothing.
+func TestRingAllocatesNothing(t *testing.T) {
+	j := job{model: "llama", positions: 8}
+	disttest.SteadySteps(t, dist.Run, 5, 3, func(r *dist.Rank) (func() error, error) {
+		m := disttest.Must(gpt.New(models[j.model]))
+		f := &cp.Ring{Group: r.World, HeadDim: m.Config.HeadDim}
+		for _, b := range m.Blocks {
+			b.Attn.Mix = f
+		}
+		params, err := ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float32, Seed: 3})
+		if err != nil {
+			return nil, err
+		}
+		opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3}), tensor.NewTape(r.Device)
+		ids, next := j.tokens(0, 2, r.World.Rows(0, 2))
+		ids, next = f.Part(ids), f.Part(next)
+		return func() error {
+			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(ids)), next))
+			defer tape.Reset()
+			return opt.Step()
+		}, nil
+	})
 }
