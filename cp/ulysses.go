@@ -1,11 +1,8 @@
 package cp
 
 import (
-	"fmt"
-
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
-	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -18,40 +15,14 @@ type Ulysses struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
 
-	parts int // that ranks have compared
+	parts
 }
 
 // Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels. Ranks compare the x of the
 // first step, in host memory: it must be the same on all of them.
 func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
-	if err := rebuild.Refuse("cp"); err != nil {
-		panic(&tensor.Failure{Op: "Ulysses.Part", Err: err})
-	}
-	dims, r := x.Shape().Dims, x.Rows()
-	if len(dims) < 2 || r.Stride == 0 || r.Seq.Total != 0 {
-		fail("Ulysses.Part", "%v needs dimensions of rows and positions, and the rows of a loader or of Tensor.WithRows, whole", x.Shape())
-	}
-	if u.Group.Size() == 1 {
-		return x
-	}
-	rows, total, each := dims[0], dims[1], 1
-	for _, d := range dims[2:] {
-		each *= d
-	}
-	if total < u.Group.Size() {
-		fail("Ulysses.Part", "%v: %d positions do not divide over %d ranks", x.Shape(), total, u.Group.Size())
-	}
-	u.agree(x)
-	lo, hi := layout.Share(total, u.Group.Rank(), u.Group.Size())
-	dims[1] = hi - lo
-	y := tensor.New(x.Device(), x.DType(), dims...)
-	for i := range rows {
-		tensor.Copy(y.Range(i*(hi-lo)*each, (i+1)*(hi-lo)*each), x.Range((i*total+lo)*each, (i*total+hi)*each))
-	}
-	part := u.Group.Rows(0, 0)
-	r.Seq, r.SeqOver = tensor.Span{First: lo, Total: total}, part.Over
-	r.Over, r.Head, r.Tail = r.Over|part.Over, r.Head|part.Head, r.Tail|part.Tail
-	return y.WithRows(r)
+	u.op = "cp.Ulysses.Part"
+	return u.of(u.Group, x, straight)
 }
 
 // ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
@@ -90,11 +61,13 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	}
 	switch {
 	case total == 0:
-		fail("Ulysses", "the step's input has whole sequences: give each rank its part (Ulysses.Part)")
-	case mine != want:
-		fail("Ulysses", "%v: rank %d of %d has %d of %d positions", x.Shape(), g.Rank(), g.Size(), want, total)
+		fail("cp.Ulysses", "the step's input has whole sequences: give each rank its part (Ulysses.Part)")
+	case mine != want || c.Tape().Rows().Seq != straight(total, g.Rank(), g.Size()).seq(total):
+		fail("cp.Ulysses", "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ulysses.Part", x.Shape(), g.Rank(), g.Size(),
+			straight(total, g.Rank(), g.Size()).seq(total), c.Tape().Rows().Seq)
 	case !f.back && (x.Dim(2)%f.u.HeadDim != 0 || heads%g.Size() != 0):
-		fail("Ulysses", "%d heads do not divide over %d ranks: the number of ranks must divide %d", heads, g.Size(), heads)
+		fail("cp.Ulysses", "%d heads do not divide over %d ranks: the number of ranks must divide %d; cp.Ring has no such limit", heads, g.Size(),
+			heads)
 	}
 	f.Send, f.Recv = nil, nil
 	switch {
@@ -105,8 +78,4 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 		f.Recv = f.counts
 	}
 	return f.AllToAll.Forward(c, in)
-}
-
-func fail(op, format string, a ...any) {
-	panic(&tensor.Failure{Op: "cp." + op, Err: fmt.Errorf(format, a...)})
 }

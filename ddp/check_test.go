@@ -19,7 +19,7 @@ import (
 // part is what a rank is given in a microbatch: n rows, and of each, if seq is not none, positions.
 type part struct {
 	first, n, total int
-	seq             tensor.Span
+	seq             tensor.Spans
 	positions       int
 }
 
@@ -55,7 +55,7 @@ func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() erro
 
 // Rows.Total that is not what the ranks have together is refused in the first step; what is right is not.
 func TestRowsOfTheFirstStep(t *testing.T) {
-	half := func(first int) tensor.Span { return tensor.Span{First: first, Total: 6} }
+	half := func(first int) tensor.Spans { return tensor.Spans{First: first, Total: 6} }
 	for name, c := range map[string]struct {
 		parts [][]part
 		want  string
@@ -71,6 +71,11 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 		"microbatches that overlap": {parts: [][]part{{{n: 2, total: 4}, {first: 1, n: 2, total: 4}},
 			{{first: 3, n: 1, total: 4}, {first: 3, n: 1, total: 4}}}},
 		"parts of a sequence": {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 4}}}},
+		"two runs of a sequence": {parts: [][]part{{{n: 2, total: 2, seq: tensor.Spans{Total: 6, Break: 2, Skip: 3}, positions: 3}},
+			{{n: 2, total: 2, seq: half(2), positions: 3}}}},
+		"a run of a sequence on both": {parts: [][]part{{{n: 2, total: 2, seq: tensor.Spans{Total: 6, Break: 2, Skip: 3}, positions: 3}},
+			{{n: 2, total: 2, seq: tensor.Spans{Total: 6, Break: 2, Skip: 1}, positions: 4}}},
+			want: "rank 0 has 6 of 2×6 positions, rank 1 has 8 of 2×6 positions, some of them twice"},
 		"all ranks' total": {parts: [][]part{{{n: 3, total: 8}}, {{first: 3, n: 1, total: 8}}},
 			want: "rank 0 has 3 of 8, rank 1 has 1 of 8; losses divide by the total"},
 		"the same rows on both": {parts: [][]part{{{n: 4, total: 4}}, {{n: 4, total: 4}}}, want: "rank 0 has 4 of 4, rank 1 has 4 of 4"},

@@ -132,7 +132,7 @@ func (c *call) detach(dev tensor.Device) error {
 
 // tapeBatch is Batch in a recorded step.
 func (g *group) tapeBatch(r *tensor.Recording, parts []Work) Work {
-	o, ops, works := &recordedOp{parts: parts}, make([]*recordedOp, len(parts)), make([]Work, len(parts))
+	o, ops, works := &recordedOp{parts: slices.Clone(parts)}, make([]*recordedOp, len(parts)), make([]Work, len(parts))
 	for i, w := range parts {
 		if ops[i] = w.l.recordingOf().find(w.seq); ops[i] == nil {
 			return g.tapeCall(r, g.lane, &call{kind: backend.Batch}, errBefore)

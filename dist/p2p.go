@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
@@ -244,14 +245,26 @@ func (b *Batch) Add(works ...Work) {
 	}
 }
 
+var batches = sync.Pool{New: func() any { return new(Batch) }}
+
+// free gives b back, without what it refers to.
+func (b *Batch) free() {
+	clear(b.parts)
+	clear(b.uses)
+	*b = Batch{parts: b.parts[:0], uses: b.uses[:0]}
+	batches.Put(b)
+}
+
 // Batch runs fn, which issues operations, and returns one Work for all of them. Messages of a batch do not wait for each other: a Send
 // and the Recv that it needs may be in one batch in any order. There may be at most backend.Depth messages to each peer, and as many from
 // it. No other message of the batch may use the memory that a Recv of it fills. Like any operation, a batch waits for earlier operations
 // on the same memory.
 func (g *Group) Batch(fn func(b *Batch)) Work {
-	b := Batch{g: g.must()}
+	b := batches.Get().(*Batch)
+	b.g = g.must()
+	defer b.free()
 	defer runtime.KeepAlive(g)
-	fn(&b)
+	fn(b)
 	if r := g.c.recording(); r != nil {
 		return g.tapeBatch(r, b.parts)
 	}

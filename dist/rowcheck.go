@@ -237,12 +237,14 @@ func (b batchOf) say(n int) string {
 func elements(parts []fed) (n int) {
 	rows := map[tensor.Span]map[int]bool{} // the rows of each span of positions
 	for _, f := range parts {
-		span := tensor.Span{First: f.Seq.First, Total: max(f.Positions, 1)}
-		if rows[span] == nil {
-			rows[span] = map[int]bool{}
-		}
-		for i := range f.N {
-			rows[span][f.First+i*f.Stride] = true
+		all, at := max(f.Positions, 1), f.Seq.Break
+		for _, span := range [2]tensor.Span{{First: f.Seq.First, Total: at}, {First: f.Seq.First + at + f.Seq.Skip, Total: all - at}} {
+			if rows[span] == nil {
+				rows[span] = map[int]bool{}
+			}
+			for i := range f.N {
+				rows[span][f.First+i*f.Stride] = true
+			}
 		}
 	}
 	for span, r := range rows {

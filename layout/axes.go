@@ -44,35 +44,16 @@ func (t Types) At(axis int) Kind {
 	return Kind(t.b2>>axis&1<<2 | t.b1>>axis&1<<1 | t.b0>>axis&1)
 }
 
+// all returns bit i of k, 8 times.
+func (k Kind) all(i int) Axes { return -Axes(k >> i & 1) }
+
 // With returns t with kind k on axes.
 func (t Types) With(axes Axes, k Kind) Types {
-	t.b0, t.b1, t.b2 = t.b0&^axes, t.b1&^axes, t.b2&^axes
-	if k&1 != 0 {
-		t.b0 |= axes
-	}
-	if k&2 != 0 {
-		t.b1 |= axes
-	}
-	if k&4 != 0 {
-		t.b2 |= axes
-	}
-	return t
+	return Types{t.b0&^axes | axes&k.all(0), t.b1&^axes | axes&k.all(1), t.b2&^axes | axes&k.all(2)}
 }
 
 // On returns the axes on which t has kind k.
-func (t Types) On(k Kind) Axes {
-	b0, b1, b2 := t.b0, t.b1, t.b2
-	if k&1 == 0 {
-		b0 = ^b0
-	}
-	if k&2 == 0 {
-		b1 = ^b1
-	}
-	if k&4 == 0 {
-		b2 = ^b2
-	}
-	return b0 & b1 & b2
-}
+func (t Types) On(k Kind) Axes { return ^((t.b0 ^ k.all(0)) | (t.b1 ^ k.all(1)) | (t.b2 ^ k.all(2))) }
 
 // Dual returns the types of a tensor's gradient, given the tensor's types t: Replicated and Partial are exchanged, others stay.
 func (t Types) Dual() Types {

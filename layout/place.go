@@ -68,6 +68,8 @@ func (p Place) Seq() Spot { return Spot{p.seq, p.outSeq} }
 // Cut returns the dimensions of which the ranks of an axis of kind Cut have different parts, as a bit mask.
 func (p Place) Cut() uint8 { return p.cut }
 
+func (p Place) cutSpot() Spot { return NewSpot(p.cut, Loose, 0) }
+
 // With returns p with other rows and positions.
 func (p Place) With(rows, seq Spot) Place {
 	p.row, p.outRow, p.seq, p.outSeq = rows.at, rows.outer, seq.at, seq.outer
@@ -90,9 +92,7 @@ func (p Place) Dims() uint8 { return p.Rows().Dims() | p.Seq().Dims() }
 
 // Reshape returns p in a tensor of the same elements in the same order. Dimension free of it was computed from the others; −1: none.
 func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
-	if p.cut != 0 {
-		p.cut = NewSpot(p.cut, Loose, 0).reshape(from, to, 0).Dims()
-	}
+	p.cut = p.cutSpot().reshape(from, to, 0).Dims()
 	if p.Of == 0 { // of a constant, what is known of the leading dimension stays, if that does
 		switch {
 		case p.row&Repeated == Repeated:
@@ -130,9 +130,7 @@ func (p Place) Grouped(from, to []int, b *Batch) (_ Place, ok bool) {
 
 // Permute returns p where dimension i of the output is dimension perm[i] of the input.
 func (p Place) Permute(perm []int) Place {
-	if p.cut != 0 {
-		p.cut = NewSpot(p.cut, Loose, 0).permute(perm).Dims()
-	}
+	p.cut = p.cutSpot().permute(perm).Dims()
 	if p.Of == 0 {
 		if p.row&Repeated != Repeated {
 			p.row = NewSpot(p.row, Loose, 0).permute(perm).Dims()
@@ -179,9 +177,7 @@ type Covered struct{ All, Some bool }
 func (p Place) Reduce(mask uint8, rank int) (_ Place, rows, seq, cut Covered) {
 	r, allR, someR := p.Rows().reduce(mask, rank)
 	s, allS, someS := p.Seq().reduce(mask, rank)
-	if p.cut != 0 {
-		c, all, some := NewSpot(p.cut, Loose, 0).reduce(mask, rank)
-		p.cut, cut = c.Dims(), Covered{all, some}
-	}
-	return p.With(r, s), Covered{allR, someR}, Covered{allS, someS}, cut
+	c, allC, someC := p.cutSpot().reduce(mask, rank)
+	p.cut = c.Dims()
+	return p.With(r, s), Covered{allR, someR}, Covered{allS, someS}, Covered{allC, someC}
 }

@@ -25,7 +25,7 @@ func randomBatch(rng *rand.Rand) (*Batch, []int) {
 	b.Rows = Rows{Stride: 1, Total: 2 * b.N, Over: 3}
 	dims := []int{b.N, 1 + rng.IntN(4), 1 + rng.IntN(3)}
 	if rng.IntN(2) == 0 {
-		b.Positions, b.Seq, b.SeqOver = dims[1], Span{0, 2 * dims[1]}, 2
+		b.Positions, b.Seq, b.SeqOver = dims[1], Spans{Total: 2 * dims[1]}, 2
 	}
 	return b, dims
 }

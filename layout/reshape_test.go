@@ -206,7 +206,7 @@ func TestGroups(t *testing.T) {
 
 // A count is that of one rank with the whole batch.
 func TestCount(t *testing.T) {
-	b := &Batch{Rows: Rows{Stride: 1, Total: 12, Seq: Span{4, 10}, Over: 3, SeqOver: 2}, N: 3, Positions: 4}
+	b := &Batch{Rows: Rows{Stride: 1, Total: 12, Seq: Spans{First: 4, Total: 10}, Over: 3, SeqOver: 2}, N: 3, Positions: 4}
 	at := func(rows, seq Spot) Place { return Place{Of: 1}.With(rows, seq) }
 	row, seq := NewSpot(1, Exact, 1), NewSpot(2, Exact, 1)
 	for _, c := range []struct {

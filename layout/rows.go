@@ -10,12 +10,34 @@ func (s Span) Holds(n int) bool {
 	return s.Total == 0 || s.First >= 0 && n >= 0 && s.First+n <= s.Total
 }
 
+// Spans is a part of a sequence of Total positions: some that follow each other, from First on, or two runs of them. Then those from the
+// Break-th on are Skip positions later. The zero Spans is the whole sequence.
+type Spans struct{ First, Total, Break, Skip int }
+
+// Holds reports whether n positions are inside, of which each run has at least one.
+func (s Spans) Holds(n int) bool {
+	two := s.Skip > 0 && 0 < s.Break && s.Break < n
+	return (two || s.Skip == 0 && s.Break == 0) && Span{s.First, s.Total}.Holds(n+s.Skip)
+}
+
+// Slice returns elements lo to hi-1 of s.
+func (s Spans) Slice(lo, hi int) Spans {
+	s.First, s.Break = s.First+lo, s.Break-lo
+	if s.Break <= 0 {
+		s.First += s.Skip
+	}
+	if s.Skip == 0 || s.Break <= 0 || hi <= s.Break+lo {
+		s.Break, s.Skip = 0, 0
+	}
+	return s
+}
+
 // Rows says which rectangle of the global batch a tensor holds. Its leading dimension holds rows First, First+Stride, … of Total. If Seq is
 // set, dimension 1 holds a part of each row's sequence; otherwise rows are whole. Losses divide by the size of the whole batch, dropout
-// depends on the place in it, and positions begin at Seq.First.
+// depends on the place in it, and positions are those of Seq.
 type Rows struct {
 	First, Stride, Total int
-	Seq                  Span
+	Seq                  Spans
 	Over                 Axes // axes of the job along which ranks hold other rows, or other parts of the sequence
 	SeqOver              Axes // those of Over along which they hold other parts of the sequence
 	Head, Tail           Axes // those of Over along which this rank is the first, and a later one; neither: not known

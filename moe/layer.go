@@ -145,9 +145,9 @@ func (l *Layer) positions(t *tensor.Tape, tokens int) int {
 		return 0
 	}
 	lo, hi := layout.Share(r.Seq.Total, a.Rank, a.Ranks)
-	if a.Axes != r.SeqOver || lo != r.Seq.First || tokens%(hi-lo) != 0 {
-		fail("Layer", "a balance loss of sequences, and a Capacity, need Ranks.Positions, the ranks with parts of the same sequences, such as "+
-			"mesh.Group(\"cp\"): there are %d, and this rank has %d tokens, of positions from %d on", a.Ranks, tokens, r.Seq.First)
+	if r.Seq.Skip > 0 || a.Axes != r.SeqOver || lo != r.Seq.First || tokens%(hi-lo) != 0 {
+		fail("Layer", "a balance loss of sequences, and a Capacity, need Ranks.Positions, the ranks with parts of the same sequences in their "+
+			"order (cp.Ulysses): there are %d, and this rank has %d tokens, of positions from %d on", a.Ranks, tokens, r.Seq.First)
 	}
 	return hi - lo
 }

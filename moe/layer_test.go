@@ -246,7 +246,7 @@ func TestCapacityNeedsRowsSideBySide(t *testing.T) {
 	nn.Init(l, dev, tensor.Float64, 1)
 	for want, rows := range map[string]tensor.Rows{
 		"Capacity 1 keeps the first slots in the order of the batch": {Stride: 2, Total: 4},
-		"a Capacity, need Ranks.Positions":                           {Stride: 1, Total: 2, Seq: tensor.Span{First: 3, Total: 6}},
+		"a Capacity, need Ranks.Positions":                           {Stride: 1, Total: 2, Seq: tensor.Spans{First: 3, Total: 6}},
 	} {
 		x := tensor.New(dev, tensor.Float64, 2, 3, 5).WithRows(rows)
 		require.ErrorContains(t, tensor.Try(func() { l.Forward(tensor.NewTape(dev).Input(x)) }), want)

@@ -140,7 +140,7 @@ func positions(x tensor.Tensor, g *dist.Group, r tensor.Rows) tensor.Tensor {
 		lo, hi := layout.Share(3, g.Rank(), g.Size())
 		y := tensor.New(x.Device(), x.DType(), x.Dim(0), hi-lo, x.Dim(2))
 		tensor.Copy(y, x.Slice(1, lo, hi))
-		x, r.Seq, r.Over, r.SeqOver = y, tensor.Span{First: lo, Total: 3}, r.Over|g.Axes(), g.Axes()
+		x, r.Seq, r.Over, r.SeqOver = y, tensor.Spans{First: lo, Total: 3}, r.Over|g.Axes(), g.Axes()
 	}
 	return x.WithRows(r)
 }

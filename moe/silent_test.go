@@ -182,13 +182,14 @@ func TestSequencesNeedTheirRanks(t *testing.T) {
 	for _, c := range []struct {
 		axis   string // of Positions; "": none
 		length int
-		seq    tensor.Span
+		seq    tensor.Spans
 		want   string
 	}{
-		{"", 5, tensor.Span{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
-		{"dp", 5, tensor.Span{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
-		{"cp", 5, tensor.Span{First: 2, Total: 5}, "there are 2, and this rank has 6 tokens, of positions from 2 on"},
-		{"cp", 4, tensor.Span{First: 3, Total: 5}, "a balance loss of sequences of 4 tokens: there are 6 tokens, or parts of sequences of 5"},
+		{"", 5, tensor.Spans{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
+		{"dp", 5, tensor.Spans{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
+		{"cp", 5, tensor.Spans{First: 2, Total: 5}, "there are 2, and this rank has 6 tokens, of positions from 2 on"},
+		{"cp", 5, tensor.Spans{First: 1, Total: 5, Break: 1, Skip: 2}, "parts of the same sequences in their order (cp.Ulysses)"},
+		{"cp", 4, tensor.Spans{First: 3, Total: 5}, "a balance loss of sequences of 4 tokens: there are 6 tokens, or parts of sequences of 5"},
 	} {
 		require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
 			mesh, err := r.Mesh("dp=2,cp=2")

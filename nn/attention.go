@@ -8,6 +8,7 @@ type Attention struct {
 	Out     *Linear  // of the heads' joined outputs
 	Drop    *Dropout // of the attention probabilities, whose columns are the heads; nil: none
 	HeadDim int      // features per head
+	Core    `nn:"-"`
 }
 
 // NewAttention returns attention over d features with the given number of heads, which must divide d.
@@ -33,6 +34,12 @@ func (a *Attention) heads(x T) T {
 	hd := a.HeadDim
 	if y.Rank() != 3 || y.Dim(2)%(3*hd) != 0 {
 		fail("Attention", "QKV gives %v, not [batch, time, 3·heads·%d], for an input of %v", y.Shape(), hd, x.Shape())
+	}
+	if !a.Core.builtIn() {
+		if n := y.Dim(2) / 3; a.Drop == nil || a.Drop.P == 0 || !y.Tape().Training() {
+			return a.Attend(y.Slice(2, 0, n), y.Slice(2, n, 2*n), y.Slice(2, 2*n, 3*n), hd, nil, nil)
+		}
+		fail("Attention", "ranks divide sequences (Spread, Mix), where probabilities of attention cannot be dropped: set Drop to nil")
 	}
 	o := tensor.AttentionOptions{Causal: true}
 	if a.Drop != nil {

@@ -102,3 +102,56 @@ func TestAttentionDropsProbabilities(t *testing.T) {
 	}
 	assert.NotZero(t, dropped)
 }
+
+// core is a Function for the places of Core.
+type core struct {
+	calls int
+	fn    func(in []tensor.Tensor) tensor.Tensor
+}
+
+func (*core) Name() string { return "core" }
+
+func (f *core) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	f.calls++
+	return f.fn(in)
+}
+
+func (*core) Backward(_ *tensor.Ctx, _ tensor.Tensor, _ []tensor.Tensor) {}
+
+func scaling(by float64) *core {
+	return &core{fn: func(in []tensor.Tensor) tensor.Tensor { return in[0].Scale(by) }}
+}
+
+// TestCore puts other functions in the place where positions meet.
+func TestCore(t *testing.T) {
+	const d = 8
+	a := nn.NewAttention(d, 2)
+	nn.Init(a, host, tensor.Float64, 1)
+	x := tensor.New(host, tensor.Float64, 2, 5, d)
+	value(x, 1, 1)
+	tape := tensor.NewTape(host, tensor.NoGrad())
+	in := tape.Input(x)
+	whole, y := a.Forward(in), a.QKV.Forward(in)
+	q, k, v := y.Slice(2, 0, d), y.Slice(2, d, 2*d), y.Slice(2, 2*d, 3*d)
+
+	join := scaling(1)
+	a.Join = join
+	assert.InDeltaSlice(t, tensor.Floats(whole), tensor.Floats(a.Forward(in)), 1e-14)
+	assert.Equal(t, 1, join.calls)
+	mix := &core{fn: func(in []tensor.Tensor) tensor.Tensor { return in[0].Add(in[1]).Mul(in[2]) }}
+	a.Spread, a.Mix, a.Join = scaling(2), mix, scaling(3)
+	want := a.Out.Forward(q.Scale(2).Add(k.Scale(2)).Mul(v.Scale(2)).Scale(3))
+	assert.InDeltaSlice(t, tensor.Floats(want), tensor.Floats(a.Forward(in)), 1e-14)
+	rope := nn.NewRotary(4, 9)
+	want = rope.Forward(q.Scale(2), 0).Add(rope.Forward(k.Scale(2), 0)).Mul(v.Scale(2)).Scale(3)
+	assert.InDeltaSlice(t, tensor.Floats(want), tensor.Floats(a.Attend(q, k, v, 4, rope, nil)), 1e-14, "rotary after Spread")
+	calls := mix.calls
+	a.Attend(q, k, v, 4, nil, tensor.NewKVCache(9))
+	assert.Equal(t, calls, mix.calls, "a text that is written has whole sequences")
+
+	a.Drop = nn.NewDropout(0.5)
+	nn.ParamsOf(a)
+	a.Forward(tensor.NewTape(host, tensor.NoGrad(), tensor.Eval()).Input(x))
+	assert.ErrorContains(t, tensor.Try(func() { a.Forward(tensor.NewTape(host).Input(x)) }),
+		"probabilities of attention cannot be dropped: set Drop to nil")
+}

@@ -52,18 +52,27 @@ func TestPositions(t *testing.T) {
 	dev := tensor.NewCPU(1)
 	p := nn.NewPositions(6, 2)
 	nn.Init(p, dev, tensor.Float64, 1)
+	at := func(lo, hi int) (list []int) {
+		for i := lo; i < hi; i++ {
+			list = append(list, i)
+		}
+		return list
+	}
 	vectors := tensor.Floats(p.W.Value)
 	for _, c := range []struct {
 		rows        tensor.Rows
 		time, first int
-		want        int // first position, or -1: refused
+		want        []int // positions; nil: refused
 	}{
-		{tensor.Rows{}, 6, 0, 0},
-		{tensor.Rows{}, 2, 3, 3},
-		{tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Span{First: 2, Total: 6}}, 3, 0, 2},
-		{tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Span{First: 2, Total: 5}}, 3, 1, 3},
-		{tensor.Rows{}, 6, 1, -1},
-		{tensor.Rows{}, 2, -1, -1},
+		{tensor.Rows{}, 6, 0, at(0, 6)},
+		{tensor.Rows{}, 2, 3, at(3, 5)},
+		{tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{First: 2, Total: 6}}, 3, 0, at(2, 5)},
+		{tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{First: 2, Total: 5}}, 3, 1, at(3, 6)},
+		{tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{Total: 6, Break: 1, Skip: 3}}, 3, 0, []int{0, 4, 5}},
+		{tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{Total: 5, Break: 2, Skip: 1}}, 3, 1, []int{1, 2, 4}},
+		{tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{Total: 5, Break: 2, Skip: 2}}, 3, 2, nil},
+		{tensor.Rows{}, 6, 1, nil},
+		{tensor.Rows{}, 2, -1, nil},
 	} {
 		tape := tensor.NewTape(dev)
 		in := tensor.New(dev, tensor.Float64, 2, c.time, 2)
@@ -71,24 +80,27 @@ func TestPositions(t *testing.T) {
 			in = in.WithRows(c.rows)
 		}
 		x := tape.Input(in)
-		if c.want < 0 {
+		if c.want == nil {
 			assert.ErrorContains(t, tensor.Try(func() { p.Forward(x, c.first) }), "of 6")
 			continue
 		}
 		y := p.Forward(x, c.first)
-		want := vectors[2*c.want : 2*(c.want+c.time)]
-		assert.Equal(t, append(append([]float64{}, want...), want...), tensor.Floats(y))
-		tape.Backward(y.Sum())
+		var want []float64
 		grad := make([]float64, 12)
-		for i := range 2 * c.time {
-			grad[2*c.want+i] = 2
+		for range 2 {
+			for _, k := range c.want {
+				want = append(want, vectors[2*k:2*k+2]...)
+				grad[2*k], grad[2*k+1] = 2, 2
+			}
 		}
+		assert.Equal(t, want, tensor.Floats(y))
+		tape.Backward(y.Sum())
 		assert.Equal(t, grad, tensor.Floats(p.W.Grad))
 		p.W.Consume()
 	}
 	x := tensor.NewTape(dev).Input(tensor.New(dev, tensor.Float64, 2, 3, 4))
 	assert.ErrorContains(t, tensor.Try(func() { p.Forward(x, 0) }), "is not [batch, time, 2]")
 	tape := tensor.NewTape(dev)
-	tape.Input(tensor.New(dev, tensor.Float64, 2, 2, 2).WithRows(tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Span{First: 2, Total: 6}}))
+	tape.Input(tensor.New(dev, tensor.Float64, 2, 2, 2).WithRows(tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{First: 2, Total: 6}}))
 	assert.ErrorContains(t, tensor.Try(func() { p.Forward(tape.New(tensor.Float64, 2, 3, 2), 0) }), "so the positions are not known")
 }

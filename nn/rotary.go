@@ -45,8 +45,8 @@ func (r *Rotary) check() {
 }
 
 // Forward returns queries or keys x [batch, time, heads·HeadDim], turned. The first ones of each sequence are at position first,
-// which is the number of tokens that a cache holds, else 0. Where the step has a part of each sequence (tensor.Rows.Seq), its first
-// position comes on top. It panics where a position is not below Positions.
+// which is the number of tokens that a cache holds, else 0. Where the step has a part of each sequence (tensor.Rows.Seq), that of
+// each position in it comes on top. It panics where a position is not below Positions.
 func (r *Rotary) Forward(x T, first int) T {
 	return tensor.Rotary(x, r.table(tapeOf(x).Device(), x.DType()), tensor.RotaryOptions{First: first, Interleaved: r.Interleaved})
 }

@@ -71,15 +71,24 @@ func TestRotaryOfPartsOfSequences(t *testing.T) {
 		return tensor.Floats(r.Forward(tensor.NewTape(tensor.NewCPU(1)).Input(x), 0))
 	}
 	whole, v := turn(x), tensor.Floats(x)
-	for _, part := range [][2]int{{0, 2}, {2, 6}} {
+	for _, c := range []struct {
+		at   []int
+		runs tensor.Spans
+	}{{[]int{0, 1}, tensor.Spans{}}, {[]int{2, 3, 4, 5}, tensor.Spans{First: 2}}, {[]int{1, 3, 4}, tensor.Spans{First: 1, Break: 1, Skip: 1}},
+		{[]int{0, 1, 5}, tensor.Spans{Break: 2, Skip: 3}}} {
 		var mine, want []float64
 		for b := range 2 {
-			mine = append(mine, v[(b*time+part[0])*head:(b*time+part[1])*head]...)
-			want = append(want, whole[(b*time+part[0])*head:(b*time+part[1])*head]...)
+			for _, p := range c.at {
+				mine = append(mine, v[(b*time+p)*head:(b*time+p+1)*head]...)
+				want = append(want, whole[(b*time+p)*head:(b*time+p+1)*head]...)
+			}
 		}
-		rows := tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Span{First: part[0], Total: time}}
-		assert.Equal(t, want, turn(tensor.FromSlice(mine, 2, part[1]-part[0], head).WithRows(rows)))
+		c.runs.Total = time
+		rows := tensor.Rows{Stride: 1, Total: 2, Seq: c.runs}
+		assert.Equal(t, want, turn(tensor.FromSlice(mine, 2, len(c.at), head).WithRows(rows)))
 	}
+	far := tensor.FromSlice(v[:3*head], 1, 3, head).WithRows(tensor.Rows{Stride: 1, Total: 1, Seq: tensor.Spans{Total: 7, Break: 2, Skip: 4}})
+	assert.ErrorContains(t, tensor.Try(func() { turn(far) }), "positions 0 to 6 of 6")
 }
 
 // The formula of Hugging Face's rope_type "llama3", by wave lengths.

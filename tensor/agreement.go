@@ -26,8 +26,9 @@ type Agreement struct {
 	Inputs          uint64       // a digest of the values of inputs without Rows
 	Dims            [MaxRank]int // of the last one
 	// Along axes on which ranks have the same rows:
-	First, N, SeqFirst int
-	Values             uint64 // a digest of all inputs
+	First, N int
+	Seq      Spans
+	Values   uint64 // a digest of all inputs
 }
 
 // told is what a tape knows for its Agreement.
@@ -67,7 +68,7 @@ func (t *Tape) Agreement(along Axes) Agreement {
 		a.Inputs, a.Dims = s.inputs, s.dims
 	}
 	if along != 0 && along&s.over == 0 {
-		a.First, a.N, a.SeqFirst, a.Values = r.First, r.N, r.Seq.First, s.values
+		a.First, a.N, a.Seq, a.Values = r.First, r.N, r.Seq, s.values
 	}
 	return a
 }
@@ -176,7 +177,8 @@ func (s *told) backward(more bool) {
 // Print returns bits that differ if Agreements do.
 func (a *Agreement) Print() uint64 {
 	return kernel.Key(a.Seed, a.Step, uint64(a.Batch), a.Batches, uint64(a.Total), uint64(a.SeqTotal), math.Float64bits(a.Count), a.Counts,
-		math.Float64bits(a.Rate), a.Frozen, a.Inputs, uint64(a.First), uint64(a.N), uint64(a.SeqFirst), a.Values)
+		math.Float64bits(a.Rate), a.Frozen, a.Inputs, uint64(a.First), uint64(a.N), uint64(a.Seq.First), uint64(a.Seq.Break), uint64(a.Seq.Skip),
+		a.Values)
 }
 
 // Difference returns what differs first between two ranks, and what to do about it; "" if nothing does.
@@ -203,7 +205,7 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 			fmt.Sprintf("if they belong to rows, say so (WithRows); otherwise all ranks need the same; the last one here has the shape %v",
 				slices.DeleteFunc(a.Dims[:], func(n int) bool { return n == 0 }))},
 		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},
-		{a.SeqFirst != b.SeqFirst, "Rows.Seq.First", a.SeqFirst, b.SeqFirst, "ranks that share the work on a batch need the same positions"},
+		{a.Seq != b.Seq, "Rows.Seq", a.Seq, b.Seq, "ranks that share the work on a batch need the same positions"},
 		{a.Values != b.Values, "inputs", "some values", "others", "ranks that share the work on a batch need the same inputs and labels"},
 	} {
 		if d.differ {

@@ -13,6 +13,27 @@ func CrossAttentionLSE(q, k, v Tensor, headDim int, o AttentionOptions) (out, ls
 	return crossAttention(q, k, v, headDim, o, true)
 }
 
+// CrossAttentionGrad returns what keys k and values v contribute to the gradients of queries, and their own, for the gradient g of out. out
+// and lse are the attention of q over all keys, of which k and v may be a part: the sum over the parts is the gradient. It is for the
+// Backward of a Function, and has no gradient itself. Masks and Offset are those of CrossAttentionLSE.
+func CrossAttentionGrad(q, k, v, out, g, lse Tensor, headDim int, o AttentionOptions) (dq, dk, dv Tensor) {
+	const op = "cross_attention_grad"
+	t := tapeOf(op, q, k, v, out, g, lse)
+	a, b, c := t.crossOperands(q, k, v, headDim)
+	y, dy, l := t.contiguous(t.arg(out)), t.contiguous(t.arg(g)), t.contiguous(t.arg(lse))
+	o.check(op)
+	mustBeAlike(op, a, "the queries", y, "the output", a, y)
+	mustBeAlike(op, y, "the output", dy, "its gradient", y, dy)
+	want := header{dtype: statType(a.dtype)}
+	if want.setDims([]int{a.dims[0], a.dims[2] / headDim, a.dims[1]}); !l.alike(&want) || o.Drop > 0 {
+		fail(op, these(a, l), "lse has to be %v, and nothing is dropped", want.shape())
+	}
+	m := t.masks(&o, a, b)
+	f := attention{I: [8]int{0: headDim, 1: b2i(o.Causal), 7: o.Offset}}
+	grads := t.crossAttentionGrads(&f, []*header{a, b, c, y, dy, l, m[0], m[1], m[2], nil})
+	return grads[0].tensor(), grads[1].tensor(), grads[2].tensor()
+}
+
 // recLSE returns lse as an output of its own. Its node comes after the one of out.
 func (t *Tape) recLSE(lse, out *header) Tensor {
 	y := t.alias(lse)

@@ -135,11 +135,60 @@ func TestHalvesOfKeysMergeToTheWhole(t *testing.T) {
 	}
 }
 
+// What parts of the keys contribute to gradients adds up to the gradients over all keys.
+func TestGradientsOfPartsOfKeys(t *testing.T) {
+	const hd, keys = 4, 60
+	q, k, v, g := random(hostDevice, Float64, 1, 2, 15, 16), random(hostDevice, Float64, 2, 2, keys, 8),
+		random(hostDevice, Float64, 3, 2, keys, 8), random(hostDevice, Float64, 4, 2, 15, 16)
+	for _, o := range []AttentionOptions{{}, {Causal: true, Offset: 20}} {
+		tape := NewTape(hostDevice)
+		in := []Tensor{tape.Leaf(q), tape.Leaf(k), tape.Leaf(v)}
+		out, lse := CrossAttentionLSE(in[0], in[1], in[2], hd, o)
+		y, l := FromSlice(Floats(out), 2, 15, 16), FromSlice(Floats(lse), 2, 4, 15)
+		tape.BackwardFrom([]Tensor{out}, []Tensor{g})
+		plain := NewTape(hostDevice, NoGrad())
+		x := []Tensor{plain.Input(q), plain.Input(k), plain.Input(v), plain.Input(y), plain.Input(g), plain.Input(l)}
+		var dq Tensor
+		var dk, dv []Tensor
+		for i, cut := range [][2]int{{0, 25}, {25, keys}} {
+			part := o
+			if o.Causal {
+				part.Offset -= cut[0]
+			}
+			a, b, c := CrossAttentionGrad(x[0], x[1].Slice(1, cut[0], cut[1]), x[2].Slice(1, cut[0], cut[1]), x[3], x[4], x[5], hd, part)
+			if dk, dv = append(dk, b), append(dv, c); i == 0 {
+				dq = a
+			} else {
+				dq = dq.Add(a)
+			}
+		}
+		requireClose(t, Floats(tape.GradOf(in[0])), Floats(dq), 1e-12, "queries")
+		requireClose(t, Floats(tape.GradOf(in[1])), Floats(Concat(1, dk...)), 1e-12, "keys")
+		requireClose(t, Floats(tape.GradOf(in[2])), Floats(Concat(1, dv...)), 1e-12, "values")
+		for want, f := range map[string]func(){
+			"lse has to be float64[2,4,15], and nothing is dropped": func() {
+				CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4], x[5].Transpose(1, 2), hd, o)
+			},
+			"dimension 2 of the queries is 16, dimension 2 of the output is 8": func() {
+				CrossAttentionGrad(x[0], x[1], x[2], x[3].Slice(2, 0, 8), x[4], x[5], hd, o)
+			},
+			"dimension 1 of the output is 15, dimension 1 of its gradient is 14": func() {
+				CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4].Slice(1, 0, 14), x[5], hd, o)
+			},
+			"nothing is dropped": func() {
+				CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4], x[5], hd, AttentionOptions{Drop: 0.1})
+			},
+		} {
+			assert.ErrorContains(t, Try(f), want)
+		}
+	}
+}
+
 // The keys may be a part of each sequence, which CrossAttention does not allow. lse survives Backward if it is kept, and has the types of
 // the output.
 func TestLogSumsOfParts(t *testing.T) {
 	tape := NewTape(hostDevice)
-	part := random(hostDevice, Float64, 1, 2, 3, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{First: 3, Total: 6}, Over: 2})
+	part := random(hostDevice, Float64, 1, 2, 3, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 3, Total: 6}, Over: 2})
 	p := NewParam(Constant(0), 8)
 	p.SetValue(random(hostDevice, Float64, 2, 8))
 	p.SumOver(2)

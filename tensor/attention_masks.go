@@ -59,6 +59,9 @@ func (t *Tape) keysBefore(q, k *header, parts bool) int {
 		fail("cross_attention", these(q, k), "the step has %v: a position would see this rank's part of its sequence only", r)
 	}
 	if k.dims[1] == r.Seq.Total && q.dims[1] == r.Positions {
+		if r.Seq.Skip > 0 {
+			fail("cross_attention", these(q, k), "the step has two runs of each sequence (%+v): each needs an attention, with its own Offset", r.Seq)
+		}
 		return r.Seq.First
 	}
 	return 0

@@ -146,7 +146,8 @@ func scatterAddKernel[T kernel.Number]() Kernel {
 
 func dropoutKernel[T kernel.Float]() Kernel {
 	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		rows := kernel.Rows{First: a.I[0], Stride: a.I[1], Elems: a.I[2], Cols: a.I[3], Line: a.I[4], Skip: a.I[5]}
+		rows := kernel.Rows{First: a.I[0], Stride: a.I[1], Elems: a.I[2], Cols: a.I[3], Line: a.I[4], Skip: a.I[5],
+			Break: a.I[6], Jump: a.I[7]}
 		kernel.Dropout(slice[T](a, 0), slice[T](a, 1), a.F[0], a.Key, rows, lo, hi)
 	})
 }

@@ -84,16 +84,8 @@ func (t *Tape) crossAttention(op Op, f *attention, outs, ins []*header, q, k *he
 }
 
 func crossAttentionVJP(t *Tape, n *Node, need uint8) {
-	q, k, v := n.in[0], n.in[1], n.in[2]
-	grads := [3]*header{t.newLike(q), t.newLike(k), t.newLike(v)}
-	if q.n == 0 || k.n == 0 {
-		for _, g := range grads {
-			t.fill(g, 0)
-		}
-	} else {
-		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:],
-			[]*header{q, k, v, n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5], n.aux[1]}, q, k)
-	}
+	grads := t.crossAttentionGrads(&attention{n.I, n.F[0], n.key},
+		[]*header{n.in[0], n.in[1], n.in[2], n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5], n.aux[1]})
 	for i, g := range grads {
 		if need>>i&1 != 0 {
 			t.addGrad(n.in[i], g)
@@ -101,4 +93,20 @@ func crossAttentionVJP(t *Tape, n *Node, need uint8) {
 			t.release(g)
 		}
 	}
+}
+
+// crossAttentionGrads returns the gradients of queries, keys and values, which are the first of ins.
+func (t *Tape) crossAttentionGrads(f *attention, ins []*header) (grads [3]*header) {
+	q, k := ins[0], ins[1]
+	for i := range grads {
+		grads[i] = t.newLike(ins[i])
+	}
+	if q.n == 0 || k.n == 0 {
+		for _, g := range grads {
+			t.fill(g, 0)
+		}
+	} else {
+		t.crossAttention(OpCrossAttentionGrad, f, grads[:], ins, q, k)
+	}
+	return grads
 }

@@ -74,7 +74,7 @@ func testPartsOfSequences(t *testing.T, masks bool) {
 			return y
 		}
 		mine := FromSlice(rows(Floats(q)), batch, part[1]-part[0], heads*hd).WithRows(
-			Rows{Stride: 1, Total: batch, Seq: Span{First: part[0], Total: time}})
+			Rows{Stride: 1, Total: batch, Seq: Spans{First: part[0], Total: time}})
 		out, grads := run(mine, part[0])
 		assert.InDeltaSlice(t, rows(whole), out, 1e-14)
 		assert.InDeltaSlice(t, rows(want[0]), grads[0], 1e-13)
@@ -124,9 +124,12 @@ func TestCrossAttentionMisuse(t *testing.T) {
 	}
 	assert.ErrorContains(t, Try(func() { Attention(tape.Input(x(2, 3, 12)), 4, AttentionOptions{Causal: true, Offset: 1}) }),
 		"an Offset has no meaning where")
-	part := tape.Input(x(2, 3, 12).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{First: 3, Total: 6}}))
+	part := tape.Input(x(2, 3, 12).WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 3, Total: 6}}))
 	err := Try(func() { CrossAttention(part, x(2, 3, 12), x(2, 3, 12), 4, AttentionOptions{}) })
 	assert.ErrorContains(t, err, "a position would see this rank's part of its sequence only")
 	err = Try(func() { CrossAttention(part, x(2, 6, 12), x(2, 6, 12), 4, AttentionOptions{Drop: 0.5}) })
 	assert.ErrorContains(t, err, "probabilities of a part of the positions cannot be dropped")
+	part = tape.Input(x(2, 3, 12).WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{Total: 6, Break: 1, Skip: 1}}))
+	err = Try(func() { CrossAttention(part, x(2, 6, 12), x(2, 6, 12), 4, AttentionOptions{Causal: true}) })
+	assert.ErrorContains(t, err, "two runs of each sequence ({First:0 Total:6 Break:1 Skip:1}): each needs an attention")
 }

@@ -88,7 +88,7 @@ func TestKVCacheMisuse(t *testing.T) {
 	tape := NewTape(hostDevice, NoGrad())
 	require.NoError(t, Try(func() { c.Attention(tape.Input(x(2, 2, 8)), x(2, 2, 4), x(2, 2, 4), 4) }))
 	fed := NewTape(hostDevice, NoGrad())
-	fed.Input(x(2, 1, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Span{First: 1, Total: 3}}))
+	fed.Input(x(2, 1, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 1, Total: 3}}))
 	for _, bad := range []struct {
 		tape    *Tape
 		q, k, v Tensor

@@ -109,6 +109,9 @@ func (c *Ctx) moved(m Moves, y, x *header) {
 	}
 	was, is := x.ty.On(Varying), y.ty.On(Varying)
 	lost, came := was&^is, is&^was
+	if lost&b.SeqOver != 0 && b.Seq.Skip > 0 {
+		fail(c.f.Name(), these(x), "ranks have two runs of each sequence (%+v): joined, these are not in the order of positions", b.Seq)
+	}
 	rows := movedSpot(x.at.Rows(), y, b.N, lost&b.Axes(false) != 0, came&b.Axes(false) != 0, divides)
 	seq := movedSpot(x.at.Seq(), y, b.Positions, lost&b.SeqOver != 0, came&b.SeqOver != 0, divides)
 	if lost&^b.Over != 0 { // shares of this rank's tokens are joined

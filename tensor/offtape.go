@@ -55,7 +55,7 @@ func (x Tensor) sliceOnHost(dim, lo, hi int) (y Tensor) {
 	case d == 0:
 		r.First += lo * r.Stride
 	case d == 1 && r.Seq.Total != 0:
-		r.Seq.First += lo
+		r.Seq = r.Seq.Slice(lo, hi)
 	}
 	return y.WithRows(r)
 }

@@ -13,7 +13,7 @@ import (
 // (without an Input of them) and the number of tokens.
 func TestOrigin(t *testing.T) {
 	first, second := NewTape(hostDevice), NewTape(hostDevice)
-	rows := Rows{First: 2, Stride: 1, Total: 7, Over: 1, Number: 5, Seq: layout.Span{First: 3, Total: 6}, SeqOver: 2}
+	rows := Rows{First: 2, Stride: 1, Total: 7, Over: 1, Number: 5, Seq: layout.Spans{First: 1, Total: 9, Break: 2, Skip: 4}, SeqOver: 2}
 	rows.Over |= 2
 	p := ones(5)
 	p.SumOver(3)
@@ -31,8 +31,8 @@ func TestOrigin(t *testing.T) {
 	assert.Equal(t, 24, second.Tokens())
 	assert.Equal(t, flat.Types(), in.Types())
 	assert.Equal(t, o, in.Origin())
-	assert.Equal(t, 7*6*5, GlobalCount(in))
-	assert.Equal(t, 3, second.SeqFirst(in.Reshape(4, 3, 5)))
+	assert.Equal(t, 7*9*5, GlobalCount(in))
+	assert.Equal(t, rows.Seq, second.Spans(in.Reshape(4, 3, 5)))
 	assert.Equal(t, Floats(flat.Dropout(0.5, 9)), Floats(in.Dropout(0.5, 9)), "random numbers follow the places of rows")
 
 	o.Types = o.Types.With(1, Cut)

@@ -17,6 +17,7 @@ const (
 	RowsLast                     // not linear along the last dimension, which the output may lack
 	RowsFirst                    // each element of dimension 0 by itself
 	rowsAs0                      // as input 0
+	rowsTurned                   // as input 0, whose elements are changed by a table of all positions
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
 	rowsByCaller                 // the operation says it, which knows its attributes
 )
@@ -30,7 +31,7 @@ var builtinRows = [MaxOps]RowsRule{
 	OpLayerNorm: RowsLast,
 	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
 	OpAvgPool2d: RowsFirst, OpBatchNorm: RowsFirst, OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
-	OpGroupedLinear: rowsAs0,
+	OpGroupedLinear: rowsAs0, OpRotary: rowsTurned,
 }
 
 // builtinIndex has the inputs that are positions or counts.
@@ -141,6 +142,10 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 		t.byFirst(o.Name, out, in)
 	case rowsAs0:
 		out.at = x.at
+	case rowsTurned:
+		if out.at = x.at; x.at.Of == 0 {
+			out.at = layout.Constant(0, 0).WithCut(x.at.Cut())
+		}
 	case rowsLinear:
 		t.linearPlace(o.Name, out, in)
 	}
@@ -181,7 +186,7 @@ func (t *Tape) each(op string, out *header, in []*header) {
 			acc.Batch = t.batchAt(p)
 		}
 	}
-	if acc.Place.Cut() != 0 && op != ops[OpRotary].Name { // which turns each head alike
+	if acc.Place.Cut() != 0 {
 		t.mustFitParts(op, out, in, acc.Place.Cut())
 	}
 	if out.at = acc.Place; out.at.Of == 0 {

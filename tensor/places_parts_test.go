@@ -13,7 +13,7 @@ import (
 func partTape(t *testing.T) (tape *Tape, x Tensor, c func(dims ...int) Tensor) {
 	tape = NewTape(hostDevice)
 	t.Cleanup(tape.Close)
-	in := upward(4, 3, 6).WithRows(Rows{Stride: 1, Total: 4, Seq: Span{First: 3, Total: 6}, Over: 1, SeqOver: 1})
+	in := upward(4, 3, 6).WithRows(Rows{Stride: 1, Total: 4, Seq: Spans{First: 3, Total: 6}, Over: 1, SeqOver: 1})
 	x = tape.Input(in).Mul(tape.Use(summedParam(6)))
 	return tape, x, func(dims ...int) Tensor { return tape.Input(upward(dims...)) }
 }
@@ -58,7 +58,7 @@ func TestPlacesOfPositions(t *testing.T) {
 		}
 		assert.Contains(t, got, k.want, "case %d", i)
 	}
-	err := Try(func() { upward(2, 3).WithRows(Rows{Stride: 1, Total: 4, Seq: Span{Total: 6}, Over: 1}) })
+	err := Try(func() { upward(2, 3).WithRows(Rows{Stride: 1, Total: 4, Seq: Spans{Total: 6}, Over: 1}) })
 	assert.ErrorContains(t, err, "set SeqOver")
 }
 

@@ -41,7 +41,7 @@ func (b rectangle) of(v []float64, dims [3]int) (out []float64) {
 // tensor returns that part as a batch with its rows and positions.
 func (b rectangle) tensor(v []float64, dims [3]int) Tensor {
 	x := FromSlice(b.of(v, dims), b.hi[0]-b.lo[0], b.hi[1]-b.lo[1], b.hi[2]-b.lo[2])
-	return x.WithRows(Rows{First: b.lo[0], Stride: 1, Total: dims[0], Seq: Span{First: b.lo[1], Total: dims[1]}})
+	return x.WithRows(Rows{First: b.lo[0], Stride: 1, Total: dims[0], Seq: Spans{First: b.lo[1], Total: dims[1]}})
 }
 
 var odd = [3]int{5, 7, 6}
@@ -77,8 +77,8 @@ func TestRowsThatCannotBe(t *testing.T) {
 		"4 rows from 0 on, 2 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{Stride: 2, Total: 6}) },
 		"positive Stride":           func() { x.WithRows(Rows{Total: 4}) },
 		"needs a dimension of rows": func() { New(hostDevice, Float32).WithRows(Rows{Stride: 1, Total: 4}) },
-		"dimension 1 is not a part of a sequence of 5 from 3 on": func() {
-			x.WithRows(Rows{Stride: 1, Total: 4, Seq: Span{First: 3, Total: 5}})
+		"dimension 1 is not {First:3 Total:5 Break:0 Skip:0}, a part of a sequence": func() {
+			x.WithRows(Rows{Stride: 1, Total: 4, Seq: Spans{First: 3, Total: 5}})
 		},
 		"the tensor is on a tape: call WithRows before Tape.Input": func() { NewTape(hostDevice).Input(x).WithRows(Rows{Stride: 1, Total: 4}) },
 		"does not fit the Region that was given: {Rows:{First:0 Total:0} Cols:{First:1": func() {
@@ -152,7 +152,7 @@ func TestLossOfSomethingElse(t *testing.T) {
 	assert.ErrorContains(t, err, "int64[5]: leading dimensions are not those of the step's input (3 rows of 12)")
 	assert.NoError(t, Try(func() { CrossEntropy(w, New(hostDevice, Int64, 5), CrossEntropyOptions{Count: 5}) }), "it says what it divides by")
 	assert.InDelta(t, w.Square().Sum().Item()/10, w.Square().Mean().Item(), 1e-15)
-	tape.Input(New(hostDevice, Float64, 3, 4, 2).WithRows(Rows{Stride: 1, Total: 12, Seq: Span{First: 0, Total: 8}}))
+	tape.Input(New(hostDevice, Float64, 3, 4, 2).WithRows(Rows{Stride: 1, Total: 12, Seq: Spans{First: 0, Total: 8}}))
 	err = Try(func() { GlobalMean(tape.Input(New(hostDevice, Float64, 3, 2))) })
 	assert.ErrorContains(t, err, "(3 rows of 12, 4 positions of 8)")
 	assert.Equal(t, 12*8*2, GlobalCount(tape.Input(New(hostDevice, Float64, 3, 8, 2))), "the gathered sequence")
@@ -201,7 +201,7 @@ func TestTokensOfOnePosition(t *testing.T) {
 	const rows, time = 3, 5
 	tape, x := NewTape(hostDevice, Seed(4)), New(hostDevice, Float64, rows, 1, time)
 	Constant(1).Fill(x, 0, 0)
-	in := tape.Input(x.WithRows(Rows{First: 2, Stride: 1, Total: 7, Seq: Span{First: 3, Total: time}, Over: 2, SeqOver: 2}))
+	in := tape.Input(x.WithRows(Rows{First: 2, Stride: 1, Total: 7, Seq: Spans{First: 3, Total: time}, Over: 2, SeqOver: 2}))
 	flat := in.Reshape(rows, time)
 	require.Equal(t, 7*time*time, GlobalCount(flat))
 	require.Equal(t, Floats(in.Dropout(0.5, 7)), Floats(flat.Dropout(0.5, 7)))
@@ -235,7 +235,7 @@ func TestDropoutOfTokens(t *testing.T) {
 		}
 	}
 	for tokens, r := range map[int]Rows{
-		13: r, 12: {First: first, Stride: 1, Total: total, Seq: Span{First: 1, Total: 6}, Over: 1, SeqOver: 1},
+		13: r, 12: {First: first, Stride: 1, Total: total, Seq: Spans{First: 1, Total: 6}, Over: 1, SeqOver: 1},
 	} {
 		err := Try(func() {
 			tape := NewTape(hostDevice)
@@ -256,7 +256,7 @@ func TestDropoutOfTokensOfPartsOfSequences(t *testing.T) {
 		n := pos[1] - pos[0]
 		r := Rows{First: first, Stride: stride, Total: dims[0], Over: 3}
 		if n < dims[1] {
-			r.Seq, r.SeqOver = Span{First: pos[0], Total: dims[1]}, 2
+			r.Seq, r.SeqOver = Spans{First: pos[0], Total: dims[1]}, 2
 		}
 		tape.Input(New(hostDevice, Int64, rows, n).WithRows(r))
 		x := New(hostDevice, Float64, cut[1]-cut[0], cols[1]-cols[0])
@@ -332,7 +332,7 @@ func TestAttentionOfHeads(t *testing.T) {
 			require.InDeltaSlice(t, grad[(i*heads+cut[0])*hd:(i*heads+cut[1])*hd], g[i*n*hd:(i+1)*n*hd], 1e-14, fmt.Sprint(cut))
 		}
 	}
-	half := x.WithRows(Rows{Stride: 1, Total: 2, Seq: Span{First: 0, Total: 10}})
+	half := x.WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 0, Total: 10}})
 	err := Try(func() { Attention(NewTape(hostDevice).Input(half), hd, AttentionOptions{}) })
 	assert.ErrorContains(t, err, "5 positions of 10: a position would see this rank's part of its sequence only")
 }

@@ -9,8 +9,8 @@ func init() {
 
 // RotaryOptions says at which position x begins, and which two features form a pair.
 type RotaryOptions struct {
-	// First is the position of x's first token: the number of tokens in a cache. If the step has a part of each sequence (Rows.Seq), the
-	// part's first position is added.
+	// First is the position of x's first token: the number of tokens in a cache. If the step has a part of each sequence, that of each
+	// position in it (Rows.Seq) is added.
 	First int
 	// Interleaved pairs features 2i and 2i+1 of a head, as in the paper. Otherwise i and i+headDim/2 are a pair, as in Llama's files.
 	Interleaved bool
@@ -30,12 +30,13 @@ func Rotary(x, table Tensor, o RotaryOptions) Tensor {
 	if st := statType(in.dtype); tab.dtype != st || tab.needs {
 		fail("rotary", these(in, tab), "the table has to be a %v without a gradient", st)
 	}
-	first := o.First + t.seqFirst("rotary", in)
-	if first < 0 || first+in.dims[1] > tab.dims[0] {
-		fail("rotary", these(in), "positions %d to %d of %d", first, first+in.dims[1]-1, tab.dims[0])
+	at := t.spansOf("rotary", in)
+	first, end := o.First+at.First, o.First+at.First+in.dims[1]+at.Skip
+	if first < 0 || end > tab.dims[0] {
+		fail("rotary", these(in), "positions %d to %d of %d", first, end-1, tab.dims[0])
 	}
 	out := t.newLike(in)
-	i := [8]int{first, b2i(o.Interleaved), 1}
+	i := [8]int{first, b2i(o.Interleaved), 1, at.Break, at.Skip}
 	t.rotary(out, in, tab, i)
 	if n := t.rec(OpRotary, out, in, tab); n != nil {
 		n.I = i
@@ -43,7 +44,8 @@ func Rotary(x, table Tensor, o RotaryOptions) Tensor {
 	return out.tensor()
 }
 
-// rotary launches the rotation by table. i holds the first row of the table, whether neighbours are a pair, and the sign of the angles.
+// rotary launches the rotation by table. i holds the first row of the table, whether neighbours are a pair, the sign of the angles, and
+// from which position on the rows are how many later.
 func (t *Tape) rotary(out, x, table *header, i [8]int) {
 	if x.n == 0 {
 		return
@@ -76,7 +78,11 @@ func rotaryKernel[T kernel.Float]() Kernel {
 			far, step = 1, 2
 		}
 		for row := lo; row < hi; row++ {
-			angles := table[(a.I[0]+row%time)*head:][:head]
+			position := row % time
+			if position >= a.I[3] {
+				position += a.I[4]
+			}
+			angles := table[(a.I[0]+position)*head:][:head]
 			cos, sin := angles[:head/2], angles[head/2:]
 			for at := row * width; at < (row+1)*width; at += head {
 				for i, c := range cos {

@@ -10,6 +10,8 @@ import (
 type (
 	// Span is a part of a dimension.
 	Span = layout.Span
+	// Spans is a part of a sequence.
+	Spans = layout.Spans
 	// Rows says which rectangle of the global batch a tensor holds.
 	Rows  = layout.Rows
 	batch = layout.Batch
@@ -30,7 +32,7 @@ func (x Tensor) WithRows(r Rows) Tensor {
 		fail("WithRows", these(h), "%d rows of %+v are not whole groups: Group divides First, Total, and the rows of each rank "+
 			"(see data.Config.Group)", h.dims[0], r)
 	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.Holds(h.dims[1])):
-		fail("WithRows", these(h), "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
+		fail("WithRows", these(h), "dimension 1 is not %+v, a part of a sequence", r.Seq)
 	}
 	switch {
 	case r.SeqOver&^r.Over != 0 || r.SeqOver != 0 && r.Seq.Total == 0:
@@ -110,8 +112,8 @@ func (t *Tape) takeRows(h *header) {
 	t.fed.add(t.rows)
 }
 
-// Rows returns the rectangle of the global batch that the step works on: that of the last Input with rows. The first position on this rank
-// is Rows().Seq.First; positional embeddings and rotary angles begin there. It is zero if no input has rows.
+// Rows returns the rectangle of the global batch that the step works on: that of the last Input with rows. Positional embeddings and
+// rotary angles are those of Rows().Seq. It is zero if no input has rows.
 func (t *Tape) Rows() Rows { return t.rows.Rows }
 
 // SetTokens says how many flat tokens activations [tokens, features] have, over all ranks that divide them (Region.Rows.Total). Who
@@ -122,29 +124,31 @@ func (t *Tape) SetTokens(n int) { t.tokens = n }
 // Tokens returns the argument of SetTokens, or 0.
 func (t *Tape) Tokens() int { return t.tokens }
 
-// SeqFirst returns the first position of x [batch, time, ...] in its sequence: Rows().Seq.First, but 0 if x has whole sequences, for
-// example after a gather. If time is neither, it is a Failure.
-func (t *Tape) SeqFirst(x Tensor) int { return t.seqFirst("SeqFirst", t.arg(x)) }
+// Spans returns the positions of x [batch, time, ...] in its sequence: Rows().Seq, but zero if x has whole sequences, for example after a
+// gather. If time is neither, it is a Failure.
+func (t *Tape) Spans(x Tensor) Spans { return t.spansOf("Spans", t.arg(x)) }
 
-func (t *Tape) seqFirst(op string, h *header) int {
+func (t *Tape) spansOf(op string, h *header) Spans {
 	r := batchOf(t.rows, h)
 	if r.Positions == 0 || h.n == 0 {
-		return 0
+		return Spans{}
 	}
 	if h.rank < 2 || h.dims[1] != r.Positions {
 		fail(op, these(h), "the step has %v, so the positions are not known", r)
 	}
-	return r.Seq.First
+	return r.Seq
 }
 
 // pack returns b as the attributes of a node, and unpack converts them back.
 func pack(b batch) [8]int {
-	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.N, b.Positions | b.Group<<40,
+	return [8]int{b.First, b.Stride, b.Total, b.Seq.First | b.Seq.Break<<32, b.Seq.Total | b.Seq.Skip<<32, b.N, b.Positions | b.Group<<40,
 		int(b.Over) | int(b.SeqOver)<<8 | int(b.Head)<<16 | int(b.Tail)<<24 | b.Number<<32}
 }
 
 func unpack(i [8]int) batch {
-	r := Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{First: i[3], Total: i[4]}, Over: Axes(i[7]), SeqOver: Axes(i[7] >> 8),
+	const low = 1<<32 - 1
+	seq := Spans{First: i[3] & low, Total: i[4] & low, Break: i[3] >> 32, Skip: i[4] >> 32}
+	r := Rows{First: i[0], Stride: i[1], Total: i[2], Seq: seq, Over: Axes(i[7]), SeqOver: Axes(i[7] >> 8),
 		Head: Axes(i[7] >> 16), Tail: Axes(i[7] >> 24), Group: i[6] >> 40, Number: i[7] >> 32}
 	return batch{Rows: r, N: i[5], Positions: i[6] & (1<<40 - 1)}
 }
@@ -154,7 +158,7 @@ func unpack(i [8]int) batch {
 func batchOf(b batch, h *header) batch {
 	tokens := b.Positions == 1 && b.Over != 0 && b.Over&^h.ty.On(Varying) == 0
 	if b.Positions > 0 && h.rank > 1 && h.dims[0] == b.N && h.dims[1] == b.Seq.Total && !tokens {
-		b.Seq, b.Positions = Span{}, 0
+		b.Seq, b.Positions = Spans{}, 0
 	}
 	return b
 }
@@ -174,7 +178,7 @@ func fits(b batch, h *header) bool {
 
 // checkTarget fails if y, to which a loss compares x, has other rows than x, or has rows and the step has none.
 func (t *Tape) checkTarget(op string, x, y Tensor) {
-	h, b := y.hdr(), t.partOf(x.hdr().at)
+	h, b := y.hdr(), t.partOf(x.hdr())
 	r := h.rowsOf()
 	t.target(h)
 	own := batch{Rows: r}
@@ -190,14 +194,14 @@ func (t *Tape) checkTarget(op string, x, y Tensor) {
 	}
 }
 
-// partOf returns the batch of a place, of which a Slice may have left a part.
-func (t *Tape) partOf(p place) batch {
-	b := *t.batchAt(p)
-	if s := p.Rows(); s.Mode() == layout.Portion {
+// partOf returns the batch of h, of which a Slice may have left a part.
+func (t *Tape) partOf(h *header) batch {
+	b := *t.batchAt(h.at)
+	if s := h.at.Rows(); s.Mode() == layout.Portion {
 		b.First += s.Outer() * b.Stride
 	}
-	if s := p.Seq(); s.Mode() == layout.Portion {
-		b.Seq.First += s.Outer()
+	if s := h.at.Seq(); s.Mode() == layout.Portion {
+		b.Seq = b.Seq.Slice(s.Outer(), s.Outer()+h.steps(s))
 	}
 	return b
 }
@@ -322,6 +326,9 @@ func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p 
 	if !at.Cols.Holds(cols) || at.Rows.Total != 0 && !at.Rows.Holds(in.dims[0]) {
 		fail(op, these(in), "does not fit the Region that was given: %+v", at)
 	}
+	if b.Positions > 0 && in.rank == 2 && in.dims[0] == b.N && in.dims[1] == b.Positions && at == (Region{}) { // an element for each position
+		cols = 1
+	}
 	first, stride, rows := b.First, b.Stride, b.N
 	if stride == 0 {
 		first, stride, rows = 0, 1, 1
@@ -348,7 +355,9 @@ func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p 
 		full = at.Cols.Total * width
 	}
 	if b.Positions > 0 {
-		line, lines = b.Seq.First*(lines/b.Positions), b.Seq.Total*(lines/b.Positions)
+		each := lines / b.Positions
+		line, lines = b.Seq.First*each, b.Seq.Total*each
+		p[6], p[7] = b.Seq.Break*(elems/b.Positions), b.Seq.Skip*each*full
 	}
-	return [8]int{(first*lines+line)*full + at.Cols.First*width, stride * lines * full, elems, cols * width, full, skip}
+	return [8]int{(first*lines+line)*full + at.Cols.First*width, stride * lines * full, elems, cols * width, full, skip, p[6], p[7]}
 }

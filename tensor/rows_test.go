@@ -208,7 +208,7 @@ func TestInitializers(t *testing.T) {
 
 // The rows of a loss must be those of the step's input: it is an error if the targets have other rows, or have rows and no input has.
 func TestTargetsOfOtherRows(t *testing.T) {
-	rows := Rows{First: 2, Stride: 1, Total: 12, Seq: Span{First: 3, Total: 6}}
+	rows := Rows{First: 2, Stride: 1, Total: 12, Seq: Spans{First: 3, Total: 6}}
 	targets := func(loss string) Tensor {
 		if loss == "labels" {
 			return New(hostDevice, Int64, 4, 3)
@@ -225,11 +225,12 @@ func TestTargetsOfOtherRows(t *testing.T) {
 	for name, loss := range losses {
 		for what, change := range map[string]func(r *Rows){
 			"":                func(*Rows) {},
-			"whole sequences": func(r *Rows) { r.Seq = Span{} },
+			"whole sequences": func(r *Rows) { r.Seq = Spans{} },
 			"First":           func(r *Rows) { r.First = 3 },
 			"Stride":          func(r *Rows) { r.Stride = 2 },
 			"Total":           func(r *Rows) { r.Total = 13 },
 			"Seq":             func(r *Rows) { r.Seq.First = 0 },
+			"two runs":        func(r *Rows) { r.Seq = Spans{First: 2, Total: 6, Break: 1, Skip: 1} },
 		} {
 			tape := NewTape(hostDevice)
 			x := tape.Input(New(hostDevice, Float32, 4, 3, 5).WithRows(rows))

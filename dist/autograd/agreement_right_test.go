@@ -133,7 +133,7 @@ var rightPrograms = map[string]func(p *program) error{
 	"positions of parts of sequences": func(p *program) error {
 		for range 3 {
 			x, at := tensor.New(p.r.Device, tensor.Float32, 2, 3, inWidth), make([]float32, 3*inWidth)
-			rows := tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Span{Total: 6}}
+			rows := tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{Total: 6}}
 			if p.sharder != nil {
 				rows.Over, rows.Seq.First = p.r.World.Axes(), 3*p.rank
 			}

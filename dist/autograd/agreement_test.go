@@ -286,12 +286,12 @@ var ranksDiffer = []wrongProgram{
 	{"a rank has a shorter sequence", "Rows.Seq.Total 6 (rank 0) vs 5 (rank 1)", 4, func(p *program) error {
 		for i := range 4 {
 			x := tensor.New(p.r.Device, tensor.Float32, 2, 3, inWidth)
-			rows := tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Span{Total: 6}}
+			rows := tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Spans{Total: 6}}
 			if p.sharder != nil {
 				rows.Over, rows.Seq.First = p.r.World.Axes(), 3*p.rank
 			}
 			if i == 3 {
-				rows.Seq = tensor.Span{First: rows.Seq.First - p.rank*min(rows.Seq.First, 1), Total: 6 - p.rank}
+				rows.Seq = tensor.Spans{First: rows.Seq.First - p.rank*min(rows.Seq.First, 1), Total: 6 - p.rank}
 			}
 			disttest.OK(p.backward(tensor.GlobalMean(p.model.Forward(p.tape.Input(x.WithRows(rows))))))
 		}

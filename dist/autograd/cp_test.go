@@ -224,7 +224,7 @@ func (m *sequences) loss(b disttest.Batch) nn.T {
 		in, labels = append(in, tensor.Floats(x)...), append(labels, tensor.Data[int64](y)...)
 	}
 	x, rows := tensor.FromSlice(in, b.N, m.end-m.first, cpFeatures), m.rows(b)
-	rows.Seq = tensor.Span{First: m.first, Total: cpPositions}
+	rows.Seq = tensor.Spans{First: m.first, Total: cpPositions}
 	h := m.In.Forward(b.Tape.Input(x.WithRows(rows)))
 	h = h.Add(tensor.OfPositions(b.Tape.Use(m.Pos).Slice(0, m.first, m.end), h))
 	h = m.Out.Forward(m.Drop.Forward(h.Add(m.attention(m.QKV.Forward(h)))))

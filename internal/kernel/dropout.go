@@ -13,15 +13,20 @@ import (
 // batch element with all its positions). Local row k begins at element
 // First + Stride*k of the whole. It is a sequence of lines of Cols elements, each of
 // which begins Line elements behind the one before; Cols divides Elems. The tensor
-// may lack the first Skip elements of these rows, and some of the last ones. A whole
+// may lack the first Skip elements of these rows, and some of the last ones. The
+// elements from Break on of a row, a multiple of Cols, begin Jump elements later. A whole
 // tensor with rows of n elements has Rows{Stride: n, Elems: n, Cols: n, Line: n}.
-type Rows struct{ First, Stride, Elems, Cols, Line, Skip int }
+type Rows struct{ First, Stride, Elems, Cols, Line, Skip, Break, Jump int }
 
 // Global returns the flat index in the whole tensor of local flat element e.
 func (m Rows) Global(e int) int {
 	e += m.Skip
 	c := e % m.Elems
-	return m.First + m.Stride*(e/m.Elems) + c/m.Cols*m.Line + c%m.Cols
+	i := m.First + m.Stride*(e/m.Elems) + c/m.Cols*m.Line + c%m.Cols
+	if c >= m.Break {
+		i += m.Jump
+	}
+	return i
 }
 
 // Dropout computes elements lo..hi of dst: x[e]/(1-p) if the element is kept,
@@ -32,7 +37,7 @@ func (m Rows) Global(e int) int {
 func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
 	limit, scale := dropLimit[T](p)
 	for e := lo; e < hi; {
-		end := min(hi, e+m.run()-(e+m.Skip)%m.run())
+		end := e + min(hi-e, m.run(e))
 		dropRun(dst[e:end], x[e:end], limit, scale, key, uint64(m.Global(e)))
 		e = end
 	}
@@ -47,14 +52,16 @@ func dropLimit[T Float](p float64) (limit uint64, scale T) {
 	return uint64(math.RoundToEven(p * 0x1p32)), scale
 }
 
-// run is the number of elements with consecutive global indices, starting where
-// Skip and they are a multiple of it.
-func (m Rows) run() int {
+// run is the number of elements from e on that have consecutive global indices.
+func (m Rows) run(e int) int {
+	c := (e + m.Skip) % m.Elems
 	switch {
 	case m.Cols != m.Line:
-		return m.Cols
-	case m.Stride != m.Elems:
-		return m.Elems
+		return m.Cols - c%m.Cols
+	case c < m.Break && m.Jump != 0:
+		return m.Break - c
+	case m.Stride != m.Elems || m.Jump != 0:
+		return m.Elems - c
 	}
 	return math.MaxInt
 }

@@ -73,6 +73,32 @@ func TestDropoutLines(t *testing.T) {
 	}
 }
 
+// TestDropoutRuns cuts a [3, 9, 4] tensor by lines, of which two runs are left, and columns.
+func TestDropoutRuns(t *testing.T) {
+	const lines, full = 9, 4
+	for _, c := range [][4]int{{0, 1, 7, 1}, {2, 3, 2, 2}, {1, 2, 1, 5}} { // first, first run, skipped, second run
+		for _, cols := range [][2]int{{0, 4}, {1, 3}, {3, 4}} {
+			n, width := c[1]+c[3], cols[1]-cols[0]
+			m := Rows{First: c[0]*full + cols[0], Stride: lines * full, Elems: n * width, Cols: width, Line: full,
+				Break: c[1] * width, Jump: c[2] * full}
+			ones, whole, local := make([]float32, 3*lines*full), make([]float32, 3*lines*full), make([]float32, 3*m.Elems)
+			Fill(ones, 1)
+			Dropout(whole, ones, 0.4, 3, wholeRows(lines*full, full), 0, len(whole))
+			Dropout(local, ones, 0.4, 3, m, 0, len(local))
+			for e, v := range local {
+				row, line := e/m.Elems, c[0]+e%m.Elems/width
+				if e%m.Elems/width >= c[1] {
+					line += c[2]
+				}
+				g := (row*lines+line)*full + cols[0] + e%width
+				require.Equal(t, g, m.Global(e))
+				require.Equal(t, whole[g], v, "%+v element %d", m, e)
+			}
+			requireCutsAgree(t, len(local), len(local), func(dst []float32, lo, hi int) { Dropout(dst, ones, 0.4, 3, m, lo, hi) }, "dropout")
+		}
+	}
+}
+
 // TestDropoutSharded cuts a [6, 5, 12] tensor by rows (contiguous and interleaved) and by columns at once.
 func TestDropoutSharded(t *testing.T) {
 	const batch, seq, full = 6, 5, 12

@@ -47,9 +47,7 @@ type Attention struct {
 	Out     *nn.Linear
 	HeadDim int
 	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
-
-	// Spread, if not nil, is applied to queries, keys and values [batch, time, features] before attention, and Join to its result.
-	Spread, Join tensor.Function `nn:"-"`
+	nn.Core `nn:"-"`
 }
 
 // New returns a model without values; nn.Init, or Attach of a parallel package, makes them. Weights are normal with a standard deviation of
@@ -146,26 +144,10 @@ func (a *Attention) Settings() any {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	spread := func(l *nn.Linear) nn.T {
+	of := func(l *nn.Linear) nn.T {
 		y := l.Forward(x)
-		return apply(a.Spread, y.Reshape(batch, time, y.Dim(1)))
+		return y.Reshape(batch, time, y.Dim(1))
 	}
-	y := apply(a.Join, a.attend(spread(a.Q), spread(a.K), spread(a.V), c))
+	y := a.Attend(of(a.Q), of(a.K), of(a.V), a.HeadDim, a.Rope, c)
 	return y.Reshape(batch*time, y.Dim(2))
-}
-
-// attend returns the outputs [batch, time, heads·headDim] of queries over the keys and values, which have this shape, and over those in a
-// cache.
-func (a *Attention) attend(q, k, v nn.T, c *tensor.KVCache) nn.T {
-	if a.Rope != nil {
-		first := 0
-		if c != nil {
-			first = c.Len()
-		}
-		q, k = a.Rope.Forward(q, first), a.Rope.Forward(k, first)
-	}
-	if c != nil {
-		return c.Attention(q, k, v, a.HeadDim)
-	}
-	return tensor.CrossAttention(q, k, v, a.HeadDim, tensor.AttentionOptions{Causal: true})
 }

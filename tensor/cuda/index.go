@@ -69,15 +69,15 @@ func scatterAdds() (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// dropout launches k(y, x, n, key, limit, scale, first, stride, elems, cols, line, skip).
+// dropout launches k(y, x, n, key, limit, scale, first, stride, elems, cols, line, skip, brk, jump).
 func dropout(q *Queue, k *kernel, a *tensor.Args) {
 	n, p := a.Len[0], a.F[0]
 	first, stride, elems, cols, line, skip := a.I[0], a.I[1], a.I[2], a.I[3], a.I[4], a.I[5]
-	if stride == elems && cols == line { // indices without gaps
+	if stride == elems && cols == line && a.I[7] == 0 { // indices without gaps
 		first, elems = first+skip, 0
 	}
 	q.ptrs(a, 2).i64(n).args.U64(a.Key).U64(uint64(math.RoundToEven(p * 0x1p32)))
-	q.wide(a.DType, 1/(1-p)).i64(first).i64(stride).i64(elems).i64(cols).i64(line).i64(skip)
+	q.wide(a.DType, 1/(1-p)).i64(first).i64(stride).i64(elems).i64(cols).i64(line).i64(skip).i64(a.I[6]).i64(a.I[7])
 	items := n
 	if elems == 0 {
 		items = n/4 + 2

@@ -189,14 +189,33 @@ func TestDropout(t *testing.T) {
 						}}.agree(t, dev, exact)
 				}
 			}
-			// a part of the columns, the lines, both
-			regions := [][8]int{{86, 28, 12, 3, 7}, {87, 27, 12, 3, 3}, {59, 90, 12, 4, 9}, {36, 12, 12, 12, 12}, {4, 12, 12, 4, 9}}
+			// a part of the columns, the lines, both; two runs of lines
+			regions := [][8]int{{86, 28, 12, 3, 7}, {87, 27, 12, 3, 3}, {59, 90, 12, 4, 9}, {36, 12, 12, 12, 12}, {4, 12, 12, 4, 9},
+				{4, 8, 8, 4, 4, 0, 4, 4}, {36, 81, 12, 4, 9, 0, 8, 18}}
 			for _, region := range regions {
 				for _, region[5] = range []int{0, 3, 8, 29} { // and not from the first row on
 					launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
 						set: func(a *tensor.Args) { a.Key, a.F[0], a.I = 77, 0.5, region }}.agree(t, dev, exact)
 				}
 			}
+		}
+	})
+}
+
+// TestRotaryRuns: angles are the CPU's also where later positions are not side by side with the first ones.
+func TestRotaryRuns(t *testing.T) {
+	const rows, time, width, head, positions = 2, 5, 12, 6, 20
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		r, stat := rng(20), tensor.Float32
+		if d == tensor.Float64 {
+			stat = d
+		}
+		unit := func(int) float64 { return 2*r.Float64() - 1 }
+		for _, at := range [][8]int{{3, 0, 1}, {3, 0, 1, 2, 7}, {0, 1, -1, 4, 11}, {8, 1, 1, 1, 1}} {
+			launch{op: tensor.OpRotary, d: d, outs: 1,
+				x:   []operand{blank(d, rows*time*width), values(d, rows*time*width, unit), values(stat, positions*head, unit)},
+				set: func(a *tensor.Args) { a.Dim, a.I = [6]int{rows * time, time, width, head}, at }}.agree(t, dev, near)
 		}
 	})
 }

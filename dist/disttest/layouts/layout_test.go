@@ -20,12 +20,13 @@ type layout struct {
 	Check    int  // ranks compare what they have in every so many steps
 	Hold     bool // fsdp keeps whole gradients between microbatches
 	Offload  bool
+	Ring     bool   // keys go around the ranks of cp
 	Cuts     uint64 // the seed of which rows ranks have; 0: disttest.Part
 }
 
 // randomLayout returns a layout of at most so many ranks. Few of them do not divide the program.
 func randomLayout(r *rand.Rand, p program, most int) layout {
-	l := layout{DP: 1, FSDP: 1, EP: 1, CP: 1, TP: 1}
+	l := layout{DP: 1, FSDP: 1, EP: 1, CP: 1, TP: 1, Ring: r.IntN(2) == 0}
 	for range 5 {
 		next, free := l, r.IntN(20) == 0
 		*pick(r, &next.DP, &next.FSDP, &next.EP, &next.EP, &next.CP, &next.CP, &next.TP, &next.TP) *= pick(r, 2, 2, 3)
@@ -40,7 +41,7 @@ func randomLayout(r *rand.Rand, p program, most int) layout {
 		l.Sequence, l.Chunks = true, r.IntN(4)
 	}
 	l.Again, l.Bucket, l.Check, l.Hold, l.Offload = r.IntN(3) == 0, pick(r, 0, 300, 2000), r.IntN(3), r.IntN(3) == 0, r.IntN(5) == 0
-	l.Cuts = maybe(r, 2, r.Uint64())
+	l.Cuts, l.Ring = maybe(r, 2, r.Uint64()), l.Ring && l.CP > 1
 	return l
 }
 
@@ -78,8 +79,11 @@ var refusals = []struct {
 }{
 	{" do not divide over ", func(p program, l layout) bool { // whole heads, experts, features of experts, and positions
 		kv, _ := l.heads(p)
-		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0 || l.CP > p.Positions ||
-			p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
+		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || !l.Ring && (p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0) ||
+			l.CP > p.Positions || p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
+	}},
+	{" need Ranks.Positions", func(p program, l layout) bool { // tokens are counted in the order of ranks
+		return l.Ring && l.CP > 1 && p.Experts.Experts > 0 && (p.Experts.Capacity > 0 || p.Experts.Sequence > 0)
 	}},
 }
 

@@ -41,6 +41,7 @@ func (l Layout) Mesh(kvHeads int) string {
 type Config struct {
 	Sequence bool                 // see tp.Config
 	Chunks   int                  // see tp.Config
+	Ring     bool                 // keys and values go around the ranks of cp (cp.Ring), in place of an exchange for heads (cp.Ulysses)
 	More     func(p *tp.Parallel) // divides what the model has besides the layers of package gpt, such as dropout; may be nil
 	DDP      ddp.Config           // Attach sets Over
 	FSDP     *fsdp.Config         // in place of DDP; Attach sets Shard and Replicate
@@ -60,7 +61,7 @@ type Attached struct {
 }
 
 // Attach gives each rank its part of m, on a mesh with the axes of Layout.Mesh, in the order that the packages need: first layers (tp), in
-// them experts (moe), then sequences (cp, Ulysses), and last what each rank has left of the parameters, over the ranks with other rows or
+// them experts (moe), then sequences (cp), and last what each rank has left of the parameters, over the ranks with other rows or
 // positions (fsdp or ddp). What is frozen, or has adapters (nn.LoRA), is so before; blocks that are computed again (tensor.Tape.Checkpoint)
 // are divided as others. m may be some stages of a pipeline (gpt.Model.Stages): then mesh has ranks of the same stages. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
@@ -71,11 +72,7 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 		return nil, err
 	}
 	if mesh.Size("cp") > 1 {
-		u := &cp.Ulysses{Group: mesh.Group("cp").With(dist.Name("cp")), HeadDim: m.Config.HeadDim}
-		for _, b := range blocks(m) {
-			b.Attn.Spread, b.Attn.Join = u.ToHeads(), u.ToPositions()
-		}
-		a.Groups, a.Part = append(a.Groups, u.Group), u.Part
+		a.divideSequences(mesh.Group("cp").With(dist.Name("cp")), m, c.Ring)
 	}
 	var err error
 	if c.FSDP != nil {
@@ -90,6 +87,20 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+func (a *Attached) divideSequences(g *dist.Group, m *gpt.Model, ring bool) {
+	u, f := &cp.Ulysses{Group: g, HeadDim: m.Config.HeadDim}, &cp.Ring{Group: g, HeadDim: m.Config.HeadDim}
+	if a.Part, a.Groups = u.Part, append(a.Groups, g); ring {
+		a.Part = f.Part
+	}
+	for _, b := range blocks(m) {
+		if ring {
+			b.Attn.Mix = f
+		} else {
+			b.Attn.Spread, b.Attn.Join = u.ToHeads(), u.ToPositions()
+		}
+	}
 }
 
 func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {

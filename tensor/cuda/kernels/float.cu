@@ -2,9 +2,10 @@
 
 // dropout: word i%4 of block i/4 decides about the element with global index i. If the word is at least limit, the element is kept and
 // multiplied by scale. If elems is 0, element e has index first + e. Else a row has elems elements, in lines of cols elements: line l of
-// row k begins at index first + stride*k + line*l. The first skip elements of these rows are not there.
+// row k begins at index first + stride*k + line*l. The first skip elements of these rows are not there. Elements from
+// brk on of a row have an index that is `jump` larger.
 extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, W scale, i64 first, i64 stride, i64 elems,
-                                   i64 cols, i64 line, i64 skip) {
+                                   i64 cols, i64 line, i64 skip, i64 brk, i64 jump) {
   if (elems == 0) {  // a thread does the four elements of a block
     int head = (int)(first & 3);
     bool vectors = head == 0 && aligned(x, 4 * sizeof(T)) && aligned(y, 4 * sizeof(T));
@@ -26,7 +27,7 @@ extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, 
   }
   for (i64 e = first_item(); e < n; e += all_threads()) {
     i64 at = e + skip, c = at % elems;
-    u64 i = (u64)(first + stride * (at / elems) + c / cols * line + c % cols);
+    u64 i = (u64)(first + stride * (at / elems) + c / cols * line + c % cols + (c >= brk ? jump : 0));
     Words r = philox(key, i >> 2);
     y[e] = narrow<T>(word(r, i) >= limit ? widen(x[e]) * scale : W(0));
   }

@@ -1,0 +1,106 @@
+package cp
+
+import (
+	"fmt"
+	"hash/crc64"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/rebuild"
+	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// runs are the first positions and the ends of the two runs of a sequence that a rank has. The second one may be empty.
+type runs [2][2]int
+
+// straight is the division of Ulysses: each rank has one run.
+func straight(total, rank, ranks int) runs {
+	lo, hi := layout.Share(total, rank, ranks)
+	return runs{{lo, hi}, {hi, hi}}
+}
+
+// zigzag is the division of Ring: of 2·ranks runs, a rank has one from the beginning, and one from the end.
+func zigzag(total, rank, ranks int) (r runs) {
+	for i, k := range [2]int{rank, 2*ranks - 1 - rank} {
+		r[i][0], r[i][1] = layout.Share(total, k, 2*ranks)
+	}
+	return r
+}
+
+func (r runs) len(i int) int { return r[i][1] - r[i][0] }
+func (r runs) size() int     { return r.len(0) + r.len(1) }
+
+// seq is what Rows say of r.
+func (r runs) seq(total int) tensor.Spans {
+	return tensor.Spans{First: r[0][0], Total: total, Break: r.len(0), Skip: r[1][0] - r[0][1]}.Slice(0, r.size())
+}
+
+// parts makes the Part of a rank.
+type parts struct {
+	op       string
+	compared int // tensors that ranks have compared
+}
+
+// of returns this rank's positions of x.
+func (p *parts) of(g *dist.Group, x tensor.Tensor, divide func(total, rank, ranks int) runs) tensor.Tensor {
+	if err := rebuild.Refuse("cp"); err != nil {
+		panic(&tensor.Failure{Op: p.op, Err: err})
+	}
+	dims, r := x.Shape().Dims, x.Rows()
+	if len(dims) < 2 || r.Stride == 0 || r.Seq.Total != 0 {
+		fail(p.op, "%v needs dimensions of rows and positions, and the rows of a loader or of Tensor.WithRows, whole", x.Shape())
+	}
+	if g.Size() == 1 {
+		return x
+	}
+	rows, total, each := dims[0], dims[1], 1
+	for _, d := range dims[2:] {
+		each *= d
+	}
+	if total < g.Size() {
+		fail(p.op, "%v: %d positions do not divide over %d ranks", x.Shape(), total, g.Size())
+	}
+	p.agree(g, x)
+	mine := divide(total, g.Rank(), g.Size())
+	dims[1] = mine.size()
+	y, at := tensor.New(x.Device(), x.DType(), dims...), 0
+	for i := range rows {
+		for _, run := range mine {
+			n := (run[1] - run[0]) * each
+			tensor.Copy(y.Range(at, at+n), x.Range((i*total+run[0])*each, (i*total+run[1])*each))
+			at += n
+		}
+	}
+	part := g.Rows(0, 0)
+	r.Seq, r.SeqOver = mine.seq(total), part.Over
+	r.Over, r.Head, r.Tail = r.Over|part.Over, r.Head|part.Head, r.Tail|part.Tail
+	return y.WithRows(r)
+}
+
+// agree compares the first two tensors of Part, which are input and labels: parts of different batches would be joined to sequences that
+// nobody has, without a sign. Values on a device are not compared: that would wait for it.
+func (p *parts) agree(g *dist.Group, x tensor.Tensor) {
+	if p.compared == 2 {
+		return
+	}
+	mine := fmt.Sprintf("%v, rows %d of %d", x.Shape(), x.Rows().First, x.Rows().Total)
+	if x.Device().Host() {
+		mine += fmt.Sprintf(", with the checksum %016x", crc64.Checksum(x.Bytes(), crc64.MakeTable(crc64.ECMA)))
+	}
+	all, err := dist.AllGatherObject(g.With(dist.Name("cp-checks")), mine)
+	if err != nil {
+		panic(&tensor.Failure{Op: p.op, Err: err})
+	}
+	for rank, other := range all {
+		if other != all[0] {
+			fail(p.op, "ranks that divide sequences need the same batch: rank %d of %d has %s, "+
+				"rank 0 %s (give the loader the group of the ranks with other rows)",
+				rank, len(all), other, all[0])
+		}
+	}
+	p.compared++
+}
+
+func fail(op, format string, a ...any) {
+	panic(&tensor.Failure{Op: op, Err: fmt.Errorf(format, a...)})
+}

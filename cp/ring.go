@@ -1,0 +1,301 @@
+package cp
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Ring divides sequences over the ranks of Group, and sends keys and values around while it computes (Liu et al. 2023, "Ring Attention with
+// Blockwise Transformers"). It is nn.Core's Mix: causal attention of this rank's queries [rows, positions, heads·HeadDim] over keys and
+// values of whole sequences, with any number of heads. Each rank has all parameters, so give the ranks to ddp or fsdp, too.
+//
+// A sequence is cut into 2n runs, of which rank r has runs r and 2n-1-r (zigzag). So each rank computes as much in each pass: the keys of
+// an earlier rank are seen by all queries, but only their first run; those of a later rank by the queries of the second run.
+//
+// A fourth input says which document each position is of: ids [rows, positions] of whole sequences, Int64, the same on all ranks, and
+// without Rows. Then a query sees only keys of its own document, and keys are neither sent nor multiplied where no documents can meet. Ids
+// should rise along a sequence: of a run, the smallest and the largest are compared.
+type Ring struct {
+	Group   *dist.Group // such as mesh.Group("cp")
+	HeadDim int
+
+	parts
+	checked parts // of documents
+}
+
+// Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels. Ranks compare the x of the
+// first step, in host memory: it must be the same on all of them.
+func (f *Ring) Part(x tensor.Tensor) tensor.Tensor {
+	f.op = "cp.Ring.Part"
+	return f.of(f.Group, x, zigzag)
+}
+
+// Name returns "cp.Ring".
+func (*Ring) Name() string { return "cp.Ring" }
+
+// Types wants parts of sequences.
+func (f *Ring) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
+	for i := range in[:3] {
+		if in[i], err = in[i].Convert(f.Group.Axes(), tensor.Varying, tensor.Varying); err != nil {
+			return nil, err
+		}
+	}
+	return in[:1], nil
+}
+
+// circle is one way of keys and values around the ranks.
+type circle struct {
+	*Ring
+	c           *tensor.Ctx
+	rank, ranks int
+	total       int // positions of a sequence
+	rows, width int // of keys
+	documents
+}
+
+// circle returns that of a call with keys k, on a step with sequences of so many positions. 0: each rank has whole ones, as where it
+// generates a text; then it is alone.
+func (f *Ring) circle(c *tensor.Ctx, k tensor.Tensor, total int) circle {
+	p := circle{Ring: f, c: c, rank: f.Group.Rank(), ranks: f.Group.Size(), total: total, rows: k.Dim(0), width: k.Dim(2)}
+	if total == 0 {
+		p.rank, p.ranks, p.total = 0, 1, k.Dim(1)
+	}
+	return p
+}
+
+// at returns the rank so many places before this one, and of returns its runs.
+func (p *circle) at(before int) int { return (p.rank - before + 2*p.ranks) % p.ranks }
+
+func (p *circle) of(before int) runs { return zigzag(p.total, p.at(before), p.ranks) }
+
+// halves returns the two runs of x along dim.
+func (p *circle) halves(x tensor.Tensor, dim int) [2]tensor.Tensor {
+	n := p.of(0).len(0)
+	return [2]tensor.Tensor{x.Slice(dim, 0, n), x.Slice(dim, n, x.Dim(dim))}
+}
+
+// buffer returns memory for the keys and values of any rank, and view those of the one so many places before this one in it, [2·rows,
+// positions, width].
+func (p *circle) buffer(d tensor.DType) tensor.Tensor {
+	return p.c.New(d, 2*p.rows*p.width*(zigzag(p.total, 0, p.ranks).size()+1))
+}
+
+func (p *circle) view(buffer tensor.Tensor, before int) tensor.Tensor {
+	n := p.of(before).size()
+	return buffer.Slice(0, 0, 2*p.rows*n*p.width).Reshape(2*p.rows, n, p.width)
+}
+
+func (p *circle) wait(w dist.Work) {
+	if err := w.Wait(); err != nil {
+		panic(&tensor.Failure{Op: p.Name(), Err: err})
+	}
+}
+
+// around calls visit with the keys and values of each rank, beginning with this one, while those of the next one come. Keys go no further
+// than to the last rank that sees them: before > last(before) where they are not here.
+func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Tensor)) {
+	here, next := p.buffer(k.DType()), p.buffer(k.DType())
+	n := k.Len()
+	tensor.Copy(here.Slice(0, 0, n), k.Reshape(n))
+	tensor.Copy(here.Slice(0, n, 2*n), v.Reshape(n))
+	for i := range p.ranks {
+		kv := p.view(here, i)
+		work := p.Group.Batch(func(b *dist.Batch) {
+			if i < p.last(i) {
+				b.Send(kv, p.at(-1), 0)
+			}
+			if i < p.last(i+1) {
+				b.Recv(p.view(next, i+1), p.at(1), 0)
+			}
+		})
+		visit(i, kv)
+		p.wait(work)
+		here, next = next, here
+	}
+}
+
+// seen returns what of the keys of the rank so many places before this one queries of run a see: so many keys, from the first one on.
+func (p *circle) seen(a, before int) (keys int, o tensor.AttentionOptions) {
+	keys = seen(p.total, p.rank, p.at(before), p.ranks, a)
+	switch {
+	case keys == 0 || !p.sees(p.rank, p.at(before), a):
+		return 0, o
+	case before == 0:
+		o.Causal, o.Offset = true, a*p.of(0).len(0)
+	}
+	p.mask(&o, a, before, keys)
+	return keys, o
+}
+
+// seen returns how many of the keys of rank k queries of run a of rank q see, from the first one on.
+func seen(total, q, k, ranks, a int) int {
+	mine, its := zigzag(total, q, ranks), zigzag(total, k, ranks)
+	switch {
+	case mine.len(a) == 0 || a == 0 && k > q:
+		return 0
+	case k < q || k == q && a == 0:
+		return its.len(0)
+	}
+	return its.size()
+}
+
+// first returns so many of the keys, and of the values.
+func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
+	if keys < kv.Dim(1) {
+		kv = kv.Slice(1, 0, keys)
+	}
+	return kv.Slice(0, 0, p.rows), kv.Slice(0, p.rows, 2*p.rows)
+}
+
+// Forward returns the attention of this rank's queries: of the keys of each rank, joined by the log-sum-exp of their scores.
+func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	p := f.begin(c, in)
+	q, heads := p.halves(in[0], 1), in[0].Dim(2)/f.HeadDim
+	var out, lse [2]tensor.Tensor
+	for a := range out {
+		out[a] = c.New(statOf(q[a]), p.rows, q[a].Dim(1), q[a].Dim(2))
+		lse[a] = c.New(statOf(q[a]), p.rows, heads, q[a].Dim(1))
+	}
+	p.around(in[1], in[2], func(before int, kv tensor.Tensor) {
+		for a := range q {
+			keys, o := p.seen(a, before)
+			if keys == 0 {
+				continue
+			}
+			c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
+				k, v := p.first(keys, in[1])
+				y, l := tensor.CrossAttentionLSE(in[0], k, v, f.HeadDim, o)
+				if y = y.Cast(statOf(y)); before > 0 {
+					y, l = join(out[a], lse[a], y, l)
+				}
+				tensor.Copy(out[a], y)
+				tensor.Copy(lse[a], l)
+				return in[0]
+			}, q[a], kv)
+		}
+	})
+	y, l := tensor.Concat(1, out[0], out[1]).Cast(in[0].DType()), tensor.Concat(2, lse[0], lse[1])
+	for _, x := range [5]tensor.Tensor{in[0], in[1], in[2], y, l} {
+		c.Save(x)
+	}
+	if len(in) > 3 {
+		c.Save(in[3])
+	}
+	return y
+}
+
+// begin checks a call.
+func (f *Ring) begin(c *tensor.Ctx, in []tensor.Tensor) circle {
+	q, k, g, seq := in[0], in[1], f.Group, c.Tape().Rows().Seq
+	if q.Rank() != 3 || k.Rank() != 3 || q.Dim(2)%f.HeadDim != 0 {
+		fail(f.Name(), "wants queries and keys [rows, positions, heads·%d], not %v and %v", f.HeadDim, q.Shape(), k.Shape())
+	}
+	if seq.Total == 0 && c.Need(0) && g.Size() > 1 {
+		fail(f.Name(), "the step's input has whole sequences: give each rank its part (Ring.Part)")
+	}
+	p := f.circle(c, k, seq.Total)
+	if want := p.of(0); seq.Total != 0 && (seq != want.seq(seq.Total) || q.Dim(1) != want.size() || k.Dim(1) != want.size()) {
+		fail(f.Name(), "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ring.Part", q.Shape(), g.Rank(), g.Size(), want, seq)
+	}
+	c.Ints(1)[0] = seq.Total
+	if len(in) > 3 {
+		p.take(in[3])
+	}
+	return p
+}
+
+// statOf is the type of sums.
+func statOf(x tensor.Tensor) tensor.DType {
+	if x.DType() == tensor.Float64 {
+		return tensor.Float64
+	}
+	return tensor.Float32
+}
+
+// join returns the attention over two sets of keys, of which each query sees some of the first: out is the mean of the values, with the
+// weights exp(lse).
+func join(out, lse, y, l tensor.Tensor) (_, sum tensor.Tensor) {
+	top := lse.Maximum(l)
+	sum = lse.Sub(top).Exp().Add(l.Sub(top).Exp()).Log().Add(top)
+	rows, heads, n := lse.Dim(0), lse.Dim(1), lse.Dim(2)
+	weight := l.Sub(sum).Exp().Transpose(1, 2).Reshape(rows, n, heads, 1)
+	each := func(x tensor.Tensor) tensor.Tensor { return x.Reshape(rows, n, heads, out.Dim(2)/heads) }
+	return each(y).Sub(each(out)).Mul(weight).Add(each(out)).Reshape(rows, n, out.Dim(2)), sum
+}
+
+// Backward sends keys and values around again, and their gradients one pass behind them. A rank adds its part to these, in Float32 or
+// Float64. The last rank that sees the keys sends them home.
+func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	k, dtype := c.Saved(1), c.Saved(0).DType()
+	p := f.circle(c, k, c.Ints(1)[0])
+	if len(grads) > 3 {
+		p.again(c.Saved(5))
+	}
+	q, out, gs, lse := p.halves(c.Saved(0), 1), p.halves(c.Saved(3), 1), p.halves(g, 1), p.halves(c.Saved(4), 2)
+	var dq [2]tensor.Tensor
+	for a := range dq {
+		dq[a] = c.New(statOf(g), p.rows, q[a].Dim(1), q[a].Dim(2))
+	}
+	// What leaves, what the ranks before have sent, and what came home.
+	sum, came, home := p.buffer(statOf(g)), p.buffer(statOf(g)), p.buffer(statOf(g))
+	var work dist.Work
+	p.around(k, c.Saved(2), func(before int, kv tensor.Tensor) {
+		mine := p.view(sum, before)
+		if p.last(before) == 0 {
+			mine = p.view(home, 0)
+		}
+		c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
+			var d tensor.Tensor
+			for a := range q {
+				keys, o := p.seen(a, before)
+				if keys == 0 {
+					continue
+				}
+				k, v := p.first(keys, in[0])
+				x, dk, dv := tensor.CrossAttentionGrad(q[a], k, v, out[a], gs[a], lse[a], f.HeadDim, o)
+				if x = x.Cast(statOf(x)); before > 0 {
+					x = x.Add(dq[a])
+				}
+				tensor.Copy(dq[a], x)
+				d = plus(d, tensor.Concat(0, dk, dv).Cast(statOf(x)).Pad(1, 0, mine.Dim(1)-keys))
+			}
+			if p.wait(work); before > 0 && before <= p.last(before) {
+				d = plus(d, p.view(came, before))
+			}
+			if !d.IsZero() {
+				tensor.Copy(mine, d)
+			}
+			return in[0]
+		}, kv)
+		work = p.pass(before, mine, came, home)
+	})
+	p.wait(work)
+	of := p.view(home, 0).Cast(dtype)
+	grads[0], grads[1], grads[2] = tensor.Concat(1, dq[0], dq[1]).Cast(dtype), of.Slice(0, 0, p.rows), of.Slice(0, p.rows, 2*p.rows)
+}
+
+// pass sends gradients x of keys on, or home, and begins to receive those that come in this pass.
+func (p *circle) pass(before int, x, came, home tensor.Tensor) dist.Work {
+	return p.Group.Batch(func(b *dist.Batch) {
+		switch last := p.last(before); {
+		case before < last:
+			b.Send(x, p.at(-1), 1)
+		case before == last && before > 0:
+			b.Send(x, p.at(before), 1)
+		}
+		if before < p.last(before+1) {
+			b.Recv(p.view(came, before+1), p.at(1), 1)
+		}
+		if before > 0 && before == p.last(0) {
+			b.Recv(p.view(home, 0), p.at(-before), 1)
+		}
+	})
+}
+
+// plus is x + y where x may be none yet.
+func plus(x, y tensor.Tensor) tensor.Tensor {
+	if x.IsZero() {
+		return y
+	}
+	return x.Add(y)
+}

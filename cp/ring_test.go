@@ -1,0 +1,236 @@
+package cp_test
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/cp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// waves returns elements that differ, for tensors of these dimensions.
+func waves(seed float64, dims ...int) tensor.Tensor {
+	x := tensor.New(tensor.NewCPU(1), tensor.Float64, dims...)
+	for i := range tensor.Data[float64](x) {
+		tensor.Data[float64](x)[i] = math.Sin(seed + 1.7*float64(i)*float64(i%13+1))
+	}
+	return x
+}
+
+// attentionOf is a case of attention: queries, keys, values, and the gradient of the output.
+type attentionOf struct{ rows, total, heads, kv, hd int }
+
+func (c attentionOf) tensors() (x [4]tensor.Tensor) {
+	for i, heads := range [4]int{c.heads, c.kv, c.kv, c.heads} {
+		x[i] = waves(float64(1+i), c.rows, c.total, heads*c.hd)
+	}
+	return x
+}
+
+// run returns the output of f and the gradients of queries, keys and values.
+func run(tape *tensor.Tape, x [4]tensor.Tensor, f func(q, k, v tensor.Tensor) tensor.Tensor) (y [4][]float64) {
+	in := [3]tensor.Tensor{tape.Leaf(x[0]), tape.Leaf(x[1]), tape.Leaf(x[2])}
+	out := tape.Keep(f(in[0], in[1], in[2]))
+	tape.BackwardFrom([]tensor.Tensor{out}, x[3:])
+	y[0] = tensor.Floats(out)
+	for i := range in {
+		y[1+i] = tensor.Floats(tape.GradOf(in[i]))
+	}
+	return y
+}
+
+// naive is the attention of a rank that gathers all: queries, keys and values, and the gradient of the output, in the order of positions.
+// It returns this rank's part of the output and of the gradients. ids are the documents of all positions, or none.
+func naive(g *dist.Group, f *cp.Ring, mine [4]tensor.Tensor, c attentionOf, ids tensor.Tensor) (y [4][]float64) {
+	if c.rows == 0 {
+		return y
+	}
+	places := tensor.Data[int64](f.Part(numbers(c.rows, c.total).WithRows(g.Rows(0, c.rows)))) // of this rank's positions
+	type part struct {
+		Places []int64
+		X      [4][]float64
+	}
+	p := part{Places: places}
+	for i, x := range mine {
+		p.X[i] = tensor.Floats(x)
+	}
+	var whole [4]tensor.Tensor
+	for i, x := range mine {
+		whole[i] = tensor.New(x.Device(), tensor.Float64, c.rows, c.total, x.Dim(2))
+	}
+	for _, other := range disttest.Must(dist.AllGatherObject(g, p)) {
+		for i := range whole {
+			w := whole[i].Dim(2)
+			for k, place := range other.Places {
+				copy(tensor.Data[float64](whole[i])[int(place)*w:], other.X[i][k*w:(k+1)*w])
+			}
+		}
+	}
+	all := run(tensor.NewTape(tensor.NewCPU(1)), whole, func(q, k, v tensor.Tensor) tensor.Tensor {
+		return tensor.CrossAttention(q, k, v, c.hd, tensor.AttentionOptions{Causal: true, QueryDocs: ids, KeyDocs: ids})
+	})
+	for i := range y {
+		w := len(all[i]) / c.rows / c.total
+		for _, place := range places {
+			y[i] = append(y[i], all[i][int(place)*w:int(place+1)*w]...)
+		}
+	}
+	return y
+}
+
+// numbers are those of the positions of all rows.
+func numbers(rows, total int) tensor.Tensor {
+	x := tensor.New(tensor.NewCPU(1), tensor.Int64, rows, total)
+	for i := range tensor.Data[int64](x) {
+		tensor.Data[int64](x)[i] = int64(i)
+	}
+	return x
+}
+
+// equalsNaive compares the ring's attention and its gradients with naive, and returns how many bytes all ranks sent.
+func equalsNaive(t *testing.T, c attentionOf, ranks int, ids tensor.Tensor) (sent uint64) {
+	t.Helper()
+	var all atomic.Uint64
+	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+		f := &cp.Ring{Group: r.World, HeadDim: c.hd}
+		var mine [4]tensor.Tensor
+		for i, x := range c.tensors() {
+			mine[i] = f.Part(x.WithRows(r.World.Rows(0, c.rows)))
+		}
+		tape, before := tensor.NewTape(r.Device), r.World.Stats().Payload["send"]
+		tape.Input(mine[0])
+		got := run(tape, mine, func(q, k, v tensor.Tensor) tensor.Tensor {
+			if ids.IsZero() {
+				return tape.Apply(f, q, k, v)
+			}
+			return tape.Apply(f, q, k, v, tape.Input(ids))
+		})
+		all.Add(r.World.Stats().Payload["send"] - before)
+		for i, want := range naive(r.World, f, mine, c, ids) {
+			require.InDeltaSlice(t, want, got[i], 1e-13, "rank %d: %s", r.World.Rank(), [4]string{"output", "dq", "dk", "dv"}[i])
+		}
+		return nil
+	}))
+	return all.Load()
+}
+
+// The ring's attention and its gradients are those of a rank that gathers all keys: with fewer heads of keys, and runs of other lengths, of
+// which some are empty. Forward sends keys and values n-1 times; Backward again, and their gradients n times.
+func TestRingEqualsNaive(t *testing.T) {
+	for _, c := range []attentionOf{{2, 24, 4, 2, 3}, {1, 7, 2, 2, 4}, {3, 13, 6, 1, 2}, {2, 4, 2, 1, 3}, {0, 9, 2, 1, 3}} {
+		for ranks := 1; ranks <= 4; ranks++ {
+			t.Run(fmt.Sprintf("%+v on %d", c, ranks), func(t *testing.T) {
+				sent := equalsNaive(t, c, ranks, tensor.Tensor{})
+				if c.total >= 2*ranks && ranks > 1 {
+					require.EqualValues(t, 8*2*c.rows*c.total*c.kv*c.hd*(3*ranks-2), sent)
+				}
+			})
+		}
+	}
+}
+
+// Queries see the keys of their own document only, and keys go no further than to ranks with a part of their documents.
+func TestRingOfDocuments(t *testing.T) {
+	c := attentionOf{2, 24, 4, 2, 3}
+	for name, ids := range map[string]func(row, position int) int{
+		"one":         func(_, _ int) int { return 7 },
+		"two":         func(row, position int) int { return (position + 5*row) / 15 },
+		"short":       func(_, position int) int { return position / 3 },
+		"each":        func(_, position int) int { return position },
+		"in no order": func(row, position int) int { return position * position / 7 % (3 + row) },
+	} {
+		x := numbers(c.rows, c.total)
+		for i := range tensor.Data[int64](x) {
+			tensor.Data[int64](x)[i] = int64(ids(i/c.total, i%c.total))
+		}
+		for ranks := 1; ranks <= 4; ranks++ {
+			t.Run(fmt.Sprint(name, " on ", ranks), func(t *testing.T) {
+				sent := equalsNaive(t, c, ranks, x)
+				all := uint64(8 * 2 * c.rows * c.total * c.kv * c.hd * (3*ranks - 2))
+				switch {
+				case ranks == 1:
+				case name == "each" || name == "short" && ranks != 3: // a document is on one rank
+					require.Zero(t, sent)
+				case name == "one":
+					require.Equal(t, all, sent)
+				case name == "short":
+					require.Less(t, sent, all)
+				}
+			})
+		}
+	}
+}
+
+// fed is a ring with two inputs more: one whose Rows are those of the step, and the documents.
+type fed struct{ *cp.Ring }
+
+func (f fed) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	return f.Ring.Forward(c, []tensor.Tensor{in[0], in[1], in[2], in[4]})
+}
+
+func (f fed) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	f.Ring.Backward(c, g, grads[:4])
+}
+
+// Backward is the adjoint of Forward, with one document and with several.
+func TestRingAdjoint(t *testing.T) {
+	const rows, total = 2, 9
+	for ranks := 2; ranks <= 4; ranks++ {
+		part := func(r *dist.Rank) tensor.Tensor {
+			f := &cp.Ring{Group: r.World, HeadDim: 3}
+			return f.Part(numbers(rows, total).WithRows(r.World.Rows(0, rows)))
+		}
+		op := func(heads int) disttest.Operand {
+			return disttest.Operand{Kind: tensor.Varying, Dims: func(rank, ranks int) []int {
+				n := 0
+				for _, k := range [2]int{rank, 2*ranks - 1 - rank} {
+					lo, hi := layout.Share(total, k, 2*ranks)
+					n += hi - lo
+				}
+				return []int{rows, n, 3 * heads}
+			}}
+		}
+		for _, length := range []int{total, 4} {
+			ids := func(*dist.Rank) tensor.Tensor {
+				x := numbers(rows, total)
+				for i := range tensor.Data[int64](x) {
+					tensor.Data[int64](x)[i] = int64(i % total / length)
+				}
+				return x
+			}
+			disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating { return fed{&cp.Ring{Group: r.World, HeadDim: 3}} },
+				op(4), op(2), op(2), disttest.Operand{Const: part}, disttest.Operand{Const: ids})
+		}
+	}
+}
+
+// What a rank needs for its part of each sequence falls with the number of ranks, also while it computes.
+func TestRingMemory(t *testing.T) {
+	c := attentionOf{2, 256, 4, 2, 8}
+	peaks := map[int]int{}
+	for _, ranks := range []int{1, 2, 4} {
+		require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+			f := &cp.Ring{Group: r.World, HeadDim: c.hd}
+			var mine [4]tensor.Tensor
+			for i, x := range c.tensors() {
+				mine[i] = f.Part(x.WithRows(r.World.Rows(0, c.rows)))
+			}
+			tape := tensor.NewTape(r.Device)
+			run(tape, mine, func(q, k, v tensor.Tensor) tensor.Tensor { return tape.Apply(f, q, k, v) })
+			if r.World.Rank() == 0 {
+				_, peaks[ranks] = tape.Memory()
+			}
+			return nil
+		}))
+	}
+	for _, ranks := range []int{2, 4} {
+		require.InEpsilon(t, float64(peaks[1])/float64(ranks), peaks[ranks], 0.15, "%v", peaks)
+	}
+}

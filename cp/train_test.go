@@ -1,0 +1,222 @@
+package cp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ringo-ml/ringo/cp"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const words = 11
+
+// The models: learned positions, and rotary ones with one head of keys.
+var models = map[string]gpt.Config{
+	"gpt2":  {Kind: gpt.GPT2, Vocab: words, Positions: 13, Width: 12, Layers: 2, Heads: 6, Hidden: 13, Tied: true},
+	"llama": {Kind: gpt.Llama, Vocab: words, Positions: 13, Width: 12, Layers: 2, Heads: 3, KVHeads: 1, Hidden: 13},
+}
+
+// job is a training. Ranks of cp divide sequences, those of dp and fsdp have other rows.
+type job struct {
+	model     string
+	positions int
+	mesh      string // "": one rank
+	stage     int    // of fsdp; 0: ddp
+	again     bool   // blocks are computed again in backward
+	change    func(m *gpt.Model, mesh *dist.Mesh)
+	part      func(f *cp.Ring) func(x nn.T) nn.T // in place of Ring.Part
+	on        disttest.Launcher
+	steps     int    // 0: 10
+	sum       string // axis over which gradients are summed; "": all
+}
+
+func (j job) training() disttest.Training {
+	return disttest.Training{Attach: j.attach, Mesh: j.mesh, On: j.on, Steps: j.steps, Batch: 10, Name: fmt.Sprintf("%+v", j)}
+}
+
+// drop adds dropout of hidden values to each block.
+func drop(m *gpt.Model) {
+	for _, b := range m.Blocks {
+		b.Norm1, b.Norm2 = nn.Sequential{b.Norm1, nn.NewDropout(0.2)}, nn.Sequential{b.Norm2, nn.NewDropout(0.2)}
+	}
+}
+
+func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
+	m := disttest.Must(gpt.New(models[j.model]))
+	drop(m)
+	part := func(x nn.T) nn.T { return x } // this rank's positions
+	a = disttest.Attached{Norm: r.World, Loss: func(b disttest.Batch) nn.T {
+		ids, next := j.tokens(r.Device, b.First, b.N, b.Rows)
+		return nn.CrossEntropy(j.logits(m, b.Tape.Input(part(ids))), part(next))
+	}}
+	if mesh == nil {
+		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
+		return a, nil
+	}
+	f := &cp.Ring{Group: mesh.Group("cp"), HeadDim: m.Config.HeadDim}
+	for _, b := range m.Blocks {
+		b.Attn.Mix = f
+	}
+	if part = f.Part; j.part != nil {
+		part = j.part(f)
+	}
+	if j.change != nil {
+		j.change(m, mesh)
+	}
+	a.Data, a.Sum = mesh.Group("dp"), r.World
+	if j.sum != "" {
+		a.Sum = mesh.Group(j.sum)
+	}
+	if j.stage == 0 {
+		a.Params, err = ddp.Attach(a.Sum, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 500})
+		return a, err
+	}
+	s := fsdp.New(fsdp.Config{Stage: j.stage, Shard: a.Sum, DType: tensor.Float64, Seed: 3})
+	s.Keep(m.Tok, m.Pos, m.Norm, m.Head)
+	for _, b := range m.Blocks {
+		s.Unit(b)
+	}
+	a.Params, err = s.Attach(m)
+	return a, err
+}
+
+// tokens returns ids [rows, positions] from a row on and those that follow them, which depend on the one before.
+func (j job) tokens(dev tensor.Device, first, n int, at tensor.Rows) (ids, next tensor.Tensor) {
+	a, b := make([]int64, n*j.positions), make([]int64, n*j.positions)
+	for i := range a {
+		k := first*j.positions + i
+		a[i] = int64(k * k % 19 % words)
+		b[i] = (3*a[i] + int64(k%2)) % words
+	}
+	on := func(v []int64) tensor.Tensor {
+		return tensor.ToDevice(dev, tensor.FromSlice(v, n, j.positions)).WithRows(at)
+	}
+	return on(a), on(b)
+}
+
+// logits is Model.Forward, with checkpoints of activations if asked for.
+func (j job) logits(m *gpt.Model, ids nn.T) nn.T {
+	if !j.again {
+		return m.Forward(ids)
+	}
+	t, batch, time := ids.Tape(), ids.Dim(0), ids.Dim(1)
+	x := m.Tok.Forward(ids)
+	if m.Pos != nil {
+		x = m.Pos.Forward(x, 0)
+	}
+	x = x.Reshape(batch*time, x.Dim(2))
+	for _, b := range m.Blocks {
+		x = t.Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0], batch, time) }, x)
+	}
+	x = m.Head.Forward(m.Norm.Forward(x))
+	return x.Reshape(batch, time, x.Dim(1))
+}
+
+// A model whose sequences a ring divides is trained as on one rank: losses, norms and parameters of ten steps.
+func TestRingEqualsOneRank(t *testing.T) {
+	meshes := []string{"dp=1,cp=2", "dp=2,cp=2", "dp=1,cp=3", "dp=1,cp=4"}
+	if reliability.Long(t) {
+		meshes = append(meshes, "dp=3,cp=2", "dp=2,cp=3", "dp=2,cp=4", "dp=1,cp=1", "dp=1,cp=7")
+	}
+	for model := range models {
+		for i, positions := range []int{7, 12} {
+			one := job{model: model, positions: positions}
+			want := one.training().Run(t)
+			for k, mesh := range meshes {
+				for stage := range 4 {
+					if !reliability.Long(t) && (stage != (i+k)%4 && stage != 0 || i > 0 && k > 1) {
+						continue
+					}
+					j := one
+					j.mesh, j.stage, j.again = mesh, stage, (i+k+stage)%2 == 1
+					disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
+				}
+			}
+		}
+	}
+}
+
+func TestLongRingEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestRingEqualsOneRank) }
+
+// So it is where Go code cannot access the memory, and on emulated GPUs.
+func TestRingOnMachines(t *testing.T) {
+	for model := range models {
+		j := job{model: model, positions: 7}
+		if !reliability.Long(t) {
+			if j.steps = 2; model != "llama" {
+				continue
+			}
+		}
+		want := j.training().Run(t)
+		disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
+			j := j
+			j.mesh, j.on, j.again, j.stage = "dp=1,cp=3", launch, model == "llama", 2
+			disttest.RequireEqual(t, want, j.training().Run(t), 1e-9)
+		})
+	}
+}
+
+func TestLongRingOnMachines(t *testing.T) { reliability.AsLong(t, TestRingOnMachines) }
+
+// Programs that forget a part of the ring, or take that of another division, are refused before a step is trained.
+func TestWrongRingsAreRefused(t *testing.T) {
+	for want, change := range map[string]func(j *job){
+		"a position would see this rank's part of its sequence only": func(j *job) {
+			j.change = func(m *gpt.Model, _ *dist.Mesh) { m.Blocks[1].Attn.Mix = nil }
+		},
+		"an input is replicated, must be varying": func(j *job) {
+			j.part = func(*cp.Ring) func(x nn.T) nn.T { return func(x nn.T) nn.T { return x } }
+		},
+		"not those of Ring.Part": func(j *job) {
+			j.part = func(f *cp.Ring) func(x nn.T) nn.T { return (&cp.Ulysses{Group: f.Group}).Part }
+		},
+		"not those of Ulysses.Part": func(j *job) {
+			j.change = func(m *gpt.Model, mesh *dist.Mesh) {
+				u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: m.Config.HeadDim}
+				m.Blocks[1].Attn.Core = nn.Core{Spread: u.ToHeads(), Join: u.ToPositions()}
+			}
+		},
+		"of a step with": func(j *job) { // ranks with other rows
+			j.change = func(m *gpt.Model, mesh *dist.Mesh) {
+				m.Blocks[0].Attn.Mix = &cp.Ring{Group: mesh.Group("dp", "cp"), HeadDim: m.Config.HeadDim}
+			}
+		},
+		"axis cp: parameter": func(j *job) { j.sum = "dp" },
+	} {
+		j := job{model: "gpt2", positions: 7, mesh: "dp=2,cp=2"}
+		change(&j)
+		j.training().Refused(t, want)
+	}
+}
+
+// Steps of a ring allocate nothing.
+func TestRingAllocatesNothing(t *testing.T) {
+	j := job{model: "llama", positions: 8}
+	disttest.SteadySteps(t, dist.Run, 5, 3, func(r *dist.Rank) (func() error, error) {
+		m := disttest.Must(gpt.New(models[j.model]))
+		f := &cp.Ring{Group: r.World, HeadDim: m.Config.HeadDim}
+		for _, b := range m.Blocks {
+			b.Attn.Mix = f
+		}
+		params, err := ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float32, Seed: 3})
+		if err != nil {
+			return nil, err
+		}
+		opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3}), tensor.NewTape(r.Device)
+		ids, next := j.tokens(r.Device, 0, 2, r.World.Rows(0, 2))
+		ids, next = f.Part(ids), f.Part(next)
+		return func() error {
+			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(ids)), next))
+			defer tape.Reset()
+			return opt.Step()
+		}, nil
+	})
+}

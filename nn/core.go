@@ -1,0 +1,40 @@
+package nn
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// Core is the part of causal self-attention where positions meet, between the layers that compute queries, keys and values and the one
+// behind. Where ranks divide sequences, package cp sets the Functions. All tensors are [batch, time, features].
+type Core struct {
+	Spread, Join tensor.Function // Spread is applied to queries, keys and values, before attention, and Join to its result; nil: nothing
+	Mix          tensor.Function // attention of queries, keys and values, in place of tensor.CrossAttention; nil: that
+}
+
+func (c *Core) builtIn() bool { return c.Spread == nil && c.Join == nil && c.Mix == nil }
+
+// Attend returns the outputs of heads of headDim features, joined. rope turns queries and keys; nil: nothing does. With a cache, queries
+// also see the tokens in it, which are before them; k and v are added to it.
+func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *tensor.KVCache) T {
+	q, k, v = apply(c.Spread, q), apply(c.Spread, k), apply(c.Spread, v)
+	if rope != nil {
+		first := 0
+		if cache != nil {
+			first = cache.Len()
+		}
+		q, k = rope.Forward(q, first), rope.Forward(k, first)
+	}
+	switch {
+	case cache != nil:
+		return apply(c.Join, cache.Attention(q, k, v, headDim))
+	case c.Mix != nil:
+		return apply(c.Join, tapeOf(q).Apply(c.Mix, q, k, v))
+	}
+	return apply(c.Join, tensor.CrossAttention(q, k, v, headDim, tensor.AttentionOptions{Causal: true}))
+}
+
+// apply returns f of x, or x if f is nil.
+func apply(f tensor.Function, x T) T {
+	if f == nil {
+		return x
+	}
+	return tapeOf(x).Apply(f, x)
+}
