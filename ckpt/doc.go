@@ -12,7 +12,7 @@
 //	path, err := ckpt.Latest("checkpoints")
 //	var at data.State
 //	st := ckpt.State{Params: params, Optimizer: opt, Tape: tape, Extra: map[string]any{"loader": &at}}
-//	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
+//	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{}) // stages of a pipeline: LoadConfig{Strategy: ckpt.Owned}
 //	err = loader.SetState(at)
 //
 // Save and Load are collective: all ranks of the group call them. A program with one rank needs no Saver and no group:

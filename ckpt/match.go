@@ -180,6 +180,9 @@ func (l *loader) strict(items int) error {
 	r := l.report
 	r.Missing, r.Unexpected = withoutAllowed(r.Missing, l.c.AllowMissing), withoutAllowed(r.Unexpected, l.c.AllowUnexpected)
 	if err := r.err(); err != nil {
+		if len(r.Unexpected) > 0 && l.c.Strategy == Sharded && l.g != nil && l.g.Size() > 1 {
+			return fmt.Errorf("%w; where ranks have different layers, as stages of a pipeline, set LoadConfig.Strategy to ckpt.Owned", err)
+		}
 		return err
 	}
 	if items > 0 && len(l.items) == 0 {

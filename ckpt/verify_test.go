@@ -80,8 +80,8 @@ func TestVerifySound(t *testing.T) {
 		}
 		require.Len(t, seen, 8+3+4+1)
 	}
-	_, err := inspect.Verify(context.Background(), t.TempDir(), inspect.VerifyConfig{Layout: "pp=2"})
-	require.ErrorContains(t, err, "pp")
+	_, err := inspect.Verify(context.Background(), t.TempDir(), inspect.VerifyConfig{Layout: "cp=2"})
+	require.ErrorContains(t, err, "cp")
 }
 
 // TestLayoutParts: the part that Verify reads for a rank is the part that the rank holds.
@@ -108,6 +108,60 @@ func TestLayoutParts(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// TestLayoutStages: what a stage of pp loads, of files of several programs.
+func TestLayoutStages(t *testing.T) {
+	for _, c := range []struct {
+		names  string
+		stages [3]string // of five layers
+	}{
+		{"tok.weight pos.weight norm.weight head.weight", [3]string{"tok.weight pos.weight 0 1", "2 3", "norm.weight head.weight 4"}},
+		{"lm_head.weight model.embed_tokens.weight model.norm.weight",
+			[3]string{"model.embed_tokens.weight 0 1", "2 3", "lm_head.weight model.norm.weight 4"}},
+		{"ln_f.bias wpe.weight wte.weight", [3]string{"wpe.weight wte.weight 0 1", "2 3", "ln_f.bias wte.weight 4"}},
+	} {
+		var all []*storage.Tensor
+		add := func(name string) {
+			for _, key := range []string{"", ".exp_avg"} {
+				x := &storage.Tensor{Model: key == ""}
+				x.Name, x.Shape = name+key, []int{2, 3}
+				all = append(all, x)
+			}
+		}
+		for _, name := range strings.Fields(c.names) {
+			add(name)
+		}
+		for i := range 5 {
+			add(fmt.Sprintf("h.%d.attn.7.weight", i))
+		}
+		l, err := storage.ParseLayout("pp=3,fsdp=2")
+		require.NoError(t, err)
+		require.NoError(t, l.SetLayers(all))
+		for rank := range 6 {
+			at, _ := l.Coordinates(rank)
+			var values, moments []string
+			for _, x := range all {
+				p, err := l.Part(x, at)
+				require.NoError(t, err)
+				name := strings.TrimSuffix(strings.TrimPrefix(x.Name, "h."), ".exp_avg")
+				name = strings.TrimSuffix(name, ".attn.7.weight")
+				switch {
+				case p.Len() == 3 && x.Model:
+					values = append(values, name)
+				case p.Len() == 3:
+					moments = append(moments, name)
+				default:
+					require.Zero(t, p.Len())
+				}
+			}
+			require.Equal(t, c.stages[at["pp"]], strings.Join(values, " "))
+			require.Equal(t, values, moments)
+		}
+	}
+	v := mustVerify(t, save(t, t.TempDir(), layouts["ddp1"], 2), inspect.VerifyConfig{Layout: "pp=2"})
+	require.Len(t, v.Errors, 1)
+	require.Contains(t, v.Errors[0], "2 stages of pp need a layer each, and names of tensors have 1, by numbers as in blocks.0.norm.weight")
 }
 
 // elementsOf lists the places of a part's elements.

@@ -25,10 +25,20 @@ const monitorGrace = time.Second
 // timeLeft is the time that the lane has until it must have made progress.
 func (l *lane) timeLeft() time.Duration {
 	d := l.g.timeout - time.Duration(l.c.now()-l.lastProgress)
-	if on, seq := l.current(); l.g.rank > 0 && on.slot(seq).op.Kind == backend.MonitoredBarrier {
+	on, seq := l.current()
+	if l.g.rank > 0 && on.slot(seq).op.Kind == backend.MonitoredBarrier {
 		d += monitorGrace
 	}
+	if d <= 0 && on.overdue(l.g.timeout/2) { // stages of a pipeline wait for each other, and for one whose process is stopped
+		d = progressInterval
+	}
 	return d
+}
+
+// overdue reports whether the job is about to lose a process.
+func (l *lane) overdue(d time.Duration) bool {
+	b, ok := l.be.(backend.Listener)
+	return ok && b.Overdue(d)
 }
 
 // noteProgress checks whether bytes have moved since the last check.

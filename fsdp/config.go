@@ -28,9 +28,10 @@ type Config struct {
 	// Reduce is the type of gradients, in which they are added up over ranks and microbatches: DType (also if it is zero) or
 	// a 16-bit type.
 	Reduce tensor.DType
-	// HoldGrads makes stages 2 and 3 keep whole gradients between microbatches (tensor.More) in place of reducing those of
-	// each one: less communication for more memory, PyTorch's no_sync.
-	HoldGrads bool
+	// OncePerStep makes stages 2 and 3 gather each unit once a step, and reduce it once, after the last microbatch (tensor.More), in place
+	// of doing so for each one: less communication for the memory of whole values and gradients (PyTorch's no_sync, with
+	// reshard_after_backward off). Each unit is then one of Keep.
+	OncePerStep bool
 	// CheckEvery, if not 0, compares what ranks were fed, the values of copies (Replicate) by checksums, and those of frozen parameters
 	// with what they were, in every so many steps, besides steps 0, 1, 4,
 	// 16, 64 and so on. It reads this rank's part of these parameters, on the host.
@@ -113,6 +114,9 @@ func (c *Config) checkTypes(compute, reduce tensor.DType) error {
 
 // Unit makes the parameters of layers a unit. Layers are parts of the model: structs, slices or parameters.
 func (s *Sharding) Unit(layers ...any) *Unit {
+	if s.cfg.OncePerStep {
+		return s.Keep(layers...)
+	}
 	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.gradPool}, layers)
 }
 
@@ -156,6 +160,16 @@ func (s *Sharding) Ignore(layers ...any) {
 	for _, p := range nn.Within(layers) {
 		s.ignored[p] = true
 	}
+}
+
+// GathersOnce returns an error if a unit is gathered for each microbatch. A pipeline asks: it would be so for each stage, and W, too.
+func (s *Sharding) GathersOnce() error {
+	for _, u := range s.units {
+		if !u.keep {
+			return fmt.Errorf("fsdp: %s is gathered for each use: set OncePerStep in fsdp.Config", u.name)
+		}
+	}
+	return nil
 }
 
 // SumFloats adds up x over the ranks of Shard and Replicate, for clipping by the norm of all gradients. It is collective.

@@ -72,19 +72,19 @@ func TestTrafficIsTheFormula(t *testing.T) {
 	all := keptLen + 4*blockLen + lastLen
 	for _, ranks := range []int{1, 2, 5} {
 		for stage := 1; stage <= 3; stage++ {
-			for _, hold := range []bool{false, true} {
-				j := job{training: training{Ranks: ranks, Steps: 4}, cfg: fsdp.Config{Stage: stage, HoldGrads: hold}}
+			for _, once := range []bool{false, true} {
+				j := job{training: training{Ranks: ranks, Steps: 4}, cfg: fsdp.Config{Stage: stage, OncePerStep: once}}
 				gathers, gathered := 6, all // once after each step of the optimizer
-				if stage == 3 {             // kept: once; blocks: forward and Backward of two microbatches; last: forward
+				if stage == 3 && !once {    // kept: once; blocks: forward and Backward of two microbatches; last: forward
 					gathers, gathered = 1+4*2*2+2, keptLen+2*2*4*blockLen+2*lastLen
 				}
 				reductions := 2
-				if stage == 1 || hold {
+				if stage == 1 || once {
 					reductions = 1
 				}
 				want := traffic{gathers: uint64(steps * gathers), reduces: uint64(steps * 6 * reductions),
 					gathered: uint64(steps * gathered * 4 * (ranks - 1)), reduced: uint64(steps * reductions * all * 4 * (ranks - 1))}
-				require.Equal(t, want, count(t, j, steps), "stage %d, %d ranks, hold %v", stage, ranks, hold)
+				require.Equal(t, want, count(t, j, steps), "stage %d, %d ranks, once %v", stage, ranks, once)
 			}
 		}
 	}

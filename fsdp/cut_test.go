@@ -161,7 +161,7 @@ func TestCutByHeads(t *testing.T) {
 		require.Greater(t, want.Norms[0], 0.5, "clipping does something")
 		for stage := 1; stage <= 3; stage++ {
 			j.cfg.Stage = stage
-			for j.Mesh, j.cfg.HoldGrads = range map[string]bool{"dp=1,fsdp=2,tp=2": false, "dp=1,fsdp=3,tp=1": false,
+			for j.Mesh, j.cfg.OncePerStep = range map[string]bool{"dp=1,fsdp=2,tp=2": false, "dp=1,fsdp=3,tp=1": false,
 				"dp=2,fsdp=1,tp=4": true, "dp=2,fsdp=2,tp=2": true} {
 				disttest.RequireEqual(t, want, j.run(t), 1e-10)
 			}
@@ -230,7 +230,7 @@ func TestUnitOverItsOwnRanks(t *testing.T) {
 	j.look = func(s *fsdp.Sharding, params nn.Params) { requireFull(t, s, params) }
 	for stage := 1; stage <= 3; stage++ {
 		j.cfg.Stage = stage
-		for j.Mesh, j.cfg.HoldGrads = range map[string]bool{"edp=2,ep=2": false, "edp=3,ep=2": true, "edp=1,ep=4": false, "edp=2,ep=1": false} {
+		for j.Mesh, j.cfg.OncePerStep = range map[string]bool{"edp=2,ep=2": false, "edp=3,ep=2": true, "edp=1,ep=4": false, "edp=2,ep=1": false} {
 			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}

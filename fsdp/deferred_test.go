@@ -71,7 +71,7 @@ func TestDeferredWeightsOfCheckpoints(t *testing.T) {
 		t.Run(fmt.Sprintf("fsdp, %d microbatches", micro), func(t *testing.T) {
 			j := j
 			for j.cfg.Stage = 1; j.cfg.Stage <= 3; j.cfg.Stage++ {
-				for _, j.cfg.HoldGrads = range []bool{false, true} {
+				for _, j.cfg.OncePerStep = range []bool{false, true} {
 					disttest.RequireEqual(t, want, j.run(t), 1e-10)
 				}
 			}
@@ -157,7 +157,7 @@ func TestSeveralTapes(t *testing.T) {
 	for name, m := range map[string]func() model{"chain": newChain, "toy": func() model { return newToy() }} {
 		j := job{training: training{Steps: 4, Micro: 4, Batch: 36}, model: m, cfg: fsdp.Config{DType: tensor.Float64}, one: true}
 		want := j.run(t)
-		j.one, j.cfg.HoldGrads = false, name == "chain"
+		j.one, j.cfg.OncePerStep = false, name == "toy"
 		for schedule, s := range schedules {
 			for j.cfg.Stage = 1; j.cfg.Stage <= 3; j.cfg.Stage++ {
 				got, gathers := trainBy(t, j, s)

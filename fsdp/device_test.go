@@ -31,7 +31,7 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 4; ranks++ {
 				if j := one; reliability.Long(t) || ranks == stage+1 && (machine == 0 || machine == stage) {
-					j.Ranks, j.cfg.Stage, j.cfg.HoldGrads, j.offload = ranks, stage, ranks == 3, ranks == 2
+					j.Ranks, j.cfg.Stage, j.cfg.OncePerStep, j.offload = ranks, stage, ranks == 3, ranks == 2
 					disttest.RequireEqual(t, want, j.run(t), 1e-10)
 				}
 			}
@@ -151,11 +151,11 @@ func TestCapturedSteps(t *testing.T) {
 			if s != stage && !reliability.Long(t) {
 				continue
 			}
-			for _, hold := range []bool{false, true}[:min(s, 2)] {
-				if hold == (s == 2) && s > 1 && !reliability.Long(t) {
+			for _, once := range []bool{false, true}[:min(s, 2)] {
+				if once == (s == 2) && s > 1 && !reliability.Long(t) {
 					continue
 				}
-				cfg := fsdp.Config{Stage: s, HoldGrads: hold}
+				cfg := fsdp.Config{Stage: s, OncePerStep: once}
 				disttest.RequireEqual(t, captured(launch, cfg, false).Run(t), captured(launch, cfg, true).Run(t), 0)
 			}
 		}
@@ -170,7 +170,7 @@ func TestOffload(t *testing.T) {
 	for _, c := range []job{{cfg: fsdp.Config{Stage: 1}}, {cfg: fsdp.Config{Stage: 2}}, {cfg: fsdp.Config{Stage: 3, DType: tensor.Float64}},
 		{cfg: fsdp.Config{Stage: 3}, training: training{Mesh: "dp=2,fsdp=2"}},
 		{cfg: fsdp.Config{Stage: 1, Compute: half}}, {cfg: fsdp.Config{Stage: 3, Compute: half, Reduce: half}},
-		{cfg: fsdp.Config{Stage: 2, HoldGrads: true}}} {
+		{cfg: fsdp.Config{Stage: 2, OncePerStep: true}}} {
 		if c.Mesh == "" {
 			c.Ranks = 3
 		}

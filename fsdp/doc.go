@@ -35,6 +35,8 @@
 //
 // In stages 2 and 3 all ranks run the same microbatches, because each is communicated. So cut a rank's rows into so many parts, not into
 // parts of so many rows: ranks may have unequally many, as in the last batch of an epoch and in the first one of a data.Loader.
+// With Config.OncePerStep only the whole step is communicated, as in stage 1. Then whole gradients, and in stage 3 whole values, are in
+// memory from the first microbatch to the last.
 //
 // A freed parameter has no memory: to read it panics with its name. So parameters that one operation reads together (a weight and
 // its bias) belong in one unit, or in units of Keep. Tied parameters belong in one unit. If their uses are far apart, make
@@ -65,6 +67,6 @@
 // These are errors that name the unit: some ranks use it and others do not; a rank uses it at another place than before.
 //
 // A captured step (tensor.Capture) repeats in each replay the gathers and comparisons of its recording. CheckEvery and Offload cannot
-// be captured. If a pipeline computes weight gradients later (tensor.DeferWeights), it uses units again for them: make these units
-// with Keep.
+// be captured. If a pipeline computes weight gradients later (tensor.DeferWeights), it uses units again for them: they must stay until
+// then, by OncePerStep or Keep.
 package fsdp

@@ -28,7 +28,7 @@ func TestEqualsOneRank(t *testing.T) {
 	require.Greater(t, want.Norms[0], 0.5, "clipping does something")
 	for stage := 1; stage <= 3; stage++ {
 		for ranks := 1; ranks <= 5; ranks++ {
-			j.Ranks, j.cfg.Stage, j.cfg.HoldGrads = ranks, stage, ranks == 3
+			j.Ranks, j.cfg.Stage, j.cfg.OncePerStep = ranks, stage, ranks == 3
 			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}
@@ -85,11 +85,11 @@ func TestNaiveUnused(t *testing.T) {
 }
 
 // Where sums have the same order, there is no other bit: ranks are summed in their order, and whole gradients of
-// microbatches before that. Stages 2 and 3 without HoldGrads sum microbatches last.
+// microbatches before that. Stages 2 and 3 without OncePerStep sum microbatches last.
 func TestEqualsNaive(t *testing.T) {
 	for _, ranks := range []int{2, 3, 5} {
 		for micro, dtype := range map[int]tensor.DType{1: tensor.Float64, 3: tensor.Float32} {
-			j := job{training: training{Ranks: ranks, Micro: micro, Batch: 24, Rule: unclipped}, cfg: fsdp.Config{DType: dtype, HoldGrads: true}}
+			j := job{training: training{Ranks: ranks, Micro: micro, Batch: 24, Rule: unclipped}, cfg: fsdp.Config{DType: dtype, OncePerStep: true}}
 			want := naively(j).run(t)
 			for stage := 1; stage <= 3; stage++ {
 				j.cfg.Stage = stage
@@ -109,7 +109,7 @@ func TestHybrid(t *testing.T) {
 	want := onOne(j).run(t)
 	for _, j.Mesh = range []string{"dp=2,fsdp=2", "dp=3,fsdp=2"} {
 		for stage := 1; stage <= 3; stage++ {
-			j.cfg.Stage, j.cfg.HoldGrads = stage, j.Mesh == "dp=3,fsdp=2"
+			j.cfg.Stage, j.cfg.OncePerStep = stage, j.Mesh == "dp=3,fsdp=2"
 			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		}
 	}

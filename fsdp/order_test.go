@@ -235,7 +235,7 @@ func TestUsedInFirstMicrobatchOnly(t *testing.T) {
 	}
 	want := run(fsdp.Config{Stage: 2}, "") // reduces after each
 	disttest.RequireEqual(t, want, run(fsdp.Config{Stage: 1}, ""), 1e-10)
-	disttest.RequireEqual(t, want, run(fsdp.Config{Stage: 3, HoldGrads: true}, ""), 1e-10)
+	disttest.RequireEqual(t, want, run(fsdp.Config{Stage: 3, OncePerStep: true}, ""), 1e-10)
 	disttest.RequireEqual(t, want, run(fsdp.Config{Stage: 3}, "dp=2,fsdp=2"), 1e-10)
 }
 

@@ -24,7 +24,7 @@ func TestPendingTravels(t *testing.T) {
 	for _, last := range []bool{true, false} {
 		err := dist.Run(context.Background(), dist.Config{Ranks: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 			l := nn.NewLinear(3, 2)
-			s := New(Config{Shard: r.World, HoldGrads: true})
+			s := New(Config{Shard: r.World, OncePerStep: true})
 			u := s.Unit(l)
 			if _, err := s.Attach(l); err != nil {
 				return err

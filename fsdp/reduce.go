@@ -158,7 +158,7 @@ func (s *Sharding) returnGradients(u *Unit) {
 }
 
 // reducing reports whether this Backward communicates.
-func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.HoldGrads }
+func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.OncePerStep }
 
 // GradReady counts a gradient, and starts to reduce the units that are complete, in the order of all ranks. It does not wait for after:
 // reduceNext does.

@@ -18,7 +18,7 @@ type piece struct {
 	lo, hi      int            // its elements that this rank owns
 	grad        tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
 	part        tensor.Tensor  // of the gradient: elements lo to hi
-	hasGrad     bool           // has a gradient in this Backward, or with HoldGrads in an earlier one of the step
+	hasGrad     bool           // has a gradient in this Backward, or with OncePerStep in an earlier one of the step
 	stepHasGrad bool           // got one in this step
 	after       tensor.Pending // must be over before grad is read
 }

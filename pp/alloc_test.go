@@ -34,7 +34,7 @@ func TestLongSteadySteps(t *testing.T) { reliability.AsLong(t, TestSteadySteps) 
 // steadyStep returns a step of linear layers, whose samples are made before.
 func steadyStep(r *dist.Rank, name string) (func() error, error) {
 	const micros = 6
-	s := scheduleNamed(name, 2, micros)
+	s := must(pp.ByName(name, 2, 2, micros))
 	layers := make([]*nn.Linear, len(s.Ranks))
 	stages, last := map[int]pp.Stage{}, len(s.Ranks)-1
 	var x []tensor.Tensor
@@ -61,11 +61,11 @@ func steadyStep(r *dist.Rank, name string) (func() error, error) {
 	}
 	params := nn.Init(struct{ Layers []*nn.Linear }{layers}, r.Device, tensor.Float32, 1)
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, Clip: 1, Norm: r.World})
-	p, err := pp.New(pp.Config{Group: r.World, Schedule: s, Stages: stages, Params: params, Optimizer: opt})
-	step := 0
+	tape := tensor.NewTape(r.Device)
+	p, err := pp.New(pp.Config{Group: r.World, Schedule: s, Stages: stages, Tape: tape, Params: params, Optimizer: opt})
 	return func() error {
-		_, err := p.Step(step)
-		if step++; err != nil {
+		_, err := p.Step()
+		if err != nil {
 			return err
 		}
 		return opt.Step()

@@ -158,10 +158,7 @@ func (s *Schedule) needs(a Action) (list [2]Action) {
 func (k *checker) simulate(c Costs) {
 	n := len(k.Actions)
 	k.rep = Report{Live: make([]int, n), PutOff: make([]int, n), Held: make([]int, n), Waiting: make([]int, n), Start: make([][]float64, n)}
-	done, free := table[float64](k.Schedule), make([]float64, n) // done: -1 before
-	for i := range done {
-		done[i] = -1
-	}
+	done, free := slices.Repeat([]float64{-1}, len(table[bool](k.Schedule))), make([]float64, n) // done: -1 before
 	for moved := true; moved; {
 		moved = false
 		for r, list := range k.Actions {
@@ -223,17 +220,8 @@ func (k *checker) stuck(r int, a Action, done []float64) {
 func (k *checker) hold(r int) {
 	live, putOff := 0, 0
 	for _, a := range k.Actions[r] {
-		switch a.Kind {
-		case F:
-			live++
-		case B:
-			live--
-		case I:
-			live--
-			putOff++
-		case W:
-			putOff--
-		}
+		d := [...][2]int{F: {1, 0}, B: {-1, 0}, I: {-1, 1}, W: {0, -1}}[a.Kind]
+		live, putOff = live+d[0], putOff+d[1]
 		k.rep.Live[r], k.rep.PutOff[r] = max(k.rep.Live[r], live), max(k.rep.PutOff[r], putOff)
 		k.rep.Held[r] = max(k.rep.Held[r], live+putOff)
 	}
@@ -252,16 +240,16 @@ func (k *checker) bubble(c Costs, free []float64) {
 	}
 }
 
-// sends returns the rank to which an action's result goes.
-func (s *Schedule) sends(a Action) (to int, ok bool) {
+// sends returns the rank to which an action's result goes, or -1.
+func (s *Schedule) sends(a Action) (to int) {
 	next := a.Stage + 1
 	if a.Kind != F {
 		next = a.Stage - 1
 	}
 	if a.Kind == W || next < 0 || next >= len(s.Ranks) || s.Ranks[next] == s.Ranks[a.Stage] {
-		return 0, false
+		return -1
 	}
-	return s.Ranks[next], true
+	return s.Ranks[next]
 }
 
 // gets returns the action of another rank whose result an action needs.
@@ -280,7 +268,7 @@ func (k *checker) messages() {
 	number, sent := table[int](k.Schedule), map[[2]int]int{} // of messages between two ranks
 	for r, list := range k.Actions {
 		for _, a := range list {
-			if to, ok := k.sends(a); ok {
+			if to := k.sends(a); to >= 0 {
 				number[k.at(a)] = sent[[2]int{r, to}]
 				sent[[2]int{r, to}]++
 			}
@@ -308,17 +296,14 @@ func (k *checker) messages() {
 func (k *checker) synchronous() bool {
 	n := len(k.Actions)
 	pos, done := make([]int, n), table[bool](k.Schedule)
-	sending := make([]int, n) // a place in the table, or -1
-	for r := range sending {
-		sending[r] = -1
-	}
+	sending := slices.Repeat([]int{-1}, n) // a place in the table, or -1
 	for moved := true; moved; {
 		moved = false
 		for r, list := range k.Actions {
 			for pos[r] < len(list) && sending[r] < 0 && k.take(list[pos[r]], done, sending) {
 				a := list[pos[r]]
 				done[k.at(a)], moved = true, true
-				if _, ok := k.sends(a); ok {
+				if k.sends(a) >= 0 {
 					sending[r] = k.at(a)
 				}
 				pos[r]++

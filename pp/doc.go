@@ -25,10 +25,11 @@
 //	stages, err := model.Stages([]int{3, 3, 3, 3}, mesh.Group("pp").Rank()) // models/gpt
 //	params, err := ddp.Attach(mesh.Group("dp"), model, ddp.Config{})
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, Clip: 1, Norm: r.World})
+//	tape := tensor.NewTape(r.Device, tensor.Seed(1))
 //	p, err := pp.New(pp.Config{Group: mesh.Group("pp"), Schedule: pp.OneF1B(4, 8), Stages: map[int]pp.Stage{...},
-//		Params: params, Optimizer: opt})
-//	for step := range steps {
-//		loss, err := p.Step(step)
+//		Tape: tape, Params: params, Optimizer: opt})
+//	for range steps {
+//		loss, err := p.Step()
 //		err = opt.Step()
 //	}
 //
@@ -43,12 +44,17 @@
 //     those of weights are computed, and summed over other ranks.
 //   - Parameters of one name on several ranks are tied, such as the table of tokens that is also the head. Step adds up their gradients
 //     after all microbatches. With fsdp, such a parameter is a unit of its own.
-//   - With fsdp, make units with Keep, as models/gpt/parallel does: gradients of weights that are put off use them again. They are gathered
-//     once a step. With HoldGrads they are also reduced once, and not for each microbatch of each stage.
+//   - With fsdp, set OncePerStep: then its units are gathered and reduced once a step, and not for each microbatch of each stage. In
+//     stage 3 it must be so, or all units must be those of Keep: gradients of weights that are put off use them again.
 //   - Microbatches may have different sizes. Before a step with other rows than the one before, such as a data.Loader's first and last
 //     batch, all ranks of the pipeline call SetRows. For evaluation (ForwardOnly), make another Pipeline.
 //   - Dropout and blocks that are computed again (tensor.Tape.Checkpoint) need nothing else.
 //
-// New compares the schedules of the ranks. After the first two steps ranks compare the norms of gradients, tied parameters, and whether
-// the microbatches have all rows of the batch, each once: types cannot see these.
+// Checkpoints are those of other layouts: see package ckpt. Each rank saves its layers, and with the strategy Owned it reads them alone:
+//
+//	st := ckpt.State{Step: step, Params: params, Optimizer: opt, Tape: tape}
+//	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{Strategy: ckpt.Owned})
+//
+// New compares the schedules of the ranks. After the first two steps, and every CheckEvery, ranks compare the norms of gradients, tied
+// parameters, and whether the microbatches have all rows of the batch, each once: types cannot see these.
 package pp

@@ -64,14 +64,15 @@ func ExamplePipeline() {
 				return x
 			}
 		}
-		p, err := pp.New(pp.Config{Group: r.World, Schedule: s, Stages: stages, Params: params, Optimizer: opt})
+		tape := tensor.NewTape(r.Device, tensor.Seed(1))
+		p, err := pp.New(pp.Config{Group: r.World, Schedule: s, Stages: stages, Tape: tape, Params: params, Optimizer: opt})
 		if err != nil {
 			return err
 		}
 		defer p.Close()
 		var losses [2]float64
 		for step := range 60 {
-			if losses[min(step, 1)], err = p.Step(step); err != nil {
+			if losses[min(step, 1)], err = p.Step(); err != nil {
 				return err
 			}
 			if err := opt.Step(); err != nil {

@@ -140,15 +140,10 @@ func (p *Pipeline) send(i int, t *task, o origin, x tensor.Tensor) dist.Work {
 		*old = o
 		p.works = append(p.works, p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
 	} else if o != *old {
-		p.changed(t, o, *old)
+		fail("%v sends %v to the next rank, and sent %v in the first step with these rows; the shape, the rows of the batch or the types "+
+			"differ: call SetRows before a Step with other rows, on all ranks of the pipeline", t.Action, o.shape(), old.shape())
 	}
 	return p.note(p.Group.Send(x, t.to, dataTag))
-}
-
-// changed says what is another origin than in the first step. The receiver expects that one.
-func (p *Pipeline) changed(t *task, o, old origin) {
-	fail("%v sends %v to the next rank, and sent %v in the first step with these rows; the shape, the rows of the batch or the types differ: "+
-		"call SetRows before a Step with other rows, on all ranks of the pipeline", t.Action, o.shape(), old.shape())
 }
 
 // note keeps a Work until the step ends, or fails.

@@ -53,15 +53,16 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2,dp=2"}, {mesh: "pp=2,dp=3", schedule: "zb-h1"}, {mesh: "dp=2,pp=2", schedule: "zbv"},
 			{mesh: "pp=3,dp=2", schedule: "gpipe", parts: []int{2, 1, 1}}}},
 		"fsdp": {program{kind: gpt.Llama, tied: true, drop: true}, []layout{
-			{mesh: "pp=2,fsdp=2", stage: 1}, {mesh: "pp=2,fsdp=2", stage: 2}, {mesh: "pp=2,fsdp=2", stage: 3},
-			{mesh: "pp=2,fsdp=2", stage: 3, hold: true, schedule: "zbv"}, {mesh: "pp=3,fsdp=2", stage: 2, hold: true, schedule: "zb-h1"},
-			{mesh: "pp=2,dp=2,fsdp=2", stage: 3, schedule: "interleaved"}, {mesh: "pp=2,fsdp=3", stage: 3, schedule: "zb-h1"}}},
+			{mesh: "pp=2,fsdp=2", stage: 1}, {mesh: "pp=2,fsdp=2", stage: 2}, {mesh: "pp=2,fsdp=2", stage: 3, once: true},
+			{mesh: "pp=2,fsdp=2", stage: 3, once: true, schedule: "zbv"}, {mesh: "pp=3,fsdp=2", stage: 2, once: true, schedule: "zb-h1"},
+			{mesh: "pp=2,dp=2,fsdp=2", stage: 3, once: true, schedule: "interleaved"},
+			{mesh: "pp=2,fsdp=3", stage: 3, once: true, schedule: "zb-h1"}}},
 		"tp": {program{tied: true, drop: true}, []layout{
 			{mesh: "pp=2,kv=2"}, {mesh: "pp=2,kv=2", sequence: true}, {mesh: "pp=2,kv=2", sequence: true, schedule: "zbv"},
 			{mesh: "pp=2,dp=2,kv=2", schedule: "zb-h1", sequence: true}, {mesh: "pp=2,fsdp=2,kv=2", stage: 2, sequence: true}}},
 		"recomputed": {program{tied: true, drop: true, rows: []int{2, 5, 3}}, []layout{
 			{mesh: "pp=2", again: true}, {mesh: "pp=2", again: true, schedule: "zb-h1"}, {mesh: "pp=2,dp=2", again: true, schedule: "zbv"},
-			{mesh: "pp=2,kv=2", again: true, sequence: true}, {mesh: "pp=2,fsdp=2", stage: 3, again: true, schedule: "zb-h1"}}},
+			{mesh: "pp=2,kv=2", again: true, sequence: true}, {mesh: "pp=2,fsdp=2", stage: 3, once: true, again: true, schedule: "zb-h1"}}},
 		"lora": {program{kind: gpt.Llama, lora: true, drop: true}, []layout{
 			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}, {mesh: "pp=2,fsdp=2,kv=2", stage: 2, schedule: "zbv"}}},
 		"frozen first stage": {program{tied: true, frozen: []string{"tok", "pos", "blocks.0"}}, []layout{
@@ -104,10 +105,10 @@ func TestDevicesEqualOneRank(t *testing.T) {
 	})
 }
 
-// With kept units and HoldGrads, fsdp gathers and reduces once a step, however many microbatches and stages a rank has. Without it, it
-// reduces all units for each microbatch of each stage.
+// With OncePerStep, fsdp gathers and reduces once a step, however many microbatches and stages a rank has. Without it, stage 2 reduces all
+// units for each microbatch of each stage, and stage 3 would gather them, too, and is refused.
 func TestShardedBytes(t *testing.T) {
-	calls := func(micros int, hold bool) (gathers, reductions uint64) {
+	calls := func(micros, stage int, once bool) (gathers, reductions uint64, err error) {
 		p := program{kind: gpt.Llama, rows: slices.Repeat([]int{4}, micros)}
 		step := func(j *job) error {
 			if sign := uint64(2*(j.state.Step%2)) - 1; j.state.Step >= 4 && j.state.Step <= 5 && j.rank.World.Rank() == 0 {
@@ -119,13 +120,20 @@ func TestShardedBytes(t *testing.T) {
 			}
 			return nil
 		}
-		p.training(layout{mesh: "pp=2,fsdp=2", stage: 3, schedule: "zbv", hold: hold, after: step}).Run(t)
-		return gathers, reductions
+		_, err = p.training(layout{mesh: "pp=2,fsdp=2", stage: stage, schedule: "zbv", once: once, after: step}).Try()
+		return gathers, reductions, err
 	}
 	for _, micros := range []int{4, 8} {
-		gathers, reductions := calls(micros, true)
-		require.Equal(t, []uint64{3, 3}, []uint64{gathers, reductions}, "units of rank 0: two blocks, and what is outside")
-		gathers, reductions = calls(micros, false)
+		for _, stage := range []int{2, 3} {
+			gathers, reductions, err := calls(micros, stage, true)
+			require.NoError(t, err)
+			require.Equal(t, []uint64{3, 3}, []uint64{gathers, reductions}, "units of rank 0: two blocks, and what is outside")
+		}
+		gathers, reductions, err := calls(micros, 2, false)
+		require.NoError(t, err)
 		require.Equal(t, []uint64{3, 3 * 2 * uint64(micros)}, []uint64{gathers, reductions})
+		_, _, err = calls(micros, 3, false)
+		require.ErrorContains(t, err, fmt.Sprintf("pp: in each of %d microbatches, fsdp: unit 1 (blocks.0) is gathered for each use", micros))
+		require.ErrorContains(t, err, "set OncePerStep in fsdp.Config")
 	}
 }

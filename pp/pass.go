@@ -22,15 +22,12 @@ func (p *Pipeline) at(stage, micro int) **pass { return &p.live[stage*p.Schedule
 
 // makePasses makes as many as are held at once, and one whose gradient may still be on its way.
 func (p *Pipeline) makePasses(n int) {
-	opts := []tensor.TapeOption{tensor.Seed(p.Seed)}
-	if !p.trains {
+	opts := []tensor.TapeOption{tensor.ShareMemory(p.Tape)}
+	if p.ends[0] < 0 {
 		opts = append(opts, tensor.NoGrad())
 	}
-	for i := range n {
-		p.all = append(p.all, &pass{tape: tensor.NewTape(p.Group.Device(), opts...)})
-		if i == 0 {
-			opts = append(opts, tensor.ShareMemory(p.all[0].tape))
-		}
+	for range n {
+		p.all = append(p.all, &pass{tape: tensor.NewTape(p.Tape.Device(), opts...)})
 	}
 	p.idle = slices.Clone(p.all)
 }
@@ -54,8 +51,7 @@ func (p *Pipeline) retire(stage, micro int, s *pass) {
 // free waits for the pass that was retired first, and empties its tape.
 func (p *Pipeline) free() {
 	s := p.done[0]
-	copy(p.done, p.done[1:])
-	p.done = p.done[:len(p.done)-1]
+	p.done = slices.Delete(p.done, 0, 1)
 	must(s.sent.Wait())
 	s.tape.Reset()
 	for _, b := range s.got {
@@ -70,7 +66,8 @@ func (p *Pipeline) free() {
 func (p *Pipeline) forward(i int, t *task) {
 	s := p.take()
 	*p.at(t.Stage, t.Micro) = s
-	s.tape.SetStep(p.step, t.Micro)
+	p.now.Micro = t.Micro
+	s.tape.SetState(p.now)
 	var before *pass // on this rank
 	switch {
 	case t.from >= 0:
@@ -83,14 +80,16 @@ func (p *Pipeline) forward(i int, t *task) {
 	s.out = p.Stages[t.Stage](s.tape, t.Micro, s.in)
 	s.needs = s.out.NeedsGrad()
 	p.frozen = p.frozen || !s.needs // a later stage's input always has a gradient
-	p.noteRows()
+	for _, x := range p.Params {    // the rows that the stages of the rank were given
+		p.checks.Note(x)
+	}
 	switch {
 	case t.Stage == len(p.Schedule.Ranks)-1:
 		p.loss += s.out.Item()
 	case t.to >= 0:
 		s.sent = p.send(i, t, originOf(s.out, s.out.Origin()), s.out)
 	}
-	if p.trains {
+	if p.ends[0] >= 0 {
 		return
 	}
 	if before != nil {
@@ -101,18 +100,18 @@ func (p *Pipeline) forward(i int, t *task) {
 	}
 }
 
-// ends reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
+// isLast reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
 // sums them then.
-func (p *Pipeline) ends(t *task) bool {
-	return p.frozen && t.later || !p.frozen && t.last
+func (p *Pipeline) isLast(i int) bool {
+	return p.frozen && i == p.ends[1] || !p.frozen && i == p.ends[0]
 }
 
 // backward sends the gradient before the owners of parameters wait for sums over other ranks, and of the last backward pass, before it
 // computes gradients of weights: the stage before waits for it.
 func (p *Pipeline) backward(i int, t *task) {
 	s := *p.at(t.Stage, t.Micro)
-	putOff := t.Kind == I || p.ends(t) && t.to >= 0
-	p.differentiate(t, s, putOff)
+	putOff := t.Kind == I || p.isLast(i) && t.to >= 0
+	p.differentiate(i, t, s, putOff)
 	if t.Stage > 0 {
 		g := s.tape.GradOf(s.in)
 		if g.IsZero() {
@@ -127,18 +126,18 @@ func (p *Pipeline) backward(i int, t *task) {
 	}
 	if t.Kind == B {
 		if putOff {
-			p.weights(t, s)
+			p.weights(i, s)
 		}
 		p.retire(t.Stage, t.Micro, s)
 	}
 }
 
-func (p *Pipeline) differentiate(t *task, s *pass, putOff bool) {
+func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 	p.opts = p.opts[:0]
 	switch {
 	case putOff:
 		p.opts = append(p.opts, tensor.DeferWeights())
-	case !p.ends(t):
+	case !p.isLast(i):
 		p.opts = append(p.opts, tensor.More())
 	}
 	if p.Scaler != nil {
@@ -159,11 +158,11 @@ func (p *Pipeline) differentiate(t *task, s *pass, putOff bool) {
 }
 
 // weights computes gradients that were put off.
-func (p *Pipeline) weights(t *task, s *pass) {
+func (p *Pipeline) weights(i int, s *pass) {
 	if !s.needs {
 		return
 	}
-	if p.opts = p.opts[:0]; !p.ends(t) {
+	if p.opts = p.opts[:0]; !p.isLast(i) {
 		p.opts = append(p.opts, tensor.More())
 	}
 	s.tape.RunDeferred(p.opts...)

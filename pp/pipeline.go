@@ -22,21 +22,25 @@ type Config struct {
 	Group    *dist.Group   // one rank of each place in the pipeline, such as mesh.Group("pp")
 	Schedule *Schedule     // the same on all ranks
 	Stages   map[int]Stage // those of this rank, by their numbers
-	Seed     uint64        // of the tapes (tensor.Seed)
+	// Tape has the seed and the number of the step, on which random numbers depend, also in a checkpoint (ckpt.State): Step counts on. The
+	// tapes of microbatches share its memory.
+	Tape *tensor.Tape
 	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
 	// tied: Step adds up their gradients.
 	Params nn.Params
 	// Optimizer, if not nil, has Params: after the first two steps ranks compare the norms that it found.
 	Optimizer *optim.Optimizer
 	Scaler    *optim.Scaler // of the optimizer, if it has one: all stages scale their losses by it
+	// CheckEvery, if not 0, compares norms, tied parameters and the rows of microbatches in every so many steps, besides the first two.
+	CheckEvery int
 }
 
 // Pipeline trains a model whose stages are on several ranks. It belongs to its rank's goroutine.
 type Pipeline struct {
 	Config
-	tasks  []task
-	trains bool
-	err    error // of a Step, after which there is no other one
+	tasks []task
+	ends  [2]int // the task that computes gradients of parameters last, with stage 0 and if that is frozen; -1: none
+	err   error  // of a Step, after which there is no other one
 
 	frozen bool // stage 0, on this rank
 
@@ -51,11 +55,11 @@ type Pipeline struct {
 	live []*pass // by stage and microbatch
 
 	ties   []tie
-	steps  int // that were done
 	checks dist.StepCheck
+	due    bool        // ranks compare what the optimizer has done in the step before
 	self   *dist.Group // of this rank alone
 
-	step int
+	now  tensor.TapeState
 	loss float64
 	run  func()           // a step
 	pair [2]tensor.Tensor // an output and its gradient
@@ -65,10 +69,8 @@ type Pipeline struct {
 // task is an action, and what else there is to know of it.
 type task struct {
 	Action
-	last     bool // of the rank that computes gradients of parameters
-	later    bool // the same if those of stage 0 are frozen
-	to, from int  // the rank to which the result goes, and from which an input comes; −1: none
-	index    int  // of the input, among all that come from there
+	to, from int // the rank to which the result goes, and from which an input comes; −1: none
+	index    int // of the input, among all that come from there
 }
 
 // New checks that the schedule can run, and that all ranks have the same one. It is collective, and all ranks return the same error.
@@ -80,7 +82,7 @@ func New(c Config) (*Pipeline, error) {
 	if err := dist.Agree(c.Group, "pp", c.lines(), err); err != nil {
 		return nil, err
 	}
-	p := &Pipeline{Config: c}
+	p := &Pipeline{Config: c, checks: dist.StepCheck{Every: c.CheckEvery}}
 	p.run = p.tasksOfStep
 	p.plan()
 	p.makePasses(rep.Held[c.Group.Rank()] + 1)
@@ -102,8 +104,17 @@ func (c *Config) check() (*Report, error) {
 		return nil, err
 	case n != c.Group.Size():
 		return nil, fmt.Errorf("pp: schedule %s is for %d ranks, and group %s has %d", c.Schedule.Name, n, c.Group.Name(), c.Group.Size())
+	case c.Tape == nil:
+		return nil, errors.New("pp: Config.Tape is nil: it has the seed and the number of the step, as tensor.NewTape(r.Device, tensor.Seed(1))")
 	case len(c.Params) == 0:
 		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned")
+	case c.CheckEvery < 0:
+		return nil, fmt.Errorf("pp: Config.CheckEvery is %d, want 1 or more, or 0", c.CheckEvery)
+	}
+	for _, x := range c.Params {
+		if o, ok := x.Owner().(interface{ GathersOnce() error }); ok && o.GathersOnce() != nil {
+			return nil, fmt.Errorf("pp: in each of %d microbatches, %w", c.Schedule.Micros, o.GathersOnce())
+		}
 	}
 	var mine []int
 	for stage, rank := range c.Schedule.Ranks {
@@ -121,11 +132,12 @@ func (c *Config) check() (*Report, error) {
 // lines says what all ranks must have alike.
 func (c *Config) lines() []string {
 	s := c.Schedule
-	if s == nil {
+	if s == nil || c.Tape == nil {
 		return nil
 	}
 	hash := crc64.Checksum(fmt.Append(nil, s.Ranks, s.Actions), crc64.MakeTable(crc64.ECMA))
-	return []string{fmt.Sprintf("schedule %s of %d stages, %d microbatches, hash %x, seed %d", s.Name, len(s.Ranks), s.Micros, hash, c.Seed)}
+	return []string{fmt.Sprintf("schedule %s of %d stages, %d microbatches, hash %x, seed %d, step %d, CheckEvery %d", s.Name, len(s.Ranks),
+		s.Micros, hash, c.Tape.State().Seed, c.Tape.State().Step, c.CheckEvery)}
 }
 
 // plan makes the tasks of this rank, and the lists of what comes.
@@ -135,7 +147,7 @@ func (p *Pipeline) plan() {
 	for q, list := range s.Actions {
 		b := &inbox{from: q}
 		for _, a := range list {
-			if to, ok := s.sends(a); ok && to == rank {
+			if s.sends(a) == rank {
 				number[s.at(a)] = b.n
 				b.n++
 			}
@@ -143,40 +155,33 @@ func (p *Pipeline) plan() {
 		b.buffers, b.arriving = make([]*buffer, b.n), make([]dist.Work, b.n)
 		p.boxes = append(p.boxes, b)
 	}
-	last, later := -1, -1
+	p.ends = [2]int{-1, -1}
 	for i, a := range s.Actions[rank] {
-		t := task{Action: a, to: -1, from: -1}
+		t := task{Action: a, to: s.sends(a), from: -1}
 		if a.Kind != F {
-			last, p.trains = i, true
-			if a.Stage > 0 {
-				later = i
+			if p.ends[0] = i; a.Stage > 0 {
+				p.ends[1] = i
 			}
-		}
-		if to, ok := s.sends(a); ok {
-			t.to = to
 		}
 		if b, ok := s.gets(a); ok {
 			t.from, t.index = s.Ranks[b.Stage], number[s.at(b)]
 		}
 		p.tasks = append(p.tasks, t)
 	}
-	for i := range p.tasks {
-		p.tasks[i].last, p.tasks[i].later = i == last, i == later
-	}
 	p.live, p.ofRows = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}
 	p.SetRows(tensor.Rows{}, 0)
 }
 
-// Step runs the schedule once: with a schedule that trains, gradients are ready for the optimizer. step is the number of the step, on which
-// random numbers depend. On the rank of the last stage it returns the sum of the losses of all microbatches, and 0 on others. Ranks that
-// wait for one that fails get its error, and after an error the Pipeline is of no use.
-func (p *Pipeline) Step(step int) (loss float64, err error) {
+// Step runs the schedule once: with a schedule that trains, gradients are ready for the optimizer. On the rank of the last stage it returns
+// the sum of the losses of all microbatches, and 0 on others. Ranks that wait for one that fails get its error, and after an error the
+// Pipeline is of no use.
+func (p *Pipeline) Step() (loss float64, err error) {
 	if p.err != nil {
 		return 0, fmt.Errorf("pp: a Step has failed before: %w", p.err)
 	}
-	p.step, p.loss = step, 0
-	if p.steps == 1 || p.steps == 2 {
-		err = p.compare()
+	p.now, p.loss = p.Tape.State(), 0
+	if p.due {
+		p.due, err = false, p.compare()
 	}
 	if err == nil {
 		err = tensor.Try(p.run)
@@ -206,7 +211,7 @@ func (p *Pipeline) tasksOfStep() {
 			p.backward(i, t)
 		case W:
 			s := *p.at(t.Stage, t.Micro)
-			p.weights(t, s)
+			p.weights(i, s)
 			p.retire(t.Stage, t.Micro, s)
 		}
 	}
@@ -225,18 +230,20 @@ func (p *Pipeline) tasksOfStep() {
 
 // finish ends a step that trained.
 func (p *Pipeline) finish() error {
-	if !p.trains {
+	if p.ends[0] < 0 {
 		return nil
 	}
-	p.steps++
-	err := p.sumTies()
-	if err == nil && p.checks.Done(false, p.Params) { // microbatches have all rows; of those that other ranks have, owners compare them
-		err = p.checks.Rows("pp", 0, p.self)
+	p.Tape.SetStep(p.now.Step+1, 0)
+	if err := p.sumTies(); err != nil {
+		return err
 	}
-	return err
+	if p.due = p.checks.Done(false, p.Params); p.due { // microbatches have all rows; of those that other ranks have, owners compare them
+		return p.checks.Rows("pp", 0, p.self)
+	}
+	return nil
 }
 
-// Close frees the memory of the tapes.
+// Close frees the memory of the microbatches' tapes. That of Config.Tape stays until it is closed.
 func (p *Pipeline) Close() {
 	for _, s := range p.all {
 		s.tape.Close()

@@ -137,13 +137,15 @@ func (s chained) rank(r *dist.Rank) error {
 		}
 	}
 	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.5, Clip: 0.1, Norm: r.World})
-	p, err := pp.New(pp.Config{Group: r.World, Schedule: s.Schedule, Stages: stages, Seed: 2, Params: params, Optimizer: opt})
+	tape := tensor.NewTape(r.Device, tensor.Seed(2))
+	defer tape.Close()
+	p, err := pp.New(pp.Config{Group: r.World, Schedule: s.Schedule, Stages: stages, Tape: tape, Params: params, Optimizer: opt})
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	for step := range chainSteps {
-		loss, err := p.Step(step)
+		loss, err := p.Step()
 		if err != nil {
 			return err
 		}
@@ -256,8 +258,9 @@ func TestGradientLeavesBeforeSums(t *testing.T) {
 			for _, x := range params {
 				disttest.OK(x.Own([]late{{begun: begun}, {wait: begun}}[rank]))
 			}
-			p := disttest.Must(pp.New(pp.Config{Group: r.World, Schedule: s, Stages: map[int]pp.Stage{rank: c.stage(rank, 3)}, Params: params}))
-			_, err := p.Step(0)
+			p := disttest.Must(pp.New(pp.Config{Group: r.World, Schedule: s, Stages: map[int]pp.Stage{rank: c.stage(rank, 3)},
+				Tape: tensor.NewTape(r.Device), Params: params}))
+			_, err := p.Step()
 			return err
 		}), s.Name)
 	}

@@ -22,7 +22,7 @@ import (
 func pair(r *dist.Rank) (pp.Config, *chain) {
 	c := newChain(2, func(i int) bool { return i == r.World.Rank() })
 	return pp.Config{Group: r.World, Schedule: pp.OneF1B(2, 2), Stages: map[int]pp.Stage{r.World.Rank(): c.stage(r.World.Rank(), 2)},
-		Params: nn.Init(c, r.Device, tensor.Float64, 1)}, c
+		Tape: tensor.NewTape(r.Device), Params: nn.Init(c, r.Device, tensor.Float64, 1)}, c
 }
 
 // What does not fit is an error on all ranks, before the first message.
@@ -44,13 +44,22 @@ func TestNewRefuses(t *testing.T) {
 		"pp: rank 0 of world has stages [0 2] in schedule interleaved, and stages [0] in Config.Stages": func(c *pp.Config, _ int) {
 			c.Schedule = pp.Interleaved(2, 2, 2)
 		},
-		"seed 1 where rank 0 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) { c.Seed = uint64(rank) },
+		"seed 1, step 0, CheckEvery 0 where rank 0 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) {
+			c.Tape = tensor.NewTape(c.Tape.Device(), tensor.Seed(uint64(rank)))
+		},
+		"pp: Config.Tape is nil: it has the seed": func(c *pp.Config, rank int) {
+			if rank == 1 {
+				c.Tape = nil
+			}
+		},
 		"pp: Config.Schedule is nil": func(c *pp.Config, rank int) {
 			if rank == 1 {
 				c.Schedule = nil
 			}
 		},
-		"pp: Config.Params is empty": func(c *pp.Config, rank int) { c.Params = c.Params[:2*rank] },
+		"pp: Config.CheckEvery is -1, want 1 or more, or 0": func(c *pp.Config, rank int) { c.CheckEvery = -rank },
+		"seed 0, step 0, CheckEvery 1 where rank 0 has ":    func(c *pp.Config, rank int) { c.CheckEvery = rank },
+		"pp: Config.Params is empty":                        func(c *pp.Config, rank int) { c.Params = c.Params[:2*rank] },
 		"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and not cut alike: they have elements 0 to 9 of [{[0 0] [3 3]}], and " +
 			"elements 0 to 4 of [{[0 0] [3 3]}]; with fsdp, make it a unit of its own": func(c *pp.Config, rank int) {
 			if rank == 1 {
@@ -97,8 +106,8 @@ func TestStepFails(t *testing.T) {
 			}
 		}
 		p := disttest.Must(pp.New(c))
-		_, err := p.Step(0)
-		_, again := p.Step(1)
+		_, err := p.Step()
+		_, again := p.Step()
 		assert.ErrorContains(t, again, "pp: a Step has failed before: ")
 		return err
 	})
@@ -127,7 +136,7 @@ func TestOtherShapes(t *testing.T) {
 			}
 			p, opt := disttest.Must(pp.New(c)), optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
 			for ; step < 2; step++ {
-				if _, err := p.Step(step); err != nil {
+				if _, err := p.Step(); err != nil {
 					return err
 				}
 				disttest.OK(opt.Step())
@@ -145,7 +154,7 @@ func TestLostInput(t *testing.T) {
 		if c.Stages[1] != nil {
 			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return t.Use(m.Layers[1].W).Square().Sum() }
 		}
-		_, err := disttest.Must(pp.New(c)).Step(0)
+		_, err := disttest.Must(pp.New(c)).Step()
 		return err
 	})
 }
@@ -175,9 +184,27 @@ func TestComparisons(t *testing.T) {
 		if c.Stages[0] != nil {
 			c.Stages[0] = m.stage(0, 3) // of three microbatches, of which there are two
 		}
-		_, err := disttest.Must(pp.New(c)).Step(0)
+		_, err := disttest.Must(pp.New(c)).Step()
 		return err
 	})
+}
+
+// CheckEvery goes on with it.
+func TestCheckEvery(t *testing.T) {
+	p := program{kind: gpt.Llama, tied: true}
+	for every, steps := range map[int]int{0: 10, 3: 7} { // those that are done: after the first two, and after steps 3 and 6, ranks compare
+		drift := func(j *job) error {
+			if j.state.Step == 4 && j.mesh.Coord("pp") == 0 {
+				tensor.Data[float64](j.model.Tok.W.Value)[0]++
+			}
+			return nil
+		}
+		res, err := p.training(layout{mesh: "pp=3", after: drift, config: func(c *pp.Config) { c.CheckEvery = every }}).Try()
+		require.Len(t, res.Norms, steps)
+		if every > 0 {
+			require.ErrorContains(t, err, "pp: tok.weight must have the same values on all ranks of ")
+		}
+	}
 }
 
 // A schedule of forward passes alone evaluates, without dropout and gradients.
@@ -204,9 +231,10 @@ func TestEvaluation(t *testing.T) {
 				stages[i] = c.stage(i, micros)
 			}
 		}
-		p := disttest.Must(pp.New(pp.Config{Group: r.World, Schedule: s, Stages: stages, Params: nn.Init(c, r.Device, tensor.Float64, 1)}))
-		for step := range 3 {
-			loss := disttest.Must(p.Step(step))
+		p := disttest.Must(pp.New(pp.Config{Group: r.World, Schedule: s, Stages: stages, Tape: tensor.NewTape(r.Device),
+			Params: nn.Init(c, r.Device, tensor.Float64, 1)}))
+		for range 3 {
+			loss := disttest.Must(p.Step())
 			if r.World.Rank() == 0 {
 				assert.InDelta(t, want, loss, 1e-14)
 			} else {
@@ -231,7 +259,7 @@ func TestAxisOfThePipeline(t *testing.T) {
 				return m.Layers[0].Forward(t.Input(tensor.New(t.Device(), tensor.Float64, 1, 3).WithRows(r.World.Rows(micro, 2))))
 			}
 		}
-		_, err := disttest.Must(pp.New(c)).Step(0)
+		_, err := disttest.Must(pp.New(c)).Step()
 		return err
 	})
 }

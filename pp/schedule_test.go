@@ -21,6 +21,21 @@ func checked(t *testing.T, s *pp.Schedule, c pp.Costs) *pp.Report {
 	return rep
 }
 
+// Schedules by name have this name.
+func TestByName(t *testing.T) {
+	for _, name := range pp.Names() {
+		s := must(pp.ByName(name, 3, 2, 7))
+		require.Equal(t, name, s.Name)
+		require.Len(t, s.Actions, 3)
+		require.Equal(t, 7, s.Micros)
+	}
+	require.Len(t, must(pp.ByName("interleaved", 3, 4, 7)).Ranks, 12)
+	_, err := pp.ByName("2f2b", 3, 1, 7)
+	require.ErrorContains(t, err, `pp: no schedule "2f2b" of 3 ranks, 1 chunks, 7 microbatches; there are [1f1b dualpipev forward gpipe `)
+	_, err = pp.ByName("gpipe", 3, 1, 0)
+	require.ErrorContains(t, err, `pp: no schedule "gpipe" of 3 ranks, 1 chunks, 0 microbatches; there are [1f1b `)
+}
+
 func must(s *pp.Schedule, err error) *pp.Schedule {
 	if err != nil {
 		panic(err)

@@ -2,8 +2,32 @@ package pp
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
+
+var named = map[string]func(ranks, chunks, micros int) (*Schedule, error){
+	"forward":     func(p, _, m int) (*Schedule, error) { return ForwardOnly(p, m), nil },
+	"gpipe":       func(p, _, m int) (*Schedule, error) { return GPipe(p, m), nil },
+	"1f1b":        func(p, _, m int) (*Schedule, error) { return OneF1B(p, m), nil },
+	"interleaved": func(p, v, m int) (*Schedule, error) { return Interleaved(p, v, m), nil },
+	"zb-h1":       func(p, _, m int) (*Schedule, error) { return ZBH1(p, m), nil },
+	"zbv":         func(p, _, m int) (*Schedule, error) { return ZBV(p, m) },
+	"v-half":      func(p, _, m int) (*Schedule, error) { return VHalf(p, m) },
+	"v-min":       func(p, _, m int) (*Schedule, error) { return VMin(p, m) },
+	"dualpipev":   func(p, _, m int) (*Schedule, error) { return DualPipeV(p, m) },
+}
+
+// Names are those that ByName knows, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(named)) }
+
+// ByName returns the schedule that has this Name. chunks is for Interleaved alone.
+func ByName(name string, ranks, chunks, micros int) (*Schedule, error) {
+	if named[name] == nil || min(ranks, chunks, micros) < 1 {
+		return nil, fmt.Errorf("pp: no schedule %q of %d ranks, %d chunks, %d microbatches; there are %v", name, ranks, chunks, micros, Names())
+	}
+	return named[name](ranks, chunks, micros)
+}
 
 // build makes the schedule in which rank r does what list returns.
 func build(name string, micros int, place []int, list func(rank int) []Action) *Schedule {

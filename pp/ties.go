@@ -67,13 +67,6 @@ func (p *Pipeline) sumTies() error {
 	return nil
 }
 
-// noteRows notes the rows that the stages of the rank were given.
-func (p *Pipeline) noteRows() {
-	for _, x := range p.Params {
-		p.checks.Note(x)
-	}
-}
-
 // compare returns an error, on all ranks, unless the optimizers have done the same first steps on all of them.
 func (p *Pipeline) compare() error {
 	norm := "" // JSON has no NaN

@@ -1,6 +1,7 @@
 package pp_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,10 +49,13 @@ type layout struct {
 	schedule string
 	parts    []int // layers of each stage; nil: as many on each, more on the first ones
 	stage    int   // of fsdp; 0: ddp
-	hold     bool
+	once     bool  // fsdp gathers and reduces
 	sequence bool
 	again    bool // stages are computed again in backward
 
+	seed   uint64             // of what is not loaded; 0: 3
+	start  func(j *job) error // before all steps
+	before func(j *job) error // before each step
 	change func(j *job)       // before Attach
 	config func(c *pp.Config) // before New
 	after  func(j *job) error // after each step
@@ -71,6 +75,7 @@ type job struct {
 	att     *parallel.Attached
 	opt     *optim.Optimizer
 	scaler  *optim.Scaler
+	tape    *tensor.Tape // of the pipeline
 	pipe    *pp.Pipeline
 	count   float64
 	state   *disttest.State
@@ -83,16 +88,30 @@ func (p program) training(l layout) disttest.Training {
 	if p.rows == nil {
 		p.rows = []int{4, 4, 4, 4}
 	}
-	c := disttest.Training{Batch: len(p.rows), Micro: len(p.rows), Name: fmt.Sprintf("%+v %s %v stage %d hold %v sequence %v again %v",
-		p, l.schedule, l.parts, l.stage, l.hold, l.sequence, l.again)}
+	l.seed = cmp.Or(l.seed, 3)
+	const about = "%+v %s %v stage %d once %v sequence %v again %v"
+	c := disttest.Training{Batch: len(p.rows), Micro: len(p.rows), Seed: l.seed, Name: fmt.Sprintf(about,
+		p, l.schedule, l.parts, l.stage, l.once, l.sequence, l.again)}
 	if l.mesh != "" {
 		c.Mesh = whole(l.mesh)
 	}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 		j := &job{program: p, layout: l, rank: r, mesh: mesh}
-		return j.attach()
+		a, err := j.attach()
+		a.Start, a.Before = j.hook(l.start), j.hook(l.before)
+		return a, err
 	}
 	return c
+}
+
+func (j *job) hook(fn func(j *job) error) func(s *disttest.State) error {
+	if fn == nil {
+		return nil
+	}
+	return func(s *disttest.State) error {
+		j.state = s
+		return fn(j)
+	}
 }
 
 // whole adds the axes that a mesh lacks.
@@ -153,7 +172,7 @@ func (j *job) attach() (a disttest.Attached, err error) {
 		j.att = &parallel.Attached{Data: j.rank.World, Sum: j.rank.World,
 			Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels, j.ignore()) },
 			Part: func(x tensor.Tensor) tensor.Tensor { return x }}
-		a.Params = nn.Init(j.model, j.rank.Device, tensor.Float64, 3)
+		a.Params = nn.Init(j.model, j.rank.Device, tensor.Float64, j.seed)
 		a.Own, a.Step = j.optimizer(a.Params, nil), j.plainStep
 		j.opt = a.Own
 		return a, nil
@@ -179,7 +198,7 @@ func evenly(layers, stages int) (parts []int) {
 
 func (j *job) attachStages() (a disttest.Attached, err error) {
 	g := j.mesh.Group("pp").With(dist.Name("pp"))
-	s := scheduleNamed(j.schedule, g.Size(), len(j.rows))
+	s := must(pp.ByName(cmp.Or(j.schedule, "1f1b"), g.Size(), 2, len(j.rows)))
 	var mine []int
 	for i, rank := range s.Ranks {
 		if rank == g.Rank() {
@@ -196,9 +215,9 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	if j.change != nil {
 		j.change(j)
 	}
-	c := parallel.Config{Sequence: j.sequence, More: j.divideDropout, DDP: ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 500}}
+	c := parallel.Config{Sequence: j.sequence, More: j.divideDropout, DDP: ddp.Config{DType: tensor.Float64, Seed: j.seed, BucketBytes: 500}}
 	if j.stage > 0 {
-		c.FSDP = &fsdp.Config{Stage: j.stage, DType: tensor.Float64, Seed: 3, HoldGrads: j.hold}
+		c.FSDP = &fsdp.Config{Stage: j.stage, DType: tensor.Float64, Seed: j.seed, OncePerStep: j.once}
 	}
 	if j.att, err = parallel.Attach(j.mesh, j.model, c); err != nil {
 		return a, err
@@ -217,7 +236,8 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 			return j.forward(t, micro, i, len(s.Ranks), stage.Forward, x)
 		}
 	}
-	cfg := pp.Config{Group: g, Schedule: s, Stages: run, Seed: 3, Params: j.att.Params, Optimizer: j.opt, Scaler: j.scaler}
+	j.tape = tensor.NewTape(j.rank.Device, tensor.Seed(j.seed))
+	cfg := pp.Config{Group: g, Schedule: s, Stages: run, Tape: j.tape, Params: j.att.Params, Optimizer: j.opt, Scaler: j.scaler}
 	if j.config != nil {
 		j.config(&cfg)
 	}
@@ -227,6 +247,7 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	a = disttest.Attached{Params: j.att.Params, Own: j.opt, Step: j.step, Data: j.att.Data, Sum: j.mesh.Group("pp", "dp", "fsdp", "ep", "cp")}
 	a.End = func(*disttest.State) error {
 		j.pipe.Close()
+		j.tape.Close()
 		return nil
 	}
 	return a, nil
@@ -331,7 +352,7 @@ func (j *job) step(s *disttest.State) ([]float64, error) {
 	if j.uneven {
 		j.pipe.SetRows(tensor.Rows{}, s.Step%3)
 	}
-	loss, err := j.pipe.Step(s.Step)
+	loss, err := j.pipe.Step()
 	if err == nil {
 		err = j.opt.Step()
 	}
@@ -339,28 +360,6 @@ func (j *job) step(s *disttest.State) ([]float64, error) {
 		err = j.after(j)
 	}
 	return []float64{loss}, err
-}
-
-func scheduleNamed(name string, ranks, micros int) *pp.Schedule {
-	switch name {
-	case "", "1f1b":
-		return pp.OneF1B(ranks, micros)
-	case "gpipe":
-		return pp.GPipe(ranks, micros)
-	case "interleaved":
-		return pp.Interleaved(ranks, 2, micros)
-	case "zb-h1":
-		return pp.ZBH1(ranks, micros)
-	case "zbv":
-		return must(pp.ZBV(ranks, micros))
-	case "v-half":
-		return must(pp.VHalf(ranks, micros))
-	case "v-min":
-		return must(pp.VMin(ranks, micros))
-	case "dualpipev":
-		return must(pp.DualPipeV(ranks, micros))
-	}
-	panic(name)
 }
 
 // requireParity trains on one rank and in layouts, and compares.

@@ -29,6 +29,10 @@ func (f *verifier) layout(ctx context.Context, c *storage.Layout, all []*storage
 		}
 	}
 	f.unusedRules(all)
+	if err := c.SetLayers(all); err != nil {
+		f.fail(err)
+		return nil
+	}
 	for _, x := range all {
 		if err := f.layoutTensor(ctx, c, x); err != nil {
 			if ctx.Err() != nil {

@@ -56,7 +56,7 @@ func TestDocsSchedules(t *testing.T) {
 	shown := regexp.MustCompile(`!\[(\S+): 4 ranks, 8 microbatches\]\((\S+)\)`).FindAllStringSubmatch(string(page), -1)
 	require.Len(t, files, len(shown))
 	for _, m := range shown {
-		s, err := scheduleNames[m[1]](&scheduleCmd{Stages: 4, Microbatches: 8})
+		s, err := pp.ByName(m[1], 4, 2, 8)
 		require.NoError(t, err)
 		rep, err := s.Check(unitCosts, pp.Limit{})
 		require.NoError(t, err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -35,22 +34,8 @@ Nothing is run. B is I and W in one. A darker box is of a rank's second stage, o
   ringo viz schedule zbv -stages 4 -microbatches 8 -csv zbv.csv -o zbv.svg
   ringo viz schedule my.csv -o my.svg
 
-Schedules: ` + strings.Join(slices.Sorted(maps.Keys(scheduleNames)), ", ") + `. A CSV file, as
+Schedules: ` + strings.Join(pp.Names(), ", ") + `. A CSV file, as
 torchtitan's, has a line for each rank, with actions such as 3F7: stage 3, microbatch 7. An error says what is wrong with it, and who would wait for whom.`
-}
-
-var scheduleNames = map[string]func(c *scheduleCmd) (*pp.Schedule, error){
-	"forward": func(c *scheduleCmd) (*pp.Schedule, error) { return pp.ForwardOnly(c.Stages, c.Microbatches), nil },
-	"gpipe":   func(c *scheduleCmd) (*pp.Schedule, error) { return pp.GPipe(c.Stages, c.Microbatches), nil },
-	"1f1b":    func(c *scheduleCmd) (*pp.Schedule, error) { return pp.OneF1B(c.Stages, c.Microbatches), nil },
-	"interleaved": func(c *scheduleCmd) (*pp.Schedule, error) {
-		return pp.Interleaved(c.Stages, c.Chunks, c.Microbatches), nil
-	},
-	"zb-h1":     func(c *scheduleCmd) (*pp.Schedule, error) { return pp.ZBH1(c.Stages, c.Microbatches), nil },
-	"zbv":       func(c *scheduleCmd) (*pp.Schedule, error) { return pp.ZBV(c.Stages, c.Microbatches) },
-	"v-half":    func(c *scheduleCmd) (*pp.Schedule, error) { return pp.VHalf(c.Stages, c.Microbatches) },
-	"v-min":     func(c *scheduleCmd) (*pp.Schedule, error) { return pp.VMin(c.Stages, c.Microbatches) },
-	"dualpipev": func(c *scheduleCmd) (*pp.Schedule, error) { return pp.DualPipeV(c.Stages, c.Microbatches) },
 }
 
 // maxUnits is the longest time in a picture: more cannot be read.
@@ -83,7 +68,6 @@ func (c *scheduleCmd) Run() error {
 }
 
 func (c *scheduleCmd) schedule() (*pp.Schedule, error) {
-	made, known := scheduleNames[c.Name]
 	switch {
 	case !strings.HasSuffix(c.Out, ".svg"):
 		return nil, usageOf("viz schedule", "-o %s: the name must end in .svg", c.Out)
@@ -94,14 +78,13 @@ func (c *scheduleCmd) schedule() (*pp.Schedule, error) {
 		}
 		defer f.Close()
 		return pp.ReadCSV(c.Name, f)
-	case !known:
-		return nil, usageOf("viz schedule", "%q is no schedule; there are a file .csv and: %s", c.Name,
-			strings.Join(slices.Sorted(maps.Keys(scheduleNames)), ", "))
+	case !slices.Contains(pp.Names(), c.Name):
+		return nil, usageOf("viz schedule", "%q is no schedule; there are a file .csv and: %s", c.Name, strings.Join(pp.Names(), ", "))
 	case min(c.Stages, c.Microbatches, c.Chunks) < 1 || max(c.Stages, c.Microbatches, c.Chunks) > maxUnits:
 		return nil, usageOf("viz schedule", "-stages %d, -microbatches %d, -chunks %d: want 1 to %d of each", c.Stages, c.Microbatches, c.Chunks,
 			maxUnits)
 	}
-	return made(c)
+	return pp.ByName(c.Name, c.Stages, c.Chunks, c.Microbatches)
 }
 
 var unitCosts = pp.Costs{F: 1, I: 1, W: 1}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/pp"
 )
 
 // everyScene calls fn for every collective, algorithm and some numbers of ranks.
@@ -220,7 +221,7 @@ func TestVizSchedule(t *testing.T) {
 		return string(text)
 	}
 	csv := filepath.Join(dir, "s.csv")
-	for name := range scheduleNames {
+	for _, name := range pp.Names() {
 		text := drawn(name, "-stages", "3", "-microbatches", "7", "-csv", csv)
 		assert.Contains(t, text, "<title>"+name+" on 3 ranks: 7 microbatches of a step</title>")
 		assert.Equal(t, strings.ReplaceAll(text, name+" on", csv+" on"), drawn(csv), "from its file")

@@ -36,6 +36,12 @@ type Suspecter interface {
 	Suspects(seq uint64) (absent, stalled []int)
 }
 
+// Listener is implemented by a Backend that hears signs of life of the job's processes. Overdue reports whether one of them is given up
+// within d unless it gives one. A rank that seems late may only wait for it.
+type Listener interface {
+	Overdue(d time.Duration) bool
+}
+
 // Splitter is a Backend that can make the groups of a split from what it has. All members of the group call it when its
 // operations so far are over, before those of a color open their group: child is its ID, and key the rank in it. A rank in no
 // group gives the color -1. It does not wait.

@@ -276,6 +276,14 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	return absent, stalled
 }
 
+// Overdue reports whether a peer is given up within d, half the timeout at most, unless it gives a sign of life (see watch).
+func (g *group) Overdue(d time.Duration) bool {
+	now, t := g.e.now(), g.e.cfg.Timeout
+	return slices.ContainsFunc(g.e.links, func(l *link) bool {
+		return l != nil && !l.unusable.Load() && !l.goodbye.Load() && now-l.heard.Load() > int64(t-min(d, t/2))
+	})
+}
+
 // monitors reports whether operation seq is a MonitoredBarrier: a rank that does not answer
 // counts as absent, too.
 func (g *group) monitors(seq uint64) bool {

@@ -220,6 +220,24 @@ func TestSuspects(t *testing.T) {
 	require.NoError(t, wait(context.Background(), be[0], 1))
 }
 
+// A peer without a sign of life for most of the timeout is overdue, and not one that says goodbye.
+func TestOverdue(t *testing.T) {
+	engines := start(t, 2, nil)
+	g, e := open(t, engines, "world")[0].(backend.Listener), engines[0]
+	l, timeout := e.links[1], e.cfg.Timeout
+	overdue := func(d time.Duration) bool {
+		l.heard.Store(e.now() - int64(timeout)*3/4)
+		return g.Overdue(d)
+	}
+	require.True(t, overdue(timeout/2))
+	require.True(t, overdue(time.Hour))
+	require.False(t, overdue(timeout/8))
+	l.heard.Store(e.now() - int64(timeout)/3)
+	require.False(t, g.Overdue(time.Hour), "half of the timeout at most")
+	l.goodbye.Store(true)
+	require.False(t, overdue(timeout/2))
+}
+
 // A MonitoredBarrier names everybody who has not arrived, also those that do not answer, and nobody who has.
 func TestSuspectsOfMonitoredBarrier(t *testing.T) {
 	engines := start(t, 4, nil)

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,9 @@ type Layout struct {
 	Ranks int
 	axes  []string
 	Sizes map[string]int // of all axes; 1 if the layout does not have it
+
+	layers int  // of the model, which stages of pp divide
+	tied   bool // the last stage has the table of tokens, too
 }
 
 // ParseLayout reads a layout. It returns nil for "".
@@ -23,7 +27,7 @@ func ParseLayout(s string) (*Layout, error) {
 	if s == "" {
 		return nil, nil
 	}
-	l := &Layout{Ranks: 1, Sizes: map[string]int{"dp": 1, "ep": 1, "fsdp": 1, "tp": 1}}
+	l := &Layout{Ranks: 1, Sizes: map[string]int{"dp": 1, "ep": 1, "fsdp": 1, "pp": 1, "tp": 1}}
 	for _, field := range strings.Split(s, ",") {
 		name, number, _ := strings.Cut(field, "=")
 		n, err := strconv.Atoi(number)
@@ -31,7 +35,7 @@ func ParseLayout(s string) (*Layout, error) {
 			return nil, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, field)
 		}
 		if l.Sizes[name] == 0 {
-			return nil, fmt.Errorf("layout %q: the axes are dp, ep, fsdp and tp, not %q", s, name)
+			return nil, fmt.Errorf("layout %q: the axes are dp, ep, fsdp, pp and tp, not %q", s, name)
 		}
 		if slices.Contains(l.axes, name) {
 			return nil, fmt.Errorf("layout %q: %s is there twice", s, name)
@@ -52,6 +56,54 @@ func (l *Layout) Coordinates(rank int) (at map[string]int, name string) {
 		rank /= l.Sizes[axis]
 	}
 	return at, strings.Join(words, ",")
+}
+
+// What names say: the number of a layer is the first one, as in blocks.3.attn.q.weight or h.3.attn.c_attn.weight. Outside of layers, tables
+// are on the first stage, and the rest on the last one.
+var (
+	layerNumber = regexp.MustCompile(`(?:^|\.)(\d{1,6})\.`)
+	positions   = regexp.MustCompile(`pos|wpe`)
+	tables      = regexp.MustCompile(`tok|emb|wte`)
+	head        = regexp.MustCompile(`head`)
+)
+
+// layerOf returns the number of the layer that a tensor is in, or −1.
+func layerOf(x *Tensor) int {
+	if m := layerNumber.FindStringSubmatch(x.Name); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		return n
+	}
+	return -1
+}
+
+// SetLayers finds the layers that stages of pp divide: call it before Part.
+func (l *Layout) SetLayers(all []*Tensor) error {
+	l.layers, l.tied = 0, true
+	for _, x := range all {
+		n := layerOf(x)
+		l.layers, l.tied = max(l.layers, n+1), l.tied && (n >= 0 || !head.MatchString(x.Name))
+	}
+	if n := l.Sizes["pp"]; n > 1 && l.layers < n {
+		return fmt.Errorf("%d stages of pp need a layer each, and names of tensors have %d, by numbers as in blocks.0.norm.weight", n, l.layers)
+	}
+	return nil
+}
+
+// onStage reports whether a stage of pp has a tensor. Stages have equally many layers, or some of the first ones have one more.
+func (l *Layout) onStage(x *Tensor, stage int) bool {
+	first, last, name := stage == 0, stage == l.Sizes["pp"]-1, x.Name
+	switch i := layerOf(x); {
+	case first && last:
+		return true
+	case i >= 0:
+		lo, hi := layout.Share(l.layers, stage, l.Sizes["pp"])
+		return i >= lo && i < hi
+	case positions.MatchString(name):
+		return first
+	case tables.MatchString(name):
+		return first || last && l.tied
+	}
+	return last
 }
 
 // inMemory returns the part of a tensor, in the order in memory, that a rank at index tp of tensor parallelism holds.
@@ -90,12 +142,16 @@ func divides(rule *layout.Division, shape []int, ranks int) error {
 	return nil
 }
 
-// Part returns what a rank loads of a tensor: its fsdp share of the boxes that the rule gives it. For an expert of
-// another rank, the part is empty.
+// Part returns what a rank loads of a tensor: its fsdp share of the boxes that the rule gives it. For a layer of another
+// stage, and an expert of another rank, the part is empty.
 func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
 	p, err := c.inMemory(x, at["tp"])
 	if err != nil {
 		return p, err
+	}
+	if !c.onStage(x, at["pp"]) {
+		p.Hi = 0
+		return p, nil
 	}
 	if n := c.Sizes["ep"]; x.Expert != nil {
 		if x.Expert.Of%n != 0 {

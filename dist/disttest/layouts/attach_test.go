@@ -41,7 +41,7 @@ func (p program) attach(r *dist.Rank, mesh *dist.Mesh, l layout, seed uint64) (a
 	c := parallel.Config{Sequence: l.Sequence, Chunks: l.Chunks, Ring: l.Ring, More: a.divideDropout,
 		DDP: ddp.Config{DType: tensor.Float64, Seed: seed, BucketBytes: l.Bucket, CheckEvery: l.Check}}
 	if l.Stage > 0 {
-		c.FSDP = &fsdp.Config{Stage: l.Stage, DType: tensor.Float64, Seed: seed, HoldGrads: l.Hold, CheckEvery: l.Check}
+		c.FSDP = &fsdp.Config{Stage: l.Stage, DType: tensor.Float64, Seed: seed, OncePerStep: l.Once, CheckEvery: l.Check}
 		if l.Offload {
 			c.FSDP.Offload = tensor.NewCPU(1)
 		}

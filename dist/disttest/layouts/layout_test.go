@@ -18,7 +18,7 @@ type layout struct {
 	Again    bool // blocks are computed again in backward
 	Bucket   int  // bytes of ddp's buckets
 	Check    int  // ranks compare what they have in every so many steps
-	Hold     bool // fsdp keeps whole gradients between microbatches
+	Once     bool // fsdp gathers and reduces once a step
 	Offload  bool
 	Ring     bool   // keys go around the ranks of cp
 	Cuts     uint64 // the seed of which rows ranks have; 0: disttest.Part
@@ -40,7 +40,7 @@ func randomLayout(r *rand.Rand, p program, most int) layout {
 	if l.TP > 1 && r.IntN(2) == 0 {
 		l.Sequence, l.Chunks = true, r.IntN(4)
 	}
-	l.Again, l.Bucket, l.Check, l.Hold, l.Offload = r.IntN(3) == 0, pick(r, 0, 300, 2000), r.IntN(3), r.IntN(3) == 0, r.IntN(5) == 0
+	l.Again, l.Bucket, l.Check, l.Once, l.Offload = r.IntN(3) == 0, pick(r, 0, 300, 2000), r.IntN(3), r.IntN(3) == 0, r.IntN(5) == 0
 	l.Cuts, l.Ring = maybe(r, 2, r.Uint64()), l.Ring && l.CP > 1
 	return l
 }

@@ -25,6 +25,7 @@ type layout struct {
 	async int // pieces of the tokens that are communicated while others are computed
 	cp    int // ranks that share each sequence
 	ep    int // ranks that share experts; they have different sequences
+	pp    int // ranks with different layers; 0 and 1: none
 }
 
 func (l *layout) flags(fs *flag.FlagSet) {
@@ -39,8 +40,8 @@ func (l *layout) flags(fs *flag.FlagSet) {
 
 func (l *layout) check() error {
 	switch {
-	case l.dp < 0 || l.fsdp < 1 || l.tp < 1 || l.cp < 1 || l.ep < 1:
-		return train.Usagef("-dp %d -fsdp %d -tp %d -cp %d%s: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp, l.cp, l.epFlag())
+	case l.dp < 0 || l.fsdp < 1 || l.tp < 1 || l.cp < 1 || l.ep < 1 || l.pp < 0:
+		return train.Usagef("-dp %d -fsdp %d -tp %d -cp %d%s: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp, l.cp, l.otherFlags())
 	case l.sp && l.tp == 1:
 		return train.Usagef("-sp needs -tp")
 	case l.async != 0 && !l.sp:
@@ -52,14 +53,17 @@ func (l *layout) check() error {
 }
 
 // copyRanks is the number of ranks that hold a copy of the model together.
-func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp * l.ep }
+func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp * l.ep * max(l.pp, 1) }
 
-// epFlag is the part of a layout that only models with experts have.
-func (l *layout) epFlag() string {
-	if l.ep == 1 {
-		return ""
+// otherFlags are the parts of a layout that few have: experts, and stages of a pipeline.
+func (l *layout) otherFlags() (text string) {
+	if l.ep != 1 {
+		text = fmt.Sprintf(" -ep %d", l.ep)
 	}
-	return fmt.Sprintf(" -ep %d", l.ep)
+	if l.pp < 0 || l.pp > 1 {
+		text += fmt.Sprintf(" -pp %d", l.pp)
+	}
+	return text
 }
 
 // ranks is the number of ranks without a launcher.
@@ -75,28 +79,36 @@ func (l *layout) fill(n int) error {
 		if l.dp > 0 {
 			dp = fmt.Sprintf("-dp %d ", l.dp)
 		}
-		return train.Usagef("%s-fsdp %d -tp %d -cp %d%s does not fit the launcher's %d ranks", dp, l.fsdp, l.tp, l.cp, l.epFlag(), n)
+		return train.Usagef("%s-fsdp %d -tp %d -cp %d%s does not fit the launcher's %d ranks", dp, l.fsdp, l.tp, l.cp, l.otherFlags(), n)
 	}
 	return nil
 }
 
-// parallelize divides the model over the ranks.
-func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (*parallel.Attached, error) {
+// parallelize divides the model over the ranks. With -pp it returns this rank's stages, too.
+func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (*parallel.Attached, *stages, error) {
 	if kv := max(m.Config.KVHeads/o.tp, 1); kv%o.cp != 0 {
-		return nil, train.Usagef("-cp %d: %d heads of keys and values of a rank do not divide over %d ranks", o.cp, kv, o.cp)
+		return nil, nil, train.Usagef("-cp %d: %d heads of keys and values of a rank do not divide over %d ranks", o.cp, kv, o.cp)
 	}
-	mesh, err := r.World.Mesh(parallel.Layout{DP: o.dp, FSDP: o.fsdp, EP: o.ep, CP: o.cp, TP: o.tp}.Mesh(m.Config.KVHeads))
+	mesh, err := r.World.Mesh(parallel.Layout{PP: o.pp, DP: o.dp, FSDP: o.fsdp, EP: o.ep, CP: o.cp, TP: o.tp}.Mesh(m.Config.KVHeads))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	p, err := o.stages(mesh, m)
+	if err != nil {
+		return nil, nil, err
 	}
 	c := parallel.Config{Sequence: o.sp, Chunks: o.async, DDP: ddp.Config{DType: dtype, Seed: o.seed}}
 	if o.fsdp > 1 {
-		c.FSDP = &fsdp.Config{Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed}
+		c.FSDP = &fsdp.Config{Stage: o.stage, DType: dtype, Compute: dtype, Seed: o.seed, OncePerStep: p != nil}
 		if dtype.IsHalf() {
 			c.FSDP.DType = tensor.Float32
 		}
 	}
-	return parallel.Attach(mesh, m, c)
+	a, err := parallel.Attach(mesh, m, c)
+	if err == nil && p != nil {
+		a.Groups = append(a.Groups, p.group)
+	}
+	return a, p, err
 }
 
 // optimizer returns the optimizer of -optim.

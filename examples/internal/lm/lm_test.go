@@ -65,9 +65,9 @@ func layouts() (all []layout) {
 			}
 		}
 	}
-	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1}, {1, 1, 3, 2, true, 0, 1, 1}, {2, 1, 3, 2, true, 3, 1, 1},
-		{1, 2, 3, 2, false, 0, 1, 1}, {1, 2, 2, 2, true, 0, 1, 1}, {1, 1, 3, 6, false, 0, 1, 1}, {1, 1, 3, 6, true, 2, 1, 1},
-		{1, 1, 3, 1, false, 0, 2, 1}, {2, 2, 3, 1, false, 0, 2, 1}}...)
+	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1, 0}, {1, 1, 3, 2, true, 0, 1, 1, 0}, {2, 1, 3, 2, true, 3, 1, 1, 0},
+		{1, 2, 3, 2, false, 0, 1, 1, 0}, {1, 2, 2, 2, true, 0, 1, 1, 0}, {1, 1, 3, 6, false, 0, 1, 1, 0}, {1, 1, 3, 6, true, 2, 1, 1, 0},
+		{1, 1, 3, 1, false, 0, 2, 1, 0}, {2, 2, 3, 1, false, 0, 2, 1, 0}}...)
 }
 
 // Every layout has the losses and the text of one rank, with one of two optimizers.
@@ -100,7 +100,7 @@ func TestResumeElsewhere(t *testing.T) {
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
 	for _, l := range []layout{
-		on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1}, {1, 3, 3, 1, false, 0, 2, 1}, {2, 1, 3, 2, false, 0, 1, 1}, on(1, 2, 2),
+		on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1, 0}, {1, 3, 3, 1, false, 0, 2, 1, 0}, {2, 1, 3, 2, false, 0, 1, 1, 0}, on(1, 2, 2),
 	} {
 		o.layout = l
 		o.steps += 4
@@ -136,8 +136,8 @@ func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
-		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1}, {1, 2, 3, 2, true, 0, 1, 1},
-			{1, 1, 3, 2, true, 3, 1, 1}, {1, 2, 3, 1, false, 0, 2, 1}} {
+		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1, 0}, {1, 2, 3, 2, true, 0, 1, 1, 0},
+			{1, 1, 3, 2, true, 3, 1, 1, 0}, {1, 2, 3, 1, false, 0, 2, 1, 0}} {
 			o.dtype, o.layout = dtype, l
 			if dtype == "bfloat16" || dtype == "float32" && i%2 == 0 { // TestLayouts has float64
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)

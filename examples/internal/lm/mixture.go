@@ -78,6 +78,9 @@ func (m *mixture) name() string {
 // layersOf returns a model's layers with experts.
 func layersOf(model *gpt.Model) (list []*moe.Layer) {
 	for _, b := range model.Blocks {
+		if b == nil { // of another stage
+			continue
+		}
 		if l, ok := b.MLP.(*moe.Layer); ok {
 			list = append(list, l)
 		}

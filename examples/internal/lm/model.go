@@ -89,7 +89,10 @@ func (t *trainer) base(ctx context.Context) (saved nn.Params, base *ckpt.Base, e
 		loaded, saved = t.Params.Frozen(), t.Params.Trainable()
 	}
 	c := t.model.LoadConfig()
-	if t.Shards == nil && t.o.tp == 1 {
+	switch {
+	case t.stages != nil:
+		c.Strategy = ckpt.Owned
+	case t.Shards == nil && t.o.tp == 1:
 		c.Strategy = ckpt.Broadcast
 	}
 	if _, err := ckpt.Load(ctx, t.r.World, t.o.load, &ckpt.State{Params: loaded}, c); err != nil {

@@ -15,6 +15,7 @@ import (
 type Options struct {
 	train.Options
 	layout
+	pipeline
 	mixture
 	layers, dim, heads, kvHeads int
 	seq, batch, steps, sample   int
@@ -39,6 +40,8 @@ func define(fs *flag.FlagSet, experts bool) func() Options {
 	o.flags(fs)
 	if experts {
 		o.mixtureFlags(fs)
+	} else {
+		o.pipelineFlags(fs)
 	}
 	common := train.Flags(fs)
 	fs.BoolVar(&common.Quiet, "json", false, "print the summary as one JSON line, and nothing else")
@@ -121,6 +124,9 @@ func (o *Options) check() (tensor.DType, error) {
 		o.lr = map[string]float64{"sgd": 0.1, "adamw": 2e-3}[o.optim]
 	}
 	if err := o.layout.check(); err != nil {
+		return 0, err
+	}
+	if err := o.checkPipeline(); err != nil {
 		return 0, err
 	}
 	return dtype, o.Check()

@@ -45,9 +45,12 @@ type summary struct {
 
 func (t *trainer) summary() *summary {
 	s := &summary{Example: t.o.name(), Backend: t.r.Engine(), Ranks: t.r.World.Size(),
-		Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep}, Params: t.Params.Count(),
+		Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep}, Params: t.count,
 		WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq, GoVersion: runtime.Version(),
 		CommBytes: t.sent}
+	if t.stages != nil {
+		s.Layout["pp"] = t.o.pp
+	}
 	if t.o.fsdp > 1 {
 		s.Layout["stage"] = t.o.stage
 	}

@@ -26,7 +26,9 @@ type trainer struct {
 	text  *corpus
 	stats *dist.Group // for sums that are printed
 	model *gpt.Model
+	count int // parameters of the whole model
 	*parallel.Attached
+	stages   *stages // nil without -pp
 	opt      *optim.Optimizer
 	balancer *moe.Balancer
 	tape     *tensor.Tape
@@ -58,15 +60,20 @@ func newTrainer(ctx context.Context, o Options, dtype tensor.DType, r *dist.Rank
 	if t.model, err = o.model(); err != nil {
 		return nil, err
 	}
-	if t.Attached, err = o.parallelize(r, t.model, dtype); err != nil {
+	t.count = nn.ParamsOf(t.model).Count()
+	if t.Attached, t.stages, err = o.parallelize(r, t.model, dtype); err != nil {
 		return nil, err
+	}
+	at := r.Device
+	if t.stages != nil { // microbatches are cut on the host
+		at = nil
 	}
 	t.layers = make([]uint64, len(t.Experts))
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval(), tensor.Trace(r.Trace))
 	t.balancer = moe.NewBalancer(o.bias, layersOf(t.model)...)
-	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: t.Data, Device: r.Device})
-	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: t.Data, Device: r.Device})
+	t.learn = data.NewLoader(text.learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: t.Data, Device: at})
+	t.test = data.NewLoader(text.test, data.Config{Batch: 16, Sharder: t.Data, Device: at})
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
@@ -80,7 +87,7 @@ func (t *trainer) start(ctx context.Context) error {
 		return err
 	}
 	var norm optim.Norm // sums over the ranks that have other gradients
-	if t.Shards != nil || t.o.tp > 1 || t.o.ep > 1 {
+	if t.Shards != nil || t.o.tp > 1 || t.o.ep > 1 || t.stages != nil {
 		norm = t.stats
 	}
 	t.opt = t.o.optimizer(t.Params, norm)
@@ -96,6 +103,9 @@ func (t *trainer) start(ctx context.Context) error {
 	}
 	if have != want {
 		return train.Usagef("-resume: the checkpoint is of a model with %s, not %s", have, want)
+	}
+	if t.stages != nil {
+		return t.startStages()
 	}
 	return nil
 }
@@ -125,6 +135,14 @@ func (t *trainer) fit(ctx context.Context) error {
 
 // step does a step on this rank's part of a batch.
 func (t *trainer) step(b data.Batch) error {
+	if t.stages != nil {
+		loss, err := t.pass(t.stages.train, b)
+		if err != nil {
+			return err
+		}
+		t.loop.Sum("loss", tensor.ToDevice(t.r.Device, tensor.FromSlice([]float64{loss}, 1)))
+		return t.opt.Step()
+	}
 	loss := t.Loss(t.model.Forward(t.tape.Input(t.Part(b.X))), t.Part(b.Y)) // this rank's part of the mean
 	t.loop.Sum("loss", t.once(loss))
 	t.tape.Backward(loss)
@@ -175,9 +193,11 @@ const valLoss = "validation loss"
 func (t *trainer) validate(ctx context.Context, step int) error {
 	sum := []float64{0} // of the losses of sequences
 	for _, b := range t.test.Epoch(ctx, 0) {
-		loss := t.once(t.Loss(t.model.Forward(t.eval.Input(t.Part(b.X))), t.Part(b.Y)))
-		sum[0] += loss.Item() * float64(b.Global)
-		t.eval.Reset()
+		loss, err := t.measure(b)
+		if err != nil {
+			return err
+		}
+		sum[0] += loss * float64(b.Global)
 	}
 	if err := t.test.Err(); err != nil {
 		return err
@@ -194,11 +214,21 @@ func (t *trainer) validate(ctx context.Context, step int) error {
 	return nil
 }
 
+// measure returns this rank's part of the loss of a batch.
+func (t *trainer) measure(b data.Batch) (float64, error) {
+	if t.stages != nil {
+		return t.pass(t.stages.eval, b)
+	}
+	loss := t.once(t.Loss(t.model.Forward(t.eval.Input(t.Part(b.X))), t.Part(b.Y))).Item()
+	t.eval.Reset()
+	return loss, nil
+}
+
 // write returns a text written by the model. All ranks take part, and get the same text.
 func (t *trainer) write() string {
 	var text strings.Builder
 	s := decode.Sampling{Tokens: t.o.sample, Temperature: 0.8, Seed: t.o.seed}
-	if t.o.sample == 0 {
+	if t.o.sample == 0 || t.stages != nil {
 		return ""
 	}
 	for id := range t.model.Generate(t.r.Device, t.text.Prompt("\n"), s) {

@@ -138,8 +138,8 @@ func pipeline(_ context.Context, r *dist.Rank) error {
 	if err != nil {
 		return err
 	}
-	for step := range 4 {
-		if _, err := p.Step(step); err != nil {
+	for range 4 {
+		if _, err := p.Step(); err != nil {
 			return err
 		}
 		if err := opt.Step(); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"slices"
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
@@ -19,6 +18,7 @@ import (
 
 // Layout is the number of ranks on each axis: 0 is 1.
 type Layout struct {
+	PP   int // stages of a pipeline, with different layers (gpt.Model.Stages)
 	DP   int // copies of the model
 	FSDP int // ranks that share the parameters of a copy
 	EP   int // ranks that share experts
@@ -33,7 +33,11 @@ func (l Layout) Mesh(kvHeads int) string {
 	if heads > kvHeads && heads%kvHeads == 0 {
 		heads, same = kvHeads, heads/kvHeads
 	}
-	return fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d",
+	stages := ""
+	if l.PP > 1 {
+		stages = fmt.Sprintf("pp=%d,", l.PP)
+	}
+	return stages + fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d",
 		cmp.Or(l.DP, 1), cmp.Or(l.FSDP, 1), cmp.Or(l.EP, 1), cmp.Or(l.CP, 1), heads, same)
 }
 
@@ -63,7 +67,8 @@ type Attached struct {
 // Attach gives each rank its part of m, on a mesh with the axes of Layout.Mesh, in the order that the packages need: first layers (tp), in
 // them experts (moe), then sequences (cp), and last what each rank has left of the parameters, over the ranks with other rows or
 // positions (fsdp or ddp). What is frozen, or has adapters (nn.LoRA), is so before; blocks that are computed again (tensor.Tape.Checkpoint)
-// are divided as others. m may be some stages of a pipeline (gpt.Model.Stages): then mesh has ranks of the same stages. It is collective.
+// are divided as others. m may be some stages of a pipeline (gpt.Model.Stages): then mesh has ranks of the same stages, and fsdp needs
+// OncePerStep. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "cp"), Layers: mesh.Group("kv", "same"),
 		Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
@@ -209,21 +214,17 @@ func (a *Attached) shard(mesh *dist.Mesh, m *gpt.Model, c fsdp.Config) (err erro
 	}
 	a.Shards = fsdp.New(c)
 	a.keep(m)
-	unit := a.Shards.Unit
-	if slices.Contains(m.Blocks, nil) { // a pipeline puts off gradients of weights, and uses these twice in Backward
-		unit = a.Shards.Keep
-	}
 	for _, b := range blocks(m) {
 		l, ok := b.MLP.(*moe.Layer)
 		if !ok {
-			unit(b)
+			a.Shards.Unit(b)
 			continue
 		}
-		unit(b.Norm1, b.Attn, b.Norm2, l.Router)
+		a.Shards.Unit(b.Norm1, b.Attn, b.Norm2, l.Router)
 		if l.Shared != nil {
-			unit(l.Shared)
+			a.Shards.Unit(l.Shared)
 		}
-		unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
+		a.Shards.Unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
 	}
 	a.Params, err = a.Shards.Attach(m)
 	a.Groups = append(a.Groups, a.Shards.Groups()...)

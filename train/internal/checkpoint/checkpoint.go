@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -140,18 +141,29 @@ func (d *Dir) load(ctx context.Context, g *dist.Group, path string) error {
 	return nil
 }
 
-// strategy is Broadcast where every rank has everything: one rank reads then.
+// strategy is Owned where ranks have other parameters, as stages of a pipeline, and Broadcast where every rank has everything: one rank
+// reads then.
 func strategy(g *dist.Group, params nn.Params) (ckpt.Strategy, error) {
-	parts := []float64{0}
+	type has struct {
+		Names uint32
+		Parts bool
+	}
+	var mine has
 	for _, p := range params {
-		if p.Local.Len() != p.GlobalLen() {
-			parts[0]++
+		mine.Names = crc32.Update(mine.Names, crc32.IEEETable, []byte(p.Name()+"\n"))
+		mine.Parts = mine.Parts || p.Local.Len() != p.GlobalLen()
+	}
+	all, err := dist.AllGatherObject(g, mine)
+	s := ckpt.Broadcast
+	for _, x := range all {
+		switch {
+		case x.Names != mine.Names:
+			return ckpt.Owned, err
+		case x.Parts:
+			s = ckpt.Sharded
 		}
 	}
-	if err := g.SumFloats(parts); err != nil || parts[0] > 0 {
-		return ckpt.Sharded, err
-	}
-	return ckpt.Broadcast, nil
+	return s, err
 }
 
 // with returns the state, and l in it.

@@ -1,0 +1,64 @@
+package lm
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// staged is a training that stages can share.
+func staged(t *testing.T) Options {
+	o := short(t)
+	o.layers, o.batch, o.steps = 4, 6, 8
+	o.pipeline = pipeline{micro: 3, chunks: 2}
+	return o
+}
+
+// Stages have the losses of one rank, with any schedule and on any other axis, and go on from each other's checkpoints.
+func TestPipelines(t *testing.T) {
+	o := staged(t)
+	o.steps = 16
+	want := trained(t, o)
+	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, c := range []struct {
+		layout
+		schedule string
+	}{
+		{layout{1, 1, 3, 1, false, 0, 1, 1, 4}, "1f1b"}, {layout{2, 1, 3, 1, false, 0, 1, 1, 2}, "zbv"},
+		{layout{1, 2, 3, 1, false, 0, 1, 1, 2}, "interleaved"}, {layout: on(1, 2, 2)}, {layout{1, 1, 3, 2, true, 0, 1, 1, 2}, "zb-h1"},
+		{layout{1, 2, 2, 1, false, 0, 2, 1, 2}, "gpipe"}, {layout: on(1, 1, 3)}, {layout{2, 2, 1, 1, false, 0, 1, 1, 2}, "v-half"},
+	} {
+		o.layout, o.schedule = c.layout, c.schedule
+		o.steps += 2
+		got := trained(t, o)
+		requireLosses(t, want.Losses[:o.steps], got.Losses, 1e-9, "%+v", c)
+		require.Equal(t, want.Params, got.Params)
+		require.Equal(t, c.ranks(), got.Ranks)
+		if o.steps == 16 {
+			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9)
+		}
+	}
+}
+
+func TestPipelinesRefused(t *testing.T) {
+	given := func(name string) map[string]bool { return map[string]bool{name: true} }
+	for want, change := range map[string]func(o *Options){
+		"-micro 4: microbatches of -batch 6 sequences must": func(o *Options) { o.micro = 4 },
+		"-micro 0: microbatches of -batch 6 sequences must": func(o *Options) { o.micro = 0 },
+		"-micro needs -pp":                                            func(o *Options) { o.pp, o.given = 1, given("micro") },
+		"-pp -1: ranks of an axis are at least 1":                     func(o *Options) { o.pp = -1 },
+		"-sample 15: stages write no text":                            func(o *Options) { o.given = given("sample") },
+		"-schedule forward trains nothing":                            func(o *Options) { o.schedule = "forward" },
+		`-schedule: pp: no schedule "2f2b" of 2 ranks, 2 chunks, 3 m`: func(o *Options) { o.schedule = "2f2b" },
+		`-schedule: pp: no schedule "1f1b" of 2 ranks, 0 chunks, 3 m`: func(o *Options) { o.chunks = 0 },
+		"-schedule: pp: DualPipeV needs at least 4 microbatches on 2": func(o *Options) { o.schedule = "dualpipev" },
+		"-pp 8 -schedule 1f1b: gpt: stage 4 has 0 layers":             func(o *Options) { o.pp = 8 },
+	} {
+		o := staged(t)
+		o.pp, o.schedule = 2, "1f1b"
+		change(&o)
+		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
+	}
+}

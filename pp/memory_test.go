@@ -1,0 +1,75 @@
+package pp_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/pp"
+)
+
+// peaks returns the most step memory of each rank, in bytes.
+func peaks(t *testing.T, ranks, micros int, schedule string, change func(c *pp.Config)) []float64 {
+	most := make([]float64, ranks)
+	c := program{layers: 8, rows: slices.Repeat([]int{4}, micros)}.training(layout{mesh: fmt.Sprintf("pp=%d", ranks), schedule: schedule,
+		config: change, after: func(j *job) error {
+			_, peak := j.tape.Memory()
+			most[j.rank.World.Rank()] = float64(peak)
+			return nil
+		}})
+	c.Steps = 3
+	c.Run(t)
+	return most
+}
+
+// The memory of a step does not depend on the number of microbatches, and is what those take that are live at a time.
+func TestStepMemory(t *testing.T) {
+	const ranks = 4
+	four, eight := peaks(t, ranks, 4, "gpipe", nil), peaks(t, ranks, 8, "gpipe", nil) // which are all live
+	names := []string{"1f1b", "zb-h1"}
+	if reliability.Long(t) {
+		names = append(names, "interleaved", "zbv", "v-half", "v-min")
+	}
+	for _, name := range names {
+		few, many := peaks(t, ranks, 8, name, nil), peaks(t, ranks, 24, name, nil)
+		require.Equal(t, few, many, name)
+		if name != "1f1b" {
+			continue
+		}
+		for r, live := range []float64{4, 3, 2} { // logits are apart
+			each := (eight[r] - four[r]) / 4
+			more := (few[r] - four[r]) / each // microbatches than four
+			require.InDelta(t, live, 4+more, 0.05*live, "rank %d", r)
+			t.Logf("rank %d: %.0f bytes, %.3f microbatches of %.0f bytes, of which %v are live", r, few[r], 4+more, each, live)
+		}
+	}
+}
+
+func TestLongStepMemory(t *testing.T) { reliability.AsLong(t, TestStepMemory) }
+
+// A microbatch whose weight gradients are put off takes at most 1.4 times the memory of a live one: it has the inputs and the output
+// gradients of all products.
+func TestPutOffMemory(t *testing.T) {
+	each := func(first, then string) float64 {
+		var most [2]float64
+		for i, micros := range []int{4, 8} {
+			var list []string
+			for _, pass := range []string{first, then} {
+				for m := range micros {
+					list = append(list, strings.Split(strings.ReplaceAll(pass, "m", fmt.Sprint(m)), " ")...)
+				}
+			}
+			s := must(pp.ReadCSV("x", strings.NewReader(strings.Join(list, ","))))
+			most[i] = peaks(t, 1, micros, "", func(c *pp.Config) { c.Schedule = s })[0]
+		}
+		return (most[1] - most[0]) / 4
+	}
+	live, putOff := each("0Fm", "0Bm"), each("0Fm 0Im", "0Wm")
+	t.Logf("a live microbatch takes %.0f bytes, one that is put off %.0f: %.3f", live, putOff, putOff/live)
+	require.LessOrEqual(t, putOff, 1.4*live)
+	require.Greater(t, putOff, live)
+}
