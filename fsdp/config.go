@@ -33,8 +33,8 @@ type Config struct {
 	// reshard_after_backward off). Each unit is then one of Keep.
 	OncePerStep bool
 	// CheckEvery, if not 0, compares what ranks were fed, the values of copies (Replicate) by checksums, and those of frozen parameters
-	// with what they were, in every so many steps, besides steps 0, 1, 4,
-	// 16, 64 and so on. It reads this rank's part of these parameters, on the host.
+	// with what they were, in every so many steps, besides steps 0, 1, 4, 16, 64 and so on. It reads this rank's part of these parameters,
+	// on the host.
 	CheckEvery int
 	// Offload, if not nil, is a device in host memory (tensor.NewCPU) that holds what the optimizer works with, and where it
 	// computes: the values that it updates, its state and its gradients (PyTorch's CPUOffloadPolicy). It pays where the

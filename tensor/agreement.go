@@ -15,16 +15,15 @@ import (
 // Agreement is what ranks must have alike in a step when they add something up: otherwise the sum is of different steps. Reductions carry
 // it (dist.Op.In). It is zero where nothing is known.
 type Agreement struct {
-	Seed, Step      uint64       // of the tape
-	Batch           int          // Rows.Number
-	Batches         uint64       // a digest of the numbers of all batches of the step, also of earlier microbatches
-	Total, SeqTotal int          // of the rows
-	Count           float64      // the last one of Tape.Agree
-	Counts          uint64       // a digest of all since the last Backward
-	Rate            float64      // of the optimizer's step before
-	Frozen          uint64       // a digest of the parameters that were frozen in it
-	Inputs          uint64       // a digest of the values of inputs without Rows
-	Dims            [MaxRank]int // of the last one
+	Seed, Step      uint64  // of the tape
+	Batch           int     // Rows.Number
+	Batches         uint64  // a digest of the numbers of all batches of the step, also of earlier microbatches
+	Total, SeqTotal int     // of the rows
+	Count           float64 // the last one of Tape.Agree
+	Counts          uint64  // a digest of all since the last Backward
+	Rate            float64 // of the optimizer's step before
+	Frozen          uint64  // a digest of the parameters that were frozen in it
+	Inputs          uint64  // a digest of the values of inputs without Rows
 	// Along axes on which ranks have the same rows:
 	First, N int
 	Seq      Spans
@@ -39,7 +38,6 @@ type told struct {
 	rate           float64 // of the last step of an optimizer, since the last Backward
 	frozen         uint64  // in that step
 	inputs         uint64  // a sum: see target
-	dims           [MaxRank]int
 	values         uint64
 	over           Axes      // along which some input differs between ranks
 	rows           batch     // when Backward began
@@ -64,8 +62,8 @@ func (t *Tape) Agreement(along Axes) Agreement {
 	}
 	a := Agreement{Seed: t.seed, Step: t.step, Batch: s.numbers.last, Batches: s.numbers.digest, Total: r.Total, SeqTotal: r.Seq.Total,
 		Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
-	if r.Seq.Total == 0 && s.inputs != 0 { // tables of positions differ rightly
-		a.Inputs, a.Dims = s.inputs, s.dims
+	if r.Seq.Total == 0 { // tables of positions differ rightly
+		a.Inputs = s.inputs
 	}
 	if along != 0 && along&s.over == 0 {
 		a.First, a.N, a.Seq, a.Values = r.First, r.N, r.Seq, s.values
@@ -118,7 +116,7 @@ func (t *Tape) tell(h *header) {
 	s.values = kernel.Key(s.values, sum)
 	ofRows := (h.rank > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
 	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != s.target && !ofRows {
-		s.inputs, s.dims = s.inputs+sum, h.dims
+		s.inputs += sum
 		s.recent[s.told%len(s.recent)] = sum
 		s.told++
 	}
@@ -202,8 +200,7 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 			"that was added up over them"},
 		{a.Frozen != b.Frozen, "frozen parameters", "some", "others", "all ranks freeze and unfreeze the same, by what they have alike"},
 		{a.Inputs != b.Inputs, "inputs without Rows", "some values", "others",
-			fmt.Sprintf("if they belong to rows, say so (WithRows); otherwise all ranks need the same; the last one here has the shape %v",
-				slices.DeleteFunc(a.Dims[:], func(n int) bool { return n == 0 }))},
+			"if they belong to rows, say so (WithRows); otherwise all ranks need the same"},
 		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},
 		{a.Seq != b.Seq, "Rows.Seq", a.Seq, b.Seq, "ranks that share the work on a batch need the same positions"},
 		{a.Values != b.Values, "inputs", "some values", "others", "ranks that share the work on a batch need the same inputs and labels"},

@@ -366,8 +366,8 @@ var ranksDiffer = []wrongProgram{
 	}},
 
 	// What the program says is the same everywhere, as it has no Rows.
-	{"a mask of each rank", inputs + lastOf(inWidth), 1, func(p *program) error { return p.times(0, inWidth, 0, float32(1+p.rank), 1) }},
-	{"a factor of each rank", inputs + lastOf(1), 1, func(p *program) error { return p.times(0, 1, float32(2+p.rank)) }},
+	{"a mask of each rank", inputs, 1, func(p *program) error { return p.times(0, inWidth, 0, float32(1+p.rank), 1) }},
+	{"a factor of each rank", inputs, 1, func(p *program) error { return p.times(0, 1, float32(2+p.rank)) }},
 	{"noise of each rank", inputs, 2, func(p *program) error {
 		return p.times(1, inWidth, 0.5, float32(p.rank)+0.25, 0.125)
 	}},
@@ -381,7 +381,7 @@ var ranksDiffer = []wrongProgram{
 
 // differLater begin to differ after the first steps, which owners of gradients find.
 var differLater = []wrongProgram{
-	{"a mask", inputs + lastOf(inWidth), 5, func(p *program) error { return p.times(2, inWidth, 0, float32(1+p.rank), 1) }},
+	{"a mask", inputs, 5, func(p *program) error { return p.times(2, inWidth, 0, float32(1+p.rank), 1) }},
 }
 
 // sharersDiffer are programs in which ranks that divide layers are given different things.
@@ -425,10 +425,6 @@ var sharersDiffer = []wrongProgram{
 const sharedInputs = "inputs some values (rank 0) vs others (rank 1), ranks that share the work on a batch need the same inputs and labels"
 
 const inputs = "inputs without Rows some values (rank 0) vs others (rank 1), if they belong to rows, say so (WithRows)"
-
-func lastOf(n int) string {
-	return fmt.Sprintf("; otherwise all ranks need the same; the last one here has the shape [%d]", n)
-}
 
 // times trains with features that are multiplied by values from step first on.
 func (p *program) times(first, n int, values ...float32) error {

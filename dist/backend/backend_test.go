@@ -70,9 +70,19 @@ func TestFingerprintAndMismatch(t *testing.T) {
 // What ranks must have alike in a step: each part of it changes the fingerprint of a reduction, and the mismatch says what differs.
 func TestAgreementMatters(t *testing.T) {
 	fields := reflect.TypeFor[tensor.Agreement]()
+	var all [][]int
 	for i := range fields.NumField() {
+		if f := fields.Field(i).Type; f.Kind() == reflect.Struct {
+			for j := range f.NumField() {
+				all = append(all, []int{i, j})
+			}
+		} else {
+			all = append(all, []int{i})
+		}
+	}
+	for _, i := range all {
 		a, b := op(), op()
-		switch f := reflect.ValueOf(&b.Agreed).Elem().Field(i); {
+		switch f := reflect.ValueOf(&b.Agreed).Elem().FieldByIndex(i); {
 		case f.CanInt():
 			f.SetInt(3)
 		case f.CanUint():
@@ -80,12 +90,13 @@ func TestAgreementMatters(t *testing.T) {
 		default:
 			f.SetFloat(3)
 		}
-		name := fields.Field(i).Name
+		name := fields.FieldByIndex(i).Name
 		require.NotEqual(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1), name)
 		da, db := backend.DescOf(&a, "world"), backend.DescOf(&b, "world")
 		err := backend.Mismatch(&da, &db, 0, 1)
 		require.NotNil(t, err, name)
-		require.Regexp(t, `(\w+ 0|some|some values|0 from 0 on) \(rank 0\) vs (3|others|3 from 0 on|0 from 3 on) \(rank 1\), \w+`, err.Error())
+		require.Regexp(t, `(\w+ 0|some|some values|0 from 0 on|Rows.Seq {0 0 0 0}) \(rank 0\) `+
+			`vs (3|others|3 from 0 on|0 from 3 on|{[0 ]*3[0 ]*}) \(rank 1\), \w+`, err.Error())
 		a.Kind, b.Kind = backend.AllGather, backend.AllGather
 		require.Equal(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1), name)
 	}

@@ -57,7 +57,7 @@ func TestRoomForGroups(t *testing.T) {
 	assert.ErrorContains(t, err, "segment 0 of rank 0: no room for")
 	mostBytes[control] -= 1 << 20
 	for r, err := range meet(t, n, make([]*Host, n)) {
-		assert.ErrorContains(t, err, fmt.Sprintf("segment 0 of rank %d: has 31 MiB, and 4 ranks need 33: raise the limits (ulimit -v", r))
+		assert.ErrorContains(t, err, fmt.Sprintf("segment 0 of rank %d: has 32 MiB, and 4 ranks need 34: raise the limits (ulimit -v", r))
 	}
 }
 
