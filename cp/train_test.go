@@ -33,13 +33,11 @@ type job struct {
 	again     bool   // blocks are computed again in backward
 	change    func(m *gpt.Model, mesh *dist.Mesh)
 	part      func(f *cp.Ring) func(x nn.T) nn.T // in place of Ring.Part
-	on        disttest.Launcher
-	steps     int    // 0: 10
-	sum       string // axis over which gradients are summed; "": all
+	sum       string                             // axis over which gradients are summed; "": all
 }
 
 func (j job) training() disttest.Training {
-	return disttest.Training{Attach: j.attach, Mesh: j.mesh, On: j.on, Steps: j.steps, Batch: 10, Name: fmt.Sprintf("%+v", j)}
+	return disttest.Training{Attach: j.attach, Mesh: j.mesh, Batch: 10, Name: fmt.Sprintf("%+v", j)}
 }
 
 // drop adds dropout of hidden values to each block.
@@ -52,10 +50,11 @@ func drop(m *gpt.Model) {
 func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 	m := disttest.Must(gpt.New(models[j.model]))
 	drop(m)
+	m.Recompute = j.again
 	part := func(x nn.T) nn.T { return x } // this rank's positions
 	a = disttest.Attached{Norm: r.World, Loss: func(b disttest.Batch) nn.T {
-		ids, next := j.tokens(r.Device, b.First, b.N, b.Rows)
-		return nn.CrossEntropy(j.logits(m, b.Tape.Input(part(ids))), part(next))
+		ids, next := j.tokens(b.First, b.N, b.Rows)
+		return nn.CrossEntropy(m.Forward(b.Tape.Input(part(ids))), part(next))
 	}}
 	if mesh == nil {
 		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
@@ -89,35 +88,14 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 }
 
 // tokens returns ids [rows, positions] from a row on and those that follow them, which depend on the one before.
-func (j job) tokens(dev tensor.Device, first, n int, at tensor.Rows) (ids, next tensor.Tensor) {
+func (j job) tokens(first, n int, at tensor.Rows) (ids, next tensor.Tensor) {
 	a, b := make([]int64, n*j.positions), make([]int64, n*j.positions)
 	for i := range a {
 		k := first*j.positions + i
 		a[i] = int64(k * k % 19 % words)
 		b[i] = (3*a[i] + int64(k%2)) % words
 	}
-	on := func(v []int64) tensor.Tensor {
-		return tensor.ToDevice(dev, tensor.FromSlice(v, n, j.positions)).WithRows(at)
-	}
-	return on(a), on(b)
-}
-
-// logits is Model.Forward, with checkpoints of activations if asked for.
-func (j job) logits(m *gpt.Model, ids nn.T) nn.T {
-	if !j.again {
-		return m.Forward(ids)
-	}
-	t, batch, time := ids.Tape(), ids.Dim(0), ids.Dim(1)
-	x := m.Tok.Forward(ids)
-	if m.Pos != nil {
-		x = m.Pos.Forward(x, 0)
-	}
-	x = x.Reshape(batch*time, x.Dim(2))
-	for _, b := range m.Blocks {
-		x = t.Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0], batch, time) }, x)
-	}
-	x = m.Head.Forward(m.Norm.Forward(x))
-	return x.Reshape(batch, time, x.Dim(1))
+	return tensor.FromSlice(a, n, j.positions).WithRows(at), tensor.FromSlice(b, n, j.positions).WithRows(at)
 }
 
 // A model whose sequences a ring divides is trained as on one rank: losses, norms and parameters of ten steps.
@@ -145,26 +123,6 @@ func TestRingEqualsOneRank(t *testing.T) {
 }
 
 func TestLongRingEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestRingEqualsOneRank) }
-
-// So it is where Go code cannot access the memory, and on emulated GPUs.
-func TestRingOnMachines(t *testing.T) {
-	for model := range models {
-		j := job{model: model, positions: 7}
-		if !reliability.Long(t) {
-			if j.steps = 2; model != "llama" {
-				continue
-			}
-		}
-		want := j.training().Run(t)
-		disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
-			j := j
-			j.mesh, j.on, j.again, j.stage = "dp=1,cp=3", launch, model == "llama", 2
-			disttest.RequireEqual(t, want, j.training().Run(t), 1e-9)
-		})
-	}
-}
-
-func TestLongRingOnMachines(t *testing.T) { reliability.AsLong(t, TestRingOnMachines) }
 
 // Programs that forget a part of the ring, or take that of another division, are refused before a step is trained.
 func TestWrongRingsAreRefused(t *testing.T) {
@@ -211,7 +169,7 @@ func TestRingAllocatesNothing(t *testing.T) {
 			return nil, err
 		}
 		opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3}), tensor.NewTape(r.Device)
-		ids, next := j.tokens(r.Device, 0, 2, r.World.Rows(0, 2))
+		ids, next := j.tokens(0, 2, r.World.Rows(0, 2))
 		ids, next = f.Part(ids), f.Part(next)
 		return func() error {
 			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(ids)), next))

@@ -55,6 +55,6 @@
 //	st := ckpt.State{Step: step, Params: params, Optimizer: opt, Tape: tape}
 //	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{Strategy: ckpt.Owned})
 //
-// New compares the schedules of the ranks. After the first two steps, and every CheckEvery, ranks compare the norms of gradients, tied
-// parameters, and whether the microbatches have all rows of the batch, each once: types cannot see these.
+// New compares the schedules of the ranks. After steps 0, 1, 4, 16, 64 and so on, and every CheckEvery, ranks compare
+// the norms of gradients, tied parameters, and whether the microbatches have all rows of the batch, each once: types cannot see these.
 package pp

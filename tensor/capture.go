@@ -83,19 +83,29 @@ func Capture(dev Device, fn func(in ...Tensor) error) *Captured {
 	if !debugMode {
 		c.on, _ = dev.(Grapher)
 	}
-	if c.on != nil {
-		captures.Store(c.on, true)
-	}
+	c.count(1)
 	return c
 }
 
-// captures has the devices for which Capture was called.
-var captures sync.Map
+// captures has how many captured steps each device has.
+var captures = struct {
+	sync.Mutex
+	of map[Grapher]int
+}{of: map[Grapher]int{}}
+
+func (c *Captured) count(n int) {
+	captures.Lock()
+	defer captures.Unlock()
+	if captures.of[c.on] += n; captures.of[c.on] == 0 || c.on == nil {
+		delete(captures.of, c.on)
+	}
+}
 
 // Captures reports whether the program captures steps on the device.
 func (e *Exec) Captures() bool {
-	_, ok := captures.Load(e.grapher)
-	return ok
+	captures.Lock()
+	defer captures.Unlock()
+	return captures.of[e.grapher] > 0
 }
 
 var (
@@ -137,7 +147,9 @@ func (c *Captured) Close() error {
 	}
 	defer c.busy.Store(false)
 	var err error
-	captures.Delete(c.on)
+	if c.fn != nil {
+		c.count(-1)
+	}
 	if c.made != nil {
 		err = c.made.close()
 	}

@@ -40,7 +40,7 @@
 //
 // So one call of ten minutes does everything; -limit (9 min) ends it in order. The file is all that the machine needs:
 //
-//	scripts/gpu                                            # here: bin/ringo-gpu, 31 MiB at most
+//	scripts/gpu                                            # here: bin/ringo-gpu, 30 MiB at most
 //	scp bin/ringo-gpu there: && ssh there 'OUT=$PWD/logs ./ringo-gpu' | tee gpu.txt
 //
 // After that call:

@@ -15,7 +15,7 @@ import (
 )
 
 // maxBytes is the largest size of the file: machines with GPUs often have slow connections.
-const maxBytes = 31 << 20
+const maxBytes = 30 << 20
 
 const module = "github.com/ringo-ml/ringo"
 
