@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	maxEarly      = 4096      // groups that peers may use before this rank has opened them
-	earlyMax      = 128 << 20 // bytes that a peer may send to them
-	answerTimeout = 100 * time.Millisecond
-	stallInterval = 50 * time.Millisecond // for peers that have been silent for too long
+	maxEarly      = 4096                   // groups that peers may use before this rank has opened them
+	earlyMax      = 128 << 20              // bytes that a peer may send to them
+	answerTimeout = 500 * time.Millisecond // a busy machine answers in 0.1 to 0.4 s; who is stopped, never
+	stallInterval = 50 * time.Millisecond  // for peers that have been silent for too long
 )
 
 // key names a group in frames.
