@@ -139,6 +139,11 @@ func seen(total, q, k, ranks, a int) int {
 	return its.size()
 }
 
+// alone says what queries see where one rank has all keys.
+func (p *circle) alone() tensor.AttentionOptions {
+	return tensor.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids}
+}
+
 // first returns so many of the keys, and of the values.
 func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
 	if keys < kv.Dim(1) {
@@ -150,21 +155,36 @@ func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
 // Forward returns the attention of this rank's queries: of the keys of each rank, joined by the log-sum-exp of their scores.
 func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	p := f.begin(c, in)
-	q, heads := p.halves(in[0], 1), in[0].Dim(2)/f.HeadDim
+	y, l := p.attend(in[0], in[1], in[2])
+	for _, x := range [5]tensor.Tensor{in[0], in[1], in[2], y, l} {
+		c.Save(x)
+	}
+	if len(in) > 3 {
+		c.Save(in[3])
+	}
+	return y
+}
+
+// attend returns the attention of queries x, and the log-sum-exp of their scores.
+func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
+	if p.ranks == 1 {
+		return tensor.CrossAttentionLSE(x, k, v, p.HeadDim, p.alone())
+	}
+	q, heads := p.halves(x, 1), x.Dim(2)/p.HeadDim
 	var out, lse [2]tensor.Tensor
 	for a := range out {
-		out[a] = c.New(statOf(q[a]), p.rows, q[a].Dim(1), q[a].Dim(2))
-		lse[a] = c.New(statOf(q[a]), p.rows, heads, q[a].Dim(1))
+		out[a] = p.c.New(statOf(q[a]), p.rows, q[a].Dim(1), q[a].Dim(2))
+		lse[a] = p.c.New(statOf(q[a]), p.rows, heads, q[a].Dim(1))
 	}
-	p.around(in[1], in[2], func(before int, kv tensor.Tensor) {
+	p.around(k, v, func(before int, kv tensor.Tensor) {
 		for a := range q {
 			keys, o := p.seen(a, before)
 			if keys == 0 {
 				continue
 			}
-			c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
+			p.c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
 				k, v := p.first(keys, in[1])
-				y, l := tensor.CrossAttentionLSE(in[0], k, v, f.HeadDim, o)
+				y, l := tensor.CrossAttentionLSE(in[0], k, v, p.HeadDim, o)
 				if y = y.Cast(statOf(y)); before > 0 {
 					y, l = join(out[a], lse[a], y, l)
 				}
@@ -174,14 +194,7 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 			}, q[a], kv)
 		}
 	})
-	y, l := tensor.Concat(1, out[0], out[1]).Cast(in[0].DType()), tensor.Concat(2, lse[0], lse[1])
-	for _, x := range [5]tensor.Tensor{in[0], in[1], in[2], y, l} {
-		c.Save(x)
-	}
-	if len(in) > 3 {
-		c.Save(in[3])
-	}
-	return y
+	return tensor.Concat(1, out[0], out[1]).Cast(x.DType()), tensor.Concat(2, lse[0], lse[1])
 }
 
 // begin checks a call.
@@ -230,6 +243,10 @@ func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	p := f.circle(c, k, c.Ints(1)[0])
 	if len(grads) > 3 {
 		p.again(c.Saved(5))
+	}
+	if p.ranks == 1 {
+		grads[0], grads[1], grads[2] = tensor.CrossAttentionGrad(c.Saved(0), k, c.Saved(2), c.Saved(3), g, c.Saved(4), f.HeadDim, p.alone())
+		return
 	}
 	q, out, gs, lse := p.halves(c.Saved(0), 1), p.halves(c.Saved(3), 1), p.halves(g, 1), p.halves(c.Saved(4), 2)
 	var dq [2]tensor.Tensor
