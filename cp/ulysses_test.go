@@ -1,6 +1,7 @@
 package cp_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -102,5 +103,21 @@ func TestRanksNeedOneBatch(t *testing.T) {
 				disttest.EachFails(t, 2, "cp.Ulysses.Part: ranks that divide sequences need the same batch: "+want, part)
 			}
 		}
+	}
+}
+
+// Ranks of two groups compare what any of them has.
+func TestAllRanksNeedOneBatch(t *testing.T) {
+	for other := range 4 {
+		number := max(other, 1) // of the first that differs from rank 0
+		disttest.EachFails(t, 4, fmt.Sprintf("cp.Unified.Part: ranks that divide sequences need the same batch: rank %d of 4 has ", number),
+			func(r *dist.Rank) error {
+				x := numbers(3, 4)
+				if r.World.Rank() == other {
+					tensor.Data[int64](x)[11] = 0
+				}
+				f := division{2, 2}.of(r, 2)
+				return tensor.Try(func() { f.Part(x.WithRows(r.World.Rows(0, 3))) })
+			})
 	}
 }
