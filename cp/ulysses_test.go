@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
@@ -120,4 +121,16 @@ func TestAllRanksNeedOneBatch(t *testing.T) {
 				return tensor.Try(func() { f.Part(x.WithRows(r.World.Rows(0, 3))) })
 			})
 	}
+}
+
+// What ranks of two groups have is not in their order.
+func TestUnifiedIsNotGathered(t *testing.T) {
+	err := disttest.OnRanks(4, func(r *dist.Rank) error {
+		f := division{2, 2}.of(r, 2)
+		tape := tensor.NewTape(r.Device)
+		x := f.Part(numbers(3, 8).WithRows(r.World.Rows(0, 3)))
+		tape.Apply(&autograd.AllGather{Group: r.World, Dim: 1}, tape.Input(x))
+		return nil
+	})
+	require.ErrorContains(t, err, "joined, these are not in the order of positions")
 }
