@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -80,8 +81,8 @@ func TestVerifySound(t *testing.T) {
 		}
 		require.Len(t, seen, 8+3+4+1)
 	}
-	_, err := inspect.Verify(context.Background(), t.TempDir(), inspect.VerifyConfig{Layout: "cp=2"})
-	require.ErrorContains(t, err, "cp")
+	_, err := inspect.Verify(context.Background(), t.TempDir(), inspect.VerifyConfig{Layout: "sp=2"})
+	require.ErrorContains(t, err, "sp")
 }
 
 // TestLayoutParts: the part that Verify reads for a rank is the part that the rank holds.
@@ -162,6 +163,26 @@ func TestLayoutStages(t *testing.T) {
 	v := mustVerify(t, save(t, t.TempDir(), layouts["ddp1"], 2), inspect.VerifyConfig{Layout: "pp=2"})
 	require.Len(t, v.Errors, 1)
 	require.Contains(t, v.Errors[0], "2 stages of pp need a layer each, and names of tensors have 1, by numbers as in blocks.0.norm.weight")
+}
+
+// TestLayoutPositions: ranks with other positions have the whole model, or share it with those of fsdp.
+func TestLayoutPositions(t *testing.T) {
+	x := &storage.Tensor{}
+	x.Shape = []int{3, 8}
+	for mesh, each := range map[string]int{"ring=2,cp=3": 24, "fsdp=2,ring=2,cp=3": 2, "cp=3,fsdp=2": 4, "ring=4,fsdp=2": 3, "dp=2,cp=2": 24} {
+		l, err := storage.ParseLayout(mesh)
+		require.NoError(t, err)
+		var all []int
+		for rank := range l.Ranks {
+			at, _ := l.Coordinates(rank)
+			p, err := l.Part(x, at)
+			require.NoError(t, err)
+			require.Equal(t, each, p.Len(), mesh)
+			all = append(all, elementsOf(p)...)
+		}
+		slices.Sort(all)
+		require.Len(t, slices.Compact(all), 24, mesh)
+	}
 }
 
 // elementsOf lists the places of a part's elements.

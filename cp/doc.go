@@ -11,8 +11,8 @@
 //
 // Each rank has all parameters, and some positions of each sequence. Norms, linear layers and losses work on one position at a
 // time. So ranks with other positions are like ranks with other rows, and ddp or fsdp sums their gradients. Only attention needs
-// the positions of the other ranks. There are two ways. Let A be the bytes of the queries over all ranks (the result has as many), K those
-// of keys and values, and n the number of ranks.
+// the positions of the other ranks. There are two ways, and both at once. Let A be the bytes of the queries over all ranks (the result has
+// as many), K those of keys and values, and n the number of ranks.
 //
 // Ring (Liu et al. 2023, "Ring Attention with Blockwise Transformers") sends keys and values around the ranks. While a rank multiplies its
 // queries with the keys of one rank, those of the next come. A layer sends K(n-1) bytes over all ranks in the forward pass, and K(2n-1) in
@@ -26,6 +26,9 @@
 //
 // With n ranks that have as many heads of keys as of queries (K = 2A), Ulysses sends less. With few heads of keys, the ring sends little,
 // or is the only way. It hides what it sends behind products, if these take longer; Ulysses waits.
+//
+// Unified does both (Fang and Zhao 2024, "USP"): ranks of a host exchange heads, and a ring goes between hosts. With u ranks that exchange,
+// (2A + K)(u-1)/u bytes stay in hosts in each direction, and the ring sends what it sends with n/u ranks. The heads limit u alone.
 //
 // Positions (learned and rotary), dropout of hidden values and losses use the place in the whole sequence (tensor.Rows), which Part sets. A
 // program without the exchange or the ring in attention is refused, and so is one that sums gradients over dp alone.

@@ -13,12 +13,15 @@ func (p *circle) take(ids tensor.Tensor) {
 	if d := ids.Shape().Dims; len(d) != 2 || d[0] != p.rows || d[1] != p.total || ids.DType() != tensor.Int64 {
 		fail(p.Name(), "documents %v: wants the id of each position of whole sequences, int64[%d %d]", ids.Shape(), p.rows, p.total)
 	}
-	if p.ranks > 1 {
+	if p.c.Ints(1)[0] != 0 {
 		p.checked.op = p.Name()
-		p.checked.agree(p.Group, ids)
+		p.checked.agree(ids, p.groups()...)
+	}
+	if p.ids = ids; p.ranks == 1 {
+		return
 	}
 	n, list := 2*p.ranks, p.c.HostInts(ids)
-	p.ids, p.shared = ids, p.c.Ints(1 + n*n)[1:]
+	p.shared = p.c.Ints(1 + n*n)[1:]
 	least, most := make([]int64, n), make([]int64, n)
 	for row := range p.rows {
 		for rank := range p.ranks {

@@ -3,6 +3,7 @@ package cp
 import (
 	"fmt"
 	"hash/crc64"
+	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/rebuild"
@@ -27,6 +28,17 @@ func zigzag(total, rank, ranks int) (r runs) {
 	return r
 }
 
+// part returns the share of r's positions that a rank has, in their order.
+func (r runs) part(rank, ranks int) runs {
+	lo, hi := layout.Share(r.size(), rank, ranks)
+	for i, run := range r {
+		n := run[1] - run[0]
+		r[i] = [2]int{run[0] + min(max(lo, 0), n), run[0] + min(max(hi, 0), n)}
+		lo, hi = lo-n, hi-n
+	}
+	return r
+}
+
 func (r runs) len(i int) int { return r[i][1] - r[i][0] }
 func (r runs) size() int     { return r.len(0) + r.len(1) }
 
@@ -41,27 +53,30 @@ type parts struct {
 	compared int // tensors that ranks have compared
 }
 
-// of returns this rank's positions of x.
-func (p *parts) of(g *dist.Group, x tensor.Tensor, divide func(total, rank, ranks int) runs) tensor.Tensor {
+// of returns this rank's positions of x, which the ranks of groups divide together.
+func (p *parts) of(x tensor.Tensor, divide func(total int) runs, groups ...*dist.Group) tensor.Tensor {
 	if err := rebuild.Refuse("cp"); err != nil {
 		panic(&tensor.Failure{Op: p.op, Err: err})
 	}
-	dims, r := x.Shape().Dims, x.Rows()
+	dims, r, ranks := x.Shape().Dims, x.Rows(), 1
 	if len(dims) < 2 || r.Stride == 0 || r.Seq.Total != 0 {
 		fail(p.op, "%v needs dimensions of rows and positions, and the rows of a loader or of Tensor.WithRows, whole", x.Shape())
 	}
-	if g.Size() == 1 {
+	for _, g := range groups {
+		ranks *= g.Size()
+	}
+	if ranks == 1 {
 		return x
 	}
 	rows, total, each := dims[0], dims[1], 1
 	for _, d := range dims[2:] {
 		each *= d
 	}
-	if total < g.Size() {
-		fail(p.op, "%v: %d positions do not divide over %d ranks", x.Shape(), total, g.Size())
+	if total < ranks {
+		fail(p.op, "%v: %d positions do not divide over %d ranks", x.Shape(), total, ranks)
 	}
-	p.agree(g, x)
-	mine := divide(total, g.Rank(), g.Size())
+	p.agree(x, groups...)
+	mine := divide(total)
 	dims[1] = mine.size()
 	y, at := tensor.New(x.Device(), x.DType(), dims...), 0
 	for i := range rows {
@@ -71,15 +86,17 @@ func (p *parts) of(g *dist.Group, x tensor.Tensor, divide func(total, rank, rank
 			at += n
 		}
 	}
-	part := g.Rows(0, 0)
-	r.Seq, r.SeqOver = mine.seq(total), part.Over
-	r.Over, r.Head, r.Tail = r.Over|part.Over, r.Head|part.Head, r.Tail|part.Tail
+	r.Seq = mine.seq(total)
+	for _, g := range groups {
+		part := g.Rows(0, 0)
+		r.SeqOver, r.Over, r.Head, r.Tail = r.SeqOver|part.Over, r.Over|part.Over, r.Head|part.Head, r.Tail|part.Tail
+	}
 	return y.WithRows(r)
 }
 
 // agree compares the first two tensors of Part, which are input and labels: parts of different batches would be joined to sequences that
 // nobody has, without a sign. Values on a device are not compared: that would wait for it.
-func (p *parts) agree(g *dist.Group, x tensor.Tensor) {
+func (p *parts) agree(x tensor.Tensor, groups ...*dist.Group) {
 	if p.compared == 2 {
 		return
 	}
@@ -87,9 +104,13 @@ func (p *parts) agree(g *dist.Group, x tensor.Tensor) {
 	if x.Device().Host() {
 		mine += fmt.Sprintf(", with the checksum %016x", crc64.Checksum(x.Bytes(), crc64.MakeTable(crc64.ECMA)))
 	}
-	all, err := dist.AllGatherObject(g.With(dist.Name("cp-checks")), mine)
-	if err != nil {
-		panic(&tensor.Failure{Op: p.op, Err: err})
+	all := []string{mine}
+	for _, g := range slices.Backward(groups) { // those of the last group first: then all ranks know of all
+		lists, err := dist.AllGatherObject(g.With(dist.Name("cp-checks")), all)
+		if err != nil {
+			panic(&tensor.Failure{Op: p.op, Err: err})
+		}
+		all = slices.Concat(lists...)
 	}
 	for rank, other := range all {
 		if other != all[0] {

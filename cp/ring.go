@@ -19,6 +19,7 @@ type Ring struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
 
+	heads *unified // what ranks exchange before and after, or nil
 	parts
 	checked parts // of documents
 }
@@ -26,17 +27,35 @@ type Ring struct {
 // Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels. Ranks compare the x of the
 // first step, in host memory: it must be the same on all of them.
 func (f *Ring) Part(x tensor.Tensor) tensor.Tensor {
-	f.op = "cp.Ring.Part"
-	return f.of(f.Group, x, zigzag)
+	f.op = f.Name() + ".Part"
+	return f.of(x, f.runs, f.groups()...)
 }
 
-// Name returns "cp.Ring".
-func (*Ring) Name() string { return "cp.Ring" }
+// runs returns this rank's part of sequences.
+func (f *Ring) runs(total int) runs {
+	r := zigzag(total, f.Group.Rank(), f.Group.Size())
+	if f.heads != nil {
+		r = r.part(f.heads.there.Group.Rank(), f.heads.there.Group.Size())
+	}
+	return r
+}
+
+// Name returns "cp.Ring", or "cp.Unified".
+func (f *Ring) Name() string {
+	if f.heads != nil {
+		return "cp.Unified"
+	}
+	return "cp.Ring"
+}
 
 // Types wants parts of sequences.
 func (f *Ring) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
+	axes := f.Group.Axes()
+	if f.heads != nil {
+		axes |= f.heads.there.Group.Axes()
+	}
 	for i := range in[:3] {
-		if in[i], err = in[i].Convert(f.Group.Axes(), tensor.Varying, tensor.Varying); err != nil {
+		if in[i], err = in[i].Convert(axes, tensor.Varying, tensor.Varying); err != nil {
 			return nil, err
 		}
 	}
@@ -139,6 +158,11 @@ func seen(total, q, k, ranks, a int) int {
 	return its.size()
 }
 
+// alone says what queries see where one rank has all keys.
+func (p *circle) alone() tensor.AttentionOptions {
+	return tensor.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids}
+}
+
 // first returns so many of the keys, and of the values.
 func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
 	if keys < kv.Dim(1) {
@@ -149,22 +173,43 @@ func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
 
 // Forward returns the attention of this rank's queries: of the keys of each rank, joined by the log-sum-exp of their scores.
 func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	p := f.begin(c, in)
-	q, heads := p.halves(in[0], 1), in[0].Dim(2)/f.HeadDim
+	f.check(c, in)
+	total := c.Tape().Rows().Seq.Total
+	q, k, v := f.exchange(c, in[0], total, false), f.exchange(c, in[1], total, false), f.exchange(c, in[2], total, false)
+	p := f.circle(c, k, total)
+	if c.Ints(1)[0] = total; len(in) > 3 {
+		p.take(in[3])
+	}
+	y, l := p.attend(q, k, v)
+	for _, x := range [5]tensor.Tensor{q, k, v, y, l} {
+		c.Save(x)
+	}
+	if len(in) > 3 {
+		c.Save(in[3])
+	}
+	return f.exchange(c, y, total, true)
+}
+
+// attend returns the attention of queries x, and the log-sum-exp of their scores.
+func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
+	if p.ranks == 1 {
+		return tensor.CrossAttentionLSE(x, k, v, p.HeadDim, p.alone())
+	}
+	q, heads := p.halves(x, 1), x.Dim(2)/p.HeadDim
 	var out, lse [2]tensor.Tensor
 	for a := range out {
-		out[a] = c.New(statOf(q[a]), p.rows, q[a].Dim(1), q[a].Dim(2))
-		lse[a] = c.New(statOf(q[a]), p.rows, heads, q[a].Dim(1))
+		out[a] = p.c.New(statOf(q[a]), p.rows, q[a].Dim(1), q[a].Dim(2))
+		lse[a] = p.c.New(statOf(q[a]), p.rows, heads, q[a].Dim(1))
 	}
-	p.around(in[1], in[2], func(before int, kv tensor.Tensor) {
+	p.around(k, v, func(before int, kv tensor.Tensor) {
 		for a := range q {
 			keys, o := p.seen(a, before)
 			if keys == 0 {
 				continue
 			}
-			c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
+			p.c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
 				k, v := p.first(keys, in[1])
-				y, l := tensor.CrossAttentionLSE(in[0], k, v, f.HeadDim, o)
+				y, l := tensor.CrossAttentionLSE(in[0], k, v, p.HeadDim, o)
 				if y = y.Cast(statOf(y)); before > 0 {
 					y, l = join(out[a], lse[a], y, l)
 				}
@@ -174,34 +219,29 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 			}, q[a], kv)
 		}
 	})
-	y, l := tensor.Concat(1, out[0], out[1]).Cast(in[0].DType()), tensor.Concat(2, lse[0], lse[1])
-	for _, x := range [5]tensor.Tensor{in[0], in[1], in[2], y, l} {
-		c.Save(x)
-	}
-	if len(in) > 3 {
-		c.Save(in[3])
-	}
-	return y
+	return tensor.Concat(1, out[0], out[1]).Cast(x.DType()), tensor.Concat(2, lse[0], lse[1])
 }
 
-// begin checks a call.
-func (f *Ring) begin(c *tensor.Ctx, in []tensor.Tensor) circle {
-	q, k, g, seq := in[0], in[1], f.Group, c.Tape().Rows().Seq
+// check refuses other queries and keys than those of this rank's positions.
+func (f *Ring) check(c *tensor.Ctx, in []tensor.Tensor) {
+	q, k, seq := in[0], in[1], c.Tape().Rows().Seq
+	rank, ranks := f.place()
 	if q.Rank() != 3 || k.Rank() != 3 || q.Dim(2)%f.HeadDim != 0 {
 		fail(f.Name(), "wants queries and keys [rows, positions, heads·%d], not %v and %v", f.HeadDim, q.Shape(), k.Shape())
 	}
-	if seq.Total == 0 && c.Need(0) && g.Size() > 1 {
-		fail(f.Name(), "the step's input has whole sequences: give each rank its part (Ring.Part)")
+	if seq.Total == 0 {
+		if c.Need(0) && ranks > 1 {
+			fail(f.Name(), "the step's input has whole sequences: give each rank its part (Ring.Part)")
+		}
+		return
 	}
-	p := f.circle(c, k, seq.Total)
-	if want := p.of(0); seq.Total != 0 && (seq != want.seq(seq.Total) || q.Dim(1) != want.size() || k.Dim(1) != want.size()) {
-		fail(f.Name(), "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ring.Part", q.Shape(), g.Rank(), g.Size(), want, seq)
+	if want := f.runs(seq.Total); seq != want.seq(seq.Total) || q.Dim(1) != want.size() || k.Dim(1) != want.size() {
+		fail(f.Name(), "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ring.Part", q.Shape(), rank, ranks, want, seq)
 	}
-	c.Ints(1)[0] = seq.Total
-	if len(in) > 3 {
-		p.take(in[3])
+	if heads, n := k.Dim(2)/f.HeadDim, ranks/f.Group.Size(); heads%n != 0 {
+		fail(f.Name(), "%d heads of keys and values do not divide over the %d ranks of its second group: give it a number that divides %d, "+
+			"and the ring more ranks; a cp.Ring over all of them has no such limit", heads, n, heads)
 	}
-	return p
 }
 
 // statOf is the type of sums.
@@ -226,25 +266,34 @@ func join(out, lse, y, l tensor.Tensor) (_, sum tensor.Tensor) {
 // Backward sends keys and values around again, and their gradients one pass behind them. A rank adds its part to these, in Float32 or
 // Float64. The last rank that sees the keys sends them home.
 func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
-	k, dtype := c.Saved(1), c.Saved(0).DType()
-	p := f.circle(c, k, c.Ints(1)[0])
+	total := c.Ints(1)[0]
+	p := f.circle(c, c.Saved(1), total)
 	if len(grads) > 3 {
 		p.again(c.Saved(5))
 	}
-	q, out, gs, lse := p.halves(c.Saved(0), 1), p.halves(c.Saved(3), 1), p.halves(g, 1), p.halves(c.Saved(4), 2)
+	dq, dk, dv := p.back(c.Saved(0), c.Saved(1), c.Saved(2), c.Saved(3), f.exchange(c, g, total, false), c.Saved(4))
+	grads[0], grads[1], grads[2] = f.exchange(c, dq, total, true), f.exchange(c, dk, total, true), f.exchange(c, dv, total, true)
+}
+
+// back returns the gradients of queries x, keys and values, for the gradient g of their attention y.
+func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor) {
+	if p.ranks == 1 {
+		return tensor.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, p.alone())
+	}
+	q, out, gs, lse := p.halves(x, 1), p.halves(y, 1), p.halves(g, 1), p.halves(sums, 2)
 	var dq [2]tensor.Tensor
 	for a := range dq {
-		dq[a] = c.New(statOf(g), p.rows, q[a].Dim(1), q[a].Dim(2))
+		dq[a] = p.c.New(statOf(g), p.rows, q[a].Dim(1), q[a].Dim(2))
 	}
 	// What leaves, what the ranks before have sent, and what came home.
 	sum, came, home := p.buffer(statOf(g)), p.buffer(statOf(g)), p.buffer(statOf(g))
 	var work dist.Work
-	p.around(k, c.Saved(2), func(before int, kv tensor.Tensor) {
+	p.around(k, v, func(before int, kv tensor.Tensor) {
 		mine := p.view(sum, before)
 		if p.last(before) == 0 {
 			mine = p.view(home, 0)
 		}
-		c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
+		p.c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
 			var d tensor.Tensor
 			for a := range q {
 				keys, o := p.seen(a, before)
@@ -252,7 +301,7 @@ func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 					continue
 				}
 				k, v := p.first(keys, in[0])
-				x, dk, dv := tensor.CrossAttentionGrad(q[a], k, v, out[a], gs[a], lse[a], f.HeadDim, o)
+				x, dk, dv := tensor.CrossAttentionGrad(q[a], k, v, out[a], gs[a], lse[a], p.HeadDim, o)
 				if x = x.Cast(statOf(x)); before > 0 {
 					x = x.Add(dq[a])
 				}
@@ -270,8 +319,8 @@ func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 		work = p.pass(before, mine, came, home)
 	})
 	p.wait(work)
-	of := p.view(home, 0).Cast(dtype)
-	grads[0], grads[1], grads[2] = tensor.Concat(1, dq[0], dq[1]).Cast(dtype), of.Slice(0, 0, p.rows), of.Slice(0, p.rows, 2*p.rows)
+	of := p.view(home, 0).Cast(x.DType())
+	return tensor.Concat(1, dq[0], dq[1]).Cast(x.DType()), of.Slice(0, 0, p.rows), of.Slice(0, p.rows, 2*p.rows)
 }
 
 // pass sends gradients x of keys on, or home, and begins to receive those that come in this pass.

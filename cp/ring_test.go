@@ -3,6 +3,7 @@ package cp_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -94,17 +95,38 @@ func numbers(rows, total int) tensor.Tensor {
 	return x
 }
 
-// equalsNaive compares the ring's attention and its gradients with naive, and returns how many bytes all ranks sent.
-func equalsNaive(t *testing.T, c attentionOf, ranks int, ids tensor.Tensor) (sent uint64) {
+// division is of so many ranks, of which some exchange positions for heads.
+type division struct{ ring, ulysses int }
+
+func (d division) of(r *dist.Rank, headDim int) *cp.Ring {
+	f, _ := d.on(r, headDim)
+	return f
+}
+
+// on also returns the ranks that exchange positions for heads.
+func (d division) on(r *dist.Rank, headDim int) (f *cp.Ring, ulysses *dist.Group) {
+	mesh := disttest.Must(r.Mesh(fmt.Sprintf("ring=%d,uly=%d", d.ring, d.ulysses)))
+	ring, ulysses := mesh.Group("ring"), mesh.Group("uly")
+	if d.ulysses == 1 {
+		return &cp.Ring{Group: ring, HeadDim: headDim}, ulysses
+	}
+	return cp.Unified(ring, ulysses, headDim), ulysses
+}
+
+// divisions are those of this file's tests, for any number of heads, and for even ones.
+var divisions = [2][]division{{{1, 1}, {2, 1}, {3, 1}, {4, 1}}, {{1, 2}, {2, 2}, {3, 2}}}
+
+// equalsNaive compares the ring's attention and its gradients with naive, and returns how many bytes all ranks sent around, and exchanged.
+func equalsNaive(t *testing.T, c attentionOf, d division, ids tensor.Tensor) (sent, exchanged uint64) {
 	t.Helper()
-	var all atomic.Uint64
-	require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
-		f := &cp.Ring{Group: r.World, HeadDim: c.hd}
+	var around, across atomic.Uint64
+	require.NoError(t, disttest.OnRanks(d.ring*d.ulysses, func(r *dist.Rank) error {
+		f, ulysses := d.on(r, c.hd)
 		var mine [4]tensor.Tensor
 		for i, x := range c.tensors() {
 			mine[i] = f.Part(x.WithRows(r.World.Rows(0, c.rows)))
 		}
-		tape, before := tensor.NewTape(r.Device), r.World.Stats().Payload["send"]
+		tape, before := tensor.NewTape(r.Device), f.Group.Stats().Payload["send"]
 		tape.Input(mine[0])
 		got := run(tape, mine, func(q, k, v tensor.Tensor) tensor.Tensor {
 			if ids.IsZero() {
@@ -112,24 +134,32 @@ func equalsNaive(t *testing.T, c attentionOf, ranks int, ids tensor.Tensor) (sen
 			}
 			return tape.Apply(f, q, k, v, tape.Input(ids))
 		})
-		all.Add(r.World.Stats().Payload["send"] - before)
+		around.Add(f.Group.Stats().Payload["send"] - before)
+		across.Add(ulysses.Stats().Wire["alltoall"] + ulysses.Stats().Wire["alltoallv"])
 		for i, want := range naive(r.World, f, mine, c, ids) {
 			require.InDeltaSlice(t, want, got[i], 1e-13, "rank %d: %s", r.World.Rank(), [4]string{"output", "dq", "dk", "dv"}[i])
 		}
 		return nil
 	}))
-	return all.Load()
+	return around.Load(), across.Load()
 }
 
 // The ring's attention and its gradients are those of a rank that gathers all keys: with fewer heads of keys, and runs of other lengths, of
 // which some are empty. Forward sends keys and values n-1 times; Backward again, and their gradients n times.
 func TestRingEqualsNaive(t *testing.T) {
 	for _, c := range []attentionOf{{2, 24, 4, 2, 3}, {1, 7, 2, 2, 4}, {3, 13, 6, 1, 2}, {2, 4, 2, 1, 3}, {0, 9, 2, 1, 3}} {
-		for ranks := 1; ranks <= 4; ranks++ {
-			t.Run(fmt.Sprintf("%+v on %d", c, ranks), func(t *testing.T) {
-				sent := equalsNaive(t, c, ranks, tensor.Tensor{})
-				if c.total >= 2*ranks && ranks > 1 {
-					require.EqualValues(t, 8*2*c.rows*c.total*c.kv*c.hd*(3*ranks-2), sent)
+		for _, d := range slices.Concat(divisions[:2-c.kv%2]...) {
+			t.Run(fmt.Sprintf("%+v on %+v", c, d), func(t *testing.T) {
+				if c.total < d.ring*d.ulysses {
+					t.Skip("a rank would have no positions")
+				}
+				sent, exchanged := equalsNaive(t, c, d, tensor.Tensor{})
+				if c.total >= 2*d.ring && d.ring > 1 {
+					require.EqualValues(t, 8*2*c.rows*c.total*c.kv*c.hd*(3*d.ring-2), sent)
+				}
+				if c.total%(d.ring*d.ulysses) == 0 {
+					all := 2 * 8 * c.rows * c.total * (2*c.heads + 2*c.kv) * c.hd
+					require.EqualValues(t, all*(d.ulysses-1)/d.ulysses, exchanged)
 				}
 			})
 		}
@@ -150,13 +180,13 @@ func TestRingOfDocuments(t *testing.T) {
 		for i := range tensor.Data[int64](x) {
 			tensor.Data[int64](x)[i] = int64(ids(i/c.total, i%c.total))
 		}
-		for ranks := 1; ranks <= 4; ranks++ {
-			t.Run(fmt.Sprint(name, " on ", ranks), func(t *testing.T) {
-				sent := equalsNaive(t, c, ranks, x)
-				all := uint64(8 * 2 * c.rows * c.total * c.kv * c.hd * (3*ranks - 2))
+		for _, d := range slices.Concat(divisions[:]...) {
+			t.Run(fmt.Sprint(name, " on ", d), func(t *testing.T) {
+				sent, _ := equalsNaive(t, c, d, x)
+				all := uint64(8 * 2 * c.rows * c.total * c.kv * c.hd * (3*d.ring - 2))
 				switch {
-				case ranks == 1:
-				case name == "each" || name == "short" && ranks != 3: // a document is on one rank
+				case d.ring == 1:
+				case name == "each" || name == "short" && d.ring != 3: // a document is on one rank
 					require.Zero(t, sent)
 				case name == "one":
 					require.Equal(t, all, sent)
@@ -182,19 +212,19 @@ func (f fed) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 // Backward is the adjoint of Forward, with one document and with several.
 func TestRingAdjoint(t *testing.T) {
 	const rows, total = 2, 9
-	for ranks := 2; ranks <= 4; ranks++ {
+	for _, d := range []division{{2, 1}, {3, 1}, {4, 1}, {1, 2}, {2, 2}} {
 		part := func(r *dist.Rank) tensor.Tensor {
-			f := &cp.Ring{Group: r.World, HeadDim: 3}
-			return f.Part(numbers(rows, total).WithRows(r.World.Rows(0, rows)))
+			return d.of(r, 3).Part(numbers(rows, total).WithRows(r.World.Rows(0, rows)))
 		}
 		op := func(heads int) disttest.Operand {
-			return disttest.Operand{Kind: tensor.Varying, Dims: func(rank, ranks int) []int {
-				n := 0
-				for _, k := range [2]int{rank, 2*ranks - 1 - rank} {
-					lo, hi := layout.Share(total, k, 2*ranks)
+			return disttest.Operand{Kind: tensor.Varying, Dims: func(rank, _ int) []int {
+				n, of := 0, rank/d.ulysses
+				for _, k := range [2]int{of, 2*d.ring - 1 - of} {
+					lo, hi := layout.Share(total, k, 2*d.ring)
 					n += hi - lo
 				}
-				return []int{rows, n, 3 * heads}
+				lo, hi := layout.Share(n, rank%d.ulysses, d.ulysses)
+				return []int{rows, hi - lo, 3 * heads}
 			}}
 		}
 		for _, length := range []int{total, 4} {
@@ -205,7 +235,7 @@ func TestRingAdjoint(t *testing.T) {
 				}
 				return x
 			}
-			disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating { return fed{&cp.Ring{Group: r.World, HeadDim: 3}} },
+			disttest.Adjoint(t, d.ring*d.ulysses, func(r *dist.Rank) disttest.Communicating { return fed{d.of(r, 3)} },
 				op(4), op(2), op(2), disttest.Operand{Const: part}, disttest.Operand{Const: ids})
 		}
 	}
@@ -215,7 +245,7 @@ func TestRingAdjoint(t *testing.T) {
 func TestRingMemory(t *testing.T) {
 	c := attentionOf{2, 256, 4, 2, 8}
 	peaks := map[int]int{}
-	for _, ranks := range []int{1, 2, 4} {
+	for _, ranks := range []int{2, 4, 8} {
 		require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
 			f := &cp.Ring{Group: r.World, HeadDim: c.hd}
 			var mine [4]tensor.Tensor
@@ -230,7 +260,29 @@ func TestRingMemory(t *testing.T) {
 			return nil
 		}))
 	}
-	for _, ranks := range []int{2, 4} {
-		require.InEpsilon(t, float64(peaks[1])/float64(ranks), peaks[ranks], 0.15, "%v", peaks)
+	for _, ranks := range []int{4, 8} {
+		require.InEpsilon(t, float64(2*peaks[2])/float64(ranks), peaks[ranks], 0.15, "%v", peaks)
 	}
+}
+
+// One rank computes as without a ring, in as much memory.
+func TestRingOfOne(t *testing.T) {
+	c := attentionOf{2, 96, 4, 2, 8}
+	x, f := c.tensors(), &cp.Ring{HeadDim: c.hd}
+	measure := func(attend func(tape *tensor.Tape, q, k, v tensor.Tensor) tensor.Tensor) (y [4][]float64, peak int) {
+		require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
+			f.Group = r.World
+			tape := tensor.NewTape(r.Device)
+			y = run(tape, x, func(q, k, v tensor.Tensor) tensor.Tensor { return attend(tape, q, k, v) })
+			_, peak = tape.Memory()
+			return nil
+		}))
+		return y, peak
+	}
+	want, most := measure(func(_ *tensor.Tape, q, k, v tensor.Tensor) tensor.Tensor {
+		return tensor.CrossAttention(q, k, v, c.hd, tensor.AttentionOptions{Causal: true}).Scale(2)
+	})
+	got, peak := measure(func(tape *tensor.Tape, q, k, v tensor.Tensor) tensor.Tensor { return tape.Apply(f, q, k, v).Scale(2) })
+	require.Equal(t, want, got)
+	require.Equal(t, most, peak)
 }

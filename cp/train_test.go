@@ -2,6 +2,7 @@ package cp_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ringo-ml/ringo/cp"
@@ -18,13 +19,14 @@ import (
 
 const words = 11
 
-// The models: learned positions, and rotary ones with one head of keys.
+// The models: learned positions, and rotary ones with one head of keys, and with two.
 var models = map[string]gpt.Config{
 	"gpt2":  {Kind: gpt.GPT2, Vocab: words, Positions: 13, Width: 12, Layers: 2, Heads: 6, Hidden: 13, Tied: true},
 	"llama": {Kind: gpt.Llama, Vocab: words, Positions: 13, Width: 12, Layers: 2, Heads: 3, KVHeads: 1, Hidden: 13},
+	"gqa":   {Kind: gpt.Llama, Vocab: words, Positions: 13, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 13},
 }
 
-// job is a training. Ranks of cp divide sequences, those of dp and fsdp have other rows.
+// job is a training. Ranks of cp, or of ring and uly, divide sequences, those of dp and fsdp have other rows.
 type job struct {
 	model     string
 	positions int
@@ -60,7 +62,7 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
 		return a, nil
 	}
-	f := &cp.Ring{Group: mesh.Group("cp"), HeadDim: m.Config.HeadDim}
+	f := j.ring(mesh, m.Config.HeadDim)
 	for _, b := range m.Blocks {
 		b.Attn.Mix = f
 	}
@@ -87,6 +89,13 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	return a, err
 }
 
+func (j job) ring(mesh *dist.Mesh, headDim int) *cp.Ring {
+	if strings.Contains(j.mesh, "uly") {
+		return cp.Unified(mesh.Group("ring"), mesh.Group("uly"), headDim)
+	}
+	return &cp.Ring{Group: mesh.Group("cp"), HeadDim: headDim}
+}
+
 // tokens returns ids [rows, positions] from a row on and those that follow them, which depend on the one before.
 func (j job) tokens(first, n int, at tensor.Rows) (ids, next tensor.Tensor) {
 	a, b := make([]int64, n*j.positions), make([]int64, n*j.positions)
@@ -104,7 +113,7 @@ func TestRingEqualsOneRank(t *testing.T) {
 	if reliability.Long(t) {
 		meshes = append(meshes, "dp=3,cp=2", "dp=2,cp=3", "dp=2,cp=4", "dp=1,cp=1", "dp=1,cp=7")
 	}
-	for model := range models {
+	for _, model := range []string{"gpt2", "llama"} {
 		for i, positions := range []int{7, 12} {
 			one := job{model: model, positions: positions}
 			want := one.training().Run(t)
@@ -123,6 +132,32 @@ func TestRingEqualsOneRank(t *testing.T) {
 }
 
 func TestLongRingEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestRingEqualsOneRank) }
+
+// So is one whose ranks of a ring have neighbours that divide heads.
+func TestUnifiedEqualsOneRank(t *testing.T) {
+	meshes := []string{"dp=1,ring=2,uly=2"}
+	if reliability.Long(t) {
+		meshes = append(meshes, "dp=2,ring=2,uly=2", "dp=1,ring=3,uly=2", "dp=2,ring=1,uly=2", "dp=2,ring=2,uly=1", "dp=1,uly=2,ring=2")
+	}
+	for k, model := range []string{"gpt2", "gqa"} {
+		for i, positions := range []int{9, 12} {
+			one := job{model: model, positions: positions}
+			want := one.training().Run(t)
+			for n, mesh := range meshes {
+				for stage := range 4 {
+					if !reliability.Long(t) && stage != 3*((i+k)%2) {
+						continue
+					}
+					j := one
+					j.mesh, j.stage, j.again = mesh, stage, (i+n+stage)%2 == 1
+					disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
+				}
+			}
+		}
+	}
+}
+
+func TestLongUnifiedEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestUnifiedEqualsOneRank) }
 
 // Programs that forget a part of the ring, or take that of another division, are refused before a step is trained.
 func TestWrongRingsAreRefused(t *testing.T) {
@@ -155,15 +190,43 @@ func TestWrongRingsAreRefused(t *testing.T) {
 	}
 }
 
+// The same holds for Unified.
+func TestWrongUnifiedIsRefused(t *testing.T) {
+	for want, change := range map[string]func(j *job){
+		"1 heads of keys and values do not divide over the 2 ranks of its second group: give it a number that divides 1": func(j *job) {
+			j.model = "llama"
+		},
+		"axis uly: an input is replicated, must be varying": func(j *job) {
+			j.part = func(f *cp.Ring) func(x nn.T) nn.T { return (&cp.Ring{Group: f.Group}).Part }
+		},
+		"not those of Ring.Part": func(j *job) {
+			j.change = func(m *gpt.Model, mesh *dist.Mesh) {
+				m.Blocks[1].Attn.Mix = cp.Unified(mesh.Group("uly"), mesh.Group("ring"), m.Config.HeadDim)
+			}
+		},
+		"axis uly: parameter": func(j *job) { j.sum = "ring" },
+	} {
+		j := job{model: "gqa", positions: 7, mesh: "dp=1,ring=2,uly=2"}
+		change(&j)
+		j.training().Refused(t, want)
+	}
+}
+
 // Steps of a ring allocate nothing.
 func TestRingAllocatesNothing(t *testing.T) {
+	for _, d := range []division{{2, 1}, {1, 2}} {
+		steadySteps(t, d)
+	}
+}
+
+func steadySteps(t *testing.T, d division) {
 	if reliability.Racing {
 		t.Skip("with the race detector, a sync.Pool forgets batches")
 	}
-	j := job{model: "llama", positions: 8}
+	j := job{model: "gqa", positions: 9}
 	disttest.SteadySteps(t, dist.Run, 5, 3, func(r *dist.Rank) (func() error, error) {
 		m := disttest.Must(gpt.New(models[j.model]))
-		f := &cp.Ring{Group: r.World, HeadDim: m.Config.HeadDim}
+		f := d.of(r, m.Config.HeadDim)
 		for _, b := range m.Blocks {
 			b.Attn.Mix = f
 		}

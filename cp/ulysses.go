@@ -22,8 +22,10 @@ type Ulysses struct {
 // first step, in host memory: it must be the same on all of them.
 func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	u.op = "cp.Ulysses.Part"
-	return u.of(u.Group, x, straight)
+	return u.of(x, u.runs, u.Group)
 }
+
+func (u *Ulysses) runs(total int) runs { return straight(total, u.Group.Rank(), u.Group.Size()) }
 
 // ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
 func (u *Ulysses) ToHeads() tensor.Function {
@@ -38,14 +40,13 @@ func (u *Ulysses) ToPositions() tensor.Function {
 }
 
 func (u *Ulysses) exchange(split, concat int) *exchange {
-	return &exchange{AllToAll: autograd.AllToAll{Group: u.Group, Split: split, Concat: concat}, u: u, counts: make([]int, u.Group.Size())}
+	return &exchange{u: u, swap: newSwap(u.Group, split, concat)}
 }
 
 type exchange struct {
-	autograd.AllToAll
-	u      *Ulysses
-	back   bool
-	counts []int // positions of each rank
+	*swap
+	u    *Ulysses
+	back bool
 }
 
 // Forward exchanges positions and heads. One rank, and each rank that generates a text, has whole sequences: there is nothing to do then.
@@ -54,7 +55,7 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	if g.Size() == 1 || total == 0 && !c.Need(0) {
 		return x
 	}
-	f.counts = layout.Shares(f.counts, total)
+	f.divide(total)
 	mine, want, heads := x.Dim(1), f.counts[g.Rank()], x.Dim(2)/f.u.HeadDim
 	if f.back {
 		want = total
@@ -62,20 +63,35 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	switch {
 	case total == 0:
 		fail("cp.Ulysses", "the step's input has whole sequences: give each rank its part (Ulysses.Part)")
-	case mine != want || c.Tape().Rows().Seq != straight(total, g.Rank(), g.Size()).seq(total):
+	case mine != want || c.Tape().Rows().Seq != f.u.runs(total).seq(total):
 		fail("cp.Ulysses", "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ulysses.Part", x.Shape(), g.Rank(), g.Size(),
-			straight(total, g.Rank(), g.Size()).seq(total), c.Tape().Rows().Seq)
+			f.u.runs(total).seq(total), c.Tape().Rows().Seq)
 	case !f.back && (x.Dim(2)%f.u.HeadDim != 0 || heads%g.Size() != 0):
 		fail("cp.Ulysses", "%d heads do not divide over %d ranks: the number of ranks must divide %d; cp.Ring has no such limit", heads, g.Size(),
 			heads)
 	}
-	f.Send, f.Recv = nil, nil
-	switch {
-	case total%g.Size() == 0: // equal parts
-	case f.back:
-		f.Send = f.counts
-	default:
-		f.Recv = f.counts
-	}
 	return f.AllToAll.Forward(c, in)
+}
+
+// swap is an exchange of positions (dimension 1) and heads (dimension 2).
+type swap struct {
+	autograd.AllToAll
+	counts []int // positions of each rank
+}
+
+func newSwap(g *dist.Group, split, concat int) *swap {
+	return &swap{autograd.AllToAll{Group: g, Split: split, Concat: concat}, make([]int, g.Size())}
+}
+
+// divide says how many positions the ranks have together.
+func (s *swap) divide(total int) {
+	s.counts = layout.Shares(s.counts, total)
+	s.Send, s.Recv = nil, nil
+	switch {
+	case total%len(s.counts) == 0: // equal parts
+	case s.Split == 1:
+		s.Send = s.counts
+	default:
+		s.Recv = s.counts
+	}
 }

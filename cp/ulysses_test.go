@@ -1,12 +1,14 @@
 package cp_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
@@ -103,4 +105,32 @@ func TestRanksNeedOneBatch(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Ranks of two groups compare what any of them has.
+func TestAllRanksNeedOneBatch(t *testing.T) {
+	for other := range 4 {
+		number := max(other, 1) // of the first that differs from rank 0
+		disttest.EachFails(t, 4, fmt.Sprintf("cp.Unified.Part: ranks that divide sequences need the same batch: rank %d of 4 has ", number),
+			func(r *dist.Rank) error {
+				x := numbers(3, 4)
+				if r.World.Rank() == other {
+					tensor.Data[int64](x)[11] = 0
+				}
+				f := division{2, 2}.of(r, 2)
+				return tensor.Try(func() { f.Part(x.WithRows(r.World.Rows(0, 3))) })
+			})
+	}
+}
+
+// What ranks of two groups have is not in their order.
+func TestUnifiedIsNotGathered(t *testing.T) {
+	err := disttest.OnRanks(4, func(r *dist.Rank) error {
+		f := division{2, 2}.of(r, 2)
+		tape := tensor.NewTape(r.Device)
+		x := f.Part(numbers(3, 8).WithRows(r.World.Rows(0, 3)))
+		tape.Apply(&autograd.AllGather{Group: r.World, Dim: 1}, tape.Input(x))
+		return nil
+	})
+	require.ErrorContains(t, err, "joined, these are not in the order of positions")
 }

@@ -37,10 +37,11 @@ func (t Transformer) dividedActivations(c Config, tokens int) Item {
 	if stat != size {
 		head += wide
 	}
-	mlp := 2*x + of(4*tokens*t.Dim/tp, size)
-	return Item{Kind: tensor.Activations, Bytes: forward + max(head,
-		mlp), Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
-		size, t.Dim, t.Layers, legend, tp, tensor.FormatBytes(max(head, mlp)))}
+	mlp := max(2*x+of(4*tokens*t.Dim/tp, size), t.ringBackward(c, tokens)-3*outside) // more is freed then than without tp
+	forward += t.exchanged(c, tokens)
+	return Item{Kind: tensor.Activations, Bytes: forward + max(head, mlp),
+		Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
+			size, t.Dim, t.Layers, legend, tp, tensor.FormatBytes(max(head, mlp)))}
 }
 
 // sums returns what tensor parallelism sends. In each block there are two all-reduces of the activations forward and two backward; one
@@ -58,12 +59,13 @@ func (t Transformer) sums(c Config) []Traffic {
 		return []Traffic{{"allreduce", "tp", 2*(tp-1)*all*(4*t.Layers+2) + words,
 			fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
 	}
-	small := (6*t.Layers + 2) * t.Dim * size * c.Layout.shards()
+	copies := c.Layout.shards() * c.Layout.positions()
+	small := (6*t.Layers + 2) * t.Dim * size * copies
 	list := []Traffic{
 		{"allgather", "tp", (tp - 1) * all * (6*t.Layers + 2), fmt.Sprintf("%d·%d·%d·%d·(6·%d+2)", tp-1, tokens, size, t.Dim, t.Layers)},
 		{"reducescatter", "tp", (tp - 1) * all * (4*t.Layers + 1), fmt.Sprintf("%d·%d·%d·%d·(4·%d+1)", tp-1, tokens, size, t.Dim, t.Layers)},
 		{"allreduce", "tp", 2*(tp-1)*(all+small) + words, fmt.Sprintf("2·%d·(%d·(%d·%d + 3·%d) + %d·%d·(6·%d+2)·%d)",
-			tp-1, tokens, size, t.Dim, stat, size, t.Dim, t.Layers, c.Layout.shards())},
+			tp-1, tokens, size, t.Dim, stat, size, t.Dim, t.Layers, copies)},
 	}
 	return list
 }

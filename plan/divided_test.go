@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -26,20 +27,39 @@ type divided struct {
 	plan.Config
 }
 
-// attach divides the model. It returns the loss, and the groups that count bytes, by axis.
-func (c divided) attach(r *dist.Rank, m *gpt.Model,
-	mesh *dist.Mesh) (params nn.Params, loss *tp.CrossEntropy, groups map[string]*dist.Group, err error) {
-	groups = map[string]*dist.Group{"tp": mesh.Group("tp")}
-	loss, err = parallel.Divide(m, tp.Config{Group: groups["tp"], Sequence: c.Sequence}, nil)
-	if err != nil {
-		return nil, nil, nil, err
+// attach divides the model. It returns this rank's positions, the loss, and the groups that count bytes, by axis.
+func (c divided) attach(r *dist.Rank, m *gpt.Model, mesh *dist.Mesh) (params nn.Params, part func(x nn.T) nn.T, loss func(y, ids nn.T) nn.T,
+	groups map[string]*dist.Group, err error) {
+	part, loss = func(x nn.T) nn.T { return x }, func(y, ids nn.T) nn.T { return nn.CrossEntropy(y, ids) }
+	groups = map[string]*dist.Group{"tp": mesh.Group("tp"), "ring": mesh.Group("ring"), "cp": mesh.Group("cp")}
+	if c.Layout.TP > 1 {
+		l, err := parallel.Divide(m, tp.Config{Group: groups["tp"], Sequence: c.Sequence}, nil)
+		if err != nil {
+			return nil, nil, nil, nil, err
+		}
+		loss = l.Loss
+	}
+	more := ""
+	if c.Layout.Ring > 1 {
+		more = "×ring"
+	}
+	if c.Layout.CP > 1 {
+		more += "×cp"
+	}
+	if more != "" {
+		f := cp.Unified(groups["ring"], groups["cp"], c.Dim/c.Heads)
+		part = f.Part
+		for _, b := range m.Blocks {
+			b.Attn.Mix = f
+		}
 	}
 	if c.Layout.FSDP == 0 {
-		groups["dp"] = mesh.Group("dp")
-		params, err = ddp.Attach(groups["dp"], m, ddp.Config{DType: c.Params, Seed: 1})
-		return params, loss, groups, err
+		g := mesh.Group("dp", "ring", "cp").With(dist.Name("ddp"))
+		groups["dp"+more] = g
+		params, err = ddp.Attach(g, m, ddp.Config{DType: c.Params, Seed: 1})
+		return params, part, loss, groups, err
 	}
-	cfg := fsdp.Config{Shard: mesh.Group("fsdp"), Stage: c.Stage, Compute: c.Params, Seed: 1}
+	cfg := fsdp.Config{Shard: mesh.Group("fsdp", "ring", "cp"), Stage: c.Stage, Compute: c.Params, Seed: 1}
 	if c.Layout.DP > 1 {
 		cfg.Replicate = mesh.Group("dp")
 	}
@@ -50,9 +70,9 @@ func (c divided) attach(r *dist.Rank, m *gpt.Model,
 	}
 	params, err = s.Attach(m)
 	for i, g := range s.Groups() {
-		groups[[]string{"fsdp", "fsdp reduce", "dp"}[i]] = g
+		groups[[]string{"fsdp" + more, "fsdp" + more + " reduce", "dp"}[i]] = g
 	}
-	return params, loss, groups, err
+	return params, part, loss, groups, err
 }
 
 // train does some steps. It returns what rank 0 has, and what all ranks send in a step, by operation and axis.
@@ -60,16 +80,17 @@ func (c divided) train() (m measured, err error) {
 	err = disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
 		model := disttest.Must(gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers,
 			Heads: c.Heads, Tied: true}))
-		mesh := disttest.Must(r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,tp=%d", max(c.Layout.DP, 1), max(c.Layout.FSDP, 1), c.Layout.TP)))
+		l := c.Layout
+		mesh := disttest.Must(r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d,ring=%d,cp=%d,tp=%d", max(l.DP, 1), max(l.FSDP, 1), max(l.Ring, 1), max(l.CP, 1),
+			max(l.TP, 1))))
 		data := mesh.Group("dp", "fsdp")
-		params, loss, groups, err := c.attach(r, model, mesh)
+		params, part, loss, groups, err := c.attach(r, model, mesh)
 		if err != nil {
 			return err
 		}
-		shard, n := r.World.Rank()/c.Layout.TP, c.Batch*c.Layout.TP/c.Layout.Ranks()
-		rows := tensor.Rows{First: shard * n, Stride: 1, Total: c.Batch, Over: data.Axes()}
-		ids := tensor.New(r.Device, tensor.Int64, n, c.Seq).WithRows(rows)
-		mine, err := steady(r, params, groups, func(tape *tensor.Tape) nn.T { return loss.Loss(model.Forward(tape.Input(ids)), ids) })
+		n := c.Batch / data.Size()
+		ids := part(tensor.New(r.Device, tensor.Int64, n, c.Seq).WithRows(data.Rows(data.Rank()*n, c.Batch)))
+		mine, err := steady(r, params, groups, func(tape *tensor.Tape) nn.T { return loss(model.Forward(tape.Input(ids)), ids) })
 		if r.World.Rank() == 0 {
 			m = mine
 		}
@@ -110,7 +131,10 @@ func count(sent map[string]int, groups map[string]*dist.Group, sign int) {
 	for axis, g := range groups {
 		axis, _, _ = strings.Cut(axis, " ")
 		for op, n := range g.Stats().Wire {
-			sent[strings.TrimSuffix(op, "v")+" over "+axis] += sign * int(n)
+			if op = strings.TrimSuffix(op, "v"); op == "rec" { // engines that read the memory of a sender
+				op = "send"
+			}
+			sent[op+" over "+axis] += sign * int(n)
 		}
 	}
 }
@@ -136,6 +160,23 @@ func TestDividedReality(t *testing.T) {
 	}
 }
 
+// So are bytes of ranks with other positions, alone and beside others.
+func TestPositionsReality(t *testing.T) {
+	sizes := [2]plan.Transformer{
+		{Layers: 2, Dim: 72, Heads: 6, Vocab: 1200, Batch: 8, Seq: 24}, {Layers: 3, Dim: 48, Heads: 6, Vocab: 96, Batch: 8, Seq: 24}}
+	for i, layout := range []struct {
+		plan.Layout
+		stage int
+	}{{plan.Layout{Ring: 2}, 0}, {plan.Layout{CP: 2}, 0}, {plan.Layout{Ring: 2, CP: 2}, 0}, {plan.Layout{DP: 2, Ring: 3}, 0},
+		{plan.Layout{FSDP: 2, CP: 2}, 1}, {plan.Layout{FSDP: 2, Ring: 2}, 2}, {plan.Layout{FSDP: 1, Ring: 2, CP: 2}, 3},
+		{plan.Layout{DP: 2, FSDP: 2, CP: 2}, 3}, {plan.Layout{CP: 3, TP: 2}, 0}, {plan.Layout{Ring: 2, TP: 2}, 0}} {
+		c := divided{sizes[i%2], plan.Config{Layout: layout.Layout, Stage: layout.stage, Params: tensor.Float32}}
+		got, err := c.train()
+		require.NoError(t, err, "%+v", c)
+		got.requirePlanned(t, c.Transformer, c.Config)
+	}
+}
+
 // requirePlanned requires that the plan is to the byte, but for activations: within five percent.
 func (m measured) requirePlanned(t *testing.T, of plan.Transformer, c plan.Config) {
 	t.Helper()
@@ -151,7 +192,11 @@ func (m measured) requirePlanned(t *testing.T, of plan.Transformer, c plan.Confi
 		delete(m.sent, traffic.Op+" over "+traffic.Axis)
 	}
 	delete(m.sent, "allreduce over fsdp") // votes
-	delete(m.sent, "allreduce over fsdp×ep")
+	for what := range m.sent {
+		if strings.HasPrefix(what, "allreduce over fsdp×") {
+			delete(m.sent, what)
+		}
+	}
 	for what, n := range m.sent {
 		require.Zero(t, n, "%+v: %s is not in the plan", c, what)
 	}

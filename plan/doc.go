@@ -24,6 +24,9 @@
 // With tensor parallelism (package tp), parameters, gradients and bytes sent are exact for GPT-2 of models/gpt. Activations are within a
 // few percent, with and without sequence parallelism.
 //
+// With ranks that have other positions (package cp: ring, cp, or both), bytes are exact, and activations within a few percent, for GPT-2 of
+// models/gpt. These ranks share what fsdp cuts, as in models/gpt/parallel. Experts beside them are not planned.
+//
 // The same holds for GPT-2 with experts in place of MLPs (package moe, dropless), if all experts are chosen equally often. Then the bytes
 // between ranks of ep are exact, too. Experts are sharded over the ranks of fsdp, the rest of the model over those of fsdp and ep.
 // Experts with tensor parallelism are not planned.

@@ -46,5 +46,5 @@ func ExampleParseLayout() {
 	fmt.Println(err)
 	// Output:
 	// 128 <nil>
-	// layout "dp=8,pp=2": the axes are dp, fsdp, ep and tp, not "pp"
+	// layout "dp=8,pp=2": the axes are dp, fsdp, ep, ring, cp and tp, not "pp"
 }

@@ -114,7 +114,7 @@ func TestExpertsNeed(t *testing.T) {
 		"4 experts, of which a token has 0: at least 1, and at most all": {4, 0, plan.Layout{}},
 		"4 experts, of which a token has 5: at least 1, and at most all": {4, 5, plan.Layout{}},
 		"4 experts do not divide over ep=3 ranks":                        {4, 1, plan.Layout{EP: 3}},
-		"experts with tp=2: this is not planned yet":                     {4, 1, plan.Layout{EP: 2, TP: 2}},
+		"experts with tp=2, ring=1 and cp=1: this is not planned yet":    {4, 1, plan.Layout{EP: 2, TP: 2}},
 	} {
 		size.Experts, size.Top = c.experts, c.top
 		_, err := size.Model(plan.Config{Layout: c.Layout})

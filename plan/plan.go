@@ -189,7 +189,7 @@ func (c Config) check() error {
 func (c Config) sizes(m Model) *sizes {
 	s := &sizes{Config: c, c: c.Params.Size(), g: c.grads().Size(), m: c.master().Size(), moments: 2, ranks: 1}
 	if c.Layout.FSDP > 0 {
-		s.ranks = c.Layout.fsdp() * c.Layout.ep()
+		s.ranks = c.Layout.fsdp() * c.Layout.ep() * c.Layout.positions()
 	}
 	if c.Optimizer == "sgd" {
 		s.moments = 1

@@ -101,8 +101,8 @@ func TestParseLayout(t *testing.T) {
 	assert.Equal(t, "dp=8,fsdp=4,tp=2", l.String())
 	assert.Equal(t, "dp=1", Layout{}.String())
 	for text, want := range map[string]string{
-		"":                    `the axes are dp, fsdp, ep and tp, not ""`,
-		"pp=2":                `the axes are dp, fsdp, ep and tp, not "pp"`,
+		"":                    `the axes are dp, fsdp, ep, ring, cp and tp, not ""`,
+		"pp=2":                `the axes are dp, fsdp, ep, ring, cp and tp, not "pp"`,
 		"dp":                  `"dp" should be an axis with a size, such as tp=2`,
 		"dp=0":                `"dp=0" should be an axis`,
 		"dp=-3":               `"dp=-3" should be an axis`,
@@ -123,6 +123,8 @@ func TestWrong(t *testing.T) {
 		"12 heads do not divide over tp=8 ranks":                      func(_ *Transformer, c *Config) { c.Layout.TP = 8 },
 		"a vocabulary of 50257 does not divide over tp=2 ranks: make": func(m *Transformer, c *Config) { m.Vocab, c.Layout.TP = 50257, 2 },
 		"64 sequences are too few for the 128 ranks":                  func(_ *Transformer, c *Config) { c.Layout = Layout{DP: 2, FSDP: 64} },
+		"12 heads of a rank do not divide over cp=5 ranks: ring=5":    func(_ *Transformer, c *Config) { c.Layout.CP = 5 },
+		"sequences of 1024 tokens do not divide over 2048 ranks":      func(_ *Transformer, c *Config) { c.Layout.Ring = 2048 },
 		"0 layers: at least 1":                                        func(m *Transformer, _ *Config) { m.Layers = 0 },
 		"-1 tokens: at least 1":                                       func(m *Transformer, _ *Config) { m.Seq = -1 },
 		"the sizes of the model or batch are too large":               func(m *Transformer, _ *Config) { m.Seq, m.Batch = 1<<40, 1<<40 },

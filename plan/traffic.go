@@ -47,10 +47,10 @@ func (s *sizes) sharing() []shared {
 	all := shared{"fsdp", "dp", fsdp, dp, tp, s.trained.total, 0, s.of("P"), ""}
 	all.gathered, all.elements = s.gathers()
 	if !s.apart() {
-		if ep > 1 && s.Stage == 0 {
-			all.over, all.copies = "dp×ep", dp*ep
-		} else if ep > 1 {
-			all.axis, all.ranks = "fsdp×ep", fsdp*ep
+		if more := ep * s.Layout.positions(); s.Stage == 0 {
+			all.over, all.copies = s.Layout.with("dp"), dp*more
+		} else {
+			all.axis, all.ranks = s.Layout.with("fsdp"), fsdp*more
 		}
 		return []shared{all}
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -49,8 +50,12 @@ func (t Transformer) check(l Layout) error {
 		return fmt.Errorf("%d experts, of which a token has %d: at least 1, and at most all", t.Experts, t.Top)
 	case t.Experts%l.ep() != 0:
 		return fmt.Errorf("%d experts do not divide over ep=%d ranks", t.Experts, l.ep())
-	case t.Experts > 0 && tp > 1:
-		return fmt.Errorf("experts with tp=%d: this is not planned yet", tp)
+	case t.Experts > 0 && (tp > 1 || l.positions() > 1):
+		return fmt.Errorf("experts with tp=%d, ring=%d and cp=%d: this is not planned yet", tp, l.ring(), l.cp())
+	case t.Heads/tp%l.cp() != 0:
+		return fmt.Errorf("%d heads of a rank do not divide over cp=%d ranks: ring=%d has no such limit", t.Heads/tp, l.cp(), l.cp())
+	case t.Seq < l.positions():
+		return fmt.Errorf("sequences of %d tokens do not divide over %d ranks", t.Seq, l.positions())
 	case t.Batch < l.shards():
 		return fmt.Errorf("%d sequences are too few for the %d ranks that share a batch", t.Batch, l.shards())
 	}
@@ -76,7 +81,7 @@ func (t Transformer) Model(c Config) (Model, error) {
 			m.Units = append(m.Units, Unit{Params: append(attention, 4*d*d/tp, 4*d/tp, 4*d*d/tp, d)})
 		}
 	}
-	tokens := (t.Batch + c.Layout.shards() - 1) / c.Layout.shards() * t.Seq
+	tokens := share(t.Batch, c.Layout.shards()) * share(share(t.Seq, c.Layout.ring()), c.Layout.cp())
 	switch {
 	case t.Experts > 0:
 		m.Activations = t.mixtureActivations(c, tokens)
@@ -86,7 +91,7 @@ func (t Transformer) Model(c Config) (Model, error) {
 		m.Activations = t.activations(c, tokens)
 	}
 	m.Legend = []string{fmt.Sprintf("T = %d tokens of a rank", tokens)}
-	m.Sums = append(t.sums(c), t.exchanges(c, tokens)...)
+	m.Sums = slices.Concat(t.sums(c), t.exchanges(c, tokens), t.around(c))
 	return m, nil
 }
 
@@ -99,7 +104,11 @@ func (t Transformer) activations(c Config, tokens int) Item {
 	size, stat, grad := c.Params.Size(), max(4, c.Params.Size()), c.grads()
 	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
 	x, stats, d := of(tokens*t.Dim, size), of(tokens, stat), t.Dim
-	block := 6*x + of(3*tokens*d, size) + of(tokens*d, size) + 2*of(4*tokens*d, size) + 4*stats + of(tokens*t.Heads, stat)
+	kept := 6 // outside of attention and GELU
+	if c.Layout.positions() > 1 {
+		kept = 4 // models/gpt adds in its products
+	}
+	block := kept*x + of(3*tokens*d, size) + of(tokens*d, size) + 2*of(4*tokens*d, size) + 4*stats + of(tokens*t.Heads, stat)
 	logits := of(tokens*t.Vocab, size)
 	one := of(1, size)
 	// The last norm, and the logits, over which their gradient is written; then sums of exponentials, the loss and its gradient, or the
@@ -111,10 +120,19 @@ func (t Transformer) activations(c Config, tokens int) Item {
 		head = 2*x + 2*stats + logits + one + both(t.Vocab*d)
 		mlp += both(4 * d * d)
 	}
-	forward := fmt.Sprintf("%d·T·%d·(2+%d·18) + %d·T·%d·(4+%d)", size, d, t.Layers, stat, t.Layers, t.Heads)
+	each := kept + 12
+	if c.Layout.cp() > 1 {
+		each += 4
+	}
+	forward := fmt.Sprintf("%d·T·%d·(2+%d·%d) + %d·T·%d·(4+%d)", size, d, t.Layers, each, stat, t.Layers, t.Heads)
 	last := fmt.Sprintf("the head's %s", tensor.FormatBytes(head))
 	if mlp > head {
 		last = fmt.Sprintf("an MLP's %s", tensor.FormatBytes(mlp))
 	}
-	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head, mlp), Formula: forward + " + " + last}
+	ring := t.ringBackward(c, tokens)
+	if ring > max(mlp, head) {
+		last = fmt.Sprintf("the ring's %s, about", tensor.FormatBytes(ring))
+	}
+	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + t.exchanged(c, tokens) + max(head, mlp, ring),
+		Formula: forward + " + " + last}
 }

@@ -72,9 +72,9 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2"}, {mesh: "pp=2,ep=2", schedule: "zb-h1"}, {mesh: "pp=3,dp=2", parts: []int{1, 1, 2}},
 			{mesh: "pp=2,ep=2,kv=2", sequence: true}}},
 		"sequences": {program{tied: true, drop: true}, []layout{{mesh: "pp=2,cp=2"},
-			{mesh: "pp=2,cp=2,fsdp=2", stage: 2, schedule: "zbv"}, {mesh: "pp=2,cp=2", ring: true},
-			{mesh: "pp=2,cp=3,dp=2", ring: true, schedule: "zb-h1"},
-			{mesh: "pp=2,cp=2,fsdp=2", ring: true, stage: 3, once: true, schedule: "zbv", again: true}}},
+			{mesh: "pp=2,cp=2,fsdp=2", stage: 2, schedule: "zbv"}, {mesh: "pp=2,ring=2"},
+			{mesh: "pp=2,ring=3,dp=2", schedule: "zb-h1"},
+			{mesh: "pp=2,ring=2,cp=2"}, {mesh: "pp=2,ring=2,fsdp=2", stage: 3, once: true, schedule: "zbv", again: true}}},
 		"steps of other sizes": {program{tied: true, drop: true, uneven: true}, []layout{
 			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zbv"}, {mesh: "pp=3,fsdp=2", stage: 2, schedule: "zb-h1"}}},
 		"uneven layers": {program{layers: 7, tied: true}, []layout{
@@ -110,10 +110,10 @@ func TestDevicesEqualOneRank(t *testing.T) {
 
 // So it is if keys go around the ranks.
 func TestRingOnDevices(t *testing.T) {
-	p, layouts := program{kind: gpt.Llama, drop: true, layers: 2, rows: []int{3, 1}}, []layout{{mesh: "pp=2,cp=2", ring: true, again: true}}
+	p, layouts := program{kind: gpt.Llama, drop: true, layers: 2, rows: []int{3, 1}}, []layout{{mesh: "pp=2,ring=2", again: true}}
 	one := p.training(layout{})
 	if one.Steps = 2; reliability.Long(t) {
-		one.Steps, layouts = 10, append(layouts, layout{mesh: "cp=4", ring: true, stage: 2})
+		one.Steps, layouts = 10, append(layouts, layout{mesh: "ring=4", stage: 2})
 	}
 	want := one.Run(t)
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {

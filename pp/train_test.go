@@ -51,7 +51,6 @@ type layout struct {
 	stage    int   // of fsdp; 0: ddp
 	once     bool  // fsdp gathers and reduces
 	sequence bool
-	ring     bool // keys go around the ranks of cp
 	again    bool // stages are computed again in backward
 
 	seed   uint64             // of what is not loaded; 0: 3
@@ -90,9 +89,9 @@ func (p program) training(l layout) disttest.Training {
 		p.rows = []int{4, 4, 4, 4}
 	}
 	l.seed = cmp.Or(l.seed, 3)
-	const about = "%+v %s %v stage %d once %v sequence %v ring %v again %v"
+	const about = "%+v %s %v stage %d once %v sequence %v again %v"
 	c := disttest.Training{Batch: len(p.rows), Micro: len(p.rows), Seed: l.seed, Name: fmt.Sprintf(about,
-		p, l.schedule, l.parts, l.stage, l.once, l.sequence, l.ring, l.again)}
+		p, l.schedule, l.parts, l.stage, l.once, l.sequence, l.again)}
 	if l.mesh != "" {
 		c.Mesh = whole(l.mesh)
 	}
@@ -117,7 +116,7 @@ func (j *job) hook(fn func(j *job) error) func(s *disttest.State) error {
 
 // whole adds the axes that a mesh lacks.
 func whole(mesh string) string {
-	for _, axis := range []string{"pp", "dp", "fsdp", "ep", "cp", "kv", "same"} {
+	for _, axis := range []string{"pp", "dp", "fsdp", "ep", "ring", "cp", "kv", "same"} {
 		if !strings.Contains(","+mesh, ","+axis+"=") {
 			mesh += "," + axis + "=1"
 		}
@@ -216,7 +215,7 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	if j.change != nil {
 		j.change(j)
 	}
-	c := parallel.Config{Sequence: j.sequence, Ring: j.ring, More: j.divideDropout,
+	c := parallel.Config{Sequence: j.sequence, More: j.divideDropout,
 		DDP: ddp.Config{DType: tensor.Float64, Seed: j.seed, BucketBytes: 500}}
 	if j.stage > 0 {
 		c.FSDP = &fsdp.Config{Stage: j.stage, DType: tensor.Float64, Seed: j.seed, OncePerStep: j.once}
@@ -246,7 +245,8 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	if j.pipe, err = pp.New(cfg); err != nil {
 		return a, err
 	}
-	a = disttest.Attached{Params: j.att.Params, Own: j.opt, Step: j.step, Data: j.att.Data, Sum: j.mesh.Group("pp", "dp", "fsdp", "ep", "cp")}
+	a = disttest.Attached{Params: j.att.Params, Own: j.opt, Step: j.step, Data: j.att.Data,
+		Sum: j.mesh.Group("pp", "dp", "fsdp", "ep", "ring", "cp")}
 	a.End = func(*disttest.State) error {
 		j.pipe.Close()
 		j.tape.Close()

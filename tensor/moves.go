@@ -112,6 +112,9 @@ func (c *Ctx) moved(m Moves, y, x *header) {
 	if lost&b.SeqOver != 0 && b.Seq.Skip > 0 {
 		fail(c.f.Name(), these(x), "ranks have two runs of each sequence (%+v): joined, these are not in the order of positions", b.Seq)
 	}
+	if end := b.Seq.First + b.Positions; lost&b.SeqOver&b.Head != 0 && b.Seq.First > 0 && end == b.Seq.Total {
+		fail(c.f.Name(), these(x), "the first rank has the last positions (%+v): joined, these are not in the order of positions", b.Seq)
+	}
 	rows := movedSpot(x.at.Rows(), y, b.N, lost&b.Axes(false) != 0, came&b.Axes(false) != 0, divides)
 	seq := movedSpot(x.at.Seq(), y, b.Positions, lost&b.SeqOver != 0, came&b.SeqOver != 0, divides)
 	if lost&^b.Over != 0 { // shares of this rank's tokens are joined

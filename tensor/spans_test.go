@@ -102,7 +102,7 @@ func TestTwoRunsOfSequences(t *testing.T) {
 	}
 }
 
-// Parts that cannot be are refused, and so is what joins two runs in the order of ranks.
+// Parts that cannot be are refused, and so is what joins in the order of ranks what these do not have in it.
 func TestTwoRunsRefused(t *testing.T) {
 	x := New(hostDevice, Float32, 2, 3, 4)
 	for _, s := range []Spans{{Total: 5, Break: 1, Skip: 3}, {Total: 9, Break: 3, Skip: 1}, {Total: 9, Break: 1}, {Total: 9, Skip: 1}} {
@@ -112,6 +112,9 @@ func TestTwoRunsRefused(t *testing.T) {
 	in := tape.Input(x.WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{Total: 9, Break: 1, Skip: 3}, Over: 1, SeqOver: 1}))
 	assert.ErrorContains(t, Try(func() { tape.Apply(&joining{}, in) }),
 		"ranks have two runs of each sequence ({First:0 Total:9 Break:1 Skip:3}): joined, these are not in the order of positions")
+	in = tape.Input(x.WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 6, Total: 9}, Over: 1, SeqOver: 1, Head: 1}))
+	assert.ErrorContains(t, Try(func() { tape.Apply(&joining{}, in) }),
+		"the first rank has the last positions ({First:6 Total:9 Break:0 Skip:0}): joined, these are not in the order of positions")
 }
 
 // joining says that it gathers positions.

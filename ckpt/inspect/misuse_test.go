@@ -31,8 +31,8 @@ func TestMisuse(t *testing.T) {
 			from + "/a/to is inside of it, and would be a foreign file there: choose another folder", Do: func() error {
 			return inspect.Convert(ctx, from, filepath.Join(from, "a", "to"), inspect.ConvertConfig{})
 		}},
-		{Of: "Verify", Want: `ckpt: layout "cp=2": the axes are dp, ep, fsdp, pp and tp, not "cp"`, Do: func() error {
-			_, err := inspect.Verify(ctx, dir, inspect.VerifyConfig{Layout: "cp=2"})
+		{Of: "Verify", Want: `ckpt: layout "sp=2": the axes are cp, dp, ep, fsdp, pp, ring and tp, not "sp"`, Do: func() error {
+			_, err := inspect.Verify(ctx, dir, inspect.VerifyConfig{Layout: "sp=2"})
 			return err
 		}},
 	}, nil)

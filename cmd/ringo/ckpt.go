@@ -94,9 +94,9 @@ status is 0 only if the checkpoint is sound. Infinite elements are counted. A fo
   ringo ckpt verify checkpoints/step-00000100
   ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16], "unit": 8}}
 
-The axes of -layout are dp, ep, fsdp, pp and tp. Stages of pp have equally many layers, by the numbers in names; the first one has the tables, too,
-and the last one the rest. Ranks of ep have other experts, if files have these one by one. Under fsdp a rank
-loads its share of each unit, if the checkpoint says what the units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
+The axes of -layout are cp, dp, ep, fsdp, pp, ring and tp. Stages of pp have equally many layers, by the numbers in names; the first one has
+the tables, too, and the last one the rest. Ranks of ep have other experts, if files have these one by one. Under fsdp a rank loads its share
+(those of cp and ring share, too) of each unit, if the checkpoint says what the units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
 }
 
 // Run prints the verdict. It returns an error if the checkpoint is not sound.

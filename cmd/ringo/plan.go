@@ -15,7 +15,7 @@ type planCmd struct {
 	Vocab   int    `default:"50257" help:"Words of the vocabulary; tp divides it."`
 	Batch   int    `default:"8" help:"Sequences of the global batch, over all ranks."`
 	Seq     int    `default:"1024" help:"Tokens of a sequence."`
-	Layout  string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes dp, fsdp, ep and tp, such as dp=8,fsdp=8,tp=2."`
+	Layout  string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes dp, fsdp, ep, ring, cp and tp, such as dp=8,fsdp=8,tp=2."`
 	SP      bool   `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
 	Experts int    `placeholder:"E" help:"Experts of each block, in place of its MLP and as large as it; ep divides them."`
 	TopK    int    `name:"topk" default:"2" help:"Experts of a token."`
@@ -33,12 +33,14 @@ all ranks send in a step, each number with its formula. Nothing is started. The 
   ringo plan -layout fsdp=8 -stage 2 -params bfloat16
   ringo plan -layout dp=8,fsdp=8,tp=2 -sp -batch 512 -vocab 50304
   ringo plan -layout fsdp=4,ep=8 -experts 8 -topk 2 -batch 512
+  ringo plan -layout fsdp=4,ring=2,cp=4 -seq 65536
 
 With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid
 sharding). Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also
 the tokens between them. -experts makes mixtures of experts of the blocks' MLPs (package moe): ranks along ep have other rows and share
-the experts, and what they exchange is planned as if each expert were chosen as often. Activations are without checkpointing. Not counted are batches, the workspace of kernels and what
-the Go runtime takes.`
+the experts, and what they exchange is planned as if each expert were chosen as often. Ranks along ring and cp have other positions of each
+sequence (package cp): keys go around those of ring, and those of cp exchange heads. Activations are without
+checkpointing. Not counted are batches, the workspace of kernels and what the Go runtime takes.`
 }
 
 // Run prints the plan.

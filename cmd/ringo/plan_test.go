@@ -25,6 +25,12 @@ func TestPlan(t *testing.T) {
 	} {
 		assert.Contains(t, stdout, want)
 	}
+	stdout, stderr, code = run(t, "plan", "-layout", "fsdp=4,ring=2,cp=4", "-seq", "65536")
+	require.Zero(t, code, stderr)
+	for _, want := range []string{"fsdp=4,ring=2,cp=4, fsdp stage 3, 32 ranks", "allgather over fsdp×ring×cp", "send over ring",
+		"alltoall over cp"} {
+		assert.Contains(t, stdout, want)
+	}
 	stdout, stderr, code = run(t, "plan", "-layers", "2", "-dim", "8", "-heads", "2", "-vocab", "16", "-seq", "4", "-layout", "fsdp=2",
 		"-reduce", "bfloat16", "-json")
 	require.Zero(t, code, stderr)
@@ -42,11 +48,11 @@ func TestPlan(t *testing.T) {
 func TestPlanErrors(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"12 heads do not divide over tp=5 ranks (see ringo plan -h)":                            {"-layout", "tp=5"},
-		`layout "pp=2": the axes are dp, fsdp, ep and tp, not "pp" (see ringo plan -h)`:         {"-layout", "pp=2"},
-		`layout "dp=0": "dp=0" should be an axis with a size, such as tp=2 (see ringo plan -h)`: {"-layout", "dp=0"},
-		"stage 2 needs an fsdp axis in the layout, such as fsdp=4 (see ringo plan -h)":          {"-layout", "dp=4", "-stage", "2"},
-		`unknown dtype "int8" (float32, float64, bfloat16, float16) (see ringo plan -h)`:        {"-params", "int8"},
+		"12 heads do not divide over tp=5 ranks (see ringo plan -h)":                              {"-layout", "tp=5"},
+		`layout "pp=2": the axes are dp, fsdp, ep, ring, cp and tp, not "pp" (see ringo plan -h)`: {"-layout", "pp=2"},
+		`layout "dp=0": "dp=0" should be an axis with a size, such as tp=2 (see ringo plan -h)`:   {"-layout", "dp=0"},
+		"stage 2 needs an fsdp axis in the layout, such as fsdp=4 (see ringo plan -h)":            {"-layout", "dp=4", "-stage", "2"},
+		`unknown dtype "int8" (float32, float64, bfloat16, float16) (see ringo plan -h)`:          {"-params", "int8"},
 		"gradients of bfloat16 parameters cannot be reduced in float32 without fsdp (see ringo plan": {"-params", "bfloat16",
 			"-reduce", "float32"},
 		"6 experts do not divide over ep=4 ranks (see ringo plan -h)": {"-layout", "ep=4", "-experts", "6"},

@@ -27,7 +27,7 @@ func ParseLayout(s string) (*Layout, error) {
 	if s == "" {
 		return nil, nil
 	}
-	l := &Layout{Ranks: 1, Sizes: map[string]int{"dp": 1, "ep": 1, "fsdp": 1, "pp": 1, "tp": 1}}
+	l := &Layout{Ranks: 1, Sizes: map[string]int{"cp": 1, "dp": 1, "ep": 1, "fsdp": 1, "pp": 1, "ring": 1, "tp": 1}}
 	for _, field := range strings.Split(s, ",") {
 		name, number, _ := strings.Cut(field, "=")
 		n, err := strconv.Atoi(number)
@@ -35,7 +35,7 @@ func ParseLayout(s string) (*Layout, error) {
 			return nil, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, field)
 		}
 		if l.Sizes[name] == 0 {
-			return nil, fmt.Errorf("layout %q: the axes are dp, ep, fsdp, pp and tp, not %q", s, name)
+			return nil, fmt.Errorf("layout %q: the axes are cp, dp, ep, fsdp, pp, ring and tp, not %q", s, name)
 		}
 		if slices.Contains(l.axes, name) {
 			return nil, fmt.Errorf("layout %q: %s is there twice", s, name)
@@ -162,9 +162,23 @@ func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
 			return p, nil
 		}
 	}
-	p.Lo, p.Hi = layout.Share(p.Len(), at["fsdp"], c.Sizes["fsdp"])
+	rank, ranks := c.sharing(at)
+	p.Lo, p.Hi = layout.Share(p.Len(), rank, ranks)
 	if x.Transposed {
 		p = p.Transposed()
 	}
 	return p, nil
+}
+
+// sharing returns a rank's number among the ranks that share a tensor under fsdp, and theirs. Those with other positions (cp, ring) are
+// among them; without fsdp, all have it whole.
+func (c *Layout) sharing(at map[string]int) (rank, ranks int) {
+	if c.Sizes["fsdp"] == 1 {
+		return 0, 1
+	}
+	rank, ranks = at["fsdp"], c.Sizes["fsdp"]
+	for _, axis := range [2]string{"ring", "cp"} {
+		rank, ranks = rank*c.Sizes[axis]+at[axis], ranks*c.Sizes[axis]
+	}
+	return rank, ranks
 }

@@ -38,7 +38,7 @@ func (p program) attach(r *dist.Rank, mesh *dist.Mesh, l layout, seed uint64) (a
 		return a, err
 	}
 	a.Recompute = l.Again
-	c := parallel.Config{Sequence: l.Sequence, Chunks: l.Chunks, Ring: l.Ring, More: a.divideDropout,
+	c := parallel.Config{Sequence: l.Sequence, Chunks: l.Chunks, More: a.divideDropout,
 		DDP: ddp.Config{DType: tensor.Float64, Seed: seed, BucketBytes: l.Bucket, CheckEvery: l.Check}}
 	if l.Stage > 0 {
 		c.FSDP = &fsdp.Config{Stage: l.Stage, DType: tensor.Float64, Seed: seed, OncePerStep: l.Once, CheckEvery: l.Check}

@@ -10,7 +10,7 @@ import (
 
 // layout is how ranks share a program.
 type layout struct {
-	DP, FSDP, EP, CP, TP int // ranks of each axis
+	DP, FSDP, EP, Ring, CP, TP int // ranks of each axis
 
 	Stage    int  // of fsdp; 0: ddp
 	Sequence bool // tp divides tokens between the layers that it divides, too
@@ -20,16 +20,15 @@ type layout struct {
 	Check    int  // ranks compare what they have in every so many steps
 	Once     bool // fsdp gathers and reduces once a step
 	Offload  bool
-	Ring     bool   // keys go around the ranks of cp
 	Cuts     uint64 // the seed of which rows ranks have; 0: disttest.Part
 }
 
 // randomLayout returns a layout of at most so many ranks. Few of them do not divide the program.
 func randomLayout(r *rand.Rand, p program, most int) layout {
-	l := layout{DP: 1, FSDP: 1, EP: 1, CP: 1, TP: 1, Ring: r.IntN(2) == 0}
+	l := layout{DP: 1, FSDP: 1, EP: 1, Ring: 1, CP: 1, TP: 1}
 	for range 5 {
 		next, free := l, r.IntN(20) == 0
-		*pick(r, &next.DP, &next.FSDP, &next.EP, &next.EP, &next.CP, &next.CP, &next.TP, &next.TP) *= pick(r, 2, 2, 3)
+		*pick(r, &next.DP, &next.FSDP, &next.EP, &next.EP, &next.Ring, &next.CP, &next.TP, &next.TP) *= pick(r, 2, 2, 3)
 		if next.ranks() <= most && (p.Experts.Experts > 0 || next.EP == 1) && (free || next.refused(p) == nil) {
 			l = next
 		}
@@ -41,11 +40,11 @@ func randomLayout(r *rand.Rand, p program, most int) layout {
 		l.Sequence, l.Chunks = true, r.IntN(4)
 	}
 	l.Again, l.Bucket, l.Check, l.Once, l.Offload = r.IntN(3) == 0, pick(r, 0, 300, 2000), r.IntN(3), r.IntN(3) == 0, r.IntN(5) == 0
-	l.Cuts, l.Ring = maybe(r, 2, r.Uint64()), l.Ring && l.CP > 1
+	l.Cuts = maybe(r, 2, r.Uint64())
 	return l
 }
 
-func (l layout) ranks() int { return l.DP * l.FSDP * l.EP * l.CP * l.TP }
+func (l layout) ranks() int { return l.DP * l.FSDP * l.EP * l.Ring * l.CP * l.TP }
 
 // heads returns on how many ranks of tp heads of keys and values differ, and how many ranks have the same.
 func (l layout) heads(p program) (kv, same int) {
@@ -56,7 +55,7 @@ func (l layout) heads(p program) (kv, same int) {
 }
 
 func (l layout) mesh(p program) string {
-	return parallel.Layout{DP: l.DP, FSDP: l.FSDP, EP: l.EP, CP: l.CP, TP: l.TP}.Mesh(p.KVHeads)
+	return parallel.Layout{DP: l.DP, FSDP: l.FSDP, EP: l.EP, Ring: l.Ring, CP: l.CP, TP: l.TP}.Mesh(p.KVHeads)
 }
 
 // part returns a rank's rows of a microbatch.
@@ -79,11 +78,11 @@ var refusals = []struct {
 }{
 	{" do not divide over ", func(p program, l layout) bool { // whole heads, experts, features of experts, and positions
 		kv, _ := l.heads(p)
-		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || !l.Ring && (p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0) ||
-			l.CP > p.Positions || p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
+		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0 ||
+			l.Ring*l.CP > p.Positions || p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
 	}},
 	{" need Ranks.Positions", func(p program, l layout) bool { // tokens are counted in the order of ranks
-		return l.Ring && l.CP > 1 && p.Experts.Experts > 0 && (p.Experts.Capacity > 0 || p.Experts.Sequence > 0)
+		return l.Ring > 1 && p.Experts.Experts > 0 && (p.Experts.Capacity > 0 || p.Experts.Sequence > 0)
 	}},
 }
 

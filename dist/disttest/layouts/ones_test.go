@@ -27,9 +27,9 @@ func TestAxesOfOneRank(t *testing.T) {
 		want, err := (&job{program: p}).try()
 		require.NoError(t, err)
 		for stage := range 4 { // 0 is ddp
-			one := layout{DP: 1, FSDP: 1, EP: 1, CP: 1, TP: 1, Stage: stage}
-			all := []layout{one, one, one, one, one, one, one}
-			all[1].DP, all[2].FSDP, all[3].EP, all[4].CP, all[5].TP, all[6].TP, all[6].Sequence = 2, 2, 2, 2, 2, 2, true
+			one := layout{DP: 1, FSDP: 1, EP: 1, Ring: 1, CP: 1, TP: 1, Stage: stage}
+			all := []layout{one, one, one, one, one, one, one, one}
+			all[1].DP, all[2].FSDP, all[3].EP, all[4].CP, all[5].TP, all[6].TP, all[6].Sequence, all[7].Ring = 2, 2, 2, 2, 2, 2, true, 2
 			for _, l := range all {
 				if l.refused(p) != nil || l.EP > 1 && p.Experts.Experts == 0 {
 					continue

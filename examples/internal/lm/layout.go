@@ -23,9 +23,10 @@ type layout struct {
 	tp    int // ranks that divide each layer
 	sp    bool
 	async int // pieces of the tokens that are communicated while others are computed
-	cp    int // ranks that share each sequence
+	cp    int // ranks that share each sequence, or what a rank of ring has of it
 	ep    int // ranks that share experts; they have different sequences
 	pp    int // ranks with different layers; 0 and 1: none
+	ring  int // ranks around which keys and values of each sequence go; 0 and 1: none
 }
 
 func (l *layout) flags(fs *flag.FlagSet) {
@@ -35,12 +36,13 @@ func (l *layout) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&l.sp, "sp", false, "with -tp: between these layers each rank has a part of the tokens (sequence parallelism)")
 	fs.IntVar(&l.async, "async", 0, "with -sp: tokens travel in so many pieces while layers compute (0: layers wait for all)")
 	fs.IntVar(&l.cp, "cp", 1, "ranks that share each sequence: positions, and attention by heads (Ulysses)")
+	fs.IntVar(&l.ring, "ring", 1, "ranks that share each sequence, around which keys and values go; with -cp, those stand in for each of them")
 	fs.IntVar(&l.stage, "stage", 3, "what they share: 1 the optimizer's state, 2 gradients too, 3 parameters too")
 }
 
 func (l *layout) check() error {
 	switch {
-	case l.dp < 0 || l.fsdp < 1 || l.tp < 1 || l.cp < 1 || l.ep < 1 || l.pp < 0:
+	case l.dp < 0 || l.fsdp < 1 || l.tp < 1 || l.cp < 1 || l.ep < 1 || l.ring < 0 || l.pp < 0:
 		return train.Usagef("-dp %d -fsdp %d -tp %d -cp %d%s: ranks of an axis are at least 1", l.dp, l.fsdp, l.tp, l.cp, l.otherFlags())
 	case l.sp && l.tp == 1:
 		return train.Usagef("-sp needs -tp")
@@ -53,12 +55,15 @@ func (l *layout) check() error {
 }
 
 // copyRanks is the number of ranks that hold a copy of the model together.
-func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp * l.ep * max(l.pp, 1) }
+func (l *layout) copyRanks() int { return l.fsdp * l.tp * l.cp * max(l.ring, 1) * l.ep * max(l.pp, 1) }
 
-// otherFlags are the parts of a layout that few have: experts, and stages of a pipeline.
+// otherFlags are the parts of a layout that few have: rings, experts, and stages of a pipeline.
 func (l *layout) otherFlags() (text string) {
+	if l.ring < 0 || l.ring > 1 {
+		text = fmt.Sprintf(" -ring %d", l.ring)
+	}
 	if l.ep != 1 {
-		text = fmt.Sprintf(" -ep %d", l.ep)
+		text += fmt.Sprintf(" -ep %d", l.ep)
 	}
 	if l.pp < 0 || l.pp > 1 {
 		text += fmt.Sprintf(" -pp %d", l.pp)
@@ -87,9 +92,11 @@ func (l *layout) fill(n int) error {
 // parallelize divides the model over the ranks. With -pp it returns this rank's stages, too.
 func (o *Options) parallelize(r *dist.Rank, m *gpt.Model, dtype tensor.DType) (*parallel.Attached, *stages, error) {
 	if kv := max(m.Config.KVHeads/o.tp, 1); kv%o.cp != 0 {
-		return nil, nil, train.Usagef("-cp %d: %d heads of keys and values of a rank do not divide over %d ranks", o.cp, kv, o.cp)
+		return nil, nil, train.Usagef("-cp %d: %d heads of keys and values of a rank do not divide over %d ranks: -ring has no such limit",
+			o.cp, kv, o.cp)
 	}
-	mesh, err := r.World.Mesh(parallel.Layout{PP: o.pp, DP: o.dp, FSDP: o.fsdp, EP: o.ep, CP: o.cp, TP: o.tp}.Mesh(m.Config.KVHeads))
+	l := parallel.Layout{PP: o.pp, DP: o.dp, FSDP: o.fsdp, EP: o.ep, Ring: o.ring, CP: o.cp, TP: o.tp}
+	mesh, err := r.World.Mesh(l.Mesh(m.Config.KVHeads))
 	if err != nil {
 		return nil, nil, err
 	}

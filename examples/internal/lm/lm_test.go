@@ -65,9 +65,11 @@ func layouts() (all []layout) {
 			}
 		}
 	}
-	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1, 0}, {1, 1, 3, 2, true, 0, 1, 1, 0}, {2, 1, 3, 2, true, 3, 1, 1, 0},
-		{1, 2, 3, 2, false, 0, 1, 1, 0}, {1, 2, 2, 2, true, 0, 1, 1, 0}, {1, 1, 3, 6, false, 0, 1, 1, 0}, {1, 1, 3, 6, true, 2, 1, 1, 0},
-		{1, 1, 3, 1, false, 0, 2, 1, 0}, {2, 2, 3, 1, false, 0, 2, 1, 0}}...)
+	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1, 0, 0}, {1, 1, 3, 2, true, 0, 1, 1, 0, 0}, {2, 1, 3, 2, true, 3, 1, 1, 0, 0},
+		{1, 2, 3, 2, false, 0, 1, 1, 0, 0}, {1, 2, 2, 2, true, 0, 1, 1, 0, 0}, {1, 1, 3, 6, false, 0, 1, 1, 0, 0},
+		{1, 1, 3, 6, true, 2, 1, 1, 0, 0},
+		{1, 1, 3, 1, false, 0, 2, 1, 0, 0}, {2, 2, 3, 1, false, 0, 2, 1, 0, 0},
+		{1, 1, 3, 1, false, 0, 1, 1, 0, 3}, {1, 2, 3, 1, false, 0, 2, 1, 0, 2}, {1, 1, 3, 2, true, 0, 1, 1, 0, 2}}...)
 }
 
 // Every layout has the losses and the text of one rank, with one of two optimizers.
@@ -100,7 +102,7 @@ func TestResumeElsewhere(t *testing.T) {
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
 	for _, l := range []layout{
-		on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1, 0}, {1, 3, 3, 1, false, 0, 2, 1, 0}, {2, 1, 3, 2, false, 0, 1, 1, 0}, on(1, 2, 2),
+		on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1, 0, 0}, {1, 3, 3, 1, false, 0, 2, 1, 0, 0}, {2, 1, 3, 2, false, 0, 1, 1, 0, 0}, on(1, 2, 2),
 	} {
 		o.layout = l
 		o.steps += 4
@@ -136,8 +138,8 @@ func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
-		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1, 0}, {1, 2, 3, 2, true, 0, 1, 1, 0},
-			{1, 1, 3, 2, true, 3, 1, 1, 0}, {1, 2, 3, 1, false, 0, 2, 1, 0}} {
+		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1, 0, 0}, {1, 2, 3, 2, true, 0, 1, 1, 0, 0},
+			{1, 1, 3, 2, true, 3, 1, 1, 0, 0}, {1, 2, 3, 1, false, 0, 2, 1, 0, 0}} {
 			o.dtype, o.layout = dtype, l
 			if dtype == "bfloat16" || dtype == "float32" && i%2 == 0 { // TestLayouts has float64
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
@@ -167,6 +169,8 @@ func TestMisuse(t *testing.T) {
 		"-dp 0 -fsdp 0 -tp 1 -cp 1: ranks of an axis are at least 1":  func(o *Options) { o.fsdp = 0 },
 		"-sp needs -tp": func(o *Options) { o.sp = true },
 		"-cp 3: 2 heads of keys and values of a rank do not divide over 3 ranks": func(o *Options) { o.cp = 3 },
+		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ring -1: ranks of an axis are at least 1":    func(o *Options) { o.ring = -1 },
+		"int64[5,9]: 9 positions do not divide over 10 ranks":                    func(o *Options) { o.ring = 10 },
 		"-async needs -sp": func(o *Options) { o.tp, o.async = 2, 4 },
 		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *Options) { o.tp = 4 },
 		"-stage 4: 1, 2 or 3": func(o *Options) { o.stage = 4 },

@@ -80,9 +80,9 @@ func TestFinetune(t *testing.T) {
 			require.Less(t, want.FinalLoss, want.FirstLoss)
 			all := []layout{on(2, 1, 3), on(1, 2, 3), on(1, 3, 1), on(2, 2, 2)}
 			if config.Heads%2 == 0 {
-				all = append(all, layout{1, 1, 3, 2, false, 0, 1, 1, 0}, layout{1, 2, 3, 2, true, 0, 1, 1, 0})
+				all = append(all, layout{1, 1, 3, 2, false, 0, 1, 1, 0, 0}, layout{1, 2, 3, 2, true, 0, 1, 1, 0, 0})
 			} else {
-				all = append(all, layout{1, 1, 3, 3, true, 0, 1, 1, 0}, layout{2, 1, 3, 3, false, 0, 1, 1, 0})
+				all = append(all, layout{1, 1, 3, 3, true, 0, 1, 1, 0, 0}, layout{2, 1, 3, 3, false, 0, 1, 1, 0, 0})
 			}
 			for i := o.lora / 2; i < len(all); i += 2 {
 				o.layout = all[i]
@@ -120,7 +120,7 @@ func TestAdaptersApart(t *testing.T) {
 	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
 	want := trained(t, o)
 	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true, 0, 1, 1, 0}, on(2, 1, 3), on(1, 3, 2)} {
+	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true, 0, 1, 1, 0, 0}, on(2, 1, 3), on(1, 3, 2)} {
 		o.layout = l
 		o.steps += 2
 		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", l)
@@ -152,7 +152,7 @@ func TestHalfResumesElsewhere(t *testing.T) {
 		o.layout, o.Save, o.Resume, o.steps = on(1, 1, 3), "", false, 12
 		want := trained(t, o)
 		o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), on(1, 1, 3), on(1, 3, 1), {1, 1, 3, 3, true, 0, 1, 1, 0}, on(2, 2, 2)} {
+		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), on(1, 1, 3), on(1, 3, 1), {1, 1, 3, 3, true, 0, 1, 1, 0, 0}, on(2, 2, 2)} {
 			o.layout = l
 			o.steps += 2
 			got := trained(t, o)
@@ -173,7 +173,7 @@ func TestAdaptersOfAnotherBase(t *testing.T) {
 	o.load, o.steps, o.layout = second, 4, on(2, 1, 3)
 	require.Equal(t, 2, trained(t, o).ResumedAt)
 	o.load, o.steps = folderOf(t, gpt2, 4), 6
-	for _, o.layout = range []layout{on(1, 1, 3), on(1, 3, 3), {1, 2, 3, 3, true, 0, 1, 1, 0}} {
+	for _, o.layout = range []layout{on(1, 1, 3), on(1, 3, 3), {1, 2, 3, 3, true, 0, 1, 1, 0, 0}} {
 		err := o.run(new(bytes.Buffer))
 		require.ErrorContains(t, err, "its adapters were trained above the base "+second+" (SHA-256 ")
 		require.ErrorContains(t, err, "…), which is not the base "+o.load+" (SHA-256 ")

@@ -26,9 +26,9 @@ func TestPipelines(t *testing.T) {
 		layout
 		schedule string
 	}{
-		{layout{1, 1, 3, 1, false, 0, 1, 1, 4}, "1f1b"}, {layout{2, 1, 3, 1, false, 0, 1, 1, 2}, "zbv"},
-		{layout{1, 2, 3, 1, false, 0, 1, 1, 2}, "interleaved"}, {layout: on(1, 2, 2)}, {layout{1, 1, 3, 2, true, 0, 1, 1, 2}, "zb-h1"},
-		{layout{1, 2, 2, 1, false, 0, 2, 1, 2}, "gpipe"}, {layout: on(1, 1, 3)}, {layout{2, 2, 1, 1, false, 0, 1, 1, 2}, "v-half"},
+		{layout{1, 1, 3, 1, false, 0, 1, 1, 4, 0}, "1f1b"}, {layout{2, 1, 3, 1, false, 0, 1, 1, 2, 0}, "zbv"},
+		{layout{1, 2, 3, 1, false, 0, 1, 1, 2, 0}, "interleaved"}, {layout: on(1, 2, 2)}, {layout{1, 1, 3, 2, true, 0, 1, 1, 2, 0}, "zb-h1"},
+		{layout{1, 2, 2, 1, false, 0, 2, 1, 2, 0}, "gpipe"}, {layout: on(1, 1, 3)}, {layout{2, 2, 1, 1, false, 0, 1, 1, 2, 0}, "v-half"},
 	} {
 		o.layout, o.schedule = c.layout, c.schedule
 		o.steps += 2

@@ -48,8 +48,10 @@ func (t *trainer) summary() *summary {
 		Layout: map[string]int{"dp": t.o.dp, "fsdp": t.o.fsdp, "tp": t.o.tp, "cp": t.o.cp, "ep": t.o.ep}, Params: t.count,
 		WallS: time.Since(t.wall).Seconds(), Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, Seq: t.o.seq, GoVersion: runtime.Version(),
 		CommBytes: t.sent}
-	if t.stages != nil {
-		s.Layout["pp"] = t.o.pp
+	for axis, n := range map[string]int{"pp": t.o.pp, "ring": t.o.ring} {
+		if n > 1 {
+			s.Layout[axis] = n
+		}
 	}
 	if t.o.fsdp > 1 {
 		s.Layout["stage"] = t.o.stage

@@ -22,7 +22,8 @@ type Layout struct {
 	DP   int // copies of the model
 	FSDP int // ranks that share the parameters of a copy
 	EP   int // ranks that share experts
-	CP   int // ranks that share each sequence
+	Ring int // ranks that share each sequence, around which keys and values go (cp.Ring)
+	CP   int // ranks that share each sequence, or what a rank of Ring has of it, and exchange heads (cp.Ulysses, cp.Unified)
 	TP   int // ranks that divide each layer
 }
 
@@ -37,15 +38,14 @@ func (l Layout) Mesh(kvHeads int) string {
 	if l.PP > 1 {
 		stages = fmt.Sprintf("pp=%d,", l.PP)
 	}
-	return stages + fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,cp=%d,kv=%d,same=%d",
-		cmp.Or(l.DP, 1), cmp.Or(l.FSDP, 1), cmp.Or(l.EP, 1), cmp.Or(l.CP, 1), heads, same)
+	return stages + fmt.Sprintf("dp=%d,fsdp=%d,ep=%d,ring=%d,cp=%d,kv=%d,same=%d",
+		cmp.Or(l.DP, 1), cmp.Or(l.FSDP, 1), cmp.Or(l.EP, 1), cmp.Or(l.Ring, 1), cmp.Or(l.CP, 1), heads, same)
 }
 
 // Config says how a model is divided.
 type Config struct {
 	Sequence bool                 // see tp.Config
 	Chunks   int                  // see tp.Config
-	Ring     bool                 // keys and values go around the ranks of cp (cp.Ring), in place of an exchange for heads (cp.Ulysses)
 	More     func(p *tp.Parallel) // divides what the model has besides the layers of package gpt, such as dropout; may be nil
 	DDP      ddp.Config           // Attach sets Over
 	FSDP     *fsdp.Config         // in place of DDP; Attach sets Shard and Replicate
@@ -70,22 +70,20 @@ type Attached struct {
 // are divided as others. m may be some stages of a pipeline (gpt.Model.Stages): then mesh has ranks of the same stages, and fsdp needs
 // OncePerStep. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
-	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "cp"), Layers: mesh.Group("kv", "same"),
+	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "ring", "cp"), Layers: mesh.Group("kv", "same"),
 		Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
 		Part: func(x tensor.Tensor) tensor.Tensor { return x }}
 	if err := a.divideLayers(mesh, m, c); err != nil {
 		return nil, err
 	}
-	if mesh.Size("cp") > 1 {
-		a.divideSequences(mesh.Group("cp").With(dist.Name("cp")), m, c.Ring)
-	}
+	a.divideSequences(mesh, m)
 	var err error
 	if c.FSDP != nil {
 		err = a.shard(mesh, m, *c.FSDP)
 	} else {
 		g := a.Sum.With(dist.Name("ddp"))
 		a.Groups = append(a.Groups, g)
-		c.DDP.Over = moe.Over(mesh.Group("dp", "fsdp", "cp"), experts(m)...)
+		c.DDP.Over = moe.Over(mesh.Group("dp", "fsdp", "ring", "cp"), experts(m)...)
 		a.Params, err = ddp.Attach(g, m, c.DDP)
 	}
 	if err != nil {
@@ -94,17 +92,26 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	return a, nil
 }
 
-func (a *Attached) divideSequences(g *dist.Group, m *gpt.Model, ring bool) {
-	u, f := &cp.Ulysses{Group: g, HeadDim: m.Config.HeadDim}, &cp.Ring{Group: g, HeadDim: m.Config.HeadDim}
-	if a.Part, a.Groups = u.Part, append(a.Groups, g); ring {
-		a.Part = f.Part
+func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) {
+	group := func(axis string) *dist.Group {
+		g := mesh.Group(axis)
+		if g.Size() > 1 {
+			g = g.With(dist.Name(axis))
+			a.Groups = append(a.Groups, g)
+		}
+		return g
+	}
+	ring, ulysses, core := group("ring"), group("cp"), nn.Core{}
+	switch f, u := cp.Unified(ring, ulysses, m.Config.HeadDim), (&cp.Ulysses{Group: ulysses, HeadDim: m.Config.HeadDim}); {
+	case ring.Size() > 1:
+		core.Mix, a.Part = f, f.Part
+	case ulysses.Size() > 1:
+		core.Spread, core.Join, a.Part = u.ToHeads(), u.ToPositions(), u.Part
+	default:
+		return
 	}
 	for _, b := range blocks(m) {
-		if ring {
-			b.Attn.Mix = f
-		} else {
-			b.Attn.Spread, b.Attn.Join = u.ToHeads(), u.ToPositions()
-		}
+		b.Attn.Core = core
 	}
 }
 
@@ -171,7 +178,7 @@ func (a *Attached) divideExperts(mesh *dist.Mesh, m *gpt.Model, p *tp.Parallel) 
 		if !ok {
 			continue
 		}
-		ranks := moe.Ranks{Tokens: a.Sum, Positions: mesh.Group("cp"),
+		ranks := moe.Ranks{Tokens: a.Sum, Positions: mesh.Group("ring", "cp"),
 			Experts: mesh.Group("ep").With(dist.Name(fmt.Sprintf("experts of layer %d", i)))}
 		if p != nil {
 			ranks.Hidden = p.Group
@@ -209,7 +216,7 @@ func experts(m *gpt.Model) (list []*moe.Layer) {
 // shard cuts what each rank has left of the parameters over the ranks that have the same. A block is a unit, which is gathered when it is
 // used. Its experts are another one, because fewer ranks have the same.
 func (a *Attached) shard(mesh *dist.Mesh, m *gpt.Model, c fsdp.Config) (err error) {
-	if c.Shard = mesh.Group("fsdp", "ep", "cp"); mesh.Size("dp") > 1 {
+	if c.Shard = mesh.Group("fsdp", "ep", "ring", "cp"); mesh.Size("dp") > 1 {
 		c.Replicate = mesh.Group("dp")
 	}
 	a.Shards = fsdp.New(c)
@@ -224,7 +231,7 @@ func (a *Attached) shard(mesh *dist.Mesh, m *gpt.Model, c fsdp.Config) (err erro
 		if l.Shared != nil {
 			a.Shards.Unit(l.Shared)
 		}
-		a.Shards.Unit(l.Experts).Over(mesh.Group("fsdp", "cp"), c.Replicate)
+		a.Shards.Unit(l.Experts).Over(mesh.Group("fsdp", "ring", "cp"), c.Replicate)
 	}
 	a.Params, err = a.Shards.Attach(m)
 	a.Groups = append(a.Groups, a.Shards.Groups()...)
