@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/stretchr/testify/assert"
@@ -155,6 +156,7 @@ func TestStepsDoNotAllocate(t *testing.T) {
 			}
 		}
 		run()
+		defer reliability.SteadyRuntime()()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		run()

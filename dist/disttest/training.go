@@ -21,12 +21,13 @@ func Part(rows, rank, ranks int) (first, n int) {
 }
 
 // SteadySteps requires that two ranks allocate nothing in at least one of several rounds of training steps. One round is enough, because
-// the Go runtime itself allocates now and then (timers, when a rank waits on another thread). NCCL's engine allocates whenever its
-// goroutine waits; with the race detector, so does each call of a library. On GPUs, steps must not copy between host and device, wait for
-// a device, or ask the driver for memory. stepper makes a rank's model and returns a step.
+// some have steps that compare the ranks, which allocates. NCCL's engine allocates whenever its goroutine waits; with the race detector, so
+// does each call of a library. On GPUs, steps must not copy between host and device, wait for a device, or ask the driver for memory.
+// stepper makes a rank's model and returns a step.
 func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(r *dist.Rank) (func() error, error)) {
 	t.Helper()
 	quietest := uint64(1 << 62)
+	defer reliability.SteadyRuntime()()
 	err := launch(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		step, err := stepper(r)
 		for i := 0; i < 10 && err == nil; i++ {

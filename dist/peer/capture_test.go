@@ -136,6 +136,7 @@ func runsAlike(r *dist.Rank, op func(*dist.Group, tensor.Tensor, tensor.Tensor, 
 func TestCapturedStepsAreSteady(t *testing.T) {
 	start := machine(t, 1, emu.Config{})
 	quietest := ^uint64(0)
+	defer reliability.SteadyRuntime()()
 	require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		gpu, g := r.Device.(*cuda.Device).GPU(), r.World
 		x, y := tensor.New(r.Device, tensor.Float32, 3000), tensor.New(r.Device, tensor.Float32, 3000)

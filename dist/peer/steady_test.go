@@ -21,6 +21,7 @@ import (
 func TestSteadySteps(t *testing.T) {
 	start := machine(t, 1, emu.Config{})
 	quietest := ^uint64(0)
+	defer reliability.SteadyRuntime()()
 	require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		gpu, g := r.Device.(*cuda.Device).GPU(), r.World
 		x, y := tensor.New(r.Device, tensor.Float32, 10_000), tensor.New(r.Device, tensor.Float32, 5000)
