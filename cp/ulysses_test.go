@@ -123,14 +123,26 @@ func TestAllRanksNeedOneBatch(t *testing.T) {
 	}
 }
 
-// What ranks of two groups have is not in their order.
+// What ranks of two groups have is not in their order; nor is it all there on those of one.
 func TestUnifiedIsNotGathered(t *testing.T) {
-	err := disttest.OnRanks(4, func(r *dist.Rank) error {
-		f := division{2, 2}.of(r, 2)
-		tape := tensor.NewTape(r.Device)
-		x := f.Part(numbers(3, 8).WithRows(r.World.Rows(0, 3)))
-		tape.Apply(&autograd.AllGather{Group: r.World, Dim: 1}, tape.Input(x))
-		return nil
-	})
-	require.ErrorContains(t, err, "joined, these are not in the order of positions")
+	for among, says := range map[string]string{
+		"":     "joined, these are not in the order of positions",
+		"ring": "parts of the sequence too", "uly": "parts of the sequence too",
+	} {
+		err := disttest.OnRanks(4, func(r *dist.Rank) error {
+			mesh, err := r.World.Mesh("ring=2,uly=2")
+			if err != nil {
+				return err
+			}
+			g := r.World
+			if among != "" {
+				g = mesh.Group(among)
+			}
+			tape := tensor.NewTape(r.Device)
+			x := cp.Unified(mesh.Group("ring"), mesh.Group("uly"), 2).Part(numbers(3, 8).WithRows(r.World.Rows(0, 3)))
+			tape.Apply(&autograd.AllGather{Group: g, Dim: 1}, tape.Input(x))
+			return nil
+		})
+		require.ErrorContains(t, err, says, among)
+	}
 }

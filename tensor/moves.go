@@ -112,6 +112,10 @@ func (c *Ctx) moved(m Moves, y, x *header) {
 	if lost&b.SeqOver != 0 && b.Seq.Skip > 0 {
 		fail(c.f.Name(), these(x), "ranks have two runs of each sequence (%+v): joined, these are not in the order of positions", b.Seq)
 	}
+	if lost&b.SeqOver != 0 && b.SeqOver&^lost != 0 {
+		fail(c.f.Name(), these(x), "other ranks than those of its group have parts of the sequence too (%+v): joined over some, these have no known "+
+			"order; use a group of all axes that divide sequences, such as mesh.Group(\"ring\", \"uly\")", b.Seq)
+	}
 	if end := b.Seq.First + b.Positions; lost&b.SeqOver&b.Head != 0 && b.Seq.First > 0 && end == b.Seq.Total {
 		fail(c.f.Name(), these(x), "the first rank has the last positions (%+v): joined, these are not in the order of positions", b.Seq)
 	}

@@ -115,6 +115,8 @@ func TestTwoRunsRefused(t *testing.T) {
 	in = tape.Input(x.WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 6, Total: 9}, Over: 1, SeqOver: 1, Head: 1}))
 	assert.ErrorContains(t, Try(func() { tape.Apply(&joining{}, in) }),
 		"the first rank has the last positions ({First:6 Total:9 Break:0 Skip:0}): joined, these are not in the order of positions")
+	in = tape.Input(x.WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 3, Total: 9}, Over: 5, SeqOver: 5}))
+	assert.ErrorContains(t, Try(func() { tape.Apply(&joining{}, in) }), "other ranks than those of its group have parts of the sequence too")
 }
 
 // joining says that it gathers positions.
