@@ -38,7 +38,7 @@ func (t Transformer) dividedActivations(c Config, tokens int) Item {
 		head += wide
 	}
 	mlp := max(2*x+of(4*tokens*t.Dim/tp, size), t.ringBackward(c, tokens)-3*outside) // more is freed then than without tp
-	forward += t.exchanged(c, tokens)
+	forward += t.Layers * t.exchanged(c, tokens)
 	return Item{Kind: tensor.Activations, Bytes: forward + max(head, mlp),
 		Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
 			size, t.Dim, t.Layers, legend, tp, tensor.FormatBytes(max(head, mlp)))}

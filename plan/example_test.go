@@ -42,9 +42,9 @@ func ExampleNew() {
 func ExampleParseLayout() {
 	l, err := plan.ParseLayout("dp=8,fsdp=8,tp=2")
 	fmt.Println(l.Ranks(), err)
-	_, err = plan.ParseLayout("dp=8,pp=2")
+	_, err = plan.ParseLayout("dp=8,sp=2")
 	fmt.Println(err)
 	// Output:
 	// 128 <nil>
-	// layout "dp=8,pp=2": the axes are dp, fsdp, ep, ring, cp and tp, not "pp"
+	// layout "dp=8,sp=2": the axes are pp, dp, fsdp, ep, ring, cp and tp, not "sp"
 }

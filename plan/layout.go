@@ -10,6 +10,7 @@ const maxRanks = 1 << 16
 
 // Layout says how many ranks share the work, and in which way. An axis of size 0 is not in the layout.
 type Layout struct {
+	PP   int `json:"pp,omitempty"`   // ranks with other layers
 	DP   int `json:"dp,omitempty"`   // copies of the model: for package ddp, or with FSDP the group over which fsdp replicates
 	FSDP int `json:"fsdp,omitempty"` // ranks over which a copy is sharded; 0: it is whole, and ddp sums its gradients
 	Ring int `json:"ring,omitempty"` // ranks with other positions of each sequence, around which keys and values go
@@ -21,14 +22,14 @@ type Layout struct {
 // ParseLayout reads a layout such as "dp=8,fsdp=8,tp=2", in the form of dist.Rank.Mesh.
 func ParseLayout(s string) (Layout, error) {
 	var l Layout
-	axes := map[string]*int{"dp": &l.DP, "fsdp": &l.FSDP, "ep": &l.EP, "ring": &l.Ring, "cp": &l.CP, "tp": &l.TP}
+	axes := map[string]*int{"pp": &l.PP, "dp": &l.DP, "fsdp": &l.FSDP, "ep": &l.EP, "ring": &l.Ring, "cp": &l.CP, "tp": &l.TP}
 	for _, item := range strings.Split(s, ",") {
 		name, size, _ := strings.Cut(strings.TrimSpace(item), "=")
 		axis := axes[name]
 		n, err := strconv.Atoi(size)
 		switch {
 		case axis == nil:
-			return l, fmt.Errorf("layout %q: the axes are dp, fsdp, ep, ring, cp and tp, not %q", s, name)
+			return l, fmt.Errorf("layout %q: the axes are pp, dp, fsdp, ep, ring, cp and tp, not %q", s, name)
 		case err != nil || n < 1:
 			return l, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, item)
 		case *axis != 0:
@@ -41,7 +42,7 @@ func ParseLayout(s string) (Layout, error) {
 
 func (l Layout) check() error {
 	ranks := 1
-	for _, n := range []int{l.DP, l.FSDP, l.EP, l.Ring, l.CP, l.TP} {
+	for _, n := range []int{l.PP, l.DP, l.FSDP, l.EP, l.Ring, l.CP, l.TP} {
 		if n < 0 || n > maxRanks/ranks {
 			return fmt.Errorf("layout %v is not one of 1 to %d ranks", l, maxRanks)
 		}
@@ -56,7 +57,7 @@ func (l Layout) String() string {
 	for _, a := range []struct {
 		name string
 		n    int
-	}{{"dp", l.DP}, {"fsdp", l.FSDP}, {"ep", l.EP}, {"ring", l.Ring}, {"cp", l.CP}, {"tp", l.TP}} {
+	}{{"pp", l.PP}, {"dp", l.DP}, {"fsdp", l.FSDP}, {"ep", l.EP}, {"ring", l.Ring}, {"cp", l.CP}, {"tp", l.TP}} {
 		if a.n != 0 {
 			items = append(items, fmt.Sprintf("%s=%d", a.name, a.n))
 		}
@@ -67,8 +68,9 @@ func (l Layout) String() string {
 	return strings.Join(items, ",")
 }
 
-// dp, fsdp, ep, ring, cp and tp are the sizes of the axes. shards is the number of ranks that divide the rows of a batch, and positions of
-// those that divide each sequence.
+// pp, dp, fsdp, ep, ring, cp and tp are the sizes of the axes. shards is the number of ranks that divide the rows of a batch, and positions
+// that of those that divide each sequence.
+func (l Layout) pp() int        { return max(l.PP, 1) }
 func (l Layout) dp() int        { return max(l.DP, 1) }
 func (l Layout) fsdp() int      { return max(l.FSDP, 1) }
 func (l Layout) tp() int        { return max(l.TP, 1) }
@@ -79,7 +81,7 @@ func (l Layout) shards() int    { return l.dp() * l.fsdp() * l.ep() }
 func (l Layout) positions() int { return l.ring() * l.cp() }
 
 // Ranks returns the number of ranks.
-func (l Layout) Ranks() int { return l.shards() * l.positions() * l.tp() }
+func (l Layout) Ranks() int { return l.pp() * l.shards() * l.positions() * l.tp() }
 
 // with returns the name of the axes of a group: of the first one, and of all ranks with other rows or positions that are not along dp.
 func (l Layout) with(axis string) string {

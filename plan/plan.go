@@ -65,9 +65,11 @@ type Plan struct {
 	Reduce     string    `json:"reduce"`
 	Sequence   bool      `json:"sp,omitempty"`
 	Ranks      int       `json:"ranks"`
-	Stage      int       `json:"stage"`      // 0: ddp
-	Parameters int       `json:"parameters"` // P: elements that a rank has, together with the ranks that share them
-	Memory     []Item    `json:"memory"`     // of the rank with the largest part
+	Stage      int       `json:"stage"`            // 0: ddp
+	Parameters int       `json:"parameters"`       // P: elements that a rank has, together with the ranks that share them
+	Memory     []Item    `json:"memory"`           // of the rank with the largest part
+	Stages     []Stage   `json:"stages,omitempty"` // by rank of a pipeline
+	Bubble     float64   `json:"bubble,omitempty"` // part of the time of its ranks in which they wait
 	Total      int       `json:"total"`
 	Traffic    []Traffic `json:"traffic"`
 	Sent       int       `json:"sent"` // bytes in a step, by all ranks together

@@ -101,8 +101,8 @@ func TestParseLayout(t *testing.T) {
 	assert.Equal(t, "dp=8,fsdp=4,tp=2", l.String())
 	assert.Equal(t, "dp=1", Layout{}.String())
 	for text, want := range map[string]string{
-		"":                    `the axes are dp, fsdp, ep, ring, cp and tp, not ""`,
-		"pp=2":                `the axes are dp, fsdp, ep, ring, cp and tp, not "pp"`,
+		"":                    `the axes are pp, dp, fsdp, ep, ring, cp and tp, not ""`,
+		"sp=2":                `the axes are pp, dp, fsdp, ep, ring, cp and tp, not "sp"`,
 		"dp":                  `"dp" should be an axis with a size, such as tp=2`,
 		"dp=0":                `"dp=0" should be an axis`,
 		"dp=-3":               `"dp=-3" should be an axis`,

@@ -22,12 +22,12 @@ func (t Transformer) around(c Config) (list []Traffic) {
 	return list
 }
 
-// exchanged is what Forward keeps in all blocks of an exchange for heads: queries, keys, values and the output before it or after it.
+// exchanged is what Forward keeps in a block of an exchange for heads: queries, keys, values and the output before it or after it.
 func (t Transformer) exchanged(c Config, tokens int) int {
 	if c.Layout.cp() == 1 {
 		return 0
 	}
-	return 4 * t.Layers * tensor.StepBytes(tokens*t.Dim/c.Layout.tp()*c.Params.Size())
+	return 4 * tensor.StepBytes(tokens*t.Dim/c.Layout.tp()*c.Params.Size())
 }
 
 // ringBackward is what the ring needs in the last block's Backward, beyond what Forward keeps and is not freed yet: copies of queries, keys

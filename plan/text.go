@@ -53,10 +53,23 @@ func (p *Plan) String() string {
 		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", it.Kind, it.Bytes, tensor.FormatBytes(it.Bytes), it.Formula)
 	}
 	fmt.Fprintf(w, "  total\t%d\t%s\n\n", p.Total, tensor.FormatBytes(p.Total))
+	p.writeStages(w)
 	p.writeTraffic(w)
 	_ = w.Flush() // writes to memory do not fail
 	fmt.Fprintf(&b, "\nparameters, gradients and optimizer: %.2f bytes a parameter (ZeRO's formula: %.2f)", p.PerParam, p.ZeRO)
 	return b.String()
+}
+
+func (p *Plan) writeStages(w io.Writer) {
+	if len(p.Stages) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "rank of the pipeline\tlayers\tparameters\tlive\tput off\tactivations\ttotal")
+	for i, s := range p.Stages {
+		fmt.Fprintf(w, "  %d\t%d\t%d\t%d\t%d\t%s\t%s\n", i, s.Layers, s.Parameters, s.Live, s.PutOff, tensor.FormatBytes(s.Activations),
+			tensor.FormatBytes(s.Total))
+	}
+	fmt.Fprintf(w, "  ranks wait %.1f%% of the time, if passes of all stages take as long\n\n", 100*p.Bubble)
 }
 
 func (p *Plan) writeTraffic(w io.Writer) {

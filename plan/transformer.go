@@ -70,18 +70,15 @@ func (t Transformer) Model(c Config) (Model, error) {
 	if err := t.check(c.Layout); err != nil {
 		return Model{}, err
 	}
+	if n := c.Layout.pp(); n > 1 {
+		return Model{}, fmt.Errorf("pp=%d: ranks have other layers, and need a schedule (Transformer.Pipeline)", n)
+	}
 	d, tp := t.Dim, c.Layout.tp()
 	m := Model{Units: []Unit{{Params: []int{t.Vocab / tp * d, t.Seq * d, d, d}, Keep: true}}}
 	for range t.Layers {
-		attention := []int{d, d, 3 * d * d / tp, 3 * d / tp, d * d / tp, d, d, d}
-		if t.Experts > 0 {
-			matrix := t.Experts / c.Layout.ep() * 4 * d * d
-			m.Units = append(m.Units, Unit{Params: append(attention, t.Experts*d)}, Unit{Params: []int{matrix, matrix}, Experts: true})
-		} else {
-			m.Units = append(m.Units, Unit{Params: append(attention, 4*d*d/tp, 4*d/tp, 4*d*d/tp, d)})
-		}
+		m.Units = append(m.Units, t.block(c)...)
 	}
-	tokens := share(t.Batch, c.Layout.shards()) * share(share(t.Seq, c.Layout.ring()), c.Layout.cp())
+	tokens := t.tokens(c, 1)
 	switch {
 	case t.Experts > 0:
 		m.Activations = t.mixtureActivations(c, tokens)
@@ -95,44 +92,66 @@ func (t Transformer) Model(c Config) (Model, error) {
 	return m, nil
 }
 
-// activations is the largest step memory of a rank at any time, without tensor parallelism. Forward keeps, in units of tokens times
-// features, 2 for the embeddings, and for each block 18: the outputs of its norms, of attention's and the MLP's last product, and the two
-// sums (6); queries, keys and values (3); attention (1); the inputs and outputs of GELU (8). Two norms have two statistics for each
-// token, and attention has one for each head. Then there is the memory of Backward: the larger one of what it needs at the logits and in
-// the last block's MLP.
-func (t Transformer) activations(c Config, tokens int) Item {
-	size, stat, grad := c.Params.Size(), max(4, c.Params.Size()), c.grads()
-	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
-	x, stats, d := of(tokens*t.Dim, size), of(tokens, stat), t.Dim
-	kept := 6 // outside of attention and GELU
-	if c.Layout.positions() > 1 {
-		kept = 4 // models/gpt adds in its products
+// block returns the units of a block.
+func (t Transformer) block(c Config) []Unit {
+	d, tp := t.Dim, c.Layout.tp()
+	attention := []int{d, d, 3 * d * d / tp, 3 * d / tp, d * d / tp, d, d, d}
+	if t.Experts > 0 {
+		matrix := t.Experts / c.Layout.ep() * 4 * d * d
+		return []Unit{{Params: append(attention, t.Experts*d)}, {Params: []int{matrix, matrix}, Experts: true}}
 	}
-	block := kept*x + of(3*tokens*d, size) + of(tokens*d, size) + 2*of(4*tokens*d, size) + 4*stats + of(tokens*t.Heads, stat)
-	logits := of(tokens*t.Vocab, size)
-	one := of(1, size)
+	return []Unit{{Params: append(attention, 4*d*d/tp, 4*d/tp, 4*d*d/tp, d)}}
+}
+
+// tokens is how many of a microbatch a rank has at most.
+func (t Transformer) tokens(c Config, micros int) int {
+	return share(t.Batch/micros, c.Layout.shards()) * share(share(t.Seq, c.Layout.ring()), c.Layout.cp())
+}
+
+// costs is step memory in bytes: what Forward keeps of a block, and what Backward needs at the logits, in an MLP, and in a ring.
+type costs struct{ block, head, logits, mlp, ring int }
+
+// costs returns those of so many tokens. Forward keeps of a block, in units of tokens times features, the outputs of its norms, of
+// attention's and the MLP's last product, and, in examples/fsdp, two sums (together: between); queries, keys and values (3); attention (1);
+// the inputs and outputs of GELU (8). Two norms have two statistics for each token, and attention has one for each head.
+func (t Transformer) costs(c Config, tokens, between int) (k costs) {
+	size, stat, grad, d := c.Params.Size(), max(4, c.Params.Size()), c.grads(), t.Dim
+	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
+	x, stats, one := of(tokens*d, size), of(tokens, stat), of(1, size)
+	k.block = between*x + of(3*tokens*d, size) + x + 2*of(4*tokens*d, size) + 4*stats + of(tokens*t.Heads, stat) + t.exchanged(c, tokens)
+	k.logits = of(tokens*t.Vocab, size)
 	// The last norm, and the logits, over which their gradient is written; then sums of exponentials, the loss and its gradient, or the
 	// gradient of the norm.
-	head := x + logits + max(3*stats+3*one, x+2*stats+one)
-	mlp := of(4*tokens*d, size) + of(4*d, size) + one
+	k.head = x + k.logits + max(3*stats+3*one, x+2*stats+one)
+	k.mlp = of(4*tokens*d, size) + of(4*d, size) + one
 	if grad != c.Params { // the gradient of a matrix is computed in one type and added in the other
 		both := func(elems int) int { return of(elems, size) + of(elems, grad.Size()) }
-		head = 2*x + 2*stats + logits + one + both(t.Vocab*d)
-		mlp += both(4 * d * d)
+		k.head = 2*x + 2*stats + k.logits + one + both(t.Vocab*d)
+		k.mlp += both(4 * d * d)
 	}
-	each := kept + 12
+	k.ring = t.ringBackward(c, tokens)
+	return k
+}
+
+// activations is the largest step memory of a rank at any time, without tensor parallelism: 2 for the embeddings, all blocks, and the
+// largest one of what Backward needs at the logits, in the last block's MLP, and in its ring.
+func (t Transformer) activations(c Config, tokens int) Item {
+	size, stat, between := c.Params.Size(), max(4, c.Params.Size()), 6
+	if c.Layout.positions() > 1 {
+		between = 4 // models/gpt adds in its products
+	}
+	k, each := t.costs(c, tokens, between), between+12
 	if c.Layout.cp() > 1 {
 		each += 4
 	}
-	forward := fmt.Sprintf("%d·T·%d·(2+%d·%d) + %d·T·%d·(4+%d)", size, d, t.Layers, each, stat, t.Layers, t.Heads)
-	last := fmt.Sprintf("the head's %s", tensor.FormatBytes(head))
-	if mlp > head {
-		last = fmt.Sprintf("an MLP's %s", tensor.FormatBytes(mlp))
+	forward := fmt.Sprintf("%d·T·%d·(2+%d·%d) + %d·T·%d·(4+%d)", size, t.Dim, t.Layers, each, stat, t.Layers, t.Heads)
+	most, last := k.head, "the head's %s"
+	if k.mlp > most {
+		most, last = k.mlp, "an MLP's %s"
 	}
-	ring := t.ringBackward(c, tokens)
-	if ring > max(mlp, head) {
-		last = fmt.Sprintf("the ring's %s, about", tensor.FormatBytes(ring))
+	if k.ring > most {
+		most, last = k.ring, "the ring's %s, about"
 	}
-	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + t.exchanged(c, tokens) + max(head, mlp, ring),
-		Formula: forward + " + " + last}
+	return Item{Kind: tensor.Activations, Bytes: 2*tensor.StepBytes(tokens*t.Dim*size) + t.Layers*k.block + most,
+		Formula: forward + " + " + fmt.Sprintf(last, tensor.FormatBytes(most))}
 }

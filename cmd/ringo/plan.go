@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/plan"
+	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -15,7 +16,10 @@ type planCmd struct {
 	Vocab   int    `default:"50257" help:"Words of the vocabulary; tp divides it."`
 	Batch   int    `default:"8" help:"Sequences of the global batch, over all ranks."`
 	Seq     int    `default:"1024" help:"Tokens of a sequence."`
-	Layout  string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes dp, fsdp, ep, ring, cp and tp, such as dp=8,fsdp=8,tp=2."`
+	Layout  string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes pp, dp, fsdp, ep, ring, cp and tp, such as dp=8,fsdp=8,tp=2."`
+	Micro   int    `default:"8" help:"With pp: microbatches of a step."`
+	Sched   string `name:"schedule" default:"1f1b" placeholder:"NAME" help:"With pp: a schedule as in ringo viz schedule."`
+	Chunks  int    `default:"2" help:"With -schedule interleaved: stages of a rank."`
 	SP      bool   `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
 	Experts int    `placeholder:"E" help:"Experts of each block, in place of its MLP and as large as it; ep divides them."`
 	TopK    int    `name:"topk" default:"2" help:"Experts of a token."`
@@ -34,12 +38,14 @@ all ranks send in a step, each number with its formula. Nothing is started. The 
   ringo plan -layout dp=8,fsdp=8,tp=2 -sp -batch 512 -vocab 50304
   ringo plan -layout fsdp=4,ep=8 -experts 8 -topk 2 -batch 512
   ringo plan -layout fsdp=4,ring=2,cp=4 -seq 65536
+  ringo plan -layout pp=4,dp=2 -batch 64 -micro 16 -schedule zb-h1
 
 With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid
 sharding). Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also
 the tokens between them. -experts makes mixtures of experts of the blocks' MLPs (package moe): ranks along ep have other rows and share
 the experts, and what they exchange is planned as if each expert were chosen as often. Ranks along ring and cp have other positions of each
-sequence (package cp): keys go around those of ring, and those of cp exchange heads. Activations are without
+sequence (package cp): keys go around those of ring, and those of cp exchange heads. Ranks of pp have
+other layers: the plan has a line for each, and the part of the time in which they wait. Activations are without
 checkpointing. Not counted are batches, the workspace of kernels and what the Go runtime takes.`
 }
 
@@ -76,13 +82,33 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 	if c.Experts != 0 {
 		size.Top = c.TopK
 	}
-	m, err := size.Model(cfg)
-	if err != nil {
-		return nil, err
-	}
-	p, err := plan.New(m, cfg)
+	p, err := c.of(size, cfg)
 	if err == nil && c.Reduce != "" && c.Reduce != p.Reduce { // float32, which also means "as the parameters"
 		return nil, fmt.Errorf("gradients of %s parameters cannot be reduced in %s without fsdp", c.Params, c.Reduce)
 	}
 	return p, err
+}
+
+// of returns the plan of a model, with the schedule if it is in a pipeline.
+func (c *planCmd) of(size plan.Transformer, cfg plan.Config) (*plan.Plan, error) {
+	if cfg.Layout.PP < 2 {
+		m, err := size.Model(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return plan.New(m, cfg)
+	}
+	if c.Sched == "forward" {
+		return nil, fmt.Errorf("-schedule forward trains nothing")
+	}
+	s, err := pp.ByName(c.Sched, cfg.Layout.PP, c.Chunks, c.Micro)
+	if err != nil {
+		return nil, err
+	}
+	rep, err := s.Check(pp.Costs{F: 1, I: 1, W: 1}, pp.Limit{})
+	if err != nil {
+		return nil, err
+	}
+	return size.Pipeline(cfg, plan.Pipeline{Micros: s.Micros, Ranks: s.Ranks, Live: rep.Live, PutOff: rep.PutOff, Held: rep.Held,
+		Bubble: rep.Bubble})
 }

@@ -31,6 +31,12 @@ func TestPlan(t *testing.T) {
 		"alltoall over cp"} {
 		assert.Contains(t, stdout, want)
 	}
+	stdout, stderr, code = run(t, "plan", "-layout", "pp=4,dp=2", "-batch", "64", "-micro", "16")
+	require.Zero(t, code, stderr)
+	for _, want := range []string{"pp=4,dp=2, ddp, 8 ranks", "memory is that of rank 0 of the pipeline, where P = ",
+		"rank of the pipeline  layers", "ranks wait 15.8% of the time", "send over pp", "allreduce over dp"} {
+		assert.Contains(t, stdout, want)
+	}
 	stdout, stderr, code = run(t, "plan", "-layers", "2", "-dim", "8", "-heads", "2", "-vocab", "16", "-seq", "4", "-layout", "fsdp=2",
 		"-reduce", "bfloat16", "-json")
 	require.Zero(t, code, stderr)
@@ -48,17 +54,19 @@ func TestPlan(t *testing.T) {
 func TestPlanErrors(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"12 heads do not divide over tp=5 ranks (see ringo plan -h)":                              {"-layout", "tp=5"},
-		`layout "pp=2": the axes are dp, fsdp, ep, ring, cp and tp, not "pp" (see ringo plan -h)`: {"-layout", "pp=2"},
-		`layout "dp=0": "dp=0" should be an axis with a size, such as tp=2 (see ringo plan -h)`:   {"-layout", "dp=0"},
-		"stage 2 needs an fsdp axis in the layout, such as fsdp=4 (see ringo plan -h)":            {"-layout", "dp=4", "-stage", "2"},
-		`unknown dtype "int8" (float32, float64, bfloat16, float16) (see ringo plan -h)`:          {"-params", "int8"},
+		"12 heads do not divide over tp=5 ranks (see ringo plan -h)":                                  {"-layout", "tp=5"},
+		`layout "sp=2": the axes are pp, dp, fsdp, ep, ring, cp and tp, not "sp" (see ringo plan -h)`: {"-layout", "sp=2"},
+		`layout "dp=0": "dp=0" should be an axis with a size, such as tp=2 (see ringo plan -h)`:       {"-layout", "dp=0"},
+		"stage 2 needs an fsdp axis in the layout, such as fsdp=4 (see ringo plan -h)":                {"-layout", "dp=4", "-stage", "2"},
+		`unknown dtype "int8" (float32, float64, bfloat16, float16) (see ringo plan -h)`:              {"-params", "int8"},
 		"gradients of bfloat16 parameters cannot be reduced in float32 without fsdp (see ringo plan": {"-params", "bfloat16",
 			"-reduce", "float32"},
-		"6 experts do not divide over ep=4 ranks (see ringo plan -h)": {"-layout", "ep=4", "-experts", "6"},
-		"0 heads: at least 1 (see ringo plan -h)":                     {"-heads", "0"},
-		"unexpected argument foo":                                     {"foo"},
-		"unknown flag -nope":                                          {"--nope"},
+		"6 experts do not divide over ep=4 ranks (see ringo plan -h)":                   {"-layout", "ep=4", "-experts", "6"},
+		`pp: no schedule "2f2b" of 2 ranks, 2 chunks, 8 microbatches; there are [1f1b `: {"-layout", "pp=2", "-schedule", "2f2b"},
+		"-schedule forward trains nothing (see ringo plan -h)":                          {"-layout", "pp=2", "-schedule", "forward"},
+		"0 heads: at least 1 (see ringo plan -h)":                                       {"-heads", "0"},
+		"unexpected argument foo":                                                       {"foo"},
+		"unknown flag -nope":                                                            {"--nope"},
 	} {
 		stdout, stderr, code := run(t, append([]string{"plan"}, args...)...)
 		assert.Equal(t, 2, code, want)

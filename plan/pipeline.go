@@ -1,0 +1,136 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Pipeline is a schedule of package pp, and what its Check says of each rank.
+type Pipeline struct {
+	Micros             int
+	Ranks              []int // of each stage
+	Live, PutOff, Held []int // microbatches of stages that a rank has at most: see pp.Report
+	Bubble             float64
+}
+
+// Stage is what a rank of a pipeline needs.
+type Stage struct {
+	Layers      int `json:"layers"`
+	Parameters  int `json:"parameters"`
+	Live        int `json:"live"`    // microbatches of a stage whose activations it has at most
+	PutOff      int `json:"put_off"` // and those with put-off weight gradients
+	Activations int `json:"activations"`
+	Total       int `json:"total"`
+}
+
+// putOff is the memory of a microbatch with put-off weight gradients, at most, in that of one with activations: the inputs and the output
+// gradients of its products.
+const putOff = 1.4
+
+// Pipeline returns the plan of t in stages with equally many layers, which are on ranks of Config.Layout.PP. The table of tokens is on the
+// first stage and on the last one. Memory is that of the rank that needs most, and Stages has all. It is planned with ddp, beside ring and
+// cp. Activations are those of models/gpt: within a few percent, and with put-off weight gradients up to a quarter more than needed.
+func (t Transformer) Pipeline(c Config, s Pipeline) (*Plan, error) {
+	switch {
+	case c.Layout.pp() == 1 || len(s.Live) != c.Layout.pp():
+		return nil, fmt.Errorf("pp=%d: a schedule of %d ranks does not fit", c.Layout.pp(), len(s.Live))
+	case c.Layout.FSDP > 0 || c.Layout.tp() > 1 || t.Experts > 0:
+		return nil, fmt.Errorf("pp=%d with fsdp, tp or experts: this is not planned yet", c.Layout.pp())
+	case t.Layers < len(s.Ranks):
+		return nil, fmt.Errorf("%d layers are too few for %d stages", t.Layers, len(s.Ranks))
+	case t.Batch%s.Micros != 0 || t.Batch/s.Micros < c.Layout.shards():
+		return nil, fmt.Errorf("%d microbatches of %d sequences must divide them, and have one for each of %d ranks", s.Micros, t.Batch,
+			c.Layout.shards())
+	}
+	ranks := c.Layout.Ranks()
+	name := c.Layout.String()
+	c.Layout.PP = 0 // of one place in the pipeline
+	whole, err := t.Model(c)
+	if err != nil {
+		return nil, err
+	}
+	var p Plan
+	var all Model
+	for rank := range s.Live {
+		m, st := t.stage(c, s, rank)
+		mine, err := New(m, c)
+		if err != nil {
+			return nil, err
+		}
+		st.Parameters, st.Activations, st.Total = mine.Parameters, m.Activations.Bytes, mine.Total
+		p.Stages, all.Units = append(p.Stages, st), append(all.Units, m.Units...)
+		if mine.Total > p.Total {
+			p.Total, p.Memory = mine.Total, mine.Memory
+			all.Legend = []string{fmt.Sprintf("P is of all stages; memory is that of rank %d of the pipeline, where P = %d", rank, mine.Parameters)}
+		}
+	}
+	all.Sums = append(whole.Sums, t.messages(c, s)...)
+	sum, err := New(all, c)
+	if err != nil {
+		return nil, err
+	}
+	sum.Layout, sum.Ranks, sum.Memory, sum.Total, sum.Stages, sum.Bubble = name, ranks, p.Memory, p.Total, p.Stages, s.Bubble
+	return sum, nil
+}
+
+// messages returns what stages send to each other: activations and their gradients, and the gradients of a table that two of them have.
+func (t Transformer) messages(c Config, s Pipeline) (list []Traffic) {
+	n, last, size := 0, len(s.Ranks)-1, c.Params.Size()
+	for i := range last {
+		if s.Ranks[i] != s.Ranks[i+1] {
+			n++
+		}
+	}
+	if n > 0 {
+		list = append(list, Traffic{"send", "pp", 2 * n * t.Batch * t.Seq * t.Dim * size,
+			fmt.Sprintf("2·%d·%d·%d·%d", n, t.Batch*t.Seq, t.Dim, size)})
+	}
+	if copies := c.Layout.shards() * c.Layout.positions(); s.Ranks[0] != s.Ranks[last] {
+		list = append(list, Traffic{"allreduce", "pp", 2 * copies * t.Vocab * t.Dim * size,
+			fmt.Sprintf("2·%d·%d·%d·%d", copies, t.Vocab, t.Dim, size)})
+	}
+	return list
+}
+
+// stage returns what a rank has of the model. Activations are those of its largest stage, for each microbatch that it holds. The last
+// backward pass of a rank is cut in two in any schedule, so that its gradient leaves early.
+func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
+	d, last, tokens := t.Dim, len(s.Ranks)-1, t.tokens(c, s.Micros)
+	costs, x := t.costs(c, tokens, 4), tensor.StepBytes(tokens*t.Dim*c.Params.Size())
+	var tables []int
+	kept, loss, most := 0, 0, max(costs.mlp, costs.ring)
+	for i, on := range s.Ranks {
+		if on != rank {
+			continue
+		}
+		lo, hi := layout.Share(t.Layers, i, len(s.Ranks))
+		bytes := x + (hi-lo)*costs.block
+		if i == 0 {
+			bytes += x // what it looked up, and its sum with positions
+			tables = append(tables, t.Vocab*d, t.Seq*d)
+		}
+		if i == last {
+			loss, most = x+costs.logits, max(most, costs.head-x-costs.logits)
+			if tables = append(tables, d, d); s.Ranks[0] != rank {
+				tables = append(tables, t.Vocab*d)
+			}
+		}
+		kept, st.Layers = max(kept, bytes), st.Layers+hi-lo
+	}
+	m.Units = []Unit{{Params: tables, Keep: true}}
+	for range st.Layers {
+		m.Units = append(m.Units, t.block(c)...)
+	}
+	off := min(s.PutOff[rank], s.Held[rank])
+	live := s.Held[rank] - off
+	st.Live, st.PutOff = s.Live[rank], s.PutOff[rank]
+	if live == 1 && off == 0 && putOff*float64(kept) > float64(kept+loss) {
+		live, off = 0, 1
+	}
+	m.Activations = Item{Kind: tensor.Activations, Bytes: live*(kept+loss) + int(putOff*float64(off*kept)) + most,
+		Formula: fmt.Sprintf("%d·%s + %v·%d·%s + Backward's %s, about", live, tensor.FormatBytes(kept+loss), putOff, off,
+			tensor.FormatBytes(kept), tensor.FormatBytes(most))}
+	return m, st
+}
