@@ -1,6 +1,9 @@
 package tensor
 
 import (
+	"math/bits"
+	"slices"
+
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/layout"
 )
@@ -56,15 +59,8 @@ func (c *Ctx) applyPlaces(y *header, in []*header) {
 
 // keeps reports whether the dimensions of s are in y what they are in x.
 func keeps(s layout.Spot, y, x *header) bool {
-	for d := range int(x.rank) {
-		if s.Dims()>>d == 0 {
-			return true
-		}
-		if d >= int(y.rank) || y.dims[d] != x.dims[d] {
-			return false
-		}
-	}
-	return true
+	n := bits.Len8(s.Dims())
+	return n <= int(y.rank) && slices.Equal(y.dims[:n], x.dims[:n])
 }
 
 // other returns s if y keeps it; else all rows are somewhere, in the Function's order.
@@ -113,8 +109,8 @@ func (c *Ctx) moved(m Moves, y, x *header) {
 		fail(c.f.Name(), these(x), "ranks have two runs of each sequence (%+v): joined, these are not in the order of positions", b.Seq)
 	}
 	if lost&b.SeqOver != 0 && b.SeqOver&^lost != 0 {
-		fail(c.f.Name(), these(x), "other ranks than those of its group have parts of the sequence too (%+v): joined over some, these have no known "+
-			"order; use a group of all axes that divide sequences, such as mesh.Group(\"ring\", \"uly\")", b.Seq)
+		fail(c.f.Name(), these(x), "other ranks than those of its group have parts of the sequence too (%+v): joined over some, "+
+			"these have no known order; use a group of all axes that divide sequences, such as mesh.Group(\"ring\", \"uly\")", b.Seq)
 	}
 	if end := b.Seq.First + b.Positions; lost&b.SeqOver&b.Head != 0 && b.Seq.First > 0 && end == b.Seq.Total {
 		fail(c.f.Name(), these(x), "the first rank has the last positions (%+v): joined, these are not in the order of positions", b.Seq)

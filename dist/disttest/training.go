@@ -68,19 +68,13 @@ func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(
 
 // staysOnDevice checks what steps ask of a rank's GPU. The other rank may share it.
 func staysOnDevice(r *dist.Rank, dev *cuda.Device, steps int, step func() error) error {
-	if err := r.World.Barrier().Wait(); err != nil {
-		return err
-	}
+	OK(r.World.Barrier().Wait())
 	before := dev.GPU().Stats()
 	for range steps {
-		if err := step(); err != nil {
-			return err
-		}
+		OK(step())
 	}
 	after := dev.GPU().Stats()
-	if err := r.World.Barrier().Wait(); err != nil {
-		return err
-	}
+	OK(r.World.Barrier().Wait())
 	if before.Launches == after.Launches {
 		return errors.New("no kernel was launched")
 	}
