@@ -48,6 +48,7 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	for _, o := range s.over {
 		o.open()
 	}
+	s.openHost()
 	if err := s.layOut(); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,11 @@ type Config struct {
 	// Replicate, if not nil, is the group of the ranks that hold the same part as this one, in as many copies of the model
 	// (hybrid sharding): gradients are summed over both. On a mesh "dp=2,fsdp=4" they are Group("fsdp") and Group("dp").
 	Replicate *dist.Group
+	// Host, if not nil, is the group of those ranks of Shard that are on this rank's host: Group("gpu") where Shard is Group("host", "gpu").
+	// They keep a second copy of the parameters, of which each has a part. What was gathered over Shard is then gathered over Host, until
+	// values change: in Backward, and in later microbatches (hpZ of ZeRO++, Wang et al. 2023). So it crosses hosts once a step, and a rank
+	// of h on a host has 1/h of the values in memory besides. It is for stage 3, without OncePerStep.
+	Host *dist.Group
 	// Stage is 1 (optimizer state is cut), 2 (and gradients) or 3 (and parameters); 0 is 3.
 	Stage int
 	// DType is the type of the values that the optimizer updates, Float32 or Float64. They are made with Seed.
@@ -53,6 +58,7 @@ type Sharding struct {
 	exec    *tensor.Exec
 	host    *tensor.Exec // on Config.Offload
 	all     *ranks       // of the Config: who must agree
+	near    *dist.Group  // with Config.Host: carries the gathers within it
 	over    []*ranks     // that share units; all is the first one
 	order
 	backward
@@ -97,7 +103,7 @@ func (c *Config) check() error {
 	if err := c.checkTypes(c.Compute, c.Reduce); err != nil {
 		return fmt.Errorf("fsdp: %w", err)
 	}
-	return nil
+	return c.checkHost()
 }
 
 // checkTypes says whether values of DType can be used and reduced in other types.
@@ -197,10 +203,14 @@ func (s *Sharding) SumTensor(x tensor.Tensor) error {
 }
 
 // Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,
-// gradients are reduced over the second, and with Config.Replicate summed over the third. Behind them are those of Unit.Over.
+// gradients are reduced over the second, and with Config.Replicate summed over the third. Behind them are those of Unit.Over, and the last
+// one is that of Config.Host.
 func (s *Sharding) Groups() (list []*dist.Group) {
 	for _, o := range s.over {
 		list = append(list, o.groups()...)
+	}
+	if s.near != nil {
+		list = append(list, s.near)
 	}
 	return list
 }

@@ -24,6 +24,7 @@ type order struct {
 	current   *Unit   // gathered, and not kept; nil: none
 	values    pool    // memory of gathered units
 	orderVote tensor.Tensor
+	nearVote  tensor.Tensor // the same, with Config.Host
 	updated   *tensor.Param // has a gradient until the optimizer's step
 	stale     bool          // values were changed otherwise
 }
@@ -147,13 +148,22 @@ const (
 
 var phaseNames = [phases]string{"in forward", "in Backward", "in a new forward pass"}
 
-// agree compares over all ranks which unit is gathered now, and where. The vote is in the lane of the gathers. So if one
+// agree compares over all ranks which unit is gathered now, and where. The vote is in the lanes of the gathers. So if one
 // rank votes while another one gathers, both get an error at once.
 func (s *Sharding) agree(u *Unit, stage int32) {
 	code := int32(u.index)*phases + stage
 	v := tensor.Data[int32](s.orderVote)
 	v[0], v[1] = code, -code
-	if err := s.exchange(s.orderVote, dist.Max); err != nil {
+	var near dist.Work
+	if s.near != nil {
+		copy(tensor.Data[int32](s.nearVote), v)
+		near = s.near.AllReduce(s.nearVote, dist.Max)
+	}
+	err := s.exchange(s.orderVote, dist.Max)
+	if err == nil {
+		err = near.Wait()
+	}
+	if err != nil {
 		panic(&tensor.Failure{Op: fmt.Sprintf("fsdp: agreeing on the order of units, %s %s", u.name, phaseNames[stage]), Err: err})
 	}
 	if most, least := v[0], -v[1]; most != least {
@@ -174,6 +184,9 @@ func (s *Sharding) fail(err error) { s.must(s.abort(err)) }
 func (s *Sharding) abort(err error) error {
 	for _, o := range s.over {
 		o.gathers.Abort(fmt.Errorf("fsdp: %w", err))
+	}
+	if s.near != nil {
+		s.near.Abort(fmt.Errorf("fsdp: %w", err))
 	}
 	return s.all.gathers.Err()
 }
@@ -232,7 +245,7 @@ func (s *Sharding) startGathers(u *Unit) {
 
 // startGather issues the gather of a section.
 func (s *Sharding) startGather(u *Unit, sec *section) {
-	if sec.n == 0 {
+	if sec.n == 0 || s.startNear(sec) {
 		return
 	}
 	part := sec.flatShard
@@ -260,6 +273,7 @@ func (s *Sharding) waitGather(u *Unit) {
 			s.release(u)
 			panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
 		}
+		s.fillSecond(&u.sections[i])
 	}
 	u.gathered = true
 }

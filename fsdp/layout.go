@@ -51,6 +51,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 			continue
 		}
 		sec.flat, sec.flatShard = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
+		s.layOutSecond(u, sec)
 		switch {
 		case inPlace:
 			sec.local = sec.flatShard

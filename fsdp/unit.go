@@ -35,7 +35,8 @@ type section struct {
 	flatShard tensor.Tensor // elements lo to hi of Unit.flat
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
 	gather    dist.Work
-	fresh     bool // of a kept unit: it was gathered, or is being gathered, since values changed
+	fresh     bool // it was gathered, or is being gathered, since values changed: a unit that stays, or a host, has them
+	second    second
 }
 
 // Unit is a set of parameters that are gathered and reduced together.

@@ -1,0 +1,74 @@
+package fsdp
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// second is the part that this rank keeps of its host's copy of a section's values. The copy is as old as section.fresh says.
+type second struct {
+	counts []int         // elements of each rank of the host; nil: there is no copy
+	part   tensor.Tensor // this rank's
+	from   tensor.Tensor // where they are in Unit.flat
+	fill   bool          // the gather that goes on brings them
+}
+
+// checkHost refuses a Config.Host that nothing uses, or of other ranks.
+func (c *Config) checkHost() error {
+	if c.Host == nil {
+		return nil
+	}
+	if c.Stage != 3 || c.OncePerStep {
+		return fmt.Errorf("fsdp: Config.Host is for units that are gathered for each use: leave it out with Stage %d and OncePerStep %v",
+			c.Stage, c.OncePerStep)
+	}
+	for _, r := range c.Host.Ranks() {
+		if !slices.Contains(c.Shard.Ranks(), r) {
+			return fmt.Errorf("fsdp: Config.Host has rank %d, which is not in Config.Shard: give Shard the axis of Host and more, as in "+
+				`Shard: mesh.Group("host", "gpu"), Host: mesh.Group("gpu")`, r)
+		}
+	}
+	return nil
+}
+
+// openHost makes what the gathers within a host need.
+func (s *Sharding) openHost() {
+	if h := s.cfg.Host; h != nil {
+		s.near = h.With(dist.Name(h.Name() + " host gather"))
+		s.nearVote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)
+	}
+}
+
+// layOutSecond makes the second part of a section. Units that stay are gathered once, and those of Unit.Over are other ranks'.
+func (s *Sharding) layOutSecond(u *Unit, sec *section) {
+	if s.near == nil || u.keep || u.over != s.all {
+		return
+	}
+	lo, hi := layout.Share(sec.n, s.near.Rank(), s.near.Size())
+	sec.second = second{counts: layout.Shares(make([]int, s.near.Size()), sec.n), from: sec.flat.Range(lo, hi),
+		part: s.near.AllocFor(tensor.Gathered, u.compute, max(hi-lo, 1)).Range(0, hi-lo)}
+}
+
+// startNear issues the gather of a section over this host. It reports whether the host has the values; if not, the gather over all ranks
+// brings them.
+func (s *Sharding) startNear(sec *section) bool {
+	c := &sec.second
+	if c.fill = c.counts != nil && !sec.fresh; c.fill || c.counts == nil {
+		return false
+	}
+	sec.gather = s.near.AllGatherV(sec.flat, c.part, c.counts)
+	sec.gather.Pending()
+	return true
+}
+
+// fillSecond keeps this rank's part of what was gathered over all ranks.
+func (s *Sharding) fillSecond(sec *section) {
+	if sec.second.fill {
+		sec.second.fill = false
+		s.copyTo(sec.second.part, sec.second.from)
+	}
+}
