@@ -39,6 +39,8 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		j := one
 		j.Mesh = "dp=2,fsdp=2"
 		disttest.RequireEqual(t, want, j.run(t), 1e-10)
+		j.Mesh, j.near = "dp=1,host=2,gpu=2", true
+		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
 }
 
@@ -89,13 +91,17 @@ func TestValuesMoveToDevices(t *testing.T) {
 }
 
 // captured is a training of steps of two microbatches with dropout and clipping, of which one has fewer rows. Now and then the model is
-// evaluated. Its losses are the ranks' last ones, and what the evaluation gave.
-func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training {
+// evaluated, and a frozen value changed. Its losses are the ranks' last ones, and what the evaluation gave.
+func captured(launch disttest.Launcher, cfg fsdp.Config, capture, near bool) training {
 	c := training{Ranks: 2, On: launch, Steps: 12}
 	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
 		m, last, eval := newToy(), tensor.New(r.Device, tensor.Float64), tensor.NewTape(r.Device, tensor.NoGrad())
+		m.Scale.Freeze()
 		cfg := cfg
 		cfg.Shard, cfg.DType, cfg.Seed = r.World, tensor.Float64, 5
+		if near {
+			cfg.Host = r.World
+		}
 		sharding := fsdp.New(cfg)
 		m.units(sharding)
 		a.Params, err = sharding.Attach(m)
@@ -115,6 +121,10 @@ func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training 
 		}
 		a.Step = func(state *disttest.State) ([]float64, error) {
 			s = state
+			if own := m.Scale.Local; s.Step%4 == 0 {
+				tensor.Copy(own, tensor.FromSlice([]float64{1 + 0.1*float64(s.Step)}, 1).Range(0, own.Len()))
+				m.Scale.Changed()
+			}
 			n := 6
 			if s.Step == 6 {
 				n = 4
@@ -126,7 +136,7 @@ func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training 
 			disttest.OK(step(x.WithRows(at), y.WithRows(at)))
 			losses := make([]float64, 2)
 			losses[r.World.Rank()] = last.Item()
-			if s.Step == 5 || s.Step == 8 || s.Step == 11 {
+			if s.Step < 2 || s.Step%3 == 2 { // also just before a step is recorded
 				losses = append(losses, tensor.Floats(tensor.ToHost(m.Forward(eval.Input(x))))...)
 				eval.Reset()
 			}
@@ -156,7 +166,10 @@ func TestCapturedSteps(t *testing.T) {
 					continue
 				}
 				cfg := fsdp.Config{Stage: s, OncePerStep: once}
-				disttest.RequireEqual(t, captured(launch, cfg, false).Run(t), captured(launch, cfg, true).Run(t), 0)
+				disttest.RequireEqual(t, captured(launch, cfg, false, false).Run(t), captured(launch, cfg, true, false).Run(t), 0)
+			}
+			if s == 3 {
+				disttest.RequireEqual(t, captured(launch, fsdp.Config{}, false, false).Run(t), captured(launch, fsdp.Config{}, true, true).Run(t), 0)
 			}
 		}
 	})

@@ -38,6 +38,9 @@
 // With Config.OncePerStep only the whole step is communicated, as in stage 1. Then whole gradients, and in stage 3 whole values, are in
 // memory from the first microbatch to the last.
 //
+// With Config.Host, stage 3 crosses hosts once a step, too, for less memory: each of h ranks of a host keeps 1/h of the units in the type
+// they are used in, and later gatherings of the step stay within the host.
+//
 // A freed parameter has no memory: to read it panics with its name. So parameters that one operation reads together (a weight and
 // its bias) belong in one unit, or in units of Keep. Tied parameters belong in one unit. If their uses are far apart, make
 // it with Keep.

@@ -27,6 +27,7 @@ type order struct {
 	nearVote  tensor.Tensor // the same, with Config.Host
 	updated   *tensor.Param // has a gradient until the optimizer's step
 	stale     bool          // values were changed otherwise
+	recorded  *tensor.Recording
 }
 
 // BeforeUse gathers the unit of p, unless it is gathered. In Backward it also gives memory to the gradients of the unit.
@@ -34,7 +35,7 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	pc := s.of[p]
 	u := pc.u
 	if phase == tensor.Forward {
-		s.noticeChanges()
+		s.noticeChanges(u)
 	}
 	if !u.gathered || u != s.current && !u.upToDate() {
 		s.use(u, phase)
@@ -47,9 +48,14 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	}
 }
 
-// noticeChanges frees what was gathered when values have changed. All trained values have in an optimizer's step, also where a rank has
-// no part of them.
-func (s *Sharding) noticeChanges() {
+// noticeChanges frees what was gathered when values have changed, before a use of u. All trained values have in an optimizer's step, also
+// where a rank has no part of them.
+func (s *Sharding) noticeChanges(u *Unit) {
+	if r := s.exec.Recording(); r != s.recorded {
+		if s.recorded = r; r != nil {
+			s.must(s.record(r, u))
+		}
+	}
 	stepped := s.updated != nil && !s.updated.HasGrad()
 	if s.stale || stepped {
 		s.stale = false
@@ -61,6 +67,34 @@ func (s *Sharding) noticeChanges() {
 			u.trained().fresh = false
 		}
 	}
+}
+
+// record begins a captured step with a use of u: each replay gathers what the optimizer changes, even if it is gathered now, and frozen
+// values of units that stay only when they were changed.
+func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
+	begin := func() {
+		if s.pos > 0 {
+			s.beginForward(u)
+		}
+		s.releaseCurrent()
+		for _, u := range s.units {
+			u.trained().fresh = false
+			u.sections[1].fresh = u.sections[1].fresh && u.keep
+		}
+	}
+	return r.Between(func() error {
+		begin()
+		begin = func() {}
+		for _, u := range s.units {
+			if sec := &u.sections[1]; u.keep && !sec.upToDate() {
+				s.startGather(u, sec)
+				if err := sec.gather.Wait(); err != nil {
+					return fmt.Errorf("fsdp: gather of %s: %w", u.name, err)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // Changed makes the next forward pass gather the unit of p.
@@ -124,9 +158,7 @@ func (s *Sharding) useOutOfOrder(u *Unit, phase tensor.Phase) int {
 	known := slices.Contains(s.list, entry{u, phase})
 	switch {
 	case phase == tensor.Forward && known: // another forward pass: evaluation
-		s.skipTo(max(s.forward, s.issued))
-		s.agree(u, newForward)
-		s.pos, s.issued = 0, 0
+		s.beginForward(u)
 		return s.find(u, phase)
 	case known && s.learned:
 		s.fail(fmt.Errorf("%s is used at another place in Backward than in the first step", u.name))
@@ -139,6 +171,13 @@ func (s *Sharding) useOutOfOrder(u *Unit, phase tensor.Phase) int {
 	s.issued++
 	s.startGathers(u)
 	return s.pos
+}
+
+// beginForward ends a forward pass that had no Backward: the next one begins with u, on all ranks.
+func (s *Sharding) beginForward(u *Unit) {
+	s.skipTo(max(s.forward, s.issued))
+	s.agree(u, newForward)
+	s.pos, s.issued = 0, 0
 }
 
 const (

@@ -2,6 +2,7 @@ package fsdp_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -99,6 +100,7 @@ type job struct {
 	training
 	cfg         fsdp.Config
 	offload     bool
+	near        bool                                           // with Config.Host, on a mesh with axes host and gpu
 	one         bool                                           // without fsdp
 	with        func(r *dist.Rank, n model) (nn.Params, error) // in place of fsdp
 	model       func() model                                   // nil: newToy
@@ -169,7 +171,13 @@ func (j *job) attach(r *dist.Rank, m *dist.Mesh, n model) (nn.Params, *fsdp.Shar
 	if j.offload {
 		c.Offload = tensor.NewCPU(1)
 	}
-	if m != nil {
+	switch {
+	case strings.Contains(j.Mesh, "gpu"):
+		c.Shard, c.Replicate = m.Group("host", "gpu"), m.Group("dp")
+		if j.near {
+			c.Host = m.Group("gpu")
+		}
+	case m != nil:
 		c.Shard, c.Replicate = m.Group("fsdp"), m.Group("dp")
 	}
 	makeOwn(r, n, c)

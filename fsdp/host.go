@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -19,16 +20,18 @@ type second struct {
 
 // checkHost refuses a Config.Host that nothing uses, or of other ranks.
 func (c *Config) checkHost() error {
-	if c.Host == nil {
+	const each = "fsdp: Config.Host is for units that are gathered for each use: leave it out with "
+	switch {
+	case c.Host == nil:
 		return nil
-	}
-	if c.Stage != 3 || c.OncePerStep {
-		return fmt.Errorf("fsdp: Config.Host is for units that are gathered for each use: leave it out with Stage %d and OncePerStep %v",
-			c.Stage, c.OncePerStep)
+	case c.Stage != 3:
+		return fmt.Errorf(each+"Stage %d", c.Stage)
+	case c.OncePerStep:
+		return errors.New(each + "OncePerStep")
 	}
 	for _, r := range c.Host.Ranks() {
 		if !slices.Contains(c.Shard.Ranks(), r) {
-			return fmt.Errorf("fsdp: Config.Host has rank %d, which is not in Config.Shard: give Shard the axis of Host and more, as in "+
+			return fmt.Errorf("fsdp: Config.Host has rank %d, which is not in Config.Shard: take the ranks of Shard on one host, as in "+
 				`Shard: mesh.Group("host", "gpu"), Host: mesh.Group("gpu")`, r)
 		}
 	}
