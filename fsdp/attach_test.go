@@ -170,6 +170,7 @@ func TestAttachErrors(t *testing.T) {
 				s.Unit(b)
 			}
 		}},
+		"fsdp: Config.Weights is Format(7), not int8": {cfg: fsdp.Config{Weights: 7}},
 		"fsdp: Config.Stage is 4, not 1, 2 or 3":      {cfg: fsdp.Config{Stage: 4}},
 		"fsdp: Config.DType is bfloat16":              {cfg: fsdp.Config{DType: tensor.BFloat16}},
 		"Compute=int32 and Reduce=float32":            {cfg: fsdp.Config{Compute: tensor.Int32}},

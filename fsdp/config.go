@@ -37,6 +37,9 @@ type Config struct {
 	// of doing so for each one: less communication for the memory of whole values and gradients (PyTorch's no_sync, with
 	// reshard_after_backward off). Each unit is then one of Keep.
 	OncePerStep bool
+	// Weights, if Int8, is the form in which values are gathered: 1.02 bytes an element in place of 2 or 4 (qwZ of ZeRO++, Wang et al. 2023).
+	// All ranks compute with the rounded values. The optimizer, checkpoints and Full have the exact ones.
+	Weights Format
 	// CheckEvery, if not 0, compares what ranks were fed, the values of copies (Replicate) by checksums, and those of frozen parameters
 	// with what they were, in every so many steps, besides steps 0, 1, 4, 16, 64 and so on. It reads this rank's part of these parameters,
 	// on the host.
@@ -102,6 +105,9 @@ func (c *Config) check() error {
 	}
 	if err := c.checkTypes(c.Compute, c.Reduce); err != nil {
 		return fmt.Errorf("fsdp: %w", err)
+	}
+	if err := c.Weights.check(c.Shard.Device()); err != nil {
+		return err
 	}
 	return c.checkHost()
 }

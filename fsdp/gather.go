@@ -23,6 +23,7 @@ type order struct {
 	learned   bool    // a Backward was completed: list is known
 	current   *Unit   // gathered, and not kept; nil: none
 	values    pool    // memory of gathered units
+	codes     pool    // and of their codes
 	orderVote tensor.Tensor
 	nearVote  tensor.Tensor // the same, with Config.Host
 	updated   *tensor.Param // has a gradient until the optimizer's step
@@ -64,7 +65,7 @@ func (s *Sharding) noticeChanges(u *Unit) {
 	if stepped {
 		s.updated = nil
 		for _, u := range s.reduceOrder {
-			u.trained().fresh = false
+			u.trained().change()
 		}
 	}
 }
@@ -78,8 +79,10 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 		}
 		s.releaseCurrent()
 		for _, u := range s.units {
-			u.trained().fresh = false
-			u.sections[1].fresh = u.sections[1].fresh && u.keep
+			u.trained().change()
+			if !u.keep {
+				u.sections[1].change()
+			}
 		}
 	}
 	return r.Between(func() error {
@@ -88,7 +91,7 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 		for _, u := range s.units {
 			if sec := &u.sections[1]; u.keep && !sec.upToDate() {
 				s.startGather(u, sec)
-				if err := sec.gather.Wait(); err != nil {
+				if err := s.arrive(sec); err != nil {
 					return fmt.Errorf("fsdp: gather of %s: %w", u.name, err)
 				}
 			}
@@ -99,7 +102,8 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 
 // Changed makes the next forward pass gather the unit of p.
 func (s *Sharding) Changed(p *tensor.Param) {
-	s.of[p].in.fresh, s.stale = false, true
+	s.of[p].in.change()
+	s.stale = true
 }
 
 // releaseAll frees the units that do not stay. It waits for the gathers that were started.
@@ -287,18 +291,26 @@ func (s *Sharding) startGather(u *Unit, sec *section) {
 	if sec.n == 0 || s.startNear(sec) {
 		return
 	}
-	part := sec.flatShard
+	if s.cfg.Weights == unquantized {
+		sec.gather = u.over.gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
+	} else {
+		sec.gather = s.gatherCodes(u, sec)
+	}
+	sec.gather.Pending() // nobody waits for those ahead of the program's end
+	sec.fresh = true
+}
+
+// part returns this rank's part of a section, in the type in which the unit is used.
+func (s *Sharding) part(u *Unit, sec *section) tensor.Tensor {
 	switch {
 	case s.host != nil:
 		s.upload(sec)
 	case u.compute == s.cfg.DType:
-		part = sec.local
+		return sec.local
 	default:
 		s.cast(sec.flatShard, sec.local)
 	}
-	sec.gather = u.over.gathers.AllGatherV(sec.flat, part, sec.counts)
-	sec.gather.Pending() // nobody waits for those ahead of the program's end
-	sec.fresh = true
+	return sec.flatShard
 }
 
 // waitGather waits for the gathers of a unit.
@@ -307,14 +319,23 @@ func (s *Sharding) waitGather(u *Unit) {
 		return
 	}
 	for i := range u.sections {
-		if err := u.sections[i].gather.Wait(); err != nil {
-			u.sections[i].fresh = false
+		if err := s.arrive(&u.sections[i]); err != nil {
+			u.sections[i].change()
 			s.release(u)
 			panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
 		}
-		s.fillSecond(&u.sections[i])
 	}
 	u.gathered = true
+}
+
+// arrive waits for the gather of a section.
+func (s *Sharding) arrive(sec *section) error {
+	if err := sec.gather.Wait(); err != nil {
+		return err
+	}
+	s.expand(sec)
+	s.fillSecond(sec)
+	return nil
 }
 
 // release frees the memory of a gathered unit. Units of Keep stay.

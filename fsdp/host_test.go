@@ -42,6 +42,7 @@ func TestHostCopyChangesNoBit(t *testing.T) {
 		"edited":    {before: double, cfg: fsdp.Config{DType: tensor.Float64}},
 		"bfloat16":  {cfg: fsdp.Config{Compute: tensor.BFloat16}},
 		"offload":   {offload: true},
+		"int8":      {cfg: fsdp.Config{Weights: fsdp.Int8}},
 	}
 	for name, j := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -60,9 +61,16 @@ func TestHostCopyChangesNoBit(t *testing.T) {
 	}
 }
 
-// Each unit crosses hosts once a step, whatever its microbatches: all other gathers are within a host.
+// Each unit crosses hosts once a step, whatever its microbatches: all other gathers are within a host. In int8, each rank sends a byte an
+// element, and a scale.
 func TestHostTraffic(t *testing.T) {
-	const n, steps, micro, size = 5, 4, 3, 7*7 + 7
+	hostTraffic(t, 0, 4*(7*7+7))
+	hostTraffic(t, fsdp.Int8, 7*7+7+4*4)
+}
+
+// hostTraffic requires that parts of a unit take so many bytes together.
+func hostTraffic(t *testing.T, weights fsdp.Format, bytes uint64) {
+	const n, steps, micro = 5, 4, 3
 	type traffic struct{ far, farWire, near, nearWire uint64 }
 	look := func(s *fsdp.Sharding) (c traffic) {
 		g := s.Groups()
@@ -73,6 +81,7 @@ func TestHostTraffic(t *testing.T) {
 	var before [4]traffic
 	var sum traffic
 	j := job{training: training{Mesh: "dp=1,host=2,gpu=2", Micro: micro, Batch: 33, Steps: 1 + steps}, model: newChain, near: true}
+	j.cfg.Weights = weights
 	j.before = func(p place) error {
 		if p.Step == 1 {
 			before[p.Rank.World.Rank()] = look(p.sharding)
@@ -89,7 +98,7 @@ func TestHostTraffic(t *testing.T) {
 	}
 	j.run(t)
 	all, far := uint64(steps*micro*(n+n-1)), uint64(steps*n)
-	require.Equal(t, traffic{far, far * 4 * size * 3, all - far, (all - far) * 4 * size * 2}, sum)
+	require.Equal(t, traffic{far, far * bytes * 3, all - far, (all - far) * 4 * (7*7 + 7) * 2}, sum)
 }
 
 // The copy takes 1/h of the values on each of h ranks of a host, without the units that stay.

@@ -19,6 +19,7 @@ func (s *Sharding) layOut() error {
 		}
 	}
 	s.values.g, s.values.kind = s.all.gathers, tensor.Gathered
+	s.codes.g, s.codes.kind = s.all.gathers, tensor.Communication
 	for _, u := range s.units {
 		s.layOutValues(u)
 		if u.trained().n > 0 {
@@ -37,7 +38,7 @@ func (s *Sharding) layOut() error {
 // layOutValues makes flat, and of each section flat, flatShard and local.
 func (s *Sharding) layOutValues(u *Unit) {
 	c := &s.cfg
-	inPlace := u.keep && u.compute == c.DType && c.Offload == nil
+	inPlace := u.keep && u.compute == c.DType && c.Offload == nil && c.Weights == unquantized
 	if u.keep {
 		u.flat = u.over.gathers.AllocFor(tensor.Uncounted, u.compute, u.n)
 		s.countKept(u, inPlace)
@@ -59,6 +60,9 @@ func (s *Sharding) layOutValues(u *Unit) {
 			s.offloadValues(u, sec)
 		default:
 			sec.local = u.over.gathers.AllocFor(tensor.Parameters, c.DType, max(sec.hi-sec.lo, 1)).Range(0, sec.hi-sec.lo)
+		}
+		if c.Weights != unquantized {
+			s.layOutCodes(u, sec)
 		}
 	}
 }

@@ -340,7 +340,8 @@ func (s *Sharding) publishGradients() error {
 			if err := u.reducing.Wait(); err != nil {
 				return fmt.Errorf("fsdp: summing gradients of %s over copies: %w", u.name, err)
 			}
-			u.accumulated, u.trained().fresh = false, false
+			u.accumulated = false
+			u.trained().change()
 			s.download(u.host, u.shard)
 		}
 		for _, pc := range u.pieces {

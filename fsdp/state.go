@@ -13,15 +13,15 @@ import (
 // collective, and for looking: its memory is new. Parts on ranks that are not in Config.Shard, those of tensor parallelism,
 // are out of reach: that is an error, and a checkpoint has them.
 func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
-	x, err := s.part(p)
+	x, err := s.ofRank(p)
 	if err != nil || !p.IsCut() {
 		return x, err
 	}
 	return s.joinParts(p, x.View(p.Len()))
 }
 
-// part returns this rank's part of a parameter, whole but for Param.Place.
-func (s *Sharding) part(p *tensor.Param) (tensor.Tensor, error) {
+// ofRank returns this rank's part of a parameter, whole but for Param.Place.
+func (s *Sharding) ofRank(p *tensor.Param) (tensor.Tensor, error) {
 	pc := s.of[p]
 	switch {
 	case pc != nil:

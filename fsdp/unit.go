@@ -34,9 +34,21 @@ type section struct {
 	flat      tensor.Tensor // all of it, in Unit.flat
 	flatShard tensor.Tensor // elements lo to hi of Unit.flat
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
+	codes     codes         // with Config.Weights
 	gather    dist.Work
 	fresh     bool // it was gathered, or is being gathered, since values changed: a unit that stays, or a host, has them
 	second    second
+}
+
+// codes is a section in the form of Config.Weights.
+type codes struct {
+	sizes []int           // bytes of each rank
+	mine  tensor.Tensor   // local
+	made  bool            // since values changed
+	all   tensor.Tensor   // of all ranks; no memory but while they are gathered
+	buf   tensor.Tensor   // memory of all, from the pool
+	of    []tensor.Tensor // each rank's codes, in all
+	to    []tensor.Tensor // and its values, in flat
 }
 
 // Unit is a set of parameters that are gathered and reduced together.
@@ -177,5 +189,8 @@ func describe(p *tensor.Param) string {
 // upToDate reports whether the unit is gathered and no value has changed since. The optimizer changes trained elements only. So the
 // frozen elements of a unit that stays are gathered once.
 func (u *Unit) upToDate() bool { return u.keep && u.sections[0].upToDate() && u.sections[1].upToDate() }
+
+// change says that the optimizer or somebody else has changed values.
+func (sec *section) change() { sec.fresh, sec.codes.made = false, false }
 
 func (sec *section) upToDate() bool { return sec.fresh || sec.n == 0 }
