@@ -48,7 +48,9 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	for _, o := range s.over {
 		o.open()
 	}
-	s.openHost()
+	if err := s.openHost(); err != nil {
+		return nil, err
+	}
 	if err := s.layOut(); err != nil {
 		return nil, err
 	}

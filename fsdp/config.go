@@ -20,7 +20,8 @@ type Config struct {
 	// Host, if not nil, is the group of those ranks of Shard that are on this rank's host: Group("gpu") where Shard is Group("host", "gpu").
 	// They keep a second copy of the parameters, of which each has a part. What was gathered over Shard is then gathered over Host, until
 	// values change: in Backward, and in later microbatches (hpZ of ZeRO++, Wang et al. 2023). So it crosses hosts once a step, and a rank
-	// of h on a host has 1/h of the values in memory besides. It is for stage 3, without OncePerStep.
+	// of h on a host has 1/h of the values in memory besides. It is for stage 3, without OncePerStep. Where some ranks use fewer units than
+	// others in an evaluation, change no values before the next step.
 	Host *dist.Group
 	// Stage is 1 (optimizer state is cut), 2 (and gradients) or 3 (and parameters); 0 is 3.
 	Stage int

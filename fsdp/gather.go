@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -25,7 +26,7 @@ type order struct {
 	values    pool    // memory of gathered units
 	codes     pool    // and of their codes
 	orderVote tensor.Tensor
-	nearVote  tensor.Tensor // the same, with Config.Host
+	nearVote  tensor.Tensor // the same, in the lane of Config.Host
 	updated   *tensor.Param // has a gradient until the optimizer's step
 	stale     bool          // values were changed otherwise
 	recorded  *tensor.Recording
@@ -73,21 +74,15 @@ func (s *Sharding) noticeChanges(u *Unit) {
 // record begins a captured step with a use of u: each replay gathers what the optimizer changes, even if it is gathered now, and frozen
 // values of units that stay only when they were changed.
 func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
-	begin := func() {
-		if s.pos > 0 {
-			s.beginForward(u)
-		}
-		s.releaseCurrent()
-		for _, u := range s.units {
-			u.trained().change()
-			if !u.keep {
-				u.sections[1].change()
-			}
-		}
+	if s.near != nil {
+		return errors.New("with Config.Host, steps cannot be captured (tensor.Capture): leave Host out")
 	}
+	first := true
 	return r.Between(func() error {
-		begin()
-		begin = func() {}
+		if first {
+			s.beginRecording(u)
+		}
+		first = false
 		for _, u := range s.units {
 			if sec := &u.sections[1]; u.keep && !sec.upToDate() {
 				s.startGather(u, sec)
@@ -98,6 +93,17 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 		}
 		return nil
 	})
+}
+
+// beginRecording forgets what was gathered before.
+func (s *Sharding) beginRecording(u *Unit) {
+	if s.pos > 0 {
+		s.beginForward(u)
+	}
+	s.releaseCurrent()
+	for _, u := range s.units {
+		u.trained().change()
+	}
 }
 
 // Changed makes the next forward pass gather the unit of p.

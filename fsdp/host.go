@@ -39,11 +39,25 @@ func (c *Config) checkHost() error {
 }
 
 // openHost makes what the gathers within a host need.
-func (s *Sharding) openHost() {
-	if h := s.cfg.Host; h != nil {
-		s.near = h.With(dist.Name(h.Name() + " host gather"))
-		s.nearVote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)
+func (s *Sharding) openHost() error {
+	h, all := s.cfg.Host, s.cfg.Shard.Ranks()
+	if h == nil {
+		return nil
 	}
+	hosts, err := dist.AllGatherObject(s.cfg.Shard, h.Ranks())
+	if err != nil {
+		return err
+	}
+	for i, host := range hosts {
+		for _, r := range host {
+			if other := hosts[slices.Index(all, r)]; !slices.Equal(host, other) {
+				return fmt.Errorf("fsdp: ranks differ: Config.Host of rank %d has ranks %v, and that of rank %d has %v", all[i], host, r, other)
+			}
+		}
+	}
+	s.near = h.With(dist.Name(h.Name() + " host gather"))
+	s.nearVote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)
+	return nil
 }
 
 // layOutSecond makes the second part of a section. Units that stay are gathered once, and those of Unit.Over are other ranks'.
@@ -60,7 +74,10 @@ func (s *Sharding) layOutSecond(u *Unit, sec *section) {
 // brings them.
 func (s *Sharding) startNear(sec *section) bool {
 	c := &sec.second
-	if c.fill = c.counts != nil && !sec.fresh; c.fill || c.counts == nil {
+	if c.counts == nil {
+		return false
+	}
+	if c.fill = !sec.fresh; c.fill {
 		return false
 	}
 	sec.gather = s.near.AllGatherV(sec.flat, c.part, c.counts)

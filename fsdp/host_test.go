@@ -1,6 +1,8 @@
 package fsdp_test
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 
@@ -135,6 +137,12 @@ func TestHostRefused(t *testing.T) {
 		", which is not in Config.Shard: take the ranks of Shard on one host": {pick: func(m *dist.Mesh, _ int) *dist.Group {
 			return m.Group("dp")
 		}},
+		"fsdp: ranks differ: Config.Host of rank ": {pick: func(m *dist.Mesh, rank int) *dist.Group {
+			if rank%2 == 1 {
+				return m.Group("host")
+			}
+			return m.Group("gpu")
+		}},
 		"fsdp: ranks differ: rank 1 has Stage=3": {pick: func(m *dist.Mesh, rank int) *dist.Group {
 			if rank%2 == 1 {
 				return nil
@@ -156,6 +164,22 @@ func TestHostRefused(t *testing.T) {
 		})
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestHostIsNotCaptured(t *testing.T) {
+	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			step, err := stepper(r, fsdp.Config{Host: r.World}, newToy())
+			graph := tensor.Capture(r.Device, func(...tensor.Tensor) error { return step() })
+			for range 3 {
+				if err == nil {
+					err = graph.Run()
+				}
+			}
+			return errors.Join(err, graph.Close())
+		})
+		require.ErrorContains(t, err, "with Config.Host, steps cannot be captured (tensor.Capture): leave Host out")
+	})
 }
 
 // Ranks that use units in different orders end with an error, also where one gathers within its host and another one compares.

@@ -14,7 +14,7 @@ type Format uint8
 
 // The forms. A quantized number is an integer times the scale of its block of 256: the largest magnitude of the block divided by the
 // largest integer. Scales are float32, so an element takes 1/64 of a byte more than its integer. A rank's part begins with a block of
-// its own. A block with an infinity or NaN becomes NaN as a whole. One of magnitudes below 2⁻¹²⁶ becomes zero.
+// its own. A block with an infinity or NaN becomes NaN as a whole. One of magnitudes below 127·2⁻¹²⁶ becomes zero.
 const (
 	unquantized Format = iota
 	Int8               // −127 to 127
@@ -39,27 +39,15 @@ func (f Format) check(dev tensor.Device) error {
 	return nil
 }
 
-// bits returns what the integer of an element takes.
-func (f Format) bits() int { return 8 }
-
 // blockLen is the number of elements with a scale of their own.
 const blockLen = 256
 
 func blocks(n int) int { return (n + blockLen - 1) / blockLen }
 
-// size returns the bytes of n elements: the scales of all blocks, then the integers.
-func (f Format) size(n int) int { return 4*blocks(n) + (n*f.bits()+7)/8 }
+// codeSize returns the bytes of n elements: the scales of all blocks, then the integers.
+func codeSize(n int) int { return 4*blocks(n) + n }
 
-// sizes returns the bytes of parts of so many elements.
-func (f Format) sizes(counts []int) (sizes []int, all int) {
-	for _, n := range counts {
-		sizes = append(sizes, f.size(n))
-		all += f.size(n)
-	}
-	return sizes, all
-}
-
-// opQuantize writes floats as scales and integers of I[0] bits.
+// opQuantize writes floats as scales and integers.
 var opQuantize = tensor.Register(tensor.OpSpec{Name: "fsdp_quantize", Const: true, CPU: [tensor.NumDTypes]tensor.Kernel{
 	tensor.Float32: quantizeKernel[float32], tensor.Float64: quantizeKernel[float64]}})
 
@@ -67,18 +55,10 @@ var opQuantize = tensor.Register(tensor.OpSpec{Name: "fsdp_quantize", Const: tru
 var opDequantize = tensor.Register(tensor.OpSpec{Name: "fsdp_dequantize", Const: true, CPU: [tensor.NumDTypes]tensor.Kernel{
 	tensor.Float32: dequantizeKernel[float32], tensor.Float64: dequantizeKernel[float64]}})
 
-// quantize writes the elements of src to dst, of f.size(src.Len()) bytes.
-func (s *Sharding) quantize(f Format, dst, src tensor.Tensor) {
+// launch runs one of the two operations.
+func (s *Sharding) launch(op tensor.Op, dtype tensor.DType, dst, src tensor.Tensor) {
 	if src.Len() > 0 {
-		s.exec.Args(opQuantize, src.DType()).Out(dst).In(src).I[0] = f.bits()
-		s.exec.Launch()
-	}
-}
-
-// dequantize writes to dst what quantize wrote to src.
-func (s *Sharding) dequantize(f Format, dst, src tensor.Tensor) {
-	if dst.Len() > 0 {
-		s.exec.Args(opDequantize, dst.DType()).Out(dst).In(src).I[0] = f.bits()
+		s.exec.Args(op, dtype).Out(dst).In(src)
 		s.exec.Launch()
 	}
 }
@@ -86,15 +66,19 @@ func (s *Sharding) dequantize(f Format, dst, src tensor.Tensor) {
 // layOutCodes makes room for a section's codes.
 func (s *Sharding) layOutCodes(u *Unit, sec *section) {
 	c, dev := &sec.codes, s.exec.Device()
-	sizes, all := s.cfg.Weights.sizes(sec.counts)
-	n := sizes[u.over.shard.Rank()]
-	c.sizes, c.all = sizes, tensor.FromPtr(dev, nil, tensor.Uint8, all)
+	all := 0
+	for _, n := range sec.counts {
+		c.sizes = append(c.sizes, codeSize(n))
+		all += codeSize(n)
+	}
+	n := c.sizes[u.over.shard.Rank()]
+	c.all = tensor.FromPtr(dev, nil, tensor.Uint8, all)
 	c.mine = u.over.gathers.AllocFor(tensor.Parameters, tensor.Uint8, max(n, 1)).Range(0, n)
 	s.codes.reserve(c.all)
 	at, from := 0, 0
 	for r, n := range sec.counts {
-		c.of, c.to = append(c.of, c.all.Range(from, from+sizes[r])), append(c.to, sec.flat.Range(at, at+n))
-		at, from = at+n, from+sizes[r]
+		c.of, c.to = append(c.of, c.all.Range(from, from+c.sizes[r])), append(c.to, sec.flat.Range(at, at+n))
+		at, from = at+n, from+c.sizes[r]
 	}
 }
 
@@ -102,7 +86,8 @@ func (s *Sharding) layOutCodes(u *Unit, sec *section) {
 func (s *Sharding) gatherCodes(u *Unit, sec *section) dist.Work {
 	c := &sec.codes
 	if !c.made {
-		s.quantize(s.cfg.Weights, c.mine, s.part(u, sec))
+		part := s.part(u, sec)
+		s.launch(opQuantize, part.DType(), c.mine, part)
 		c.made = true
 	}
 	c.buf = s.codes.lend(c.all)
@@ -116,7 +101,7 @@ func (s *Sharding) expand(sec *section) {
 		return
 	}
 	for r, values := range c.to {
-		s.dequantize(s.cfg.Weights, values, c.of[r])
+		s.launch(opDequantize, values.DType(), values, c.of[r])
 	}
 	s.codes.giveBack(c.buf, c.all)
 	c.buf = tensor.Tensor{}
@@ -127,7 +112,7 @@ func quantizeKernel[T float32 | float64](_ tensor.Queue, a *tensor.Args) {
 	scales, codes := dst[:4*blocks(len(src))], dst[4*blocks(len(src)):]
 	for b := range blocks(len(src)) {
 		block := src[b*blockLen : min((b+1)*blockLen, len(src))]
-		scale := scaleOf(block, 127)
+		scale := scaleOf(block)
 		binary.LittleEndian.PutUint32(scales[4*b:], math.Float32bits(scale))
 		inverse := 0.0
 		if scale > 0 {
@@ -139,17 +124,19 @@ func quantizeKernel[T float32 | float64](_ tensor.Queue, a *tensor.Args) {
 	}
 }
 
-// scaleOf returns the scale of a block whose integers end at top.
-func scaleOf[T float32 | float64](block []T, top float64) float32 {
+// scaleOf returns the scale of a block.
+func scaleOf[T float32 | float64](block []T) float32 {
 	most := T(0)
 	for _, v := range block {
 		most = max(most, v, -v)
 	}
-	switch scale := float32(float64(most) / top); {
+	switch scale := float32(float64(most) / 127); {
 	case scale < 0x1p-126: // integers would not fit: such a scale has few bits
 		return 0
 	case scale > math.MaxFloat32:
 		return float32(math.NaN())
+	case math.IsInf(float64(127*T(scale)), 0): // it was rounded up
+		return math.Nextafter32(scale, 0)
 	default:
 		return scale
 	}
@@ -159,9 +146,9 @@ func dequantizeKernel[T float32 | float64](_ tensor.Queue, a *tensor.Args) {
 	dst, src := tensor.Operand[T](a, 0), tensor.Operand[uint8](a, 1)
 	scales, codes := src[:4*blocks(len(dst))], src[4*blocks(len(dst)):]
 	for b := range blocks(len(dst)) {
-		scale := math.Float32frombits(binary.LittleEndian.Uint32(scales[4*b:]))
+		scale := T(math.Float32frombits(binary.LittleEndian.Uint32(scales[4*b:])))
 		for i := b * blockLen; i < min((b+1)*blockLen, len(dst)); i++ {
-			dst[i] = T(float32(int8(codes[i])) * scale)
+			dst[i] = T(int8(codes[i])) * scale
 		}
 	}
 }

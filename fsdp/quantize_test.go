@@ -39,7 +39,7 @@ func rounded(x []float64, top float64) []float64 {
 			most = math.Max(most, math.Abs(v))
 		}
 		if step := float64(float32(most / top)); step > 0 {
-			y[i] = float64(float32(math.RoundToEven(x[i]/step)) * float32(step))
+			y[i] = math.RoundToEven(x[i]/step) * step
 		}
 	}
 	return y
@@ -77,6 +77,8 @@ func checkCodes(t *testing.T, r *dist.Rank, c fsdp.Config, l *looked) error {
 		}
 		if c.Compute == tensor.BFloat16 {
 			want = narrowed(tape, want)
+		} else if c.DType != tensor.Float64 {
+			want = tensor.Floats(tensor.FromSlice(want, len(want)).Cast(tensor.Float32))
 		}
 		require.Equal(t, want, l.seen)
 		tape.Reset()
@@ -125,6 +127,38 @@ func TestTrainingWithCodes(t *testing.T) {
 }
 
 func TestLongTrainingWithCodes(t *testing.T) { reliability.AsLong(t, TestTrainingWithCodes) }
+
+// What is finite stays so, and what is not makes its block NaN.
+func TestCodesOfLargeValues(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		dtype    tensor.DType
+		in, want []float64
+	}{
+		{tensor.Float32, []float64{math.MaxFloat32, -math.MaxFloat32, 0}, []float64{math.MaxFloat32, -math.MaxFloat32, 0}},
+		{tensor.Float64, []float64{4e40, -1e39, 0}, []float64{4e40, -1e39, 0}},
+		{tensor.Float64, []float64{1e42, 1, 0}, []float64{nan, nan, nan}},
+		{tensor.Float32, []float64{math.Inf(-1), 1, 0}, []float64{nan, nan, nan}},
+		{tensor.Float32, []float64{1, nan, 2}, []float64{nan, nan, nan}},
+		{tensor.Float32, []float64{1e-37, -1e-45, 0}, []float64{0, 0, 0}},
+	} {
+		require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
+			l := newLooked(len(c.in))
+			s := fsdp.New(fsdp.Config{Shard: r.World, DType: c.dtype, Weights: fsdp.Int8})
+			s.Unit(l)
+			disttest.Must(s.Attach(l))
+			tensor.Copy(l.W.Local, tensor.FromSlice(c.in, len(c.in)).Cast(c.dtype))
+			l.W.Changed()
+			l.Forward(tensor.NewTape(r.Device, tensor.NoGrad()).Input(tensor.FromSlice([]float32{1}, 1)))
+			for i, want := range c.want {
+				if got := l.seen[i]; math.Abs(got-want) > math.Abs(c.in[0])/200 || math.IsNaN(got) != math.IsNaN(want) {
+					t.Errorf("%v of %v: %g, want %g", c.dtype, c.in, got, want)
+				}
+			}
+			return nil
+		}))
+	}
+}
 
 // Devices without kernels for it say so.
 func TestCodesOnDevices(t *testing.T) {
