@@ -45,7 +45,7 @@ func TestFailureCancelsContext(t *testing.T) {
 		return context.Cause(ctx)
 	})
 	require.ErrorIs(t, err, boom)
-	assert.Contains(t, err.Error(), "rank 2: boom\n(and 2 ranks failed because of it)")
+	assert.Contains(t, err.Error(), "rank 2: boom (and 2 ranks failed because of it)")
 	var e *dist.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 2, e.Rank)

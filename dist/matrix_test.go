@@ -219,13 +219,13 @@ func (f *fault) cell(t *testing.T, engine, env, op string, victim int, patience 
 	for _, p := range j.ranks { // messages to a rank may arrive before it waits for the first one
 		p.await(t, "ready")
 	}
-	struck, starved := time.Now(), false
 	switch {
 	case f.cut:
 		hosts[victim].Cut()
 	case f.strike != nil:
 		f.strike(t, j.ranks[victim].cmd.Process.Pid)
 	}
+	struck, starved := time.Now(), false // a cut waits while the namespaces of other tests come and go
 	for rank, p := range j.ranks {
 		if f.says == "" {
 			end, _ := p.await(t, "ended: ")

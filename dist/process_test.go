@@ -54,6 +54,9 @@ func child(how string) error {
 	if how == "dropped" {
 		return dist.Run(context.Background(), dist.Config{Threads: 1}, dropped)
 	}
+	if how == "unwaited" {
+		return dist.Run(context.Background(), dist.Config{Threads: 1}, dropsWork)
+	}
 	if how == "guard" {
 		return guardChild()
 	}

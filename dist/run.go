@@ -348,10 +348,10 @@ func (e *runError) Error() string {
 		}
 	}
 	if echoes > 0 {
-		text += fmt.Sprintf("\n(and %s failed because of it)", ranks.Count(echoes))
+		text += fmt.Sprintf(" (and %s failed because of it)", ranks.Count(echoes))
 	}
 	if n := len(e.rest) - echoes; n > 0 {
-		text += fmt.Sprintf("\n(and %s failed as well)", ranks.Count(n))
+		text += fmt.Sprintf(" (and %s failed as well)", ranks.Count(n))
 	}
 	return text
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"regexp"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -89,6 +90,23 @@ func TestUnwaited(t *testing.T) {
 			assert.Empty(t, got, name)
 		} else if assert.Len(t, got, 1, name) {
 			assert.Regexp(t, "^nobody has waited for "+c.warning+"$", got[0], name)
+		}
+	}
+}
+
+// dropsWork waits for an operation of another group only.
+func dropsWork(_ context.Context, r *dist.Rank) error {
+	r.World.With(dist.Name("G")).AllReduce(tensor.New(r.Device, tensor.Float32, 8), dist.Sum) //discard: this is the mistake
+	return r.World.Barrier().Wait()
+}
+
+// The warning comes from processes, too, whatever connects them.
+func TestUnwaitedProcesses(t *testing.T) {
+	for _, env := range engines {
+		name, value, _ := strings.Cut(env, "=")
+		t.Setenv(name, value)
+		for _, text := range processes(t, 2, "unwaited") {
+			assert.Equal(t, 1, strings.Count(text, "nobody has waited for allreduce seq 1 of group G"), text)
 		}
 	}
 }

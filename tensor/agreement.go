@@ -60,8 +60,8 @@ func (t *Tape) Agreement(along Axes) Agreement {
 	if t.inBackward { // a Checkpoint may run again at any time in it
 		r = &s.rows
 	}
-	a := Agreement{Seed: t.seed, Step: t.step, Batch: s.numbers.last, Batches: s.numbers.digest, Total: r.Total, SeqTotal: r.Seq.Total,
-		Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
+	a := Agreement{Seed: t.random.Seed, Step: uint64(t.random.Step), Batch: s.numbers.last, Batches: s.numbers.digest,
+		Total: r.Total, SeqTotal: r.Seq.Total, Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
 	if r.Seq.Total == 0 { // tables of positions differ rightly
 		a.Inputs = s.inputs
 	}

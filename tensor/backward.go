@@ -38,6 +38,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	}
 	mustSeed("Backward", h)
 	h.kept = true
+	follows := t.more
 	t.begin(opts)
 	t.root = h
 	if t.noting() {
@@ -45,7 +46,17 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	}
 	t.addGrad(h, t.lossGrad(h))
 	t.differentiate()
+	if !follows {
+		t.losses = 0
+	}
+	if t.dev.Host() {
+		t.losses += h.tensor().Item()
+	}
 }
+
+// Losses returns the loss of the last Backward, with those of the microbatches before it (see More). A device with its own memory is not
+// waited for: there it is 0.
+func (t *Tape) Losses() float64 { return t.losses }
 
 // lossGrad returns the gradient of the loss h. It is NaN if the loss is not finite: then the optimizer notices, on all ranks, and nobody
 // waits for the loss. Two losses do not count: one that is computed in Backward (see computeLater), and one of Float16, which overflows
@@ -161,10 +172,10 @@ func (t *Tape) finishBackward() {
 func (t *Tape) count(more bool) {
 	t.told.backward(more)
 	if more {
-		t.micro++
+		t.random.Micro++
 	} else {
-		t.micro, t.stepsDone = 0, min(t.stepsDone+1, firstSteps)
-		t.step++
+		t.random.Step, t.random.Micro = t.random.Step+1, 0
+		t.stepsDone = min(t.stepsDone+1, firstSteps)
 	}
 }
 

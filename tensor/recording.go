@@ -200,4 +200,6 @@ func (r *Recording) reset() {
 	}
 }
 
-func (t *Tape) keyOf(layer uint64) uint64 { return kernel.Key(t.seed, t.step, t.micro, layer) }
+func (t *Tape) keyOf(layer uint64) uint64 {
+	return kernel.Key(t.random.Seed, uint64(t.random.Step), uint64(t.random.Micro), layer)
+}

@@ -93,13 +93,13 @@ func TestRandomKeys(t *testing.T) {
 	tape := NewTape(hostDevice)
 	p := NewParam(Constant(1), 2)
 	p.Make(hostDevice, Float32, 0)
-	at := func() [2]uint64 { return [2]uint64{tape.step, tape.micro} }
-	for _, want := range [][2]uint64{{0, 1}, {0, 2}} {
+	at := func() [2]int { return [2]int{tape.random.Step, tape.random.Micro} }
+	for _, want := range [][2]int{{0, 1}, {0, 2}} {
 		tape.Backward(tape.Use(p).Sum(), More())
 		assert.Equal(t, want, at())
 	}
 	tape.Backward(tape.Use(p).Sum())
-	assert.Equal(t, [2]uint64{1, 0}, at())
+	assert.Equal(t, [2]int{1, 0}, at())
 }
 
 // The model on 1, 2 and 3 ranks: losses add up to the whole loss, and gradients to the whole gradient, with dropout, recomputation and

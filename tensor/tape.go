@@ -41,7 +41,7 @@ type Tape struct {
 	drew              bool // random numbers since the last Backward
 	ends              []*header
 	inBackward, more  bool
-	scale             float64
+	scale, losses     float64
 	keepAll           bool // test hook: reuse nothing before Reset
 	deferred          *Node
 	deferMask         uint8
@@ -51,25 +51,25 @@ type Tape struct {
 	contribs          [][]contrib
 	nc                int
 
-	seed, step, micro uint64
-	serial            uint32 // counts Resets
-	rows              batch
-	tokens            int                // see SetTokens
-	turned            [2][MaxRank]int    // dimensions of operands that a product transposes
-	known             []batch            // that places refer to
-	ownWhy            string             // how the first tensor of this rank's own came about
-	fed               inputs             // of rows, since the last Backward
-	factor            float64            // of the node that is differentiated, or 0
-	stepsDone         uint8              // steps that are done, up to firstSteps
-	factors           map[*header]Factor // with which they go into the loss of this Backward
-	applied           map[Function]bool  // see noteFields
-	portions          []portion          // of rows, that reach the losses of a step
-	sliced            bool               // rows were
-	times             []int              // how often indices pick each row
-	told              told
-	shown             [2 * maxInputs]Types // for a Function's Types
-	poller            Poller
-	sent              Pending // the last copy from host memory
+	random    TapeState
+	serial    uint32 // counts Resets
+	rows      batch
+	tokens    int                // see SetTokens
+	turned    [2][MaxRank]int    // dimensions of operands that a product transposes
+	known     []batch            // that places refer to
+	ownWhy    string             // how the first tensor of this rank's own came about
+	fed       inputs             // of rows, since the last Backward
+	factor    float64            // of the node that is differentiated, or 0
+	stepsDone uint8              // steps that are done, up to firstSteps
+	factors   map[*header]Factor // with which they go into the loss of this Backward
+	applied   map[Function]bool  // see noteFields
+	portions  []portion          // of rows, that reach the losses of a step
+	sliced    bool               // rows were
+	times     []int              // how often indices pick each row
+	told      told
+	shown     [2 * maxInputs]Types // for a Function's Types
+	poller    Poller
+	sent      Pending // the last copy from host memory
 }
 
 // TapeOption configures NewTape.
@@ -83,7 +83,7 @@ func Eval() TapeOption { return func(t *Tape) { t.training = false } }
 
 // Seed sets the seed of the tape's randomness. Ranks of a job use the same seed: random numbers depend on the global position of an
 // element, not on the rank.
-func Seed(seed uint64) TapeOption { return func(t *Tape) { t.seed = seed } }
+func Seed(seed uint64) TapeOption { return func(t *Tape) { t.random.Seed = seed } }
 
 // Trace records a span on r for each kernel, and the phases forward and backward; on a NoGrad tape, the phase evaluation.
 func Trace(r *trace.Recorder) TapeOption {
@@ -422,11 +422,11 @@ func (t *Tape) SetStep(step, micro int) {
 	if t.Recording() != nil {
 		fail("SetStep", nil, "inside a captured step, whose replays would not do it")
 	}
-	if uint64(step) == t.step+1 { // its last Backward had More: another tape ended the step
+	if step == t.random.Step+1 { // its last Backward had More: another tape ended the step
 		t.told.backward(false)
 		t.stepsDone = min(t.stepsDone+1, firstSteps)
 	}
-	t.step, t.micro = uint64(step), uint64(micro)
+	t.random.Step, t.random.Micro = step, micro
 }
 
 // TapeState is what a tape's random numbers depend on, for checkpoints.
@@ -437,10 +437,10 @@ type TapeState struct {
 }
 
 // State returns the present state.
-func (t *Tape) State() TapeState { return TapeState{t.seed, int(t.step), int(t.micro)} }
+func (t *Tape) State() TapeState { return t.random }
 
 // SetState continues from the state of another tape.
 func (t *Tape) SetState(s TapeState) {
-	t.seed = s.Seed
+	t.random.Seed = s.Seed
 	t.SetStep(s.Step, s.Micro)
 }

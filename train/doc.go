@@ -10,8 +10,9 @@
 //			return err
 //		}
 //		for _, b := range loop.Batches(loader, steps) {
-//			// forward on b.X and b.Y, Backward, opt.Step, tape.Reset
+//			// forward on b.X and b.Y
 //			loop.Sum("loss", loss) // this rank's part of it
+//			// Backward, opt.Step, tape.Reset
 //		}
 //		return loop.Close()
 //	}))

@@ -58,7 +58,12 @@ func (l *Loop) findOut(e *optim.NonfiniteError) {
 
 func (l *Loop) badPart(e *optim.NonfiniteError) badPart {
 	p := badPart{Param: e.Param}
-	if v, ok := l.values.Part(values.Loss, e.Step); ok {
+	v, known := l.values.Part(values.Loss, e.Step)
+	if t := l.state.Tape; !known && t != nil && e.Late == 0 {
+		v = t.Losses() // more than one rank may have this part: it counts only if it is not finite
+		known = v-v != 0
+	}
+	if known {
 		p.Loss = (*metrics.Number)(&v)
 	}
 	if l.source == nil {

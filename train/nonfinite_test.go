@@ -184,17 +184,18 @@ func TestBadSample(t *testing.T) {
 		change func(x *badRun)
 		want   []string
 	}{
-		"one rank":     {func(x *badRun) { x.ranks = 1 }, []string{"the loss is NaN, values are not finite in"}},
-		"infinite":     {func(x *badRun) { x.data.bad = math.Inf(1) }, []string{"the loss is ", named}},
-		"label":        {func(x *badRun) { x.data.in = "y" }, []string{"by the part of rank 1", named}},
-		"one of four":  {func(x *badRun) { x.ranks = 4 }, []string{"by the part of rank 2", named}},
-		"fsdp 1":       {func(x *badRun) { x.stage = 1 }, []string{"by the part of rank 1", named}},
-		"fsdp 2":       {func(x *badRun) { x.stage, x.ranks = 2, 4 }, []string{"by the part of rank 2", named}},
-		"fsdp 3":       {func(x *badRun) { x.stage, x.data.bad = 3, math.Inf(-1) }, []string{named}},
-		"no norm":      {func(x *badRun) { x.stage, x.noNorm = 3, true }, nil},
-		"microbatches": {func(x *badRun) { x.micro = 3 }, []string{"by the part of rank 1", named}},
-		"captured":     {func(x *badRun) { x.captured = true }, []string{named}},
-		"float16":      {func(x *badRun) { x.dtype = tensor.Float16 }, []string{named}},
+		"one rank":               {func(x *badRun) { x.ranks = 1 }, []string{"the loss is NaN, values are not finite in"}},
+		"infinite":               {func(x *badRun) { x.data.bad = math.Inf(1) }, []string{"the loss is ", named}},
+		"label":                  {func(x *badRun) { x.data.in = "y" }, []string{"by the part of rank 1", named}},
+		"one of four":            {func(x *badRun) { x.ranks = 4 }, []string{"by the part of rank 2", named}},
+		"fsdp 1":                 {func(x *badRun) { x.stage = 1 }, []string{"by the part of rank 1", named}},
+		"fsdp 2":                 {func(x *badRun) { x.stage, x.ranks = 2, 4 }, []string{"by the part of rank 2", named}},
+		"fsdp 3":                 {func(x *badRun) { x.stage, x.data.bad = 3, math.Inf(-1) }, []string{named}},
+		"no norm":                {func(x *badRun) { x.stage, x.noNorm = 3, true }, nil},
+		"microbatches":           {func(x *badRun) { x.micro = 3 }, []string{"by the part of rank 1", named}},
+		"captured":               {func(x *badRun) { x.captured = true }, []string{"the loss is NaN, by the part of rank 1", named}},
+		"captured, microbatches": {func(x *badRun) { x.captured, x.micro = true, 3 }, []string{"the loss is NaN, by the part of rank 1", named}},
+		"float16":                {func(x *badRun) { x.dtype = tensor.Float16 }, []string{named}},
 		"weight": {func(x *badRun) {
 			x.data.in, x.weight = "", func(step int) float64 {
 				if step == badStep {

@@ -50,8 +50,8 @@ func testResume(t *testing.T, program, dtype string) {
 	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", program, dtype, dir, "13", "7", "7", "7")
 	assert.Equal(t, 1, code, stdout+stderr)
 	assert.Equal(t, []string{"resumed at 6", "resumed at 6"}, resumeLine.FindAllString(stdout, -1))
-	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: crash in step 7\nand 1 rank failed because of it\n`+
-		`generation 3 was the last: restarts without progress are limited to 2\n$`, stderr)
+	assert.Regexp(t, `ringo: generation 3 was the last: restarts without progress are limited to 2\n`+
+		`rank 1 \(pid \d+\) failed: crash in step 7 \(and 1 rank failed because of it\)\n$`, stderr)
 	assert.Equal(t, slices.Concat(want[:7], want[6:7], want[6:7]), lossLine.FindAllString(stdout, -1))
 
 	// If it makes progress between crashes, the job succeeds.

@@ -152,9 +152,9 @@ func TestNodeFaults(t *testing.T) {
 	t.Parallel()
 	program := program(t, "allreduce")
 	kill := func(pid int, s syscall.Signal) { assert.NoError(t, syscall.Kill(pid, s)) }
-	rank3 := `rank 3 \(host .*, pid \d+\) was killed by signal killed\nand 5 ranks failed because of it\n$`
-	lost1 := `node 1 \(host .*\) with ranks 2-3 is lost: the connection ended\nand 4 ranks failed because of it\n$`
-	cut2 := `node 2 \(host .*\) with ranks 4-5 is lost: no heartbeat for 2s\nand 4 ranks failed because of it\n$`
+	rank3 := `rank 3 \(host .*, pid \d+\) was killed by signal killed \(and 5 ranks failed because of it\)\n$`
+	lost1 := `node 1 \(host .*\) with ranks 2-3 is lost: the connection ended \(and 4 ranks failed because of it\)\n$`
+	cut2 := `node 2 \(host .*\) with ranks 4-5 is lost: no heartbeat for 2s \(and 4 ranks failed because of it\)\n$`
 	lost0 := ` lost node 0 at 10.77.0.1:29400: `
 	terminated := `ended by signal terminated\n$`
 	for _, f := range []nodeFault{

@@ -22,7 +22,7 @@ func TestStackOfALateRank(t *testing.T) {
 	assert.Equal(t, 1, code, stdout+stderr)
 	assert.Contains(t, stdout, "rank 2 did not arrive within 1s")
 	assert.Regexp(t, `(?s)ringo: rank 2 \(pid \d+\), for which others waited, was here:\nringo: goroutine \d+ \[chan receive.*`+
-		`stuck\.hangs\(.*ringo: rank \d \(pid \d+\) failed: `, stderr)
+		`stuck\.hangs\(.*rank \d \(pid \d+\) failed: `, stderr)
 
 	for rank, want := range []string{"allreduce by \\S+ seq 2 .* in flight\n", "allreduce by \\S+ seq 2 .* in flight\n", "barrier .*took"} {
 		files, err := filepath.Glob(filepath.Join(logs, "job-*", fmt.Sprintf("generation-1-rank-%d.state", rank)))

@@ -269,25 +269,26 @@ func (c *coordinator) interrupt(s syscall.Signal) {
 	c.sendToMembers(note{Signal: int(s)})
 }
 
-// result returns how the last generation ended.
+// result returns how the last generation ended. The first cause is the last line.
 func (c *coordinator) result() (code int, text string) {
-	var lines []string
-	if first := c.firstCause(); first != nil {
-		code = 1
-		if first.by >= 0 {
-			code = max(c.ranks[first.by].code, 1)
-		}
-		lines = append(lines, first.text)
-		if n := c.secondaryFailures(first); c.interrupted() {
-			lines = []string{"all ranks " + exited(code)}
-		} else if n > 0 {
-			lines = append(lines, fmt.Sprintf("and %s failed because of it", ranks.Count(n)))
-		}
+	code, why := c.why()
+	lines := c.unended()
+	switch first := c.firstCause(); {
+	case first == nil || c.config.MaxRestarts == 0 || c.signal != 0:
+	case c.misused(first):
+		lines = append(lines, "no restart: status 2 means a wrong command line")
+	case c.restarts == c.config.MaxRestarts:
+		lines = append(lines, fmt.Sprintf("generation %d was the last: restarts without progress are limited to %d", c.gen, c.config.MaxRestarts))
 	}
 	if c.signal != 0 {
 		code = 128 + int(c.signal)
 		lines = append(lines, signalText(c.signal))
 	}
+	return code, strings.Join(append(lines, why...), "\n")
+}
+
+// unended has a line for each rank that had to be killed.
+func (c *coordinator) unended() (lines []string) {
 	for rank, r := range c.ranks {
 		if !r.killed || r.lost || c.stalled {
 			continue
@@ -298,14 +299,27 @@ func (c *coordinator) result() (code int, text string) {
 		}
 		lines = append(lines, line)
 	}
-	switch first := c.firstCause(); {
-	case first == nil || c.config.MaxRestarts == 0 || c.signal != 0:
-	case c.misused(first):
-		lines = append(lines, "no restart: status 2 means a wrong command line")
-	case c.restarts == c.config.MaxRestarts:
-		lines = append(lines, fmt.Sprintf("generation %d was the last: restarts without progress are limited to %d", c.gen, c.config.MaxRestarts))
+	return lines
+}
+
+// why returns the exit status for the first cause, and says what it was.
+func (c *coordinator) why() (code int, text []string) {
+	first := c.firstCause()
+	if first == nil {
+		return 0, nil
 	}
-	return code, strings.Join(lines, "\n")
+	code = 1
+	if first.by >= 0 {
+		code = max(c.ranks[first.by].code, 1)
+	}
+	if c.interrupted() {
+		return code, []string{"all ranks " + exited(code)}
+	}
+	text = []string{first.text}
+	if n := c.secondaryFailures(first); n > 0 {
+		text[0] += fmt.Sprintf(" (and %s failed because of it)", ranks.Count(n))
+	}
+	return code, text
 }
 
 // exited says how a rank has ended by itself.

@@ -293,7 +293,7 @@ func (c *coordinator) finish(err error) {
 	case c.signal != 0 && err != nil:
 		text = signalText(c.signal)
 	case err != nil && text != "":
-		code, text = max(code, 1), text+"\nno restart: "+err.Error()
+		code, text = max(code, 1), "no restart: "+err.Error()+"\n"+text
 	case err != nil:
 		code, text = 1, err.Error()
 	}

@@ -12,10 +12,10 @@ import (
 // A signal to one rank ends all of them in order: no rank is blamed. If only some end so, the first is.
 func TestInterrupted(t *testing.T) {
 	for want, second := range map[string]ended{
-		"all ranks exited with status 143, as after signal terminated":                                        {Status: 143},
-		"rank 0 exited with status 143, as after signal terminated\nand 1 rank failed because of it":          {Status: 1},
-		"rank 0 exited with status 143, as after signal terminated":                                           {},
-		"rank 0 exited with status 143, as after signal terminated\nand 1 rank failed because of it (killed)": {Status: -1, Signal: 15},
+		"all ranks exited with status 143, as after signal terminated":                                         {Status: 143},
+		"rank 0 exited with status 143, as after signal terminated (and 1 rank failed because of it)":          {Status: 1},
+		"rank 0 exited with status 143, as after signal terminated":                                            {},
+		"rank 0 exited with status 143, as after signal terminated (and 1 rank failed because of it) (killed)": {Status: -1, Signal: 15},
 	} {
 		c := alone(t, 2)
 		second.Gen, second.Rank = 1, 1
@@ -54,7 +54,7 @@ func TestMisused(t *testing.T) {
 		c.handle(incoming{from: self, note: note{Ended: m}})
 		assert.Equal(t, x.restarts, c.restart(), name)
 		if _, text := c.result(); !x.restarts {
-			assert.Contains(t, text, "\nno restart: status 2 means a wrong command line", name)
+			assert.Contains(t, text, "no restart: status 2 means a wrong command line\n", name)
 		}
 	}
 }

@@ -367,14 +367,14 @@ func (a *agent) endBySignal(s syscall.Signal) {
 func (a *agent) result() error {
 	printed := a.awaitOutput()
 	code, text := a.jobEnd.Code, []string{}
-	if a.jobEnd.Text != "" {
-		text = append(text, a.jobEnd.Text)
-	}
 	if !printed {
 		text = append(text, "the rest of the output was not read") // output is still in use: do not look at its error
 	} else if err := a.output.err; err != nil {
 		code = max(code, 1)
 		text = append(text, fmt.Sprintf("output was lost: %v", err))
+	}
+	if a.jobEnd.Text != "" {
+		text = append(text, a.jobEnd.Text)
 	}
 	if code == 0 {
 		return nil

@@ -72,7 +72,7 @@ func TestSecondSignalKills(t *testing.T) {
 	}
 	text := requireExit(t, err, 130)
 	assert.Less(t, time.Since(start), signalGrace, "killed by the second signal, not at the end of the grace")
-	assert.Regexp(t, `^ended by signal interrupt\nrank 0 \(pid \d+\) did not end by itself and was killed\nrank 1 .* was killed$`, text)
+	assert.Regexp(t, `^rank 0 \(pid \d+\) did not end by itself and was killed\nrank 1 .* was killed\nended by signal interrupt$`, text)
 	requireGone(t, job.out.pids("pid"))
 }
 
@@ -106,7 +106,7 @@ func TestSignalStuckOutput(t *testing.T) {
 		<-stopReading
 		signals <- syscall.SIGTERM // a shell's background job, as this test may be, ignores SIGINT, and so do its children
 		text := requireExit(t, <-ended, 143)
-		assert.Equal(t, "ended by signal terminated\nthe rest of the output was not read", text)
+		assert.Equal(t, "the rest of the output was not read\nended by signal terminated", text)
 		close(stuck)
 	}
 }
@@ -116,7 +116,7 @@ func TestSignalAfterTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &agent{config: &Config{}, jobEnd: &jobEnd{}, signal: syscall.SIGTERM, outputDone: []<-chan struct{}{make(chan struct{})}}
 		text := requireExit(t, a.result(), 143)
-		assert.Equal(t, "ended by signal terminated\nthe rest of the output was not read", text)
+		assert.Equal(t, "the rest of the output was not read\nended by signal terminated", text)
 	})
 }
 

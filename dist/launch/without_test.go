@@ -68,7 +68,7 @@ func TestWithoutStopped(t *testing.T) {
 	}
 	code, text := c.result()
 	assert.Equal(t, 5, code)
-	assert.Equal(t, "rank 1 failed: a bad row\nand 2 ranks failed because of it", text)
+	assert.Equal(t, "rank 1 failed: a bad row (and 2 ranks failed because of it)", text)
 }
 
 // All ranks that are left are stopped. If none has ended, the job may go on later. After a failure they are killed at once. If others have

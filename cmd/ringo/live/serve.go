@@ -26,7 +26,7 @@ const (
 	// patience is how long a client may take to send a request, and to read an answer.
 	patience = 5 * time.Second
 	// lastWords is how long the clients may take to read how the job ended.
-	lastWords = 500 * time.Millisecond
+	lastWords = 2 * time.Second
 )
 
 //go:embed page.html page.css page.js
