@@ -8,10 +8,10 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/layout"
 )
 
@@ -83,7 +83,7 @@ func (j *job) read(name string) error {
 
 // readLines reads a file, which may begin with a head. The end of a program may have cut the last line.
 func readLines(name string, h *head) (lines []line, err error) {
-	f, err := os.Open(name)
+	f, _, err := bounded.Open(name)
 	if err != nil {
 		return nil, err
 	}

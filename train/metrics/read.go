@@ -1,16 +1,18 @@
 package metrics
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Series are the values of a name, in the order of their steps or of a file. As JSON they are name, steps and values.
@@ -49,28 +51,39 @@ func (s *Series) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// Memory in bytes, also while lists grow: of a name, in a row and of a series, and of a value.
+const (
+	memOfName   = 256
+	memOfSeries = 512
+	memOfValue  = 80
+)
+
 // Read reads what a File wrote. The names of a line of JSON come in alphabetical order.
 func Read(name string) ([]Series, error) {
-	f, err := os.Open(name)
+	f, size, err := bounded.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	var all []Series
-	at := map[string]int{}
-	add := func(step int, name string, value float64) {
+	at, budget := map[string]int{}, bounded.New(size)
+	add := func(step int, name string, value float64) error {
 		i, known := at[name]
 		if !known {
 			i = len(all)
 			at[name] = i
 			all = append(all, Series{Name: name})
+			if err := budget.Take(memOfSeries); err != nil {
+				return err
+			}
 		}
 		all[i].Steps, all[i].Values = append(all[i].Steps, step), append(all[i].Values, value)
+		return budget.Take(memOfValue)
 	}
 	if filepath.Ext(name) == ".csv" {
 		err = readCSV(f, add)
 	} else {
-		err = readJSON(f, add)
+		err = readJSON(f, budget, add)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -78,12 +91,23 @@ func Read(name string) ([]Series, error) {
 	return all, nil
 }
 
-func readJSON(r io.Reader, add func(step int, name string, value float64)) error {
+func readJSON(r io.Reader, budget *bounded.Budget, add func(step int, name string, value float64) error) error {
+	var text json.RawMessage
+	row, names, most := map[string]Number{}, []string(nil), 0
 	for d := json.NewDecoder(r); ; {
-		var row map[string]Number
-		if err := d.Decode(&row); errors.Is(err, io.EOF) {
+		if err := d.Decode(&text); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
+			return err
+		}
+		if n := bytes.Count(text, []byte{','}); n > most {
+			if err := budget.Take(int64(n-most) * memOfName); err != nil {
+				return err
+			}
+			most = n
+		}
+		clear(row)
+		if err := json.Unmarshal(text, &row); err != nil {
 			return err
 		}
 		step, ok := row["step"]
@@ -92,14 +116,18 @@ func readJSON(r io.Reader, add func(step int, name string, value float64)) error
 		}
 		delete(row, "step")
 		delete(row, "time")
-		for _, name := range slices.Sorted(maps.Keys(row)) {
-			add(int(step), name, float64(row[name]))
+		names = slices.AppendSeq(names[:0], maps.Keys(row))
+		slices.Sort(names)
+		for _, name := range names {
+			if err := add(int(step), name, float64(row[name])); err != nil {
+				return err
+			}
 		}
 	}
 }
 
 // readCSV reads step,time,name,value: a name may have commas.
-func readCSV(r io.Reader, add func(step int, name string, value float64)) error {
+func readCSV(r io.Reader, add func(step int, name string, value float64) error) error {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return err
@@ -120,7 +148,9 @@ func readCSV(r io.Reader, add func(step int, name string, value float64)) error 
 		if err != nil || comma < 0 {
 			return fmt.Errorf("line %d: want step,time,name,value", n)
 		}
-		add(step, rest[:comma], value)
+		if err := add(step, rest[:comma], value); err != nil {
+			return err
+		}
 	}
 	return nil
 }

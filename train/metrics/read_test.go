@@ -2,13 +2,16 @@ package metrics_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -53,4 +56,28 @@ func TestReadWrong(t *testing.T) {
 	}
 	_, err := metrics.Read(filepath.Join(t.TempDir(), "none.csv"))
 	require.ErrorContains(t, err, "none.csv")
+}
+
+// A hostile file takes no more memory than it has bytes to justify; many rows of one name are no such file.
+func TestReadIsBounded(t *testing.T) {
+	var names, rows strings.Builder
+	names.WriteString(`{"step":1`)
+	for i := range 400_000 {
+		fmt.Fprintf(&names, `,"%x":1`, i)
+		fmt.Fprintf(&rows, `{"step":%d,"time":0.001,"loss":1.5}`+"\n", i)
+	}
+	names.WriteString("}\n")
+	for text, want := range map[string]string{names.String(): "it would take more than", rows.String(): ""} {
+		name := filepath.Join(t.TempDir(), "x.jsonl")
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
+		reliability.Bounded(t, len(text), func() {
+			series, err := metrics.Read(name)
+			if want == "" {
+				require.NoError(t, err)
+				require.Len(t, series[0].Values, 400_000)
+			} else {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
 }
