@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
 )
@@ -51,104 +49,137 @@ func (s *Series) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Memory in bytes, also while lists grow: of a name, in a row and of a series, and of a value.
+// Memory in bytes, also while lists grow.
 const (
-	memOfName   = 256
-	memOfSeries = 512
-	memOfValue  = 80
+	memOfSeries = 700
+	memOfValue  = 112
 )
 
-// Read reads what a File wrote. The names of a line of JSON come in alphabetical order.
+// Read reads what a File wrote.
 func Read(name string) ([]Series, error) {
 	f, size, err := bounded.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	var all []Series
-	at, budget := map[string]int{}, bounded.New(size)
-	add := func(step int, name string, value float64) error {
-		i, known := at[name]
-		if !known {
-			i = len(all)
-			at[name] = i
-			all = append(all, Series{Name: name})
-			if err := budget.Take(memOfSeries); err != nil {
-				return err
-			}
-		}
-		all[i].Steps, all[i].Values = append(all[i].Steps, step), append(all[i].Values, value)
-		return budget.Take(memOfValue)
-	}
+	r := &reader{at: map[string]int{}, budget: bounded.New(size)}
 	if filepath.Ext(name) == ".csv" {
-		err = readCSV(f, add)
+		err = r.readCSV(f)
 	} else {
-		err = readJSON(f, budget, add)
+		err = r.readJSON(f)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return all, nil
+	return r.all, nil
 }
 
-func readJSON(r io.Reader, budget *bounded.Budget, add func(step int, name string, value float64) error) error {
-	var text json.RawMessage
-	row, names, most := map[string]Number{}, []string(nil), 0
-	for d := json.NewDecoder(r); ; {
-		if err := d.Decode(&text); errors.Is(err, io.EOF) {
-			return nil
+// reader is a file that is being read.
+type reader struct {
+	all    []Series
+	at     map[string]int // by name, as the file spells it
+	budget *bounded.Budget
+}
+
+func (r *reader) add(step int, name []byte, value float64) error {
+	i, known := r.at[string(name)]
+	if !known {
+		if err := r.budget.Take(memOfSeries); err != nil {
+			return err
+		}
+		i = len(r.all)
+		r.all = append(r.all, Series{Name: string(name)})
+		r.at[r.all[i].Name] = i
+	}
+	r.all[i].Steps, r.all[i].Values = append(r.all[i].Steps, step), append(r.all[i].Values, value)
+	return r.budget.Take(memOfValue)
+}
+
+func (r *reader) readJSON(f io.Reader) error {
+	var row json.RawMessage
+	for d := json.NewDecoder(f); ; {
+		if err := d.Decode(&row); errors.Is(err, io.EOF) {
+			break
 		} else if err != nil {
 			return err
 		}
-		if n := bytes.Count(text, []byte{','}); n > most {
-			if err := budget.Take(int64(n-most) * memOfName); err != nil {
-				return err
-			}
-			most = n
-		}
-		clear(row)
-		if err := json.Unmarshal(text, &row); err != nil {
+		if err := r.readRow(row); err != nil {
 			return err
 		}
-		step, ok := row["step"]
-		if !ok {
-			return errors.New("a line has no step: it is not a file of -metrics")
+	}
+	for i := range r.all {
+		if err := json.Unmarshal([]byte(r.all[i].Name), &r.all[i].Name); err != nil {
+			return err
 		}
-		delete(row, "step")
-		delete(row, "time")
-		names = slices.AppendSeq(names[:0], maps.Keys(row))
-		slices.Sort(names)
-		for _, name := range names {
-			if err := add(int(step), name, float64(row[name])); err != nil {
+	}
+	return nil
+}
+
+// readRow reads a row of valid JSON. A map of it, and a json.Decoder's tokens, would take more memory than short names justify.
+func (r *reader) readRow(row []byte) error {
+	step := math.NaN()
+	if row[0] != '{' {
+		return errFile
+	}
+	for row = bytes.TrimSpace(row[1 : len(row)-1]); len(row) > 0; {
+		end := 1
+		for ; row[end] != '"'; end++ {
+			if row[end] == '\\' {
+				end++
+			}
+		}
+		name := row[:end+1]
+		text, rest, _ := bytes.Cut(row[end+1:], []byte{','})
+		text, row = bytes.TrimSpace(bytes.TrimLeft(text, " \t\r\n:")), bytes.TrimSpace(rest)
+		var value Number
+		if err := value.UnmarshalJSON(text); err != nil {
+			return err
+		}
+		if bytes.Count(text, []byte{'"'})%2 > 0 {
+			return fmt.Errorf("%s is a word, no number", bounded.Plain(string(name))) // with a comma
+		}
+		switch {
+		case string(name) == `"step"`:
+			step = float64(value)
+		case math.IsNaN(step):
+			return errFile
+		case string(name) != `"time"`:
+			if err := r.add(int(step), name, float64(value)); err != nil {
 				return err
 			}
 		}
 	}
+	if math.IsNaN(step) {
+		return errFile
+	}
+	return nil
 }
 
+var errFile = errors.New("a line does not begin with its step: it is not a file of -metrics")
+
 // readCSV reads step,time,name,value: a name may have commas.
-func readCSV(r io.Reader, add func(step int, name string, value float64) error) error {
-	text, err := io.ReadAll(r)
+func (r *reader) readCSV(f io.Reader) error {
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return err
 	}
 	n := 0
-	for line := range strings.Lines(string(text)) {
-		if n++; n == 1 && line == "step,time,name,value\n" {
+	for line := range bytes.Lines(text) {
+		if n++; n == 1 && string(line) == "step,time,name,value\n" {
 			continue
 		}
-		first, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ",")
-		_, rest, _ = strings.Cut(rest, ",")
-		step, err := strconv.Atoi(first)
+		first, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte{'\n'}), []byte{','})
+		_, rest, _ = bytes.Cut(rest, []byte{','})
+		step, err := strconv.Atoi(string(first))
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
-		comma := strings.LastIndexByte(rest, ',')
-		value, err := strconv.ParseFloat(rest[comma+1:], 64)
+		comma := bytes.LastIndexByte(rest, ',')
+		value, err := strconv.ParseFloat(string(rest[comma+1:]), 64)
 		if err != nil || comma < 0 {
 			return fmt.Errorf("line %d: want step,time,name,value", n)
 		}
-		if err := add(step, rest[:comma], value); err != nil {
+		if err := r.add(step, rest[:comma], value); err != nil {
 			return err
 		}
 	}

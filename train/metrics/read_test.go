@@ -43,7 +43,12 @@ func TestSeries(t *testing.T) {
 
 func TestReadWrong(t *testing.T) {
 	for want, file := range map[string][2]string{
-		"no step: it is not a file of -metrics": {"m.jsonl", `{"x":1}`},
+		"begin with its step: it is not a file": {"m.jsonl", `{"x":1}`},
+		"begin with its step":                   {"m.jsonl", `{"step":1}{}`},
+		`"\"" is a word, no number`:             {"m.jsonl", `{"step":1,"\"":"1,","b":2}`},
+		"parsing \"{\\\"a\\\":2}\"":             {"m.jsonl", `{"step":1,"b":{"a":2}}`},
+		"not a file of -metrics":                {"m.jsonl", `[1]`},
+		"unexpected EOF":                        {"m.jsonl", `{"step":1,"loss":2`},
 		"invalid character":                     {"m.jsonl", `x`},
 		"line 1: strconv.Atoi":                  {"m.csv", "a,b,c\n"},
 		"line 2: want step,time,name,value":     {"m.csv", "step,time,name,value\n1,2.5,loss,x\n"},
@@ -67,7 +72,9 @@ func TestReadIsBounded(t *testing.T) {
 		fmt.Fprintf(&rows, `{"step":%d,"time":0.001,"loss":1.5}`+"\n", i)
 	}
 	names.WriteString("}\n")
-	for text, want := range map[string]string{names.String(): "it would take more than", rows.String(): ""} {
+	values := `{"step":1` + strings.Repeat(`,"":1`, 3_000_000) + "}\n"
+	const refused = "it would take more than"
+	for text, want := range map[string]string{names.String(): refused, values: refused, rows.String(): ""} {
 		name := filepath.Join(t.TempDir(), "x.jsonl")
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
 		reliability.Bounded(t, len(text), func() {
@@ -80,4 +87,27 @@ func TestReadIsBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is read takes no more memory than the file has bytes to justify, and its series are as long as their steps.
+func FuzzRead(f *testing.F) {
+	f.Add(false, `{"step":1,"time":0.001,"loss":1.5}`+"\n"+`{"step":2,"l\"":"NaN" , "":-1}`)
+	f.Add(false, `{"step":1,"a":"1,","b":{"c":2}} [] 1`)
+	f.Add(true, "step,time,name,value\n1,2.5,loss, scaled,1.5\n1,,,1\n")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, csv bool, text string) {
+		name := filepath.Join(dir, "x.jsonl")
+		if csv {
+			name = filepath.Join(dir, "x.csv")
+		}
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
+		reliability.Bounded(t, len(text), func() {
+			all, err := metrics.Read(name)
+			for _, s := range all {
+				require.NoError(t, err)
+				require.NotEmpty(t, s.Steps)
+				require.Len(t, s.Values, len(s.Steps))
+			}
+		})
+	})
 }
