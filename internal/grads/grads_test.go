@@ -90,6 +90,8 @@ func TestReadErrors(t *testing.T) {
 	require.ErrorContains(t, err, "x.grads: invalid character")
 	_, err = bounded(t, `{"Shares":[{"Hi":1}]} {"Step":1,"Bits":[1]}`, `{"Step":1}`)
 	require.ErrorContains(t, err, "losses: step 1 has 0 losses")
+	_, err = bounded(t, `{"Shares":[{"Hi":1}]} {"Step":1,"Bits":[1]}`, `{"Step":1,"Bits":[1]} none`)
+	require.ErrorContains(t, err, "losses: invalid character")
 }
 
 // Nothing is written unless it is asked for.

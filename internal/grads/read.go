@@ -70,6 +70,8 @@ func Read(dir string) ([]Step, error) {
 	lines, err := j.readLines(name, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return steps, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	loss := map[int]*float64{}
 	for _, l := range lines {
@@ -82,7 +84,7 @@ func Read(dir string) ([]Step, error) {
 	for i := range steps {
 		steps[i].Loss = loss[steps[i].Step]
 	}
-	return steps, err
+	return steps, nil
 }
 
 // read reads the file of an optimizer.

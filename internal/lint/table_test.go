@@ -105,7 +105,7 @@ var table = map[string]row{
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor internal/rebuild"},
 	"moe/router":   {own: "nn tensor"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
-	"pp":           {own: "nn optim dist tensor"},
+	"pp":           {own: "nn optim dist tensor internal/bounded"},
 
 	"plan": {own: "tensor"},
 
@@ -131,7 +131,7 @@ var table = map[string]row{
 	"train/metrics":             {own: "internal/bounded"},
 	"train/tensorboard":         {others: "google.golang.org/protobuf"},
 
-	"internal/curve": {others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
+	"internal/curve": {own: "internal/bounded", others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn tensor ckpt ckpt/safetensors internal/bounded"},
