@@ -72,7 +72,7 @@ func TestWithoutStopped(t *testing.T) {
 }
 
 // All ranks that are left are stopped. If none has ended, the job may go on later. After a failure they are killed at once. If others have
-// ended well, or are lost, they are given up after the time that ranks have after a failure. Without Config.Rebuild, a lost rank is a failure.
+// ended well, or are lost, they are given up after the time that ranks have after a failure. Without Rebuild, a lost rank is a failure.
 func TestAllLeftStopped(t *testing.T) {
 	for _, rebuild := range []bool{false, true} {
 		allLeftStopped(t, rebuild)
