@@ -32,7 +32,7 @@ type Run struct {
 func Draw(file string, runs ...Run) error {
 	panels := arrange(runs)
 	if err := readable(panels); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	columns, height := [][]*panel{panels}, vg.Length(0)
 	if len(panels) > 6 {

@@ -210,9 +210,9 @@ func TestReadable(t *testing.T) {
 	}
 	require.ErrorContains(t, readable(arrange([]Run{{Series: many[:201]}})), "201 panels")
 	for want, all := range map[string][]Series{
-		"20000 panels are too many for a picture, at most 200: draw fewer": many,
-		"1[2499] and its like are too many rows":                           rows,
-		"v[9223372036854775807] and its like":                              {{"v[9223372036854775807]", []int{1}, []float64{1}}},
+		"p.svg: 20000 panels are too many for a picture, at most 200: draw fewer": many,
+		"1[2499] and its like are too many rows":                                  rows,
+		"v[9223372036854775807] and its like":                                     {{"v[9223372036854775807]", []int{1}, []float64{1}}},
 	} {
 		require.ErrorContains(t, Draw(file, Run{Series: all}), want)
 		require.NoFileExists(t, file)
