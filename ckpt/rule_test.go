@@ -2,6 +2,7 @@ package ckpt
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -85,4 +87,24 @@ func TestRuleOfAFusedTensor(t *testing.T) {
 	experts.Place(layout.Axis{Axes: 2, Rank: 0, Ranks: 2}, layout.Division{Dim: 2})
 	require.Equal(t, &Rule{Dim: 1}, rule("1", experts))
 	require.Nil(t, ruleOf(experts))
+}
+
+// Rules that are read can be written and read again, and take no more memory than their text justifies.
+func FuzzParseRules(f *testing.F) {
+	for _, text := range []string{`{"*.weight":{"dim":1,"parts":[8,4,4],"unit":2},"b":{}}`, `{"[":{}}`, `{"a":{"dims":1}}`, "{}{}", "null"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		reliability.Bounded(t, len(text), func() {
+			rules, err := ParseRules(text)
+			if err != nil {
+				return
+			}
+			again, err := json.Marshal(rules)
+			require.NoError(t, err)
+			same, err := ParseRules(again)
+			require.NoError(t, err)
+			require.Len(t, same, len(rules))
+		})
+	})
 }

@@ -303,7 +303,7 @@ func TestCapacityOfMicrobatches(t *testing.T) {
 
 // One rank needs no Parallelize, also with microbatches, of which each has its own balance loss.
 func TestOneRankAlone(t *testing.T) {
-	for _, capacity := range []float64{0, 0.4} {
+	for _, capacity := range []float64{0, 0.4, 1.25} {
 		j := named("mixtral", capacity)
 		j.stepRows = true
 		want, _ := j.run(t)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Kind is what an action computes.
@@ -85,11 +87,12 @@ func (s *Schedule) WriteCSV(w io.Writer) error {
 // ReadCSV reads what WriteCSV wrote. Empty cells, with which torch marks a rank that waits, are skipped. A stage is on the rank whose line
 // has it, and there are as many microbatches as the largest number says. Check tells whether it is complete.
 func ReadCSV(name string, r io.Reader) (*Schedule, error) {
-	s, rank := &Schedule{Name: name}, map[int]int{}
+	s, rank, budget := &Schedule{Name: name}, map[int]int{}, bounded.New(0)
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		line := lines.Text()
+		budget.Grow(int64(len(line)))
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
@@ -101,6 +104,9 @@ func ReadCSV(name string, r io.Reader) (*Schedule, error) {
 			a, err := ParseAction(cell)
 			if err != nil {
 				return nil, fmt.Errorf("rank %d: %w", len(s.Actions), err)
+			}
+			if err := budget.Take(memOfAction); err != nil {
+				return nil, fmt.Errorf("pp: a schedule: %w", err)
 			}
 			if q, known := rank[a.Stage]; known && q != len(s.Actions) {
 				return nil, fmt.Errorf("pp: stage %d is on ranks %d and %d", a.Stage, q, len(s.Actions))
@@ -121,4 +127,7 @@ func ReadCSV(name string, r io.Reader) (*Schedule, error) {
 	return s, lines.Err()
 }
 
-const maxLine = 16 << 20
+const (
+	maxLine     = 16 << 20
+	memOfAction = 256 // bytes of memory, also where it has a line and a stage of its own, while lists grow
+)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/pp"
 )
 
@@ -108,6 +109,15 @@ func schedules() (all []*pp.Schedule) {
 }
 
 // Files have the form of torchtitan's, whose empty cells are time.
+// A hostile schedule takes no more memory than it has bytes to justify.
+func TestReadCSVIsBounded(t *testing.T) {
+	text := strings.Repeat("0F0,", 3<<20)
+	reliability.Bounded(t, len(text), func() {
+		_, err := pp.ReadCSV("x", strings.NewReader(text))
+		require.ErrorContains(t, err, "pp: a schedule: it would take more than")
+	})
+}
+
 func TestCSV(t *testing.T) {
 	for _, s := range schedules() {
 		checked(t, s, unit)

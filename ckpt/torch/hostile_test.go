@@ -280,7 +280,8 @@ func TestBeside(t *testing.T) {
 	}
 	in := zipped(t, entry{name: "a/data.pkl", data: proto + "}(" + text("model") + "}" + text("w") + one + "s" +
 		text("args") + namespace("argparse\nNamespace", "\x81") + text("more") + namespace("types\nSimpleNamespace", "R") +
-		text("best") + float("numpy.core") + text("new") + float("numpy._core") + text("random") + array + text("epoch") + "K\x07u."},
+		text("best") + float("numpy.core") + text("new") + float("numpy._core") + text("random") + array +
+		text("seen") + "ccollections\nCounter\n}" + text("a") + "K\x02s\x85R" + text("epoch") + "K\x07u."},
 		entry{name: "a/data/0", data: strings.Repeat("\x00", 24)})
 	path := filepath.Join(t.TempDir(), "x.pt")
 	require.NoError(t, os.WriteFile(path, []byte(in), 0o666))
@@ -292,7 +293,7 @@ func TestBeside(t *testing.T) {
 	require.Len(t, p.Model, 1)
 	require.Equal(t, map[string]any{"epoch": int64(7)}, p.Extra)
 	require.Equal(t, []string{"args: argparse.Namespace", "more: types.SimpleNamespace", "best: numpy.core.multiarray.scalar",
-		"new: numpy._core.multiarray.scalar", "random: numpy.core.multiarray._reconstruct"}, p.LeftOut)
+		"new: numpy._core.multiarray.scalar", "random: numpy.core.multiarray._reconstruct", "seen: collections.Counter"}, p.LeftOut)
 }
 
 // TestNoFile: what is no regular file is not opened, whatever its name.

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/curve"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
@@ -371,4 +372,27 @@ func TestFitRules(t *testing.T) {
 	for _, r := range rules {
 		assert.NotEqual(t, []algo.Use{{Algo: "linear"}}, r.Use)
 	}
+}
+
+// Backends differ by hue, numbers of ranks by shade, and each has its line of the legend.
+func TestBenchColors(t *testing.T) {
+	var all [][]benchRow
+	for _, backend := range []string{"local", "shm", "tcp"} {
+		for _, ranks := range []int{2, 4} {
+			all = append(all, []benchRow{{Op: "allreduce", Backend: backend, Ranks: ranks, Bytes: 1024, US: 1, BusBW: 1}})
+		}
+	}
+	file := filepath.Join(t.TempDir(), "p.svg")
+	require.NoError(t, plotBench(file, all))
+	svg, err := os.ReadFile(file)
+	require.NoError(t, err)
+	colors := map[string]bool{}
+	for i, rows := range all {
+		c := curve.Shade(i/2, 3, i%2, 2)
+		color := fmt.Sprintf("#%02X%02X%02X", c.R, c.G, c.B)
+		colors[color] = true
+		assert.GreaterOrEqual(t, strings.Count(string(svg), color), 2, "its line or mark, and the legend's")
+		assert.Equal(t, 1, strings.Count(string(svg), ">"+jobName(rows)+"<"), jobName(rows))
+	}
+	assert.Len(t, colors, len(all))
 }

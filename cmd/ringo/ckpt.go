@@ -21,6 +21,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -99,12 +100,15 @@ the tables, too, and the last one the rest. Ranks of ep have other experts, if f
 (those of cp and ring share, too) of each unit, if the checkpoint says what the units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
 }
 
+// maxRules is how long a file of -rules may be.
+const maxRules = 1 << 20
+
 // Run prints the verdict. It returns an error if the checkpoint is not sound.
 func (c *ckptVerifyCmd) Run() error {
 	c.Path = newest(c.Path)
 	cfg := inspect.VerifyConfig{Layout: c.Layout}
 	if c.Rules != "" {
-		text, err := os.ReadFile(c.Rules)
+		text, err := bounded.ReadFile(c.Rules, maxRules)
 		if err != nil {
 			return err
 		}

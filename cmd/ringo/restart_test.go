@@ -46,6 +46,18 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
+// A wrong command line of the script is not started again: no restart repairs it.
+func TestWrongFlagIsNotRestarted(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	for _, flags := range [][]string{{"-no-such-flag"}, {"-sizes", "none"}, {"-sizes", "1K", "-ops", "none"}} {
+		_, stderr, code := run(t, append([]string{"run", "-n", "2", "-max-restarts", "8", os.Args[0], "bench"}, flags...)...)
+		assert.Equal(t, 2, code, stderr)
+		assert.Contains(t, stderr, "\nno restart: status 2 means a wrong command line", flags)
+		assert.NotContains(t, stderr, "restart 1 of", flags)
+	}
+}
+
 // TestProgress: a job crashes more often than it may be restarted, but each time later, and it succeeds.
 func TestProgress(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/timeline"
 )
 
@@ -81,7 +82,7 @@ func (c *traceSummaryCmd) Run() error {
 func readTimelines(names []string) ([]timeline.Rank, []timeline.Clock, error) {
 	var all [][]timeline.Rank
 	for _, name := range names {
-		f, err := os.Open(name)
+		f, _, err := bounded.Open(name)
 		if err != nil {
 			return nil, nil, err
 		}

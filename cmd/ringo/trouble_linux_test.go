@@ -269,4 +269,12 @@ func TestCkptOfPipes(t *testing.T) {
 			assert.Regexp(t, name+" is (not a|a link or no) regular file", out+errs)
 		}
 	}
+	pipe := filepath.Join(t.TempDir(), "x.csv")
+	require.NoError(t, unix.Mkfifo(pipe, 0o666))
+	for _, args := range [][]string{{"plot", "-o", "x.svg", pipe}, {"viz", "schedule", pipe, "-o", "x.svg"}, {"trace", "summary", pipe},
+		{"trace", "merge", "-o", filepath.Join(t.TempDir(), "x.json"), pipe}, {"ckpt", "verify", "-rules", pipe, t.TempDir()}} {
+		out, errs, code := run(t, args...)
+		assert.Equal(t, 1, code, args)
+		assert.Contains(t, out+errs, pipe+" is not a regular file", args)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/pp"
 )
 
@@ -72,7 +73,7 @@ func (c *scheduleCmd) schedule() (*pp.Schedule, error) {
 	case !strings.HasSuffix(c.Out, ".svg"):
 		return nil, usageOf("viz schedule", "-o %s: the name must end in .svg", c.Out)
 	case strings.HasSuffix(c.Name, ".csv"):
-		f, err := os.Open(c.Name)
+		f, _, err := bounded.Open(c.Name)
 		if err != nil {
 			return nil, err
 		}

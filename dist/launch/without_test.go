@@ -72,8 +72,19 @@ func TestWithoutStopped(t *testing.T) {
 }
 
 // All ranks that are left are stopped. If none has ended, the job may go on later. After a failure they are killed at once. If others have
-// ended well, or are lost, they are given up after the time that ranks have after a failure.
+// ended well, or are lost, they are given up after the time that ranks have after a failure. Without Rebuild, a lost rank is a failure.
 func TestAllLeftStopped(t *testing.T) {
+	for _, rebuild := range []bool{false, true} {
+		allLeftStopped(t, rebuild)
+	}
+}
+
+func allLeftStopped(t *testing.T, rebuild bool) {
+	limit, lost, lostCause := 7*time.Second, heartbeat, "rank 2 was killed by signal killed"
+	const left = "no rank that is left sends heartbeats"
+	if rebuild {
+		limit, lost, lostCause = 22*time.Second, 22*time.Second, left
+	}
 	status := func(c *coordinator, code int) {
 		c.handle(incoming{from: c.nodes[0], note: note{Ended: &ended{Gen: 1, Rank: 2, Status: code}}})
 	}
@@ -87,24 +98,25 @@ func TestAllLeftStopped(t *testing.T) {
 		"a signal":           {before: func(c *coordinator) { status(c, 0); c.interrupt(syscall.SIGTERM) }},
 		"for a short time":   {before: func(c *coordinator) { status(c, 0) }, pause: 3 * heartbeat},
 		"one has failed":     {func(c *coordinator) { status(c, 5) }, 0, heartbeat, "rank 2 exited with status 5"},
-		"one has ended well": {func(c *coordinator) { status(c, 0) }, 0, 22 * time.Second, "no rank that is left sends heartbeats"},
+		"one has ended well": {func(c *coordinator) { status(c, 0) }, 0, limit, left},
 		"one is lost": {func(c *coordinator) {
 			c.handle(incoming{from: c.nodes[0], note: note{Ended: &ended{Gen: 1, Rank: 2, Status: -1, Signal: int(syscall.SIGKILL)}}})
 			c.handle(incoming{from: c.nodes[0], note: note{Without: &without{Gen: 1, Ranks: []int{2}}}})
-		}, 0, 22 * time.Second, "no rank that is left sends heartbeats"},
+		}, 0, lost, lostCause},
 		"one is lost, then one has ended": {func(c *coordinator) {
 			c.handle(incoming{from: c.nodes[0], note: note{Without: &without{Gen: 1, Ranks: []int{1}}}})
 			status(c, 0)
-		}, 0, 22 * time.Second, "no rank that is left sends heartbeats"},
+		}, 0, limit, left},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := alone(t, 3)
-			c.config.Timeout = 5 * time.Second
+			c.config.Rebuild, c.config.Timeout = rebuild, 5*time.Second
+			middle := int((limit - 2*time.Second) / heartbeat)
 			x.before(c)
 			killed, began := time.Duration(0), time.Now()
-			for tick := 1; tick < 80 && killed == 0; tick++ {
+			for tick := 1; tick < 2*middle && killed == 0; tick++ {
 				time.Sleep(heartbeat)
-				if tick == 40 {
+				if tick == middle {
 					time.Sleep(x.pause)
 				}
 				c.handle(incoming{from: c.nodes[0], note: note{Silent: 1}})
@@ -113,11 +125,11 @@ func TestAllLeftStopped(t *testing.T) {
 				}
 			}
 			if x.after == 0 {
-				assert.Zero(t, killed, name)
+				assert.Zero(t, killed, "%s, %v", name, rebuild)
 				return
 			}
-			require.InDelta(t, x.after, killed, float64(heartbeat), name)
-			assert.Equal(t, x.cause, c.firstCause().text, name)
+			require.InDelta(t, x.after, killed, float64(heartbeat), "%s, %v", name, rebuild)
+			assert.Equal(t, x.cause, c.firstCause().text, "%s, %v", name, rebuild)
 			c.config.MaxRestarts = 1
 			assert.True(t, c.restart(), name)
 		})

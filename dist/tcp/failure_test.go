@@ -164,6 +164,15 @@ func kill(e *Engine) {
 
 // A peer that is there but gives no sign of life is lost after the timeout, and told so.
 func TestSilentPeer(t *testing.T) {
+	for _, op := range []backend.Op{{Kind: backend.Barrier}, sumOp(make([]float32, 4)), sumOp(make([]float32, 1<<20))} {
+		t.Run(fmt.Sprint(op.Kind, op.Count), func(t *testing.T) {
+			t.Parallel()
+			silentPeer(t, op)
+		})
+	}
+}
+
+func silentPeer(t *testing.T, op backend.Op) {
 	const n = 3
 	engines := start(t, n, func(c *Config) {
 		c.Timeout = time.Second
@@ -181,11 +190,16 @@ func TestSilentPeer(t *testing.T) {
 		if r == 2 {
 			return wait(context.Background(), be[r], 2)
 		}
-		return do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 2})
+		op := op
+		op.Seq, op.Src, op.Dst = 2, private(op.Src), private(op.Dst)
+		return do(be[r], &op)
 	})
 	for _, err := range errs[:2] {
 		assert.ErrorContains(t, err, "rank 2: no progress")
-		assert.ErrorContains(t, err, "barrier seq 2")
+		assert.ErrorContains(t, err, op.Kind.String()+" seq 2")
+	}
+	for _, err := range errs {
+		assert.NotContains(t, err.Error(), "use of closed network connection")
 	}
 	assert.ErrorContains(t, errs[2], "generation 0 is over")
 	assert.Less(t, time.Since(began), 1200*time.Millisecond+reliability.Slack)

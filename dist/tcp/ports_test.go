@@ -43,17 +43,36 @@ func TestTwoJobsOnePort(t *testing.T) {
 	last, err := Join(t.Context(), first[2])
 	require.NoError(t, err)
 	engines := append(<-met, last)
-	addrs := []string{first[0].Addr}
+	requireNoListener(t, first[0].Addr, engines)
+	closeAll(engines)
+	reliability.Took(t, 34, "tcp", 5*time.Second, time.Since(began))
+}
+
+// requireNoListener checks that nobody listens any more where the ranks of a job met, which runs.
+func requireNoListener(t *testing.T, rendezvous string, engines []*Engine) {
+	t.Helper()
+	addrs := []string{rendezvous}
 	for _, e := range engines {
 		if e.self.Addr != "" {
 			addrs = append(addrs, e.self.Addr)
 		}
 	}
-	require.Len(t, addrs, 3)
-	for _, addr := range addrs { // the job runs, and nobody listens any more
+	require.Len(t, addrs, len(engines))
+	for _, addr := range addrs {
 		_, err := net.Dial("tcp", addr)
 		assert.Error(t, err, addr)
 	}
-	closeAll(engines)
-	reliability.Took(t, 34, "tcp", 5*time.Second, time.Since(began))
+}
+
+// Once a job of any size runs, its ports are free.
+func TestPortsOfAJobThatRuns(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		cs := configs(t, n)
+		engines, errs := joinAll(cs)
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+		requireNoListener(t, cs[0].Addr, engines)
+		closeAll(engines)
+	}
 }

@@ -42,6 +42,8 @@ func TestPicture(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "rank 1: token 15")
 	require.Contains(t, string(text), "expert 3 on rank 1")
+	require.Contains(t, string(text), "font-family:'DejaVu Sans',Verdana,")
+	require.NotRegexp(t, "font-family:[^']", string(text), "no other font")
 }
 
 func TestMisuse(t *testing.T) {

@@ -1,6 +1,7 @@
 package curve
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -8,6 +9,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Series are the values of a name, in the order of steps.
@@ -25,9 +28,12 @@ type Run struct {
 
 // Draw writes a picture with a panel for each name, in which every training has a line; load[0], load[1], … share one, a heat map with a
 // row for each, and every training has its own. Its kind is that of the file's name: .svg, .png or .pdf. Values that are not finite are
-// left out. More than six panels are in two columns.
+// left out. More than six panels are in two columns. What nobody could read is an error: more than 200 panels, 4,096 rows of heat maps.
 func Draw(file string, runs ...Run) error {
 	panels := arrange(runs)
+	if err := readable(panels); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
 	columns, height := [][]*panel{panels}, vg.Length(0)
 	if len(panels) > 6 {
 		half := (len(panels) + 1) / 2
@@ -59,6 +65,33 @@ func Draw(file string, runs ...Run) error {
 }
 
 const legendLine = vg.Length(14)
+
+const (
+	maxPanels = 200
+	maxRows   = 4096 // of all heat maps
+)
+
+// readable returns an error if a picture has more than anybody can read.
+func readable(panels []*panel) error {
+	const fewer = "draw fewer values, with ringo plot -names '^loss' or the like"
+	if len(panels) > maxPanels {
+		return fmt.Errorf("%d panels are too many for a picture, at most %d: %s", len(panels), maxPanels, fewer)
+	}
+	rows := 0
+	for _, p := range panels {
+		most := -1
+		for _, s := range p.series[0] {
+			if _, i, ok := index(s.Name); ok && p.heat {
+				most = max(most, i)
+			}
+		}
+		if most >= maxRows-rows {
+			return fmt.Errorf("%s[%d] and its like are too many rows for a picture, at most %d: %s", bounded.Plain(p.name), most, maxRows, fewer)
+		}
+		rows += most + 1
+	}
+	return nil
+}
 
 // panel is what shares two axes.
 type panel struct {

@@ -197,3 +197,30 @@ func TestNight(t *testing.T) {
 	require.NotContains(t, string(text), "#000000", "a color of nobody's choice")
 	require.NoError(t, xml.Unmarshal(text, new(struct{})))
 }
+
+// What nobody could read is an error at once, and odd numbers are none.
+func TestReadable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.svg")
+	var many, rows []Series
+	for i := range 20_000 {
+		many = append(many, Series{fmt.Sprint("v", i), []int{1}, []float64{1}})
+	}
+	for i := range 5000 {
+		rows = append(rows, Series{fmt.Sprintf("%d[%d]", i%2, i/2), []int{1}, []float64{1}})
+	}
+	require.ErrorContains(t, readable(arrange([]Run{{Series: many[:201]}})), "201 panels")
+	for want, all := range map[string][]Series{
+		"p.svg: 20000 panels are too many for a picture, at most 200: draw fewer": many,
+		"1[2499] and its like are too many rows":                                  rows,
+		"v[9223372036854775807] and its like":                                     {{"v[9223372036854775807]", []int{1}, []float64{1}}},
+	} {
+		require.ErrorContains(t, Draw(file, Run{Series: all}), want)
+		require.NoFileExists(t, file)
+	}
+	require.NoError(t, readable(arrange([]Run{{Series: many[:200]}})))
+	require.NoError(t, readable(arrange([]Run{{Series: rows[:4096]}})))
+	odd := []float64{1e18, 1e18 + 128}
+	require.NoError(t, Draw(file, Run{Series: []Series{{"far", []int{1, 2}, odd}, {"v[0]", []int{-5, 1 << 62}, odd},
+		{"wide", []int{1, 2}, []float64{-math.MaxFloat64, math.MaxFloat64}}, {"tiny", []int{1, 2}, []float64{5e-324, 1e-323}}}}))
+	require.LessOrEqual(t, len(ticks(odd[0], odd[1])), 20)
+}

@@ -107,7 +107,7 @@ func means(s Series, n int, width float64) []float64 {
 	sums, counts := make([]float64, n), make([]float64, n)
 	for i, y := range s.Values {
 		if !math.IsNaN(y) && !math.IsInf(y, 0) {
-			c := min(n-1, int((float64(s.Steps[i])-0.5)/width))
+			c := max(0, min(n-1, int((float64(s.Steps[i])-0.5)/width)))
 			sums[c], counts[c] = sums[c]+y, counts[c]+1
 		}
 	}

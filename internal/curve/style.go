@@ -140,8 +140,12 @@ func ticks(lo, hi float64) (list []plot.Tick) {
 		}
 	}
 	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-	for k := math.Ceil(lo/step - 1e-9); k*step <= hi+1e-9*step; k++ {
-		at := k*step + 0 // no -0
+	first := math.Ceil(lo/step - 1e-9)
+	for k := range 20 { // far from zero, numbers may have no neighbours so near
+		at := (first+float64(k))*step + 0 // no -0
+		if !(at <= hi+1e-9*step) {
+			break
+		}
 		list = append(list, plot.Tick{Value: at, Label: strconv.FormatFloat(at, 'f', digits, 64)})
 	}
 	return list

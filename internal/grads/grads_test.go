@@ -1,9 +1,11 @@
 package grads_test
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/grads"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // part is a rank's part of a parameter of 4 elements.
@@ -85,6 +88,10 @@ func TestReadErrors(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.grads"), []byte(`{} none`), 0o666))
 	_, err = grads.Read(dir)
 	require.ErrorContains(t, err, "x.grads: invalid character")
+	_, err = bounded(t, `{"Shares":[{"Hi":1}]} {"Step":1,"Bits":[1]}`, `{"Step":1}`)
+	require.ErrorContains(t, err, "losses: step 1 has 0 losses")
+	_, err = bounded(t, `{"Shares":[{"Hi":1}]} {"Step":1,"Bits":[1]}`, `{"Step":1,"Bits":[1]} none`)
+	require.ErrorContains(t, err, "losses: invalid character")
 }
 
 // Nothing is written unless it is asked for.
@@ -94,4 +101,88 @@ func TestNotAsked(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, f.Wanted())
 	require.NoError(t, grads.Losses{}.Write(1, time.Now(), map[string]float64{"loss": 1}))
+}
+
+// bounded reads a folder of a few files.
+func bounded(t *testing.T, files ...string) ([]grads.Step, error) {
+	t.Helper()
+	dir, size := t.TempDir(), 0
+	for i, text := range files {
+		name := fmt.Sprintf("%d.grads", i)
+		if i == len(files)-1 {
+			name = "losses"
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+		size += len(text)
+	}
+	var steps []grads.Step
+	var err error
+	reliability.Bounded(t, size, func() { steps, err = grads.Read(dir) })
+	return steps, err
+}
+
+// Hostile files take no more memory than they have bytes to justify; many steps, and many parameters, are none.
+func TestReadIsBounded(t *testing.T) {
+	const many = 200_000
+	one := `{"Shares":[{"Name":"w","Shape":[2],"Of":"all","Lo":0,"Hi":2}]}` + "\n"
+	var steps, lost, head, sums, apart strings.Builder
+	head.WriteString(`{"Optimizer":0,"Shares":[`)
+	sums.WriteString(`]}` + "\n" + `{"Step":1,"Bits":[`)
+	for i := range many {
+		line := fmt.Sprintf(`{"Step":%d,"Bits":[4607182418800017408]}`+"\n", i+1)
+		steps.WriteString(line)
+		lost.WriteString(line)
+		comma := ","
+		if i == 0 {
+			comma = ""
+		}
+		fmt.Fprintf(&head, `%s{"Name":"layer.%d.w","Shape":[2],"Of":"[0:2]","Lo":0,"Hi":2}`, comma, i)
+		sums.WriteString(comma + "4607182418800017408")
+	}
+	got, err := bounded(t, one+steps.String(), lost.String())
+	require.NoError(t, err)
+	require.Len(t, got, many)
+	got, err = bounded(t, head.String()+sums.String()+"]}\n", "")
+	require.NoError(t, err)
+	require.Len(t, got[0].Grads, many)
+
+	few, zeros := `{"Shares":[{"Name":"0","Shape":[0]}`, strings.Repeat("0,", 999)+"0"
+	for i := range 999 {
+		few += fmt.Sprintf(`,{"Name":"%d","Shape":[0]}`, i+1)
+	}
+	few += "]}\n"
+	for i := range 2000 {
+		fmt.Fprintf(&apart, `{"Step":%d,"Bits":[%s]}`+"\n", i, zeros)
+	}
+	for i, files := range [][]string{
+		{`{"Shares":[` + strings.Repeat(`null,`, 1<<20) + `null]}`, ""},
+		{`{"Shares":[` + strings.Repeat(`{},`, 1<<20) + `{}]}`, ""},
+		{few + `{"Bits":[` + strings.Repeat("0,", 1<<22) + `0]}`, ""},
+		{few + strings.Repeat("{}\n", 1<<20), ""},
+		{one, strings.Repeat("{}\n", 1<<20)},
+		{one, strings.Repeat(`{"Bits":[`+zeros+"]}\n", 1<<12)},
+		{few + apart.String(), ""},
+	} {
+		_, err := bounded(t, files...)
+		require.Error(t, err, i)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	one := `{"Shares":[{"Name":"w","Shape":[2],"Of":"all","Lo":0,"Hi":2}]}` + "\n"
+	f.Add(one+`{"Step":1,"Bits":[4607182418800017408]}`, one+`{"Step":1,"Bits":[1]}`, `{"Step":1,"Bits":[4607182418800017408]}`)
+	f.Add(`{"Optimizer":1,"Shares":[null,{"Shape":[0]}]}{"Bits":[1,2]}{"Bi`, `{}{}`, "{}")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, a, b, lost string) {
+		for name, text := range map[string]string{"a.grads": a, "b.grads": b, "losses": lost} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+		}
+		reliability.Bounded(t, len(a)+len(b)+len(lost), func() {
+			steps, err := grads.Read(dir)
+			for i, s := range steps {
+				require.NoError(t, err)
+				require.True(t, i == 0 || steps[i-1].Step < s.Step)
+			}
+		})
+	})
 }

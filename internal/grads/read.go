@@ -1,6 +1,7 @@
 package grads
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,10 +9,10 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/layout"
 )
 
@@ -31,15 +32,24 @@ type Norm struct {
 
 // job is what all files have.
 type job struct {
+	budget *bounded.Budget
 	heads  []head
 	lines  [][]line
 	params []Norm  // without the norm
+	sizes  []int   // of the parameters
 	at     [][]int // of each file's shares: the parameter; -1: another rank counts it
 }
 
+// Memory in bytes, also while lists grow: of a number, of an object (a line, a share), and of a parameter in a step.
+const (
+	memOfNumber = 48
+	memOfObject = 600
+	memOfNorm   = 128
+)
+
 // Read returns the steps that all ranks have done.
 func Read(dir string) ([]Step, error) {
-	j := new(job)
+	j := &job{budget: bounded.New(0)}
 	names, err := filepath.Glob(filepath.Join(dir, "*.grads"))
 	if err != nil {
 		return nil, err
@@ -52,26 +62,35 @@ func Read(dir string) ([]Step, error) {
 	if err := j.share(); err != nil {
 		return nil, err
 	}
-	steps := j.steps()
-	lines, err := readLines(filepath.Join(dir, losses), nil)
+	steps, err := j.steps()
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(dir, losses)
+	lines, err := j.readLines(name, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return steps, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	loss := map[int]*float64{}
 	for _, l := range lines {
-		for i := range steps {
-			if steps[i].Step == l.Step {
-				x := math.Float64frombits(l.Bits[0])
-				steps[i].Loss = &x
-			}
+		if len(l.Bits) != 1 {
+			return nil, fmt.Errorf("%s: step %d has %d losses", name, l.Step, len(l.Bits))
 		}
+		x := math.Float64frombits(l.Bits[0])
+		loss[l.Step] = &x
 	}
-	return steps, err
+	for i := range steps {
+		steps[i].Loss = loss[steps[i].Step]
+	}
+	return steps, nil
 }
 
 // read reads the file of an optimizer.
 func (j *job) read(name string) error {
 	var h head
-	lines, err := readLines(name, &h)
+	lines, err := j.readLines(name, &h)
 	for _, l := range lines {
 		if len(l.Bits) != len(h.Shares) {
 			return fmt.Errorf("step %d has %d sums for %d parameters", l.Step, len(l.Bits), len(h.Shares))
@@ -82,19 +101,30 @@ func (j *job) read(name string) error {
 }
 
 // readLines reads a file, which may begin with a head. The end of a program may have cut the last line.
-func readLines(name string, h *head) (lines []line, err error) {
-	f, err := os.Open(name)
+func (j *job) readLines(name string, h *head) (lines []line, err error) {
+	f, size, err := bounded.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	d := json.NewDecoder(f)
+	j.budget.Grow(size)
+	d, text := json.NewDecoder(f), json.RawMessage(nil)
+	decode := func(to any) error {
+		if err := d.Decode(&text); err != nil {
+			return err
+		}
+		count := func(what string) int64 { return int64(bytes.Count(text, []byte(what))) }
+		if err := j.budget.Take(count(",")*memOfNumber + (count("{")+count("null"))*memOfObject); err != nil {
+			return err
+		}
+		return json.Unmarshal(text, to)
+	}
 	if h != nil {
-		err = d.Decode(h)
+		err = decode(h)
 	}
 	for err == nil {
 		var l line
-		if err = d.Decode(&l); err == nil {
+		if err = decode(&l); err == nil {
 			lines = append(lines, l)
 		}
 	}
@@ -137,18 +167,22 @@ func (j *job) share() error {
 	}
 	for i, p := range j.params {
 		if n := layout.WholeBox(p.Shape).Len(); sizes[i] != n {
-			return fmt.Errorf("the ranks hold %d elements of %s, which has %d", sizes[i], p.Name, n)
+			return fmt.Errorf("the ranks hold %d elements of %s, which has %d", sizes[i], bounded.Plain(p.Name), n)
 		}
 	}
+	j.sizes = sizes
 	return nil
 }
 
 // steps adds up. A step that a rank has not done is none.
-func (j *job) steps() (all []Step) {
+func (j *job) steps() (all []Step, err error) {
 	sums, sizes := map[int][]float64{}, map[int][]int{}
 	for f, lines := range j.lines {
 		for _, l := range lines {
 			if sums[l.Step] == nil {
+				if err := j.budget.Take(memOfNorm * int64(1+len(j.params))); err != nil {
+					return nil, err
+				}
 				sums[l.Step], sizes[l.Step] = make([]float64, len(j.params)), make([]int, len(j.params))
 			}
 			for k, i := range j.at[f] {
@@ -160,18 +194,18 @@ func (j *job) steps() (all []Step) {
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(sums)) {
-		s := Step{Step: n}
+		s := Step{Step: n, Grads: make([]Norm, 0, len(j.params))}
 		for i, p := range j.params {
 			switch sizes[n][i] {
 			case 0: // that optimizer has done fewer steps
-			case layout.WholeBox(p.Shape).Len():
+			case j.sizes[i]:
 				p.Norm = math.Sqrt(sums[n][i])
 				s.Grads = append(s.Grads, p)
 			default:
-				return all
+				return all, nil
 			}
 		}
 		all = append(all, s)
 	}
-	return all
+	return all, nil
 }

@@ -36,14 +36,14 @@ var table = map[string]row{
 	"internal/columns":     {own: "internal/bounded"},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor train/metrics"},
-	"internal/timeline":    {own: "internal/trace internal/ranks"},
+	"internal/timeline":    {own: "internal/bounded internal/ranks internal/trace"},
 	"internal/wait":        {},
 	"internal/where":       {},
 	"internal/agree":       {own: "internal/ranks"},
 	"internal/ranks":       {},
 	"internal/reliability": {},
 	"internal/rebuild":     {},
-	"internal/grads":       {},
+	"internal/grads":       {own: "internal/bounded"},
 	"internal/misuse":      {own: "tensor", others: "github.com/stretchr/testify"},
 	"internal/mutations":   {},
 	"internal/netns":       {others: "github.com/stretchr/testify golang.org/x/sys"},
@@ -105,7 +105,7 @@ var table = map[string]row{
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor internal/rebuild"},
 	"moe/router":   {own: "nn tensor"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
-	"pp":           {own: "nn optim dist tensor"},
+	"pp":           {own: "nn optim dist tensor internal/bounded"},
 
 	"plan": {own: "tensor"},
 
@@ -128,10 +128,10 @@ var table = map[string]row{
 	"train/internal/progress":   {own: "train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/internal/values":     {own: "dist tensor train/metrics"},
 	"train/internal/zero":       {own: "dist"},
-	"train/metrics":             {},
+	"train/metrics":             {own: "internal/bounded"},
 	"train/tensorboard":         {others: "google.golang.org/protobuf"},
 
-	"internal/curve": {others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
+	"internal/curve": {own: "internal/bounded", others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn tensor ckpt ckpt/safetensors internal/bounded"},

@@ -9,46 +9,99 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// Read reads a file of Write.
+// memOfEvent is the memory of an event, in bytes, also while lists grow.
+const memOfEvent = 800
+
+// Read reads a file of Write. Memory is for what the file has, not more.
 func Read(r io.Reader) ([]Rank, error) {
-	var f file
-	if err := json.NewDecoder(r).Decode(&f); err != nil {
+	d, budget := json.NewDecoder(r), bounded.New(0)
+	at := map[int]*reading{}
+	n, read := 0, int64(0)
+	event := func() error {
+		var e event
+		if err := d.Decode(&e); err != nil {
+			return err
+		}
+		budget.Grow(d.InputOffset() - read)
+		read = d.InputOffset()
+		if err := budget.Take(memOfEvent); err != nil {
+			return err
+		}
+		to := at[e.Pid]
+		if to == nil {
+			to = &reading{Rank: Rank{Rank: e.Pid}}
+			at[e.Pid] = to
+		}
+		if err := to.take(&e); err != nil {
+			return fmt.Errorf("event %d: %w", n, err)
+		}
+		n++
+		return nil
+	}
+	var other struct {
+		Start string `json:"start"`
+	}
+	err := inside(d, '{', func() error {
+		key, err := d.Token()
+		switch {
+		case err != nil:
+			return err
+		case key == "traceEvents":
+			return inside(d, '[', event)
+		case key == "otherData":
+			return d.Decode(&other)
+		}
+		var skipped json.RawMessage
+		return d.Decode(&skipped)
+	})
+	if err != nil {
 		return nil, err
 	}
-	start, err := strconv.ParseInt(f.Other.Start, 10, 64)
+	start, err := strconv.ParseInt(other.Start, 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("it has no otherData.start: it is not a timeline of Ringo")
 	}
-	at := map[int]*reading{}
-	for i := range f.Events {
-		e := &f.Events[i]
-		to := at[e.Pid]
-		if to == nil {
-			to = &reading{Rank: Rank{Rank: e.Pid}, lanes: map[string]int32{}}
-			at[e.Pid] = to
-		}
-		if err := to.take(e, start); err != nil {
-			return nil, fmt.Errorf("event %d: %w", i, err)
-		}
-	}
 	var out []Rank
 	for _, to := range at {
+		for i := range to.Spans {
+			to.Spans[i].Start += start
+			to.Spans[i].End += start
+		}
 		out = append(out, to.Rank)
 	}
 	slices.SortFunc(out, func(a, b Rank) int { return a.Rank - b.Rank })
 	return out, nil
 }
 
-// reading is a rank that is being read.
+// inside calls fn for each value of a list, or each key of an object, which begins here.
+func inside(d *json.Decoder, open json.Delim, fn func() error) error {
+	t, err := d.Token()
+	if err == nil && t != open {
+		err = fmt.Errorf("%v where %v must be: it is not a timeline of Ringo", t, open)
+	}
+	for err == nil && d.More() {
+		err = fn()
+	}
+	if err == nil {
+		_, err = d.Token()
+	}
+	if t == open && err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// reading is a rank that is being read. Its spans count from the file's start.
 type reading struct {
 	Rank
 	lanes map[string]int32
 }
 
-func (to *reading) take(e *event, start int64) error {
+func (to *reading) take(e *event) error {
 	if e.Ph == "M" {
 		if e.Name == "process_labels" {
 			to.Host, to.Dropped = e.Args.Host, e.Args.Dropped
@@ -60,7 +113,7 @@ func (to *reading) take(e *event, start int64) error {
 		return fmt.Errorf("%q of category %q and phase %q is nothing that Ringo writes", e.Name, e.Cat, e.Ph)
 	}
 	ns := func(us float64) int64 { return int64(math.Round(us * 1e3)) }
-	s := trace.Span{Name: e.Name, Track: trace.Track(track), Seq: e.Args.Seq, Start: start + ns(e.TS)}
+	s := trace.Span{Name: e.Name, Track: trace.Track(track), Seq: e.Args.Seq, Start: ns(e.TS)}
 	s.End = s.Start + ns(*e.Dur)
 	for _, n := range []*int64{e.Args.Step, e.Args.Elements, e.Args.Bytes} {
 		if n != nil {
@@ -99,6 +152,9 @@ func (to *reading) lane(a *args) (int32, error) {
 			return 0, err
 		}
 		l.Ranks = append(l.Ranks, rank)
+	}
+	if to.lanes == nil {
+		to.lanes = map[string]int32{}
 	}
 	to.Lanes = append(to.Lanes, l)
 	to.lanes[a.Lane] = int32(len(to.Lanes))

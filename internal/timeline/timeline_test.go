@@ -3,6 +3,7 @@ package timeline
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
@@ -200,4 +202,46 @@ func number(t *testing.T, e map[string]any, key string) float64 {
 	require.True(t, ok, "%v: %s is no number", e, key)
 	require.GreaterOrEqual(t, x, 0.0)
 	return x
+}
+
+// A hostile file takes no more memory than it has bytes to justify.
+func TestReadIsBounded(t *testing.T) {
+	const end = `{}],"otherData":{"start":"1"}}`
+	long := `{"ph":"M","name":"` + strings.Repeat("x", 500) + `"},`
+	for _, event := range []string{`{},`, `{"ph":"M"},`, `{"cat":"step","ph":"X","dur":1},`, long} {
+		text := `{"traceEvents":[` + strings.Repeat(event, 12<<20/len(event)) + end
+		reliability.Bounded(t, len(text), func() {
+			_, err := Read(strings.NewReader(text))
+			require.Error(t, err)
+		})
+	}
+	var text strings.Builder
+	text.WriteString(`{"traceEvents":[`)
+	for pid := range 200_000 {
+		fmt.Fprintf(&text, `{"ph":"M","pid":%d},`, pid)
+	}
+	text.WriteString(end)
+	reliability.Bounded(t, text.Len(), func() {
+		_, err := Read(strings.NewReader(text.String()))
+		require.Error(t, err)
+	})
+}
+
+func FuzzRead(f *testing.F) {
+	for _, text := range []string{
+		`{"traceEvents":[{"ph":"M","pid":1,"name":"process_labels","args":{"host":"a"}}],"otherData":{"start":"1"}}`,
+		`{"otherData":{"start":"1"},"x":[],"traceEvents":[{"name":"x","ph":"X","cat":"wait","ts":1,"dur":1,"args":{"lane":"1","ranks":"0,1"}}]}`,
+		`{"traceEvents":[{"cat":"step","ph":"X","dur":1e300,"args":{"step":3}}],"otherData":{"start":"9223372036854775807"}}`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		reliability.Bounded(t, len(text), func() {
+			all, err := Read(strings.NewReader(text))
+			for i, r := range all {
+				require.NoError(t, err)
+				require.True(t, i == 0 || all[i-1].Rank < r.Rank)
+			}
+		})
+	})
 }

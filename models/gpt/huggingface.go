@@ -278,7 +278,7 @@ func (m *Model) Files() (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-	text, err := json.MarshalIndent(all, "", "  ")
-	files[configName] = append(text, '\n')
+	text, err := object(all)
+	files[configName] = text
 	return files, err
 }

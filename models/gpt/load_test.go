@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -363,4 +365,44 @@ func TestChatTemplates(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.Files()
 	require.ErrorContains(t, err, "x.jinja is not a regular file")
+}
+
+// A tokenizer's settings take no more memory than the files justify, beside templates of their own too.
+func TestFilesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "llama"))))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "additional_chat_templates"), 0o777))
+	deep := strings.Repeat("[", 9000) + strings.Repeat("1,", 50_000) + "1" + strings.Repeat("]", 9000)
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	require.NoError(t, err)
+	config = append(bytes.TrimSuffix(bytes.TrimSpace(config), []byte("}")), `,"x":`+deep+"}"...)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), config, 0o666))
+	m, err := gpt.Open(dir)
+	require.NoError(t, err)
+	var names strings.Builder
+	for i := range 700_000 {
+		fmt.Fprintf(&names, `"%x":1,`, i)
+	}
+	for text, want := range map[string]string{
+		`{"a":"` + strings.Repeat("x", 20<<20) + `"}`: "",
+		`{"a":` + deep + "}":                          "",
+		"{" + names.String() + `"x":1}`:               "it would take more than",
+	} {
+		for _, template := range []string{"t", strings.Repeat("\x00", 1<<20)} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte(text), 0o666))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "additional_chat_templates", "a.jinja"), []byte(template), 0o666))
+			reliability.Bounded(t, len(text)+len(template), func() {
+				files, err := m.Files()
+				if want != "" {
+					require.ErrorContains(t, err, want)
+					return
+				}
+				require.NoError(t, err)
+				require.True(t, json.Valid(files["tokenizer_config.json"]))
+			})
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "additional_chat_templates", "b.jinja"), []byte("t"), 0o666))
+	_, err = m.Files()
+	require.ErrorContains(t, err, "b.jinja: longer than 0 bytes")
 }

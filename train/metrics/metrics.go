@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // Number is a float64 whose NaN and infinities go into JSON as strings.
@@ -51,15 +53,18 @@ type File struct {
 // Ext says whether a file of this name can be written: it ends in .jsonl or .csv.
 func Ext(name string) bool { return filepath.Ext(name) == ".jsonl" || filepath.Ext(name) == ".csv" }
 
+// maxFile is how long a file may be to which a training adds.
+const maxFile = 1 << 40
+
 // Open begins a file, CSV where its name ends in .csv. With last > 0 it goes on behind the values of steps up to last; those of
 // later steps go, and a line that a crash cut short.
 func Open(name string, last int) (*File, error) {
-	w, text := &File{head: `{"step":%d,"time":%.3f,`}, ""
+	w, text := &File{head: `{"step":%d,"time":%.3f,`}, []byte(nil)
 	if filepath.Ext(name) == ".csv" {
-		w.csv, w.head, text = true, "%d,%.3f,", "step,time,name,value\n"
+		w.csv, w.head, text = true, "%d,%.3f,", []byte("step,time,name,value\n")
 	}
 	if last > 0 {
-		before, err := os.ReadFile(name)
+		before, err := bounded.ReadFile(name, maxFile)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -67,7 +72,7 @@ func Open(name string, last int) (*File, error) {
 			var step int
 			var at float64
 			if n, _ := fmt.Sscanf(line, w.head, &step, &at); n > 0 && step <= last && strings.HasSuffix(line, "\n") {
-				text += line
+				text = append(text, line...)
 			}
 		}
 	}
@@ -75,7 +80,7 @@ func Open(name string, last int) (*File, error) {
 	if w.f, err = os.Create(name); err != nil {
 		return nil, err
 	}
-	if _, err := w.f.WriteString(text); err != nil {
+	if _, err := w.f.Write(text); err != nil {
 		return nil, errors.Join(err, w.f.Close())
 	}
 	return w, nil

@@ -2,13 +2,16 @@ package metrics_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -40,7 +43,12 @@ func TestSeries(t *testing.T) {
 
 func TestReadWrong(t *testing.T) {
 	for want, file := range map[string][2]string{
-		"no step: it is not a file of -metrics": {"m.jsonl", `{"x":1}`},
+		"begin with its step: it is not a file": {"m.jsonl", `{"x":1}`},
+		"begin with its step":                   {"m.jsonl", `{"step":1}{}`},
+		`"\"" is a word, no number`:             {"m.jsonl", `{"step":1,"\"":"1,","b":2}`},
+		"parsing \"{\\\"a\\\":2}\"":             {"m.jsonl", `{"step":1,"b":{"a":2}}`},
+		"not a file of -metrics":                {"m.jsonl", `[1]`},
+		"unexpected EOF":                        {"m.jsonl", `{"step":1,"loss":2`},
 		"invalid character":                     {"m.jsonl", `x`},
 		"line 1: strconv.Atoi":                  {"m.csv", "a,b,c\n"},
 		"line 2: want step,time,name,value":     {"m.csv", "step,time,name,value\n1,2.5,loss,x\n"},
@@ -53,4 +61,53 @@ func TestReadWrong(t *testing.T) {
 	}
 	_, err := metrics.Read(filepath.Join(t.TempDir(), "none.csv"))
 	require.ErrorContains(t, err, "none.csv")
+}
+
+// A hostile file takes no more memory than it has bytes to justify; many rows of one name are no such file.
+func TestReadIsBounded(t *testing.T) {
+	var names, rows strings.Builder
+	names.WriteString(`{"step":1`)
+	for i := range 400_000 {
+		fmt.Fprintf(&names, `,"%x":1`, i)
+		fmt.Fprintf(&rows, `{"step":%d,"time":0.001,"loss":1.5}`+"\n", i)
+	}
+	names.WriteString("}\n")
+	values := `{"step":1` + strings.Repeat(`,"":1`, 3_000_000) + "}\n"
+	const refused = "it would take more than"
+	for text, want := range map[string]string{names.String(): refused, values: refused, rows.String(): ""} {
+		name := filepath.Join(t.TempDir(), "x.jsonl")
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
+		reliability.Bounded(t, len(text), func() {
+			series, err := metrics.Read(name)
+			if want == "" {
+				require.NoError(t, err)
+				require.Len(t, series[0].Values, 400_000)
+			} else {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+// What is read takes no more memory than the file has bytes to justify, and its series are as long as their steps.
+func FuzzRead(f *testing.F) {
+	f.Add(false, `{"step":1,"time":0.001,"loss":1.5}`+"\n"+`{"step":2,"l\"":"NaN" , "":-1}`)
+	f.Add(false, `{"step":1,"a":"1,","b":{"c":2}} [] 1`)
+	f.Add(true, "step,time,name,value\n1,2.5,loss, scaled,1.5\n1,,,1\n")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, csv bool, text string) {
+		name := filepath.Join(dir, "x.jsonl")
+		if csv {
+			name = filepath.Join(dir, "x.csv")
+		}
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
+		reliability.Bounded(t, len(text), func() {
+			all, err := metrics.Read(name)
+			for _, s := range all {
+				require.NoError(t, err)
+				require.NotEmpty(t, s.Steps)
+				require.Len(t, s.Values, len(s.Steps))
+			}
+		})
+	})
 }
