@@ -70,7 +70,7 @@ func Open(dir string, cfg Config) (*Folder, error) {
 			return nil, fmt.Errorf("data/images: %w", err)
 		}
 		if len(f.files) == before {
-			return nil, fmt.Errorf("data/images: folder %s has no images", filepath.Join(dir, name))
+			return nil, fmt.Errorf("data/images: folder %s has no images: remove it, or put some there", filepath.Join(dir, name))
 		}
 	}
 	slices.SortFunc(f.files, func(a, b file) int {
@@ -94,7 +94,7 @@ func (f *Folder) classes() (folders []string, err error) {
 		case info.IsDir():
 			folders = append(folders, e.Name())
 		case isImage(e.Name()):
-			return nil, fmt.Errorf("%s lies in no class's folder", filepath.Join(f.dir, e.Name()))
+			return nil, fmt.Errorf("%s lies in no class's folder: move it to one", filepath.Join(f.dir, e.Name()))
 		}
 	}
 	if len(folders) == 0 {

@@ -150,9 +150,9 @@ func TestOpenErrors(t *testing.T) {
 		want  string
 	}{
 		{nil, ok, "DIR has no folders, one for each class"},
-		{map[string][]byte{"x.png": p, "a/x.png": p}, ok, "DIR/x.png lies in no class's folder"},
-		{map[string][]byte{"a/x.png": p, "b/.x.png": p}, ok, "folder DIR/b has no images"},
-		{map[string][]byte{"a/x.png": p, "__MACOSX/x.png": p, "b/Thumbs.db": p}, ok, "folder DIR/b has no images"},
+		{map[string][]byte{"x.png": p, "a/x.png": p}, ok, "DIR/x.png lies in no class's folder: move it to one"},
+		{map[string][]byte{"a/x.png": p, "b/.x.png": p}, ok, "folder DIR/b has no images: remove it, or put some there"},
+		{map[string][]byte{"a/x.png": p, "__MACOSX/x.png": p, "b/Thumbs.db": p}, ok, "folder DIR/b has no images: remove it, or put some there"},
 		{map[string][]byte{"a/x.png": p, "a/x.txt": p}, ok,
 			"DIR/a/x.txt does not have the extension of an image: remove it, or name it with one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
 		{map[string][]byte{"a/x.png": p}, Config{2, 2, []string{"b"}}, `folder DIR/a is not one of the classes ["b"]`},

@@ -2,6 +2,7 @@ package columns
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -22,7 +23,7 @@ func Select(names, x []string, target string, index []string) (xs []int, y int, 
 	at := make(map[string]int, len(names))
 	for i, name := range names {
 		if j, twice := at[name]; twice {
-			return nil, 0, fmt.Errorf("columns %d and %d are both called %s", j+1, i+1, bounded.Quote(name))
+			return nil, 0, fmt.Errorf("columns %d and %d are both called %s: rename one", j+1, i+1, bounded.Quote(name))
 		}
 		at[name] = i
 	}
@@ -124,7 +125,7 @@ func (l *Labels) Add(label string) error {
 	n, known := l.number[label]
 	switch {
 	case label == "":
-		return fmt.Errorf("no label")
+		return errors.New("no label: fill it in, or remove the row")
 	case !known && l.fixed:
 		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), Quoted(l.names))
 	case !known && slices.Contains(missing, label):

@@ -62,6 +62,9 @@ func ReadConfig(dir string) (Config, error) {
 func readConfig(dir string) (Config, map[string]json.RawMessage, error) {
 	path := filepath.Join(dir, configName)
 	text, err := bounded.ReadFile(path, maxConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; it is beside the weights where they come from, and save_pretrained of transformers writes it", err)
+	}
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("gpt: %w", err)
 	}
