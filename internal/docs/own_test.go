@@ -247,7 +247,7 @@ func TestOwnModel(t *testing.T) {
 		{"", good.with("model/model.safetensors", pointer), append(isPointer, "model.safetensors")},
 		{"", good.with("model/model.safetensors", sign), append(isPage, "model.safetensors")},
 		{"", good.with("model/model.safetensors", weights[:len(weights)/2]), []string{"model.safetensors", "the file is cut off, get it again"}},
-		{"", bare.with("model/pytorch_model.bin", "PK"), []string{"ringo ckpt convert model/pytorch_model.bin NEW"}},
+		{"", bare.with("model/pytorch_model.bin", "PK"), []string{"ringo ckpt convert model/pytorch_model.bin NEW", "mv NEW/model* model puts"}},
 		{"", bare.with("model/pytorch_model.bin.index.json", "{}"), []string{"write it again in Python", "save_pretrained of transformers"}},
 		{"", good.with("model/config.json", pointer), isPointer},
 		{"", good.with("model/config.json", ""), []string{"config.json", "save_pretrained of transformers writes it"}},
