@@ -101,8 +101,8 @@ type Labels struct {
 	budget *bounded.Budget
 }
 
-// missing are the texts of pandas' missing values.
-var missing = []string{"nan", "NaN", "<NA>", "NaT"}
+// missing are the texts of missing values: what pandas writes for them, or reads as them.
+var missing = []string{"nan", "NaN", "<NA>", "NaT", "None", "NA", "N/A", "n/a", "#N/A", "NULL", "null"}
 
 // classBytes is the memory of a class, besides its name.
 const classBytes = 320
@@ -129,7 +129,7 @@ func (l *Labels) Add(label string) error {
 	case !known && l.fixed:
 		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), Quoted(l.names))
 	case !known && slices.Contains(missing, label):
-		return fmt.Errorf("%q is what pandas writes for a missing label: remove the row, or give Classes if it is one", label)
+		return fmt.Errorf("%q stands for a missing label in pandas: remove the row, or give Classes if it is one", label)
 	case !known:
 		if err := l.budget.Take(int64(classBytes + len(label))); err != nil {
 			return fmt.Errorf("more than %d classes: %w", len(l.names), err)

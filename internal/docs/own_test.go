@@ -139,7 +139,7 @@ func TestOwnTables(t *testing.T) {
 	runs(t, "labels", []quirk{
 		{`{"Labels": true}`, csv("1,2,kät\n1,3,dog\n"), nil},
 		{`{"Labels": true}`, csv("1,2,k\xe4t\n1,3,dog\n"), []string{`the label "k\xe4t" is no UTF-8`, "iconv -f latin1 -t utf-8 FILE"}},
-		{`{"Labels": true}`, csv("1,2,nan\n1,3,dog\n"), []string{"what pandas writes for a missing label: remove the row, or give Classes"}},
+		{`{"Labels": true}`, csv("1,2,nan\n1,3,dog\n"), []string{"stands for a missing label in pandas: remove the row, or give Classes"}},
 	})
 	const lines = "{\"a\": 1, \"y\": 3}\n{\"a\": 2, \"y\": 5}\n"
 	json := func(text string) files { return files{"table.jsonl": text} }
