@@ -63,7 +63,7 @@ func readConfig(dir string) (Config, map[string]json.RawMessage, error) {
 	path := filepath.Join(dir, configName)
 	text, err := bounded.ReadFile(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; it is beside the weights where they come from, and save_pretrained of transformers writes it", err)
+		err = fmt.Errorf("%w%s", err, wayOut(dir))
 	}
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("gpt: %w", err)
@@ -73,6 +73,17 @@ func readConfig(dir string) (Config, map[string]json.RawMessage, error) {
 		return Config{}, nil, fmt.Errorf("gpt: %s: %w", path, bounded.Explain(err, text))
 	}
 	return c, all, nil
+}
+
+// wayOut says, for an error, where the config of a folder without one may be.
+func wayOut(dir string) string {
+	if latest, err := ckpt.Latest(dir); err == nil {
+		return "; it has checkpoints: name one, such as " + latest
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return ""
+	}
+	return "; it is beside the weights where they come from, and save_pretrained of transformers writes it"
 }
 
 // Open returns the model that config.json describes, in a folder with Hugging Face's layout, without values. Attach of a parallel package

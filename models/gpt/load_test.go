@@ -192,6 +192,10 @@ func TestDTypeOfFiles(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(of4, "ringo.json")))
 	text = bytes.Replace(text, []byte(`"dtype"`), []byte(`"torch_dtype"`), 1)
 	require.NoError(t, os.WriteFile(filepath.Join(of4, "config.json"), text, 0o666))
+	_, err = gpt.Open(filepath.Dir(half))
+	require.ErrorContains(t, err, "config.json: no such file or directory; it has checkpoints: name one, such as "+half)
+	_, err = gpt.Open(t.TempDir())
+	require.ErrorContains(t, err, "; it is beside the weights where they come from, and save_pretrained of transformers writes it")
 	for _, c := range []struct {
 		dir            string
 		in             tensor.DType
