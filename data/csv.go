@@ -140,9 +140,12 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 			return p.table()
 		}
 		count.ended()
-		if err == nil && p.names == nil {
+		switch {
+		case errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote):
+			err = fmt.Errorf("%w: a field with a quote in it needs quotes around it, and its quote twice", err)
+		case err == nil && p.names == nil:
 			err = p.first(record)
-		} else if err == nil {
+		case err == nil:
 			err = p.row(record)
 		}
 		if err != nil {
@@ -203,7 +206,7 @@ func (p *csvParser) first(record []string) (err error) {
 		return fmt.Errorf("line %d has 0, 1, 2 and so on, which are pandas' names of columns: set CSVConfig.Header, or, if it is a sample, "+
 			"move it to another line", line)
 	case len(record) == 1:
-		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target", line, p.r.Comma)
+		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target%s", line, p.r.Comma, otherComma(record[0]))
 	}
 	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target, nil); err != nil {
 		return fmt.Errorf("line %d: %w", line, err)
@@ -224,11 +227,25 @@ func (p *csvParser) first(record []string) (err error) {
 	return nil
 }
 
+// otherComma returns, for an error, what may separate the fields in a line.
+func otherComma(line string) string {
+	for _, comma := range []string{";", "\t", "|", ","} {
+		if strings.Contains(line, comma) {
+			return fmt.Sprintf(": set it to %q", comma[0])
+		}
+	}
+	return ""
+}
+
 // row adds a sample.
 func (p *csvParser) row(record []string) error {
 	if len(record) != len(p.names) {
 		line, _ := p.r.FieldPos(0)
-		return fmt.Errorf("line %d: %d fields, want %d as in the first line", line, len(record), len(p.names))
+		err := fmt.Errorf("line %d: %d fields, want %d as in the first line", line, len(record), len(p.names))
+		if len(record) > len(p.names) {
+			err = fmt.Errorf("%w: a field with a separator in it needs quotes, and the end of a line no separator", err)
+		}
+		return err
 	}
 	if column, err := p.add(record); err != nil {
 		return p.at(column, p.wayOut(column, err))

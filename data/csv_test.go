@@ -112,8 +112,13 @@ func TestCSVNumbers(t *testing.T) {
 // The ends of errors about what is no number, or no text.
 const (
 	separated = " is not a number: write a decimal point, and no separators of thousands"
+	fillIn    = ": fill it in, or remove the row"
+	replaceIt = ": replace it, or remove the row"
+	divideIt  = ": divide the column"
 	leaveOut  = "; Columns can leave the column out"
 	forLabels = "; Labels is for names of classes"
+	separator = ": a field with a separator in it needs quotes, and the end of a line no separator"
+	quotes    = ": a field with a quote in it needs quotes around it, and its quote twice"
 	latin1    = "is no UTF-8: if it is Latin-1, convert it with iconv -f latin1 -t utf-8 FILE"
 	zero      = "has a zero byte: the file is damaged, no text, or UTF-16: want UTF-8"
 	utf16     = "the text is UTF-16 or UTF-32: want UTF-8, such as of iconv -f utf-16 -t utf-8 FILE"
@@ -129,7 +134,7 @@ func TestCSVErrors(t *testing.T) {
 		{"\xef\xbb\xbf", "no rows", CSVConfig{}},
 		{"a,b\n", "no rows", header},
 		{"1,2\n3\n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
-		{"1,2\n\n3,4,5\n", "line 3: 3 fields, want 2 as in the first line", CSVConfig{}},
+		{"1,2\n\n3,4,5\n", "line 3: 3 fields, want 2 as in the first line" + separator, CSVConfig{}},
 		{"1,2\n \n", "line 2: 1 fields, want 2 as in the first line", CSVConfig{}},
 		{"1,1_000\n", `line 1, column 2: "1_000"` + separated, CSVConfig{}},
 		{"\"1,234\",1\n", `line 1, column 1: "1,234"` + separated, CSVConfig{}},
@@ -137,13 +142,13 @@ func TestCSVErrors(t *testing.T) {
 		{"1\u00a0000,1\n", `line 1, column 1: "1\u00a0000"` + separated, CSVConfig{}},
 		{"0x1p3,1\n", `line 1, column 1: "0x1p3" is not a number` + leaveOut, CSVConfig{}},
 		{"1,2\n3,five\n", `line 2, column 2: "five" is not a number` + forLabels, CSVConfig{}},
-		{"a,b\n1,2\n,4\n", `line 3, column "a": no value`, header},
+		{"a,b\n1,2\n,4\n", `line 3, column "a": no value` + fillIn, header},
 		{"a,b\n\"x\ny\",2\n", "line 2, column \"a\": \"x\\ny\" is not a number" + leaveOut, header},
-		{"1,2\n3, \n", "line 2, column 2: no value", CSVConfig{}},
-		{"1,2\nNaN,4\n", `line 2, column 1: "NaN" is not a finite number`, CSVConfig{}},
-		{"1,2\n3,-Inf\n", `line 2, column 2: "-Inf" is not a finite number`, CSVConfig{}},
-		{"1,2\n3,1e39\n", `line 2, column 2: "1e39" is out of the range of float32`, CSVConfig{}},
-		{"1,2\r3,4,5\n", "line 2: 3 fields, want 2 as in the first line", CSVConfig{}},
+		{"1,2\n3, \n", "line 2, column 2: no value" + fillIn, CSVConfig{}},
+		{"1,2\nNaN,4\n", `line 2, column 1: "NaN" is not a finite number` + replaceIt, CSVConfig{}},
+		{"1,2\n3,-Inf\n", `line 2, column 2: "-Inf" is not a finite number` + replaceIt, CSVConfig{}},
+		{"1,2\n3,1e39\n", `line 2, column 2: "1e39" is out of the range of float32` + divideIt, CSVConfig{}},
+		{"1,2\r3,4,5\n", "line 2: 3 fields, want 2 as in the first line" + separator, CSVConfig{}},
 		{"1,\"2\r3\"\n", `line 1, column 2: "2\r3" is not a number` + forLabels, CSVConfig{}},
 		{"0,1,2\n3,4,5\n", "line 1 has 0, 1, 2 and so on, which are pandas' names of columns: set CSVConfig.Header, or, if it is a sample, " +
 			"move it to another line", CSVConfig{}},
@@ -161,19 +166,21 @@ func TestCSVErrors(t *testing.T) {
 		{"a\x00,\x00b\x00\n\x001\x00,\x002\x00\n\x00", "line 1 " + zero, header},
 		{"1\x00,\x002\x00\n\x00", `line 1, column 1: "1\x00" ` + zero, CSVConfig{}},
 		{"1,c\x00t\n", `line 1, column 2: the label "c\x00t" ` + zero, CSVConfig{Labels: true}},
-		{"1,cat\n2,nan\n", `line 2, column 2: "nan" is what pandas writes for a missing label: remove the row, or give Classes if it is one`,
+		{"1,cat\n2,nan\n", `line 2, column 2: "nan" stands for a missing label in pandas: remove the row, or give Classes if it is one`,
+			CSVConfig{Labels: true}},
+		{"1,cat\n2, NA\n", `line 2, column 2: "NA" stands for a missing label in pandas: remove the row, or give Classes if it is one`,
 			CSVConfig{Labels: true}},
 		{"1,2\n3,4\n", "line 1 has numbers alone, no names of columns: CSVConfig.Header is for files that have them", header},
-		{"1;2\n", `line 1 has one field (CSVConfig.Comma is ','): want x and a target`, CSVConfig{}},
-		{"a,b,a\n", `line 1: columns 1 and 3 are both called "a"`, header},
+		{"1;2\n", `line 1 has one field (CSVConfig.Comma is ','): want x and a target: set it to ';'`, CSVConfig{}},
+		{"a,b,a\n", `line 1: columns 1 and 3 are both called "a": rename one`, header},
 		{"a,b\n1,2\n", `line 1: no column "c": there are "a", "b"`, CSVConfig{Header: true, Target: "c"}},
 		{"1,2\n", `line 1: no column "0": there are "1", "2"`, CSVConfig{Columns: []string{"0"}}},
-		{"1,2\n3,4\"\n", `parse error on line 2, column 4: bare " in non-quoted-field`, CSVConfig{}},
-		{"1,2\n\"3,4\n5,6\n", `record on line 2; parse error on line 3, column 5: extraneous or missing " in quoted-field`, CSVConfig{}},
+		{"1,2\n3,4\"\n", `parse error on line 2, column 4: bare " in non-quoted-field` + quotes, CSVConfig{}},
+		{"1,2\n\"3,4\n5,6\n", `record on line 2; parse error on line 3, column 5: extraneous or missing " in quoted-field` + quotes, CSVConfig{}},
 		{"1,2\n", "csv: invalid field or comment delimiter", CSVConfig{Comma: '"'}},
 		{"\xff\xfe1\x00,\x002\x00", utf16, CSVConfig{}},
 		{"1,cat\n2,dog\n", `line 2, column 2: "dog" is not one of the classes "cat"`, CSVConfig{Classes: []string{"cat"}}},
-		{"1,cat\n2, \n", `line 2, column 2: no label`, CSVConfig{Labels: true}},
+		{"1,cat\n2, \n", `line 2, column 2: no label` + fillIn, CSVConfig{Labels: true}},
 		{"1,cat\n", `class "a" is given twice`, CSVConfig{Classes: []string{"a", "a"}}},
 	} {
 		file := writeFile(t, t.TempDir(), "t.csv", []byte(c.text))

@@ -6,8 +6,10 @@
 //		for i, b := range batches.Epoch(ctx, epoch) {
 //			... // b.X is [rows, 784], b.Y is [rows]
 //		}
+//		if err := batches.Err(); err != nil { // before the ranks do anything together
+//			return err
+//		}
 //	}
-//	return batches.Err()
 //
 // # Order
 //

@@ -186,7 +186,7 @@ func (p *jsonParser) value(name, value []byte, first bool) error {
 	case !first && p.cfg.Columns != nil:
 		return nil
 	case !first:
-		return errors.New("the first object has no such name")
+		return errors.New("the first object has no such name: with Columns, others are ignored")
 	default:
 		if err := p.budget.Take(jsonNameBytes + int64(len(name))); err != nil {
 			return fmt.Errorf("%d names: %w", len(p.names)+1, err)
@@ -219,7 +219,7 @@ func (p *jsonParser) field(i int) (string, error) {
 	case len(value) == 0 || value[0] == 'n': // null
 		return "", nil
 	case value[0] == '{' || value[0] == '[':
-		return "", errors.New("a list or an object: want one value")
+		return "", errors.New("a list or an object: want one value; Columns and Target can name others")
 	case value[0] == '"' && !label:
 		return "", fmt.Errorf("%s is text, and %w", bounded.Plain(string(value)), errNoNumber)
 	case value[0] == '"':

@@ -72,7 +72,7 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 func (l *Loader) Steps() int { return l.steps }
 
 // Err returns the first error: the dataset's, the device's, or ctx.Err(). It is nil after a whole epoch and after a break. After an error,
-// Epoch yields nothing more.
+// Epoch yields nothing more. Ask for it after each epoch, before anything that all ranks do: the error may be on this rank alone.
 func (l *Loader) Err() error { return l.err }
 
 // Epoch yields this rank's part of each batch of an epoch, with its number in the epoch. The loop ends early if ctx ends or the dataset

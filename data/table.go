@@ -83,9 +83,9 @@ func number(field string) (float32, error) {
 	}
 	switch {
 	case field == "":
-		return 0, errors.New("no value")
+		return 0, errors.New("no value: fill it in, or remove the row")
 	case errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%s is out of the range of float32", bounded.Quote(field))
+		return 0, fmt.Errorf("%s is out of the range of float32: divide the column", bounded.Quote(field))
 	case err != nil:
 		if err := checkText(field); err != nil {
 			return 0, fmt.Errorf("%s %w", bounded.Quote(field), err)
@@ -96,7 +96,7 @@ func number(field string) (float32, error) {
 		}
 		return 0, fmt.Errorf("%s %w", bounded.Quote(field), errNoNumber)
 	case math.IsNaN(v) || math.IsInf(v, 0):
-		return 0, fmt.Errorf("%s is not a finite number", bounded.Quote(field))
+		return 0, fmt.Errorf("%s is not a finite number: replace it, or remove the row", bounded.Quote(field))
 	}
 	digits := strings.TrimLeft(field, "+-0")
 	if len(digits) < 8 || strings.Trim(digits, "0123456789") != "" { // whole numbers of 7 digits fit

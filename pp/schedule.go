@@ -2,6 +2,7 @@ package pp
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -73,10 +74,7 @@ func vee(ranks int) []int {
 // WriteCSV writes the form that torchtitan and torch read: a line for each rank, with its actions.
 func (s *Schedule) WriteCSV(w io.Writer) error {
 	for _, list := range s.Actions {
-		cells := make([]string, len(list))
-		for i, a := range list {
-			cells[i] = a.String()
-		}
+		cells := strings.Fields(strings.Trim(fmt.Sprint(list), "[]"))
 		if _, err := fmt.Fprintln(w, strings.Join(cells, ",")); err != nil {
 			return err
 		}
@@ -102,11 +100,8 @@ func ReadCSV(name string, r io.Reader) (*Schedule, error) {
 				continue
 			}
 			a, err := ParseAction(cell)
-			if err != nil {
+			if err := cmp.Or(err, budget.Take(memOfAction)); err != nil {
 				return nil, fmt.Errorf("rank %d: %w", len(s.Actions), err)
-			}
-			if err := budget.Take(memOfAction); err != nil {
-				return nil, fmt.Errorf("pp: a schedule: %w", err)
 			}
 			if q, known := rank[a.Stage]; known && q != len(s.Actions) {
 				return nil, fmt.Errorf("pp: stage %d is on ranks %d and %d", a.Stage, q, len(s.Actions))
@@ -127,7 +122,4 @@ func ReadCSV(name string, r io.Reader) (*Schedule, error) {
 	return s, lines.Err()
 }
 
-const (
-	maxLine     = 16 << 20
-	memOfAction = 256 // bytes of memory, also where it has a line and a stage of its own, while lists grow
-)
+const maxLine, memOfAction = 16 << 20, 256 // bytes; an action may have a line and a stage of its own, and lists grow

@@ -114,7 +114,7 @@ func TestReadCSVIsBounded(t *testing.T) {
 	text := strings.Repeat("0F0,", 3<<20)
 	reliability.Bounded(t, len(text), func() {
 		_, err := pp.ReadCSV("x", strings.NewReader(text))
-		require.ErrorContains(t, err, "pp: a schedule: it would take more than")
+		require.ErrorContains(t, err, "rank 0: it would take more than")
 	})
 }
 

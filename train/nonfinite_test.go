@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -61,6 +62,7 @@ type badRun struct {
 	scaled   bool
 	captured bool
 	weight   func(step int) float64 // of the loss; nil: 1
+	classes  bool                   // the weight is that of a class
 	steps    int
 	log      bytes.Buffer
 	opt      *optim.Optimizer // of rank 0
@@ -103,7 +105,7 @@ func (x *badRun) train() error {
 			for k := range n {
 				lo, hi := in[0].Dim(0)*k/n, in[0].Dim(0)*(k+1)/n
 				in, y := tape.Input(in[0]).Slice(0, lo, hi).Cast(x.dtype), tape.Input(in[1]).Slice(0, lo, hi).Cast(x.dtype)
-				loss := model.Forward(in).Sub(y).Square().Sum().Scale(weight / 6)
+				loss := x.loss(model.Forward(in), y, weight)
 				if x.captured {
 					tensor.Copy(last, loss.Cast(tensor.Float64))
 				} else {
@@ -143,7 +145,11 @@ func (x *badRun) train() error {
 }
 
 func (x *badRun) attach(r *dist.Rank) (model nn.Sequential, params nn.Params, norm optim.Norm, err error) {
-	model = nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, 1)}
+	outs := 1
+	if x.classes {
+		outs = 2
+	}
+	model = nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, outs)}
 	if x.stage == 0 {
 		params, err = ddp.Attach(r.World, model, ddp.Config{DType: x.dtype, Seed: 1})
 		return model, params, nil, err
@@ -155,6 +161,15 @@ func (x *badRun) attach(r *dist.Rank) (model nn.Sequential, params nn.Params, no
 	}
 	params, err = s.Attach(model)
 	return model, params, norm, err
+}
+
+// loss is the mean of squares, or a cross-entropy.
+func (x *badRun) loss(out, y tensor.Tensor, weight float64) tensor.Tensor {
+	if !x.classes {
+		return out.Sub(y).Square().Sum().Scale(weight / 6)
+	}
+	labels := y.Reshape(-1).Gt(y.Reshape(-1).Scale(0)).Cast(tensor.Int64)
+	return nn.CrossEntropy(out, labels, tensor.CrossEntropyOptions{Weights: tensor.FromSlice([]float64{1, weight}, 2), Count: 6})
 }
 
 // requireStopped requires an error at the bad step that has these texts, and that the checkpoint of step 25, which is sound, is the newest.
@@ -177,9 +192,20 @@ func (x *badRun) requireNewest(t *testing.T, step int) {
 	require.Equal(t, [3]any{true, int64(0), int64(0)}, [3]any{v.OK, v.NaN, v.Inf})
 }
 
+func gpus(t *testing.T, n int) dist.DeviceFunc {
+	return disttest.CUDA(t, emu.Config{Devices: n, Lazy: true})
+}
+
+func badWeight(step int) float64 {
+	if step == badStep {
+		return math.NaN()
+	}
+	return 1
+}
+
 // One sample that is not finite ends the training in the step that has it, and the error names the sample, the parameter and the rank.
 func TestBadSample(t *testing.T) {
-	named := fmt.Sprintf("values are not finite in samples %d", badSample)
+	named, batch := fmt.Sprintf("values are not finite in samples %d", badSample), fmt.Sprintf("of samples %d ", badSample/6*6)
 	for name, c := range map[string]struct {
 		change func(x *badRun)
 		want   []string
@@ -196,15 +222,13 @@ func TestBadSample(t *testing.T) {
 		"captured":               {func(x *badRun) { x.captured = true }, []string{"the loss is NaN, by the part of rank 1", named}},
 		"captured, microbatches": {func(x *badRun) { x.captured, x.micro = true, 3 }, []string{"the loss is NaN, by the part of rank 1", named}},
 		"float16":                {func(x *badRun) { x.dtype = tensor.Float16 }, []string{named}},
-		"weight": {func(x *badRun) {
-			x.data.in, x.weight = "", func(step int) float64 {
-				if step == badStep {
-					return math.NaN()
-				}
-				return 1
-			}
-		}, []string{"the loss is NaN", fmt.Sprintf("of samples %d ", 29*6)}},
-		"device": {func(x *badRun) { x.Device = tensortest.Remotes(t) }, []string{named}},
+		"weight":                 {func(x *badRun) { x.data.in, x.weight = "", badWeight }, []string{"the loss is NaN", batch}},
+		"weight of a class": {func(x *badRun) { x.data.in, x.weight, x.classes = "", badWeight, true },
+			[]string{"the loss is NaN", batch}},
+		"emulated CUDA":           {func(x *badRun) { x.Device = gpus(t, 1) }, []string{named}},
+		"emulated CUDA, two GPUs": {func(x *badRun) { x.Device, x.stage = gpus(t, 2), 3 }, []string{named}},
+		"captured, emulated CUDA": {func(x *badRun) { x.Device, x.captured = gpus(t, 1), true }, []string{named}},
+		"device":                  {func(x *badRun) { x.Device = tensortest.Remotes(t) }, []string{named}},
 		"device, two steps later": {func(x *badRun) {
 			x.Device, x.data.sample = tensortest.Remotes(t), 27*6+4 // nobody reads values before the next checkpoint
 		}, []string{"by the part of rank 1", "166"}},

@@ -6,11 +6,13 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -199,6 +201,24 @@ func TestUsage(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 2, cmd.ProcessState.ExitCode())
 	require.Equal(t, "train.test: -steps 0: want 1 or more\n", stderr.String())
+}
+
+// A step behind -resume is no value of it: the newest checkpoint would be taken, and no flag behind it.
+func TestResumeWithoutEquals(t *testing.T) {
+	for text, want := range map[string]string{
+		"-save D -resume step-5 -keep 1": "-resume step-5: write -resume=step-5; no flag behind it was read",
+		"-save D -resume=step-5 -keep 1": "",
+		"-save D -resume data.csv":       "",
+	} {
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		o := train.Flags(fs)
+		require.NoError(t, fs.Parse(strings.Fields(text)))
+		if err := o.Check(); want == "" {
+			require.NoError(t, err)
+		} else {
+			require.Equal(t, train.UsageError(want), err)
+		}
+	}
 }
 
 // A signal to one process ends all: both after the same step.

@@ -249,7 +249,7 @@ func (h *Header) check(data int64) (string, error) {
 		case t.End < t.Start || t.End-t.Start != n:
 			return t.Name, fmt.Errorf("data_offsets [%d,%d] for the %d bytes of %s%v", t.Start, t.End, n, t.DType, t.Shape)
 		case t.End > data:
-			return t.Name, fmt.Errorf("data_offsets [%d,%d] in %d bytes of data: the file is too short", t.Start, t.End, data)
+			return t.Name, fmt.Errorf("data_offsets [%d,%d] in %d bytes of data: the file is cut off, get it again", t.Start, t.End, data)
 		case t.Start < end:
 			return t.Name, fmt.Errorf("data_offsets [%d,%d] overlap what ends at %d", t.Start, t.End, end)
 		case t.Start > end:

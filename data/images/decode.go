@@ -113,10 +113,10 @@ func unknown(content []byte) error {
 			return fmt.Errorf("%w, but %s%s", err, other.has, wayOut)
 		}
 	}
-	return bounded.Explain(err, content)
+	return bounded.Explain(fmt.Errorf("%w: get it again, or remove it", err), content)
 }
 
-// explain adds the way out to an error of a decoder about what it does not read.
+// explain adds the way out to an error of a decoder: about what it does not read, or about a damaged file.
 func explain(err error) error {
 	var (
 		ofJPEG jpeg.UnsupportedError
@@ -126,7 +126,7 @@ func explain(err error) error {
 	if errors.As(err, &ofJPEG) || errors.As(err, &ofPNG) || errors.As(err, &ofTIFF) || errors.Is(err, bmp.ErrUnsupported) {
 		return fmt.Errorf("%w%s", err, wayOut)
 	}
-	return err
+	return fmt.Errorf("%w: get it again, or remove it", err)
 }
 
 // rows decodes the first frame.

@@ -203,9 +203,9 @@ func TestDecodeErrors(t *testing.T) {
 		assert.ErrorContains(t, decode(content[:12], 2, 2, make([]float32, 12), alone()), "the header: ", ext)
 	}
 	for want, content := range map[string][]byte{
-		"neither PNG, JPEG, GIF, BMP, TIFF nor WebP":                              []byte("<!DOCTYPE html>"),
+		"neither PNG, JPEG, GIF, BMP, TIFF nor WebP: get it again, or remove it":  []byte("<!DOCTYPE html>"),
 		"neither PNG, JPEG, GIF, BMP, TIFF nor Web":                               nil,
-		"the header: unexpected EOF":                                              webpPixel[:20],
+		"the header: unexpected EOF: get it again, or remove it":                  webpPixel[:20],
 		"png of 16385 x 1 pixels: want at most 16384 a side, and 67108864 in all": header(1<<14+1, 1),
 		"png of 1 x 16385 pixels":                                                 header(1, 1<<14+1),
 		"png of 16384 x 16384 pixels":                                             header(1<<14, 1<<14),

@@ -47,7 +47,7 @@ var extensions = []string{".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tif
 // Open lists the images of a folder that has a folder for each class, which may have subfolders. Samples are sorted by class, folder and
 // name, as in PyTorch. Names that begin with a dot are ignored, and those that Windows and macOS make, such as Thumbs.db. So are files
 // outside the classes' folders, but an image there is an error. Every other file in a class's folder must have the extension of an image,
-// or it is an error. So is a class without images.
+// or it is an error. So is a class without images, and classes that are all called train, test, val and so on, unless Config has them.
 func Open(dir string, cfg Config) (*Folder, error) {
 	if cfg.Height < 1 || cfg.Height > maxSide || cfg.Width < 1 || cfg.Width > maxSide {
 		return nil, fmt.Errorf("data/images: Config asks for %d x %d pixels: want 1 to %d", cfg.Height, cfg.Width, maxSide)
@@ -59,6 +59,9 @@ func Open(dir string, cfg Config) (*Folder, error) {
 	}
 	if cfg.Classes == nil {
 		f.Classes = folders
+		if err := f.checkSplits(); err != nil {
+			return nil, fmt.Errorf("data/images: %w", err)
+		}
 	}
 	for _, name := range folders {
 		class := slices.Index(f.Classes, name)
@@ -70,7 +73,7 @@ func Open(dir string, cfg Config) (*Folder, error) {
 			return nil, fmt.Errorf("data/images: %w", err)
 		}
 		if len(f.files) == before {
-			return nil, fmt.Errorf("data/images: folder %s has no images", filepath.Join(dir, name))
+			return nil, fmt.Errorf("data/images: folder %s has no images: remove it, or put some there", filepath.Join(dir, name))
 		}
 	}
 	slices.SortFunc(f.files, func(a, b file) int {
@@ -94,13 +97,24 @@ func (f *Folder) classes() (folders []string, err error) {
 		case info.IsDir():
 			folders = append(folders, e.Name())
 		case isImage(e.Name()):
-			return nil, fmt.Errorf("%s lies in no class's folder", filepath.Join(f.dir, e.Name()))
+			return nil, fmt.Errorf("%s lies in no class's folder: move it to one", filepath.Join(f.dir, e.Name()))
 		}
 	}
 	if len(folders) == 0 {
 		return nil, fmt.Errorf("%s has no folders, one for each class", f.dir)
 	}
 	return folders, nil
+}
+
+// checkSplits returns an error if the classes are a training set and others.
+func (f *Folder) checkSplits() error {
+	for _, name := range f.Classes {
+		if !slices.Contains([]string{"train", "training", "val", "valid", "validation", "test", "testing"}, strings.ToLower(name)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has sets, not classes: open each of %v, with the Classes of the first; if these are classes, give Config.Classes",
+		f.dir, f.Classes)
 }
 
 // stat follows links. Names are any bytes, as io/fs would not take them.

@@ -139,6 +139,8 @@ func TestClasses(t *testing.T) {
 	require.NoError(t, f.Batch([]int{0}, x, y))
 	assert.Equal(t, []int64{1}, tensor.Data[int64](y))
 	assert.Equal(t, naive(t, webpPixel), tensor.Floats(x))
+	_, err = Open(write(t, map[string][]byte{"test/1.webp": webpPixel}), Config{Height: 1, Width: 1, Classes: []string{"test"}})
+	require.NoError(t, err)
 }
 
 func TestOpenErrors(t *testing.T) {
@@ -150,11 +152,13 @@ func TestOpenErrors(t *testing.T) {
 		want  string
 	}{
 		{nil, ok, "DIR has no folders, one for each class"},
-		{map[string][]byte{"x.png": p, "a/x.png": p}, ok, "DIR/x.png lies in no class's folder"},
-		{map[string][]byte{"a/x.png": p, "b/.x.png": p}, ok, "folder DIR/b has no images"},
-		{map[string][]byte{"a/x.png": p, "__MACOSX/x.png": p, "b/Thumbs.db": p}, ok, "folder DIR/b has no images"},
+		{map[string][]byte{"x.png": p, "a/x.png": p}, ok, "DIR/x.png lies in no class's folder: move it to one"},
+		{map[string][]byte{"a/x.png": p, "b/.x.png": p}, ok, "folder DIR/b has no images: remove it, or put some there"},
+		{map[string][]byte{"a/x.png": p, "__MACOSX/x.png": p, "b/Thumbs.db": p}, ok, "folder DIR/b has no images: remove it, or put some there"},
 		{map[string][]byte{"a/x.png": p, "a/x.txt": p}, ok,
 			"DIR/a/x.txt does not have the extension of an image: remove it, or name it with one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
+		{map[string][]byte{"train/a/x.png": p, "test/a/x.png": p}, ok,
+			"DIR has sets, not classes: open each of [test train], with the Classes of the first; if these are classes, give Config.Classes"},
 		{map[string][]byte{"a/x.png": p}, Config{2, 2, []string{"b"}}, `folder DIR/a is not one of the classes ["b"]`},
 	} {
 		dir := write(t, c.files)

@@ -32,7 +32,7 @@ func checkFooter(from io.ReaderAt, size int64, budget *bounded.Budget) error {
 		return err
 	}
 	if string(end[4:]) != "PAR1" {
-		return errors.New("does not end as a Parquet file: truncated, encrypted, or of another format")
+		return errors.New("does not end as a Parquet file: truncated, encrypted, or of another format: get it again, or write it again")
 	}
 	n := int64(binary.LittleEndian.Uint32(end[:]))
 	if n > size-12 || n > maxFooter {

@@ -29,7 +29,7 @@ func filesOf(path string) (files []string, err error) {
 		case e.IsDir():
 			return nil, fmt.Errorf("%s is a folder: want files alone, as pandas' to_parquet writes them without partition_cols", name)
 		case !strings.HasSuffix(e.Name(), ".parquet"):
-			return nil, fmt.Errorf("%s does not end in .parquet", name)
+			return nil, fmt.Errorf("%s does not end in .parquet: remove it, or rename it", name)
 		default:
 			files = append(files, name)
 		}

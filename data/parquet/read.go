@@ -101,7 +101,8 @@ func (r *reader) columns() error {
 		names = append(names, c.Name())
 	}
 	if r.names != nil && !slices.Equal(names, r.names) {
-		return fmt.Errorf("its columns are %s, and those of the first file %s", columns.Quoted(names), columns.Quoted(r.names))
+		return fmt.Errorf("its columns are %s, and those of the first file %s: a folder has files of one table",
+			columns.Quoted(names), columns.Quoted(r.names))
 	}
 	xs, y, err := columns.Select(names, r.cfg.Columns, r.cfg.Target, r.index())
 	if err != nil {
@@ -308,7 +309,7 @@ func (at *cursor) value(v pq.Value) error {
 		}
 		at.row, at.element = at.row+1, 0
 	}
-	problem := errors.New("no value")
+	problem := errors.New("no value: fill it in, or remove the row")
 	switch {
 	case at.row == at.most:
 		problem = fmt.Errorf("the footer says that there are %d in the row group", at.most)

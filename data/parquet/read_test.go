@@ -218,7 +218,7 @@ func TestFolder(t *testing.T) {
 
 	for want, more := range map[string]map[string][]byte{
 		`z.parquet: its columns are "a", "b", "y", and those of the first file "A", "e", "Kind"`: {"z.parquet": write(t, []row{}, 1)},
-		"z.parquet: does not end as a Parquet file":                                              {"z.parquet": make([]byte, 20)},
+		"z.parquet: does not end as a Parquet file: truncated":                                   {"z.parquet": make([]byte, 20)},
 		"notes.txt does not end in .parquet":                                                     {"notes.txt": nil},
 		"z.parquet: its lists have other lengths than those of the first file": {
 			"z.parquet": write(t, []labeled{{1, []float64{1}, "a"}}, 1)},
@@ -338,11 +338,11 @@ func TestValueErrors(t *testing.T) {
 	one := int32(1)
 	good := row{1, &one, 1}
 	for want, bad := range map[string]row{
-		`column "a": row 5: NaN is not a finite number`:           {math.NaN(), &one, 1},
-		`column "a": row 5: -Inf is not a finite number`:          {math.Inf(-1), &one, 1},
-		`column "a": row 5: 1e+39 is out of the range of float32`: {1e39, &one, 1},
-		`column "b": row 5: no value`:                             {1, nil, 1},
-		`column "y": row 5: NaN is not a finite number`:           {1, &one, float32(math.NaN())},
+		`column "a": row 5: NaN is not a finite number: replace it, or remove the row`:  {math.NaN(), &one, 1},
+		`column "a": row 5: -Inf is not a finite number: replace it, or remove the row`: {math.Inf(-1), &one, 1},
+		`column "a": row 5: 1e+39 is out of the range of float32: divide the column`:    {1e39, &one, 1},
+		`column "b": row 5: no value: fill it in, or remove the row`:                    {1, nil, 1},
+		`column "y": row 5: NaN is not a finite number: replace it, or remove the row`:  {1, &one, float32(math.NaN())},
 	} {
 		_, err := readBytes(write(t, []row{good, good, good, good, good, bad, good}, 4), Config{})
 		assert.EqualError(t, err, want)

@@ -82,9 +82,9 @@ func (r *reader) number(c *pq.Column, store func(row, element int, v float32)) (
 		case err != nil:
 			return err
 		case math.IsNaN(x) || math.IsInf(x, 0):
-			return fmt.Errorf("%v is not a finite number", x)
+			return fmt.Errorf("%v is not a finite number: replace it, or remove the row", x)
 		case math.IsInf(float64(float32(x)), 0):
-			return fmt.Errorf("%v is out of the range of float32", x)
+			return fmt.Errorf("%v is out of the range of float32: divide the column", x)
 		}
 		store(row, element, float32(x))
 		return nil

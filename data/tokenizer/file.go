@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -23,6 +24,9 @@ const (
 func Open(dir string) (*Tokenizer, error) {
 	path := filepath.Join(dir, fileName)
 	text, err := bounded.ReadFile(path, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; transformers writes it, by AutoTokenizer.from_pretrained(%q).save_pretrained(%[2]q)", err, dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}

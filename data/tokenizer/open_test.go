@@ -145,6 +145,7 @@ func TestOpen(t *testing.T) {
 
 	_, err = Open(cache)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "; transformers writes it, by AutoTokenizer.from_pretrained(")
 	require.ErrorContains(t, err, filepath.Join(cache, fileName))
 
 	path := filepath.Join(cache, fileName)

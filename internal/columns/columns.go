@@ -2,6 +2,7 @@ package columns
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -22,7 +23,7 @@ func Select(names, x []string, target string, index []string) (xs []int, y int, 
 	at := make(map[string]int, len(names))
 	for i, name := range names {
 		if j, twice := at[name]; twice {
-			return nil, 0, fmt.Errorf("columns %d and %d are both called %s", j+1, i+1, bounded.Quote(name))
+			return nil, 0, fmt.Errorf("columns %d and %d are both called %s: rename one", j+1, i+1, bounded.Quote(name))
 		}
 		at[name] = i
 	}
@@ -100,8 +101,8 @@ type Labels struct {
 	budget *bounded.Budget
 }
 
-// missing are the texts of pandas' missing values.
-var missing = []string{"nan", "NaN", "<NA>", "NaT"}
+// missing are the texts of missing values: what pandas writes for them, or reads as them.
+var missing = []string{"nan", "NaN", "<NA>", "NaT", "None", "NA", "N/A", "n/a", "#N/A", "NULL", "null"}
 
 // classBytes is the memory of a class, besides its name.
 const classBytes = 320
@@ -124,11 +125,11 @@ func (l *Labels) Add(label string) error {
 	n, known := l.number[label]
 	switch {
 	case label == "":
-		return fmt.Errorf("no label")
+		return errors.New("no label: fill it in, or remove the row")
 	case !known && l.fixed:
 		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), Quoted(l.names))
 	case !known && slices.Contains(missing, label):
-		return fmt.Errorf("%q is what pandas writes for a missing label: remove the row, or give Classes if it is one", label)
+		return fmt.Errorf("%q stands for a missing label in pandas: remove the row, or give Classes if it is one", label)
 	case !known:
 		if err := l.budget.Take(int64(classBytes + len(label))); err != nil {
 			return fmt.Errorf("more than %d classes: %w", len(l.names), err)

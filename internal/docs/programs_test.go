@@ -40,7 +40,15 @@ func programs(t *testing.T) map[string]string {
 	const sharder = "Sharder: rows, "
 	require.Equal(t, 1, strings.Count(list["ddp"], sharder))
 	list["refused"] = strings.Replace(list["ddp"], sharder, "", 1)
+	for name, diff := range own {
+		var err error
+		list[name], err = patch(list["table"], diff)
+		require.NoError(t, err, name)
+	}
 	list["snippets"], list["pytorch"] = snippets(t), pytorchProgram(t)
+	finetune, err := os.ReadFile("testdata/finetune.go")
+	require.NoError(t, err)
+	list["finetune"] = string(finetune)
 	for name, text := range list {
 		pretty, err := format.Source([]byte(text))
 		require.NoError(t, err, name)
@@ -153,16 +161,21 @@ func TestMain(m *testing.M) {
 }
 
 // start runs a program of the stranger's module in an empty folder with some files, on as many ranks as it says.
-func start(t *testing.T, name string, files map[string]string) (string, error) {
+func start(t *testing.T, name string, files map[string]string, args ...string) (string, error) {
+	t.Helper()
+	return startIn(t, t.TempDir(), name, files, args...)
+}
+
+// startIn is start in a folder that the test also reads.
+func startIn(t *testing.T, dir, name string, files map[string]string, args ...string) (string, error) {
 	t.Helper()
 	built.once.Do(func() { built.bin = module(t, programs(t)) })
 	require.NotEmpty(t, built.bin, "the stranger's module was not built")
-	dir := t.TempDir()
 	for file, text := range files {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
-	cmd := exec.CommandContext(t.Context(), built.bin)
+	cmd := exec.CommandContext(t.Context(), built.bin, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PROGRAM="+name)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

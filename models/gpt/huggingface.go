@@ -62,6 +62,9 @@ func ReadConfig(dir string) (Config, error) {
 func readConfig(dir string) (Config, map[string]json.RawMessage, error) {
 	path := filepath.Join(dir, configName)
 	text, err := bounded.ReadFile(path, maxConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w%s", err, wayOut(dir))
+	}
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("gpt: %w", err)
 	}
@@ -70,6 +73,17 @@ func readConfig(dir string) (Config, map[string]json.RawMessage, error) {
 		return Config{}, nil, fmt.Errorf("gpt: %s: %w", path, bounded.Explain(err, text))
 	}
 	return c, all, nil
+}
+
+// wayOut says, for an error, where the config of a folder without one may be.
+func wayOut(dir string) string {
+	if latest, err := ckpt.Latest(dir); err == nil {
+		return "; it has checkpoints: name one, such as " + latest
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return ""
+	}
+	return "; it is beside the weights where they come from, and save_pretrained of transformers writes it"
 }
 
 // Open returns the model that config.json describes, in a folder with Hugging Face's layout, without values. Attach of a parallel package
@@ -240,14 +254,32 @@ type origin struct {
 var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}
 
-// Files returns config.json, for ckpt.State. With it, transformers and Open read a checkpoint as this model. Of a model that Open made, it
-// has the settings of the folder's, such as dtype and the numbers of tokens, also those that this package does not use. The tokenizer,
-// the settings of generation and the chat template come from the folder unchanged; several chat templates are in tokenizer_config.json.
+// setDType says the type of the values in config.json, as save_pretrained does: a model need not be trained in that of its folder. Of a
+// model without values, it says nothing, and readers take the type of the tensors.
+func (m *Model) setDType(all map[string]any) {
+	_, old := all["torch_dtype"] // of transformers 4
+	delete(all, "torch_dtype")
+	delete(all, "dtype")
+	values := nn.Within(m)[0].Local
+	if values.IsZero() {
+		return
+	}
+	all["dtype"] = values.DType().String()
+	if old {
+		all["torch_dtype"] = all["dtype"]
+	}
+}
+
+// Files returns config.json, for ckpt.State. With it, transformers and Open read a checkpoint as this model: call it when the model has
+// values, whose type dtype is. Of a model that Open made, it has the settings of the folder's, such as the numbers of special tokens, also
+// those that this package does not use. The tokenizer, the settings of generation and the chat template come from the folder unchanged;
+// several chat templates are in tokenizer_config.json.
 func (m *Model) Files() (map[string][]byte, error) {
 	c, all, files := m.Config, map[string]any{}, map[string][]byte{}
 	for name, value := range m.origin.settings {
 		all[name] = value
 	}
+	m.setDType(all)
 	all["model_type"] = c.Kind.String()
 	all["architectures"] = []string{[...]string{"GPT2LMHeadModel", "LlamaForCausalLM"}[c.Kind]}
 	maps.Copy(all, c.settings())

@@ -110,7 +110,7 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 		params := disttest.Must(s.Attach(m))
 		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s})
 		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: inFiles(params)}, m.LoadConfig()))
-		text := disttest.Must(data.NewText([]int{1, 4, 9, 3, 12, 10, 10, 12, 3, 9, 4, 1, 0, 1, 4, 9, 3}, 6, 1))
+		text := disttest.Must(data.NewText(someTokens, 6, 1))
 		tape, loader := tensor.NewTape(r.Device), data.NewLoader(text, data.Config{Batch: 3, Sharder: r.World, Device: r.Device})
 		for _, b := range loader.Epoch(ctx, 0) {
 			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y))
@@ -127,6 +127,93 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 	require.NoError(t, err)
 	require.True(t, v.OK, v.Errors)
 	return path
+}
+
+var someTokens = []int{1, 4, 9, 3, 12, 10, 10, 12, 3, 9, 4, 1, 0, 1, 4, 9, 3}
+
+// finetuned trains all of a model on a text, with parameters of a type, on two ranks, for some steps, and saves it.
+func finetuned(t *testing.T, dir string, d tensor.DType, text []int, steps int) (path string) {
+	to := t.TempDir()
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m := disttest.Must(gpt.Open(dir))
+		params := disttest.Must(ddp.Attach(r.World, m, ddp.Config{DType: d}))
+		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig()))
+		opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2}), tensor.NewTape(r.Device)
+		set := disttest.Must(data.NewText(text, 6, 1))
+		batches := data.NewLoader(set, data.Config{Batch: set.Len(), Sharder: r.World, Device: r.Device})
+		for epoch := range steps {
+			for _, b := range batches.Epoch(ctx, epoch) {
+				tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y))
+				disttest.OK(opt.Step())
+				tape.Reset()
+			}
+		}
+		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
+		disttest.OK(saver.Save(ctx, ckpt.State{Step: steps, Params: params, Files: filesOf(t, m)}))
+		return saver.Close()
+	}))
+	path, err := ckpt.Latest(to)
+	require.NoError(t, err)
+	return path
+}
+
+// dtypes returns the type of a folder's tensors, and those that its config.json says.
+func dtypes(t *testing.T, dir string) (tensors, dtype, old string) {
+	names, err := filepath.Glob(filepath.Join(dir, "model*.safetensors"))
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		h, err := safetensors.Read("", bytes.NewReader(text), int64(len(text)))
+		require.NoError(t, err)
+		for _, x := range h.Tensors {
+			if tensors == "" {
+				tensors = string(x.DType)
+			}
+			require.Equal(t, tensors, string(x.DType), x.Name)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	require.NoError(t, err)
+	var c struct {
+		DType string `json:"dtype"`
+		Old   string `json:"torch_dtype"`
+	}
+	require.NoError(t, json.Unmarshal(text, &c))
+	return tensors, c.DType, c.Old
+}
+
+// config.json says the type that the tensors have, whatever that of the folder was, as after save_pretrained.
+func TestDTypeOfFiles(t *testing.T) {
+	whole := filepath.Join("testdata", "llama")
+	half := finetuned(t, whole, tensor.BFloat16, someTokens, 0)
+	text, err := os.ReadFile(filepath.Join(half, "config.json"))
+	require.NoError(t, err)
+	of4 := t.TempDir() // as transformers 4 writes it
+	require.NoError(t, os.CopyFS(of4, os.DirFS(half)))
+	require.NoError(t, os.Remove(filepath.Join(of4, "ringo.json")))
+	text = bytes.Replace(text, []byte(`"dtype"`), []byte(`"torch_dtype"`), 1)
+	require.NoError(t, os.WriteFile(filepath.Join(of4, "config.json"), text, 0o666))
+	_, err = gpt.Open(filepath.Dir(half))
+	require.ErrorContains(t, err, "config.json: no such file or directory; it has checkpoints: name one, such as "+half)
+	_, err = gpt.Open(t.TempDir())
+	require.ErrorContains(t, err, "; it is beside the weights where they come from, and save_pretrained of transformers writes it")
+	for _, c := range []struct {
+		dir            string
+		in             tensor.DType
+		tensors, dtype string
+	}{
+		{whole, tensor.Float64, "F64", "float64"},
+		{whole, tensor.Float32, "F32", "float32"},
+		{half, tensor.BFloat16, "BF16", "bfloat16"},
+		{half, tensor.Float32, "F32", "float32"},
+		{of4, tensor.BFloat16, "BF16", "bfloat16"},
+		{of4, tensor.Float32, "F32", "float32"},
+	} {
+		tensors, dtype, old := dtypes(t, finetuned(t, c.dir, c.in, someTokens, 2))
+		assert.Equal(t, [2]string{c.tensors, c.dtype}, [2]string{tensors, dtype})
+		assert.Equal(t, map[bool]string{true: dtype}[c.dir == of4], old)
+	}
 }
 
 // Parameters that are added to a model keep their own names.
@@ -306,10 +393,13 @@ func TestFilesOfOpenedModels(t *testing.T) {
 		assert.NotContains(t, files, "README.md")
 		require.NoError(t, json.Unmarshal(files["config.json"], &is))
 		for name, value := range was {
-			if !strings.HasPrefix(name, "rope_") && name != "n_inner" && !strings.Contains(name, "eps") { // said in another way
+			if !strings.HasPrefix(name, "rope_") && !strings.HasSuffix(name, "dtype") && name != "n_inner" &&
+				!strings.Contains(name, "eps") { // said in another way
 				assert.Equal(t, strings.Join(strings.Fields(string(value)), ""), strings.Join(strings.Fields(string(is[name])), ""), name)
 			}
 		}
+		assert.NotContains(t, is, "dtype", "there are no values")
+		assert.NotContains(t, is, "torch_dtype")
 		to := t.TempDir()
 		for name, text := range files {
 			require.NoError(t, os.WriteFile(filepath.Join(to, name), text, 0o666))

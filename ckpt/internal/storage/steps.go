@@ -126,7 +126,11 @@ func wayOut(dir string, names []string) string {
 			if slices.Contains(names, "pytorch_model.bin.index.json") {
 				continue
 			}
-			return fmt.Sprintf("; PyTorch wrote %s: ringo ckpt convert %s NEW makes a checkpoint of it", bounded.Plain(name), at(name))
+			beside := ""
+			if name == "pytorch_model.bin" && slices.Contains(names, "config.json") { // a model needs both in one folder
+				beside = ", and mv NEW/model* " + at("") + " puts it beside config.json"
+			}
+			return fmt.Sprintf("; PyTorch wrote %s: ringo ckpt convert %s NEW makes a checkpoint of it%s", bounded.Plain(name), at(name), beside)
 		}
 	}
 	return ""
