@@ -83,7 +83,7 @@ var breaks = map[string]struct {
 	}, []string{broken2, "overlap"}},
 	"out of range": {func(t *testing.T, path string) {
 		edit(t, filepath.Join(path, broken1), `"shape":[17,16],"data_offsets":[0,1088]`, `"shape":[17,17],"data_offsets":[0,1156]`)
-	}, []string{broken1, "tok.weight", "too short"}},
+	}, []string{broken1, "tok.weight", "the file is cut off"}},
 	"shape product": {func(t *testing.T, path string) {
 		write(t, path, broken1, `{"tok.weight":{"dtype":"F32","shape":[8589934592,8589934592],"data_offsets":[0,0]}}`, nil)
 	}, []string{broken1, "tok.weight", "overflows"}},
@@ -94,7 +94,7 @@ var breaks = map[string]struct {
 		info, err := os.Stat(filepath.Join(path, broken1))
 		require.NoError(t, err)
 		require.NoError(t, os.Truncate(filepath.Join(path, broken1), info.Size()-1))
-	}, []string{broken1, "too short"}},
+	}, []string{broken1, "the file is cut off"}},
 	"missing file": {func(t *testing.T, path string) { require.NoError(t, os.Remove(filepath.Join(path, broken1))) },
 		[]string{broken1, "no such file"}},
 	"trailing garbage": {func(t *testing.T, path string) {

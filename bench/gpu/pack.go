@@ -147,9 +147,9 @@ func (p *listedPackage) paths(files []string) (out []string) {
 	return out
 }
 
-// isTool reports packages whose tests start the emulator to test a program, not a GPU. It also reports examples: the tests of packages test
-// the same, and each example is as large as these.
+// isTool reports packages whose tests start the emulator to test a program, not a GPU. It also reports examples, and train: the tests
+// of other packages test the same, and each of these is as large as many.
 func isTool(path string) bool {
 	name := strings.TrimPrefix(path, module+"/")
-	return strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "bench/") || strings.HasPrefix(name, "examples/")
+	return strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "bench/") || strings.HasPrefix(name, "examples/") || name == "train"
 }

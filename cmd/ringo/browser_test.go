@@ -122,7 +122,7 @@ func (b *browser) eval(expression string) string {
 // await waits for a condition in the page.
 func (b *browser) await(condition string) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool { return b.eval(condition) == "true" }, 60*time.Second, 20*time.Millisecond, condition)
+	require.Eventually(b.t, func() bool { return b.eval(condition) == "true" }, 5*time.Minute, 20*time.Millisecond, condition)
 }
 
 // text returns the text of an element of the page.

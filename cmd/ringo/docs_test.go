@@ -335,7 +335,7 @@ func TestDocsMistakes(t *testing.T) {
 		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Timeout: time.Minute, Log: io.Discard},
 			func(_ context.Context, r *dist.Rank) error { return fn(r) })
 		require.Error(t, err, name)
-		text, _, _ := strings.Cut(err.Error(), "\n")
+		text, _, _ := strings.Cut(err.Error(), " (and ")
 		text = rank.ReplaceAllString(text, "")
 		assert.True(t, strings.Contains(page, text), "the page does not say of %s: %s", name, text)
 	}

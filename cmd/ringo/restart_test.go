@@ -53,7 +53,7 @@ func TestWrongFlagIsNotRestarted(t *testing.T) {
 	for _, flags := range [][]string{{"-no-such-flag"}, {"-sizes", "none"}, {"-sizes", "1K", "-ops", "none"}} {
 		_, stderr, code := run(t, append([]string{"run", "-n", "2", "-max-restarts", "8", os.Args[0], "bench"}, flags...)...)
 		assert.Equal(t, 2, code, stderr)
-		assert.Contains(t, stderr, "\nno restart: status 2 means a wrong command line", flags)
+		assert.Contains(t, stderr, "ringo: no restart: status 2 means a wrong command line\n", flags)
 		assert.NotContains(t, stderr, "restart 1 of", flags)
 	}
 }

@@ -35,7 +35,7 @@ func TestWayOut(t *testing.T) {
 	for names, want := range map[string]string{
 		"config.json pytorch_model.bin": "; PyTorch wrote pytorch_model.bin: " +
 			"ringo ckpt convert DIR/pytorch_model.bin NEW makes a checkpoint of it, and mv NEW/model* DIR puts it beside config.json",
-		"pytorch_model.bin": "; PyTorch wrote pytorch_model.bin: ringo ckpt convert DIR/pytorch_model.bin NEW makes a checkpoint of it",
+		"pytorch_model.bin":     "; PyTorch wrote pytorch_model.bin: ringo ckpt convert DIR/pytorch_model.bin NEW makes a checkpoint of it",
 		"config.json last.ckpt": "; PyTorch wrote last.ckpt: ringo ckpt convert DIR/last.ckpt NEW makes a checkpoint of it",
 		"pytorch_model-00001-of-00002.bin pytorch_model.bin.index.json": "; PyTorch wrote it, in several files: write it again in Python, " +
 			"by from_pretrained and save_pretrained of transformers",
