@@ -181,7 +181,8 @@ func (g *group) abandoned() error {
 type Batch struct {
 	g     *Group
 	parts []Work
-	uses  []use // of its messages
+	uses  []use           // of its messages
+	of    []tensor.Tensor // these: another one must not get the memory of one that is over
 }
 
 // Send adds a Group.Send.
@@ -210,7 +211,7 @@ func (b *Batch) alone(c *call) error {
 			return fmt.Errorf("%v overlaps another message of the batch: messages of a batch have no order", c.of.Shape())
 		}
 	}
-	b.uses = append(b.uses, u)
+	b.uses, b.of = append(b.uses, u), append(b.of, c.of)
 	return nil
 }
 
@@ -251,7 +252,8 @@ var batches = sync.Pool{New: func() any { return new(Batch) }}
 func (b *Batch) free() {
 	clear(b.parts)
 	clear(b.uses)
-	*b = Batch{parts: b.parts[:0], uses: b.uses[:0]}
+	clear(b.of)
+	*b = Batch{parts: b.parts[:0], uses: b.uses[:0], of: b.of[:0]}
 	batches.Put(b)
 }
 
