@@ -55,6 +55,9 @@ func (s *Sharding) openHost() error {
 			}
 		}
 	}
+	if err := s.hosts.open(&s.cfg, hosts); err != nil {
+		return err
+	}
 	s.near = h.With(dist.Name(h.Name() + " host gather"))
 	s.nearVote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)
 	return nil

@@ -96,6 +96,7 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	if c.Stage > 1 {
 		u.shard = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, max(n, 1)).Range(0, n)
 	}
+	s.layOutHops(u)
 	u.host = u.shard
 	if c.Offload != nil {
 		u.host = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, max(n, 1)).Range(0, n)

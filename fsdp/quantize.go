@@ -18,11 +18,12 @@ type Format uint8
 const (
 	unquantized Format = iota
 	Int8               // −127 to 127
+	Int4               // −7 to 7, two in a byte
 )
 
 // String returns the name, such as "int8".
 func (f Format) String() string {
-	if names := [...]string{"unquantized", "int8"}; int(f) < len(names) {
+	if names := [...]string{"unquantized", "int8", "int4"}; int(f) < len(names) {
 		return names[f]
 	}
 	return fmt.Sprintf("Format(%d)", f)
@@ -33,7 +34,7 @@ func (f Format) check(dev tensor.Device) error {
 	switch {
 	case f != unquantized && f != Int8:
 		return fmt.Errorf("fsdp: Config.Weights is %v, not int8", f)
-	case f != unquantized && dev.Kernels()[opQuantize][tensor.Float32] == nil:
+	case f == Int8 && dev.Kernels()[opQuantize][tensor.Float32] == nil:
 		return fmt.Errorf("fsdp: Config.Weights is %v, and %v cannot quantize: leave it out", f, dev)
 	}
 	return nil
@@ -44,8 +45,10 @@ const blockLen = 256
 
 func blocks(n int) int { return (n + blockLen - 1) / blockLen }
 
-// codeSize returns the bytes of n elements: the scales of all blocks, then the integers.
+// codeSize returns the bytes of n elements in Int8: the scales of all blocks, then the integers. code4Size is that in Int4.
 func codeSize(n int) int { return 4*blocks(n) + n }
+
+func code4Size(n int) int { return 4*blocks(n) + (n+1)/2 }
 
 // opQuantize writes floats as scales and integers.
 var opQuantize = tensor.Register(tensor.OpSpec{Name: "fsdp_quantize", Const: true, CPU: [tensor.NumDTypes]tensor.Kernel{
@@ -55,7 +58,14 @@ var opQuantize = tensor.Register(tensor.OpSpec{Name: "fsdp_quantize", Const: tru
 var opDequantize = tensor.Register(tensor.OpSpec{Name: "fsdp_dequantize", Const: true, CPU: [tensor.NumDTypes]tensor.Kernel{
 	tensor.Float32: dequantizeKernel[float32], tensor.Float64: dequantizeKernel[float64]}})
 
-// launch runs one of the two operations.
+// opQuantize4 and opAdd4 are the same for Int4, but that opAdd4 adds to what is there.
+var opQuantize4 = tensor.Register(tensor.OpSpec{Name: "fsdp_quantize4", Const: true, CPU: [tensor.NumDTypes]tensor.Kernel{
+	tensor.Float32: quantize4Kernel[float32], tensor.Float64: quantize4Kernel[float64]}})
+
+var opAdd4 = tensor.Register(tensor.OpSpec{Name: "fsdp_add4", Const: true, CPU: [tensor.NumDTypes]tensor.Kernel{
+	tensor.Float32: add4Kernel[float32], tensor.Float64: add4Kernel[float64]}})
+
+// launch runs one of the operations.
 func (s *Sharding) launch(op tensor.Op, dtype tensor.DType, dst, src tensor.Tensor) {
 	if src.Len() > 0 {
 		s.exec.Args(op, dtype).Out(dst).In(src)
@@ -112,30 +122,60 @@ func quantizeKernel[T float32 | float64](_ tensor.Queue, a *tensor.Args) {
 	scales, codes := dst[:4*blocks(len(src))], dst[4*blocks(len(src)):]
 	for b := range blocks(len(src)) {
 		block := src[b*blockLen : min((b+1)*blockLen, len(src))]
-		scale := scaleOf(block)
-		binary.LittleEndian.PutUint32(scales[4*b:], math.Float32bits(scale))
-		inverse := 0.0
-		if scale > 0 {
-			inverse = 1 / float64(scale)
-		}
+		inverse := putScale(scales[4*b:], scaleOf(block, 127))
 		for i, v := range block {
 			codes[b*blockLen+i] = byte(int8(math.RoundToEven(float64(v) * inverse)))
 		}
 	}
 }
 
-// scaleOf returns the scale of a block.
-func scaleOf[T float32 | float64](block []T) float32 {
+// putScale writes a scale, and returns what to multiply by.
+func putScale(to []byte, scale float32) (inverse float64) {
+	binary.LittleEndian.PutUint32(to, math.Float32bits(scale))
+	if scale > 0 {
+		inverse = 1 / float64(scale)
+	}
+	return inverse
+}
+
+func quantize4Kernel[T float32 | float64](_ tensor.Queue, a *tensor.Args) {
+	dst, src := tensor.Operand[uint8](a, 0), tensor.Operand[T](a, 1)
+	scales, codes := dst[:4*blocks(len(src))], dst[4*blocks(len(src)):]
+	clear(codes)
+	for b := range blocks(len(src)) {
+		block := src[b*blockLen : min((b+1)*blockLen, len(src))]
+		inverse := putScale(scales[4*b:], scaleOf(block, 7))
+		for i, v := range block {
+			code := byte(int8(math.RoundToEven(float64(v) * inverse)))
+			codes[(b*blockLen+i)/2] |= code & 15 << (i % 2 * 4)
+		}
+	}
+}
+
+func add4Kernel[T float32 | float64](_ tensor.Queue, a *tensor.Args) {
+	dst, src := tensor.Operand[T](a, 0), tensor.Operand[uint8](a, 1)
+	scales, codes := src[:4*blocks(len(dst))], src[4*blocks(len(dst)):]
+	for b := range blocks(len(dst)) {
+		scale := T(math.Float32frombits(binary.LittleEndian.Uint32(scales[4*b:])))
+		for i := b * blockLen; i < min((b+1)*blockLen, len(dst)); i++ {
+			code := int8(codes[i/2]>>(i%2*4)<<4) >> 4
+			dst[i] += T(T(code) * scale)
+		}
+	}
+}
+
+// scaleOf returns the scale of a block whose integers go up to top.
+func scaleOf[T float32 | float64](block []T, top T) float32 {
 	most := T(0)
 	for _, v := range block {
 		most = max(most, v, -v)
 	}
-	switch scale := float32(float64(most) / 127); {
+	switch scale := float32(float64(most) / float64(top)); {
 	case scale < 0x1p-126: // integers would not fit: such a scale has few bits
 		return 0
 	case scale > math.MaxFloat32:
 		return float32(math.NaN())
-	case math.IsInf(float64(127*T(scale)), 0): // it was rounded up
+	case math.IsInf(float64(top*T(scale)), 0): // it was rounded up
 		return math.Nextafter32(scale, 0)
 	default:
 		return scale

@@ -22,6 +22,7 @@ type backward struct {
 	reduceOrder  []*Unit // the order in which units are reduced
 	ordered      int     // entries of forward that reduceOrder was made from
 	reduceIssued int     // the first one of reduceOrder that was not issued
+	hopped       int     // the first one whose second hop was not issued
 	reduceDone   int     // the first one of reduceOrder that was not waited for
 	gradPool     pool    // memory of whole gradients, but for kept units
 	usage        tensor.Tensor
@@ -54,7 +55,7 @@ func (s *Sharding) BackwardBegin(last bool) {
 	if s.ordered != s.forward {
 		s.setReduceOrder()
 	}
-	s.reduceIssued, s.reduceDone, s.sum = 0, 0, dist.Sum
+	s.reduceIssued, s.hopped, s.reduceDone, s.sum = 0, 0, 0, dist.Sum
 	for _, u := range s.reduceOrder {
 		u.waiting = 0
 		for _, pc := range u.pieces {
@@ -82,7 +83,11 @@ func (s *Sharding) reduceReady() {
 	for s.reduceIssued < len(s.reduceOrder) && s.reduceOrder[s.reduceIssued].complete {
 		s.reduceNext()
 	}
-	for s.reduceDone < s.reduceIssued && s.reduceOrder[s.reduceDone].reducing.Done() {
+	done := func(at int) bool { return s.reduceOrder[at].reducing.Done() }
+	for s.hopped < s.reduceIssued && done(s.hopped) {
+		s.must(s.hop())
+	}
+	for s.reduceDone < s.hopped && done(s.reduceDone) {
 		s.must(s.finishReduction())
 	}
 }
@@ -155,6 +160,10 @@ func (s *Sharding) returnGradients(u *Unit) {
 		u.gradPool.giveBack(u.gradBuf, u.grads)
 		u.gradBuf = tensor.Tensor{}
 	}
+	if h := u.hops; h != nil && !h.buf.IsZero() {
+		s.hosts.codes.giveBack(h.buf, h.codes)
+		h.buf = tensor.Tensor{}
+	}
 }
 
 // reducing reports whether this Backward communicates.
@@ -195,27 +204,42 @@ func (s *Sharding) reduceNext() {
 	for _, pc := range u.pieces {
 		s.must(pc.waitPending())
 		if !pc.hasGrad && !pc.grad.IsZero() {
-			s.exec.Args(tensor.OpFill, pc.grad.DType()).Out(pc.grad)
-			s.exec.Launch()
+			s.clear(pc.grad)
 		}
 		pc.hasGrad = false
+	}
+	s.reduceIssued++
+	if h := u.hops; h != nil {
+		h.buf = s.hosts.codes.lend(h.codes)
+		u.reducing = s.start(&h.near, s.hosts.near)
+		return
 	}
 	dst := u.shard
 	if u.accumulated {
 		dst = u.localGrad
 	}
 	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.sum)
-	s.reduceIssued++
 }
 
 // finishReduction waits for the oldest reduction in flight.
 func (s *Sharding) finishReduction() error {
+	if s.hopped == s.reduceDone {
+		if err := s.hop(); err != nil {
+			return err
+		}
+	}
 	u := s.reduceOrder[s.reduceDone]
 	if err := u.reducing.Wait(); err != nil {
 		return fmt.Errorf("fsdp: reducing gradients of %s: %w", u.name, err)
 	}
 	s.reduceDone++
-	if u.accumulated && u.shard.Len() > 0 {
+	switch {
+	case u.hops != nil:
+		if !u.accumulated {
+			s.clear(u.shard)
+		}
+		s.addUp(&u.hops.far)
+	case u.accumulated && u.shard.Len() > 0:
 		a := s.exec.Args(tensor.OpAddTo, u.shard.DType()).Out(u.shard).In(u.localGrad)
 		a.Rank, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.shard.Len(), 1, 1
 		s.exec.Launch()
@@ -243,6 +267,11 @@ func (s *Sharding) BackwardDone(bool) error {
 	}
 	if s.last {
 		if err := s.compareUsed(); err != nil {
+			return err
+		}
+	}
+	for s.hopped < len(s.reduceOrder) {
+		if err := s.hop(); err != nil {
 			return err
 		}
 	}
@@ -304,7 +333,11 @@ func (s *Sharding) compareReplays(r *tensor.Recording) error {
 // sumUsed adds up what ranks have used.
 func (s *Sharding) sumUsed() error {
 	n := tensor.Data[int32](s.usage)
-	if err := s.exchange(s.usage, dist.Sum); err != nil {
+	op := dist.Sum
+	if s.hosts.near != nil { // no reduction has compared what ranks must have alike
+		op = s.sum
+	}
+	if err := s.exchange(s.usage, op); err != nil {
 		return fmt.Errorf("fsdp: comparing which units were used%s: %w", s.unused(), err)
 	}
 	ranks := int32(s.all.size())

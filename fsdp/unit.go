@@ -77,6 +77,7 @@ type Unit struct {
 	complete    bool          // no more gradients will come in this Backward
 	accumulated bool          // shard has the gradients of earlier microbatches
 	reducing    dist.Work
+	hops        *hops // with Config.Grads
 }
 
 // trained is the section of what had gradients at Attach. It is the first one.

@@ -1,0 +1,174 @@
+package fsdp_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Gradients are rounded once for the sum in each host, and once for the sum over hosts, for each rank's part by itself. Those of later
+// microbatches are added.
+func TestReducedCodes(t *testing.T) {
+	for _, n := range []int{1, 3, 511, 512, 513, 3001} { // some ranks have no part; blocks and bytes are odd
+		for _, mesh := range [][2]int{{2, 2}, {1, 3}, {3, 1}, {2, 3}} {
+			t.Run(fmt.Sprintf("%d on %v", n, mesh), func(t *testing.T) {
+				require.NoError(t, disttest.OnRanks(mesh[0]*mesh[1], func(r *dist.Rank) error { return checkReduced(t, r, n, mesh) }))
+			})
+		}
+	}
+}
+
+func checkReduced(t *testing.T, r *dist.Rank, n int, mesh [2]int) error {
+	m := disttest.Must(r.Mesh(fmt.Sprintf("host=%d,gpu=%d", mesh[0], mesh[1])))
+	l := newLooked(n)
+	s := fsdp.New(fsdp.Config{Shard: m.Group("host", "gpu"), Host: m.Group("gpu"), Grads: fsdp.Int4, DType: tensor.Float64})
+	s.Unit(l)
+	disttest.Must(s.Attach(l))
+	tape := tensor.NewTape(r.Device)
+	rank, ranks := r.World.Rank(), r.World.Size()
+	lo, hi := layout.Share(n, rank, ranks)
+	want := make([]float64, hi-lo)
+	for micro := range 3 {
+		grad := func(rank int) []float64 { return normal(n, uint64(10*micro+rank)) }
+		for host := range mesh[0] {
+			sum := make([]float64, hi-lo)
+			for gpu := range mesh[1] {
+				for i, v := range rounded(grad(host*mesh[1] + gpu)[lo:hi], 7) {
+					sum[i] += v
+				}
+			}
+			for i, v := range rounded(sum, 7) {
+				want[i] += v
+			}
+		}
+		x := tape.Input(tensor.FromSlice(grad(rank), 1, n).WithRows(r.World.Rows(rank, ranks)))
+		var opts []tensor.BackwardOption
+		if micro < 2 {
+			opts = append(opts, tensor.More())
+		}
+		tape.Backward(x.Mul(tape.Use(l.W)).Sum(), opts...)
+		tape.Reset()
+	}
+	for i, got := range tensor.Floats(l.W.Grad) {
+		if math.Abs(got-want[i]) > 1e-6*(1+math.Abs(want[i])) {
+			return fmt.Errorf("rank %d: element %d is %g, want %g", rank, i, got, want[i])
+		}
+	}
+	return nil
+}
+
+func normal(n int, seed uint64) []float64 {
+	x := tensor.New(tensor.NewCPU(1), tensor.Float64, n)
+	tensor.NormalInit(0, 1).Fill(x, seed, 0)
+	return tensor.Floats(x)
+}
+
+// Ranks train with rounded gradients nearly as with exact ones; several runs are equal to the bit.
+func TestTrainingWithRoundedGradients(t *testing.T) {
+	for name, j := range map[string]job{
+		"2 x 2":    {},
+		"2 x 3":    {training: training{Mesh: "dp=1,host=2,gpu=3", Micro: 1}},
+		"2 copies": {training: training{Mesh: "dp=2,host=2,gpu=2", Micro: 1}},
+		"4 micro":  {training: training{Micro: 4, Batch: 44}},
+		"chain":    {model: newChain},
+		"frozen":   {model: newFrozen},
+		"float64":  {cfg: fsdp.Config{DType: tensor.Float64}},
+		"int8":     {cfg: fsdp.Config{Weights: fsdp.Int8}},
+		"offload":  {offload: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if j.Mesh == "" {
+				j.Mesh = "dp=1,host=2,gpu=2"
+			}
+			if reliability.Long(t) {
+				j.Steps = 60
+			}
+			j.near = true
+			want := j.run(t)
+			j.cfg.Grads = fsdp.Int4
+			got := j.run(t)
+			requireNear(t, want.Losses, got.Losses, 0.05)
+			require.NotEqual(t, want.Losses, got.Losses)
+			require.Equal(t, got, j.run(t))
+			for i := 9; i < len(want.Losses); i += 10 {
+				t.Logf("step %d: %.4f, exact %.4f", i, got.Losses[i], want.Losses[i])
+			}
+		})
+	}
+}
+
+func TestLongTrainingWithRoundedGradients(t *testing.T) {
+	reliability.AsLong(t, TestTrainingWithRoundedGradients)
+}
+
+// A rank sends codes of the whole gradient to its host, but for its own part of them, and those of its peers' parts between hosts.
+func TestReducedTraffic(t *testing.T) {
+	const micro, units, steps = 3, 5, 4
+	var mu sync.Mutex
+	var near, far uint64
+	j := job{training: training{Mesh: "dp=1,host=2,gpu=2", Micro: micro, Batch: 33, Steps: steps}, model: newChain, near: true}
+	j.cfg.Grads = fsdp.Int4
+	j.end = func(p place) error {
+		mu.Lock()
+		defer mu.Unlock()
+		g := p.sharding.Groups()
+		near += g[len(g)-2].Stats().Wire["alltoallv"]
+		far += g[len(g)-1].Stats().Wire["alltoallv"]
+		return nil
+	}
+	j.run(t)
+	const part = (7*7+7)/4/2 + 4 // bytes of a rank's part of a unit
+	require.Equal(t, [2]uint64{steps * micro * units * 4 * 2 * part, steps * micro * units * 4 * part}, [2]uint64{near, far})
+}
+
+func TestRoundedGradientsSteadySteps(t *testing.T) {
+	disttest.SteadySteps(t, dist.Run, 12, 6, func(r *dist.Rank) (func() error, error) {
+		return stepper(r, fsdp.Config{Host: r.World, Grads: fsdp.Int4}, newToy())
+	})
+}
+
+func TestGradsRefused(t *testing.T) {
+	for want, c := range map[string]fsdp.Config{
+		"fsdp: Config.Grads is int8, not int4":                                                      {Grads: fsdp.Int8},
+		"fsdp: Config.Grads is int4, and Host, in which they are added up first, is not set":        {Grads: fsdp.Int4},
+		"fsdp: Config.Grads is int4, and Reduce is bfloat16: leave Reduce out":                      {Grads: fsdp.Int4, Reduce: tensor.BFloat16},
+		"fsdp: Config.Weights is int4, not int8":                                                    {Weights: fsdp.Int4},
+		"fsdp: Config.Grads is for hosts of equally many ranks: rank 0 is one of 2, and rank 2 one": {Grads: fsdp.Int4},
+	} {
+		err := disttest.OnRanks(3, func(r *dist.Rank) error {
+			host := disttest.Must(r.World.Split(r.World.Rank()/2, 0))
+			c := c
+			c.Shard = r.World
+			if c.Reduce != 0 || want[len(want)-3:] == "one" {
+				c.Host = host
+			}
+			l := newLooked(3)
+			s := fsdp.New(c)
+			s.Unit(l)
+			_, err := s.Attach(l)
+			return err
+		})
+		require.ErrorContains(t, err, want)
+	}
+	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			l := newLooked(3)
+			s := fsdp.New(fsdp.Config{Shard: r.World, Host: r.World, Grads: fsdp.Int4})
+			s.Unit(l)
+			_, err := s.Attach(l)
+			return err
+		})
+		require.ErrorContains(t, err, " cannot quantize: leave it out")
+	})
+}
