@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +16,8 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -98,14 +102,22 @@ func TestTrainingWithRoundedGradients(t *testing.T) {
 			want := j.run(t)
 			j.cfg.Grads = fsdp.Int4
 			got := j.run(t)
-			requireNear(t, want.Losses, got.Losses, 0.05)
 			require.NotEqual(t, want.Losses, got.Losses)
 			require.Equal(t, got, j.run(t))
-			for i := 9; i < len(want.Losses); i += 10 {
-				t.Logf("step %d: %.4f, exact %.4f", i, got.Losses[i], want.Losses[i])
+			for end := 10; end <= len(want.Losses); end += 10 { // single batches are chaotic
+				exact, now := meanOf(want.Losses[end-10:end]), meanOf(got.Losses[end-10:end])
+				t.Logf("steps %d to %d: %.4f, exact %.4f", end-10, end-1, now, exact)
+				require.InDelta(t, exact, now, 0.03*exact)
 			}
 		})
 	}
+}
+
+func meanOf(x []float64) (sum float64) {
+	for _, v := range x {
+		sum += v / float64(len(x))
+	}
+	return sum
 }
 
 func TestLongTrainingWithRoundedGradients(t *testing.T) {
@@ -136,6 +148,104 @@ func TestRoundedGradientsSteadySteps(t *testing.T) {
 	disttest.SteadySteps(t, dist.Run, 12, 6, func(r *dist.Rank) (func() error, error) {
 		return stepper(r, fsdp.Config{Host: r.World, Grads: fsdp.Int4}, newToy())
 	})
+}
+
+// onHosts trains a chain on 2 hosts of 2 ranks for 4 steps, with an in each Backward, and returns the gradients of each rank.
+func onHosts(seed func(rank int) uint64, in func(rank, step int)) (grads [4][]float64, err error) {
+	err = disttest.OnRanks(4, func(r *dist.Rank) error {
+		rank, step := r.World.Rank(), 0
+		mesh := disttest.Must(r.Mesh("host=2,gpu=2"))
+		m := &lagging{lag: lag{func() { in(rank, step) }}}
+		for range 5 {
+			m.Layers = append(m.Layers, nn.NewLinear(width, width))
+		}
+		s := fsdp.New(fsdp.Config{Shard: mesh.Group("host", "gpu"), Host: mesh.Group("gpu"), Grads: fsdp.Int4})
+		m.units(s)
+		params := disttest.Must(s.Attach(m))
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s})
+		tape := tensor.NewTape(r.Device, tensor.Seed(seed(rank)))
+		for ; step < 4; step++ {
+			x, y := batch(r, tensor.Float32, 16*step+4*rank, 4)
+			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y))
+			for _, p := range params {
+				grads[rank] = append(grads[rank], tensor.Floats(p.Grad)...)
+			}
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		return nil
+	})
+	return grads, err
+}
+
+func sameSeed(int) uint64 { return 5 }
+
+// Ranks take turns at being slow in Backward: the gradients are the same to the last bit.
+func TestSlowPeersOfHosts(t *testing.T) {
+	want, err := onHosts(sameSeed, func(int, int) {})
+	require.NoError(t, err)
+	for slow := range 4 {
+		got, err := onHosts(sameSeed, func(rank, step int) {
+			for k := 0; k < 3000 && rank == (slow+step)%4; k++ {
+				runtime.Gosched()
+			}
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+// What ranks must have alike is compared, though no reduction carries it.
+func TestHostsAgree(t *testing.T) {
+	for odd := range 4 {
+		_, err := onHosts(func(rank int) uint64 { return uint64(rank / (odd + 1)) }, func(int, int) {})
+		if odd == 3 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "seed")
+		}
+	}
+}
+
+// A gradient that is not finite on one rank ends the training on all of them.
+func TestRoundedNaN(t *testing.T) {
+	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
+		errs := make([]error, 4)
+		err := disttest.OnRanks(4, func(r *dist.Rank) error {
+			mesh, l := disttest.Must(r.Mesh("host=2,gpu=2")), newLooked(600)
+			s := fsdp.New(fsdp.Config{Shard: mesh.Group("host", "gpu"), Host: mesh.Group("gpu"), Grads: fsdp.Int4, DType: tensor.Float64})
+			s.Unit(l)
+			opt := optim.NewSGD(disttest.Must(s.Attach(l)), optim.SGDConfig{LR: 1, Norm: s})
+			tape, values := tensor.NewTape(r.Device), make([]float64, 600)
+			if r.World.Rank() == 3 {
+				values[10] = bad
+			}
+			x := tape.Input(tensor.FromSlice(values, 1, 600).WithRows(r.World.Rows(r.World.Rank(), 4)))
+			tape.Backward(x.Mul(tape.Use(l.W)).Sum())
+			errs[r.World.Rank()] = opt.Step()
+			return nil
+		})
+		require.NoError(t, err)
+		for _, err := range errs {
+			require.ErrorContains(t, err, "the norm of the gradients is NaN")
+		}
+	}
+}
+
+// A rank fails between the hops: the others get its error.
+func TestFailureBetweenHops(t *testing.T) {
+	for victim := range 4 {
+		start := time.Now()
+		_, err := onHosts(sameSeed, func(rank, step int) {
+			if rank == victim && step == 2 {
+				panic(&tensor.Failure{Op: "cable", Err: errCable})
+			}
+		})
+		require.ErrorContains(t, err, errCable.Error())
+		require.Less(t, time.Since(start), 10*time.Second)
+	}
 }
 
 func TestGradsRefused(t *testing.T) {
