@@ -2,7 +2,9 @@ package dist_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // misuse makes a mistake on the rank of a job of one rank, or on rank 0 of several, while the others wait in a barrier.
@@ -140,6 +143,26 @@ func TestBatchOverlaps(t *testing.T) {
 			b.Send(x.Range(3, 4), 1, 0)
 		})
 	})
+}
+
+// A batch keeps the memory of a message that is over. A later message would be taken for one that overlaps it, if it got this memory.
+func TestBatchKeepsMemory(t *testing.T) {
+	cfg := dist.Config{Ranks: 2, Device: tensortest.Remotes(t)}
+	require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
+		x := tensor.NewFor(tensor.Gradients, r.Device, tensor.Float32, 1000)
+		if r.World.Rank() == 1 {
+			return errors.Join(r.World.Recv(x, 0, 0).Wait(), r.World.Recv(x, 0, 0).Wait())
+		}
+		return r.World.Batch(func(b *dist.Batch) {
+			b.Send(x, 1, 0)
+			x = tensor.New(r.Device, tensor.Float32, 1000)
+			assert.NoError(t, r.World.Send(x, 1, 0).Wait()) // the first one is over
+			for range 20 {
+				runtime.GC()
+			}
+			assert.Equal(t, 4000, r.Device.Memory().Of(tensor.Gradients).Live)
+		}).Wait()
+	}))
 }
 
 // Settings without a meaning are refused, not replaced.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -206,10 +207,8 @@ func (b *Batch) alone(c *call) error {
 		return nil
 	}
 	u := b.g.useOf(c)
-	for i := range b.uses {
-		if b.uses[i].conflicts(&u) {
-			return fmt.Errorf("%v overlaps another message of the batch: messages of a batch have no order", c.of.Shape())
-		}
+	if slices.ContainsFunc(b.uses, func(v use) bool { return v.conflicts(&u) }) {
+		return fmt.Errorf("%v overlaps another message of the batch: messages of a batch have no order", c.of.Shape())
 	}
 	b.uses, b.of = append(b.uses, u), append(b.of, c.of)
 	return nil
@@ -251,7 +250,6 @@ var batches = sync.Pool{New: func() any { return new(Batch) }}
 // free gives b back, without what it refers to.
 func (b *Batch) free() {
 	clear(b.parts)
-	clear(b.uses)
 	clear(b.of)
 	*b = Batch{parts: b.parts[:0], uses: b.uses[:0], of: b.of[:0]}
 	batches.Put(b)

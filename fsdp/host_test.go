@@ -143,7 +143,7 @@ func TestHostRefused(t *testing.T) {
 			}
 			return m.Group("gpu")
 		}},
-		"fsdp: ranks differ: rank 1 has Stage=3": {pick: func(m *dist.Mesh, rank int) *dist.Group {
+		"fsdp: ranks differ: rank 1 has OncePerStep=false Host=false": {pick: func(m *dist.Mesh, rank int) *dist.Group {
 			if rank%2 == 1 {
 				return nil
 			}

@@ -111,9 +111,11 @@ func (s *Sharding) shareRanks() {
 // verify compares configuration, the layers' settings and units over ranks. All ranks return the first one's problem.
 func (s *Sharding) verify(settings []string, problem error) error {
 	c := s.cfg
-	lines := []string{fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v OncePerStep=%v Host=%v Offload=%v CheckEvery=%d Weights=%v Grads=%v",
-		c.Stage, c.DType, c.Seed, c.Compute, c.Reduce, c.OncePerStep, c.Host != nil, c.Offload != nil, c.CheckEvery, c.Weights, c.Grads)}
-	lines = append(lines, settings...)
+	lines := append([]string{
+		fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v", c.Stage, c.DType, c.Seed, c.Compute, c.Reduce),
+		fmt.Sprintf("OncePerStep=%v Host=%v Offload=%v CheckEvery=%d", c.OncePerStep, c.Host != nil, c.Offload != nil, c.CheckEvery),
+		fmt.Sprintf("Weights=%v Grads=%v", c.Weights, c.Grads),
+	}, settings...)
 	for _, u := range s.units {
 		if u.over == s.all {
 			lines = append(lines, u.shape())
