@@ -135,8 +135,10 @@ func TestWrong(t *testing.T) {
 			c.Int8, c.Layout.DP = true, 4
 		},
 		"the 4 ranks that share a copy do not divide into hosts of 3": func(_ *Transformer, c *Config) { c.Host, c.Layout.FSDP = 3, 4 },
-		"hosts have copies in stage 3 alone, not":                     func(_ *Transformer, c *Config) { c.Host, c.Stage, c.Layout.FSDP = 2, 2, 4 },
-		"say how many ranks a host has (-host, Config.Host)":          func(_ *Transformer, c *Config) { c.Int4, c.Layout.FSDP = true, 4 },
+		"hosts have copies in stage 3 alone, not in stage 1": func(_ *Transformer, c *Config) {
+			c.Host, c.Layout.FSDP, c.Stage = 2, 2, 1
+		},
+		"say how many ranks a host has (-host, Config.Host)": func(_ *Transformer, c *Config) { c.Int4, c.Layout.FSDP = true, 4 },
 		"gradients in int4 are added up in float32, not in bfloat16": func(_ *Transformer, c *Config) {
 			c.Int4, c.Host, c.Layout.FSDP, c.Params, c.Reduce = true, 2, 4, tensor.BFloat16, tensor.BFloat16
 		},
