@@ -62,7 +62,7 @@ func (j *job) try() (disttest.Result, error) {
 		out = disttest.Attached{Params: a.Params, Norm: a.norm, Data: a.Data, Sum: a.Sum, Start: j.start, Before: j.before,
 			Loss: func(b disttest.Batch) nn.T {
 				ids, next := j.tokens(r.Device, b)
-				return a.loss(j.program, b.First/j.Batch, a.Forward(b.Tape.Input(a.Part(ids))), a.Part(next))
+				return a.loss(j.program, (b.First-b.Rows.First)/j.Batch, a.Forward(b.Tape.Input(a.Part(ids))), a.Part(next))
 			},
 			After: func(*disttest.State) error {
 				j.steps.Add(1)
