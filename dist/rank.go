@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -58,6 +59,7 @@ type Rank struct {
 	c     *comm
 	log   io.Writer
 	logMu *sync.Mutex
+	lost  error // the first one of Logf
 	close func()
 	ended atomic.Bool // its function has returned
 
@@ -82,12 +84,13 @@ func (r *Rank) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return r.World.Alloc(dtype, dims...)
 }
 
-// Logf prints a line on rank 0 and nothing on the others.
+// Logf prints a line on rank 0 and nothing on the others. If a line cannot be written, Run returns an error at the end.
 func (r *Rank) Logf(format string, a ...any) {
 	if r.World.Rank() == 0 {
 		r.logMu.Lock()
 		defer r.logMu.Unlock()
-		fmt.Fprintf(r.log, format+"\n", a...)
+		_, err := fmt.Fprintf(r.log, format+"\n", a...)
+		r.lost = cmp.Or(r.lost, err)
 	}
 }
 
@@ -202,9 +205,12 @@ func (r *Rank) finish() error {
 	defer r.c.mu.Unlock()
 	var errs []error
 	for _, g := range r.c.groups() {
-		if err := g.drain(); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, g.drain())
+	}
+	r.logMu.Lock()
+	defer r.logMu.Unlock()
+	if r.lost != nil {
+		errs = append(errs, fmt.Errorf("dist: Logf: %w", r.lost))
 	}
 	return errors.Join(errs...)
 }
