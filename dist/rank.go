@@ -1,7 +1,6 @@
 package dist
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -89,14 +88,15 @@ func (r *Rank) Logf(format string, a ...any) {
 	if r.World.Rank() == 0 {
 		r.logMu.Lock()
 		defer r.logMu.Unlock()
-		_, err := fmt.Fprintf(r.log, format+"\n", a...)
-		r.lost = cmp.Or(r.lost, err)
+		if _, err := fmt.Fprintf(r.log, format+"\n", a...); err != nil && r.lost == nil {
+			r.lost = fmt.Errorf("dist: Logf: %w", err)
+		}
 	}
 }
 
 // check returns an error for settings without a meaning.
 func (cfg *Config) check() error {
-	switch {
+	switch err := kernel.CPUError(); {
 	case cfg.Ranks < 0 || cfg.Exact && cfg.Ranks == 0:
 		return fmt.Errorf("dist: Config asks for %d ranks, want 1 or more", cfg.Ranks)
 	case cfg.Threads < 0:
@@ -105,8 +105,7 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("dist: a timeout in Config is negative: Timeout %v, JoinTimeout %v", cfg.Timeout, cfg.JoinTimeout)
 	case cfg.Trace < 0:
 		return fmt.Errorf("dist: Config.Trace is %d, want the number of spans", cfg.Trace)
-	}
-	if err := kernel.CPUError(); err != nil {
+	case err != nil:
 		return fmt.Errorf("dist: %w", err)
 	}
 	return nil
@@ -209,10 +208,7 @@ func (r *Rank) finish() error {
 	}
 	r.logMu.Lock()
 	defer r.logMu.Unlock()
-	if r.lost != nil {
-		errs = append(errs, fmt.Errorf("dist: Logf: %w", r.lost))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.lost)...)
 }
 
 // groups returns the open groups of the rank. It needs c.mu.
