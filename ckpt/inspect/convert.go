@@ -187,7 +187,7 @@ func copyTo(ctx context.Context, x *storage.Tensor, f disk.File, off int64, d sa
 		progress(len(b))
 		out, err := cast(b)
 		if err != nil {
-			return fmt.Errorf("tensor %s: %w", x.Name, err)
+			return err // with the tensor's name, from Stream
 		}
 		h.Write(out)
 		_, err = f.WriteAt(out, off)

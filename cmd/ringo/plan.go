@@ -44,12 +44,12 @@ all ranks send in a step, each number with its formula. Nothing is started. The 
   ringo plan -layout fsdp=4,ring=2,cp=4 -seq 65536
   ringo plan -layout pp=4,dp=2 -batch 64 -micro 16 -schedule zb-h1
 
-With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid
-sharding). Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also
-the tokens between them. With -host, "over host" is what stays inside a host. -experts makes mixtures of experts of the blocks' MLPs (package moe): ranks along ep have other rows and share
-the experts, and what they exchange is planned as if each expert were chosen as often. Ranks along ring and cp have other positions of each
-sequence (package cp): keys go around those of ring, and those of cp exchange heads. Ranks of pp have
-other layers: the plan has a line for each, and the part of the time in which they wait. Activations are without
+With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid sharding).
+Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also the tokens between
+them. With -host, "over host" is what stays inside a host. -experts makes mixtures of experts of the blocks' MLPs (package moe): ranks
+along ep have other rows and share the experts, and what they exchange is planned as if each expert were chosen as often. Ranks along
+ring and cp have other positions of each sequence (package cp): keys go around those of ring, and those of cp exchange heads. Ranks of
+pp have other layers: the plan has a line for each, and the part of the time in which they wait. Activations are without
 checkpointing. Not counted are batches, the workspace of kernels and what the Go runtime takes.`
 }
 

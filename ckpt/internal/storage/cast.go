@@ -30,9 +30,10 @@ func (c *caster) Cast(b []byte) ([]byte, error) {
 	in := tensor.FromPtr(c.dev, tensor.FromSlice(b, len(b)).Ptr(), c.from, len(b)/c.from.Size())
 	out := c.tape.Input(in).Cast(c.to).Bytes()
 	if c.from.Size() >= c.to.Size() && c.from != tensor.Float16 { // else all numbers fit
-		_, before := Nonfinite(c.from, b)
-		if _, after := Nonfinite(c.to, out); after > before {
-			return nil, fmt.Errorf("%d values of %s are too large for %s: take a wider type", after-before, c.from, c.to)
+		if _, after := Nonfinite(c.to, out); after > 0 {
+			if _, before := Nonfinite(c.from, b); after > before {
+				return nil, fmt.Errorf("%d values of %s are too large for %s: take a wider type", after-before, c.from, c.to)
+			}
 		}
 	}
 	return out, nil
