@@ -139,7 +139,7 @@ func TestForgottenChanged(t *testing.T) {
 				continue
 			}
 			_, err := j.whole().Try()
-			require.ErrorContains(t, err, "teacher.weight is frozen, and its values were changed since they were gathered", "%q stays, stage %d", keep, stage)
+			require.ErrorContains(t, err, "weight is frozen, and its values were changed since they were gathered", "%q, stage %d", keep, stage)
 			require.ErrorContains(t, err, "call Changed of the parameter")
 		}
 	}
