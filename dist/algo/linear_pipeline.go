@@ -43,15 +43,15 @@ func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, r
 
 // reduceChunk receives the next chunk from all others and reduces it with mine into dst.
 func (l *Linear) reduceChunk(dst, mine []byte) (err error) {
-	n, rank := l.t.Size(), l.t.Rank()
-	l.srcs[rank] = mine
+	n, rank, srcs := l.t.Size(), l.t.Rank(), l.inputs()
+	srcs[rank] = mine
 	for s := 1; s < n; s++ {
 		from := (rank - s + n) % n
-		if l.srcs[from], err = l.t.Take(from, 0, len(mine)); err != nil {
+		if srcs[from], err = l.t.Take(from, 0, len(mine)); err != nil {
 			return err
 		}
 	}
-	l.red.Reduce(dst, l.srcs)
+	l.red.Reduce(dst, srcs)
 	return nil
 }
 

@@ -25,7 +25,6 @@ type Messages struct {
 	tune *Tuner
 	lin  *Linear
 	fold folder
-	cuts []int     // elements of each slice
 	bufs [4][]byte // scratch
 	host *hosts    // made when first needed
 }
@@ -63,6 +62,15 @@ func (l Layout) Hosts() int {
 		n = max(n, h+1)
 	}
 	return n
+}
+
+// ranks returns the ranks of each host, in order.
+func (l Layout) ranks() [][]int {
+	hosts := make([][]int, l.Hosts())
+	for r, h := range l {
+		hosts[h] = append(hosts[h], r)
+	}
+	return hosts
 }
 
 // method is an algorithm for one kind of operation.
@@ -133,21 +141,12 @@ func (m *Messages) Run(op *backend.Op) error {
 func (m *Messages) linear(op *backend.Op) error { return m.lin.Run(op) }
 
 // slices cuts the buffer of op into n slices that differ by at most one element.
-func (m *Messages) slices(op *backend.Op, n int) parts {
-	if cap(m.cuts) < n {
-		m.cuts = make([]int, n)
-	}
-	cuts := m.cuts[:n]
-	for i := range cuts {
-		cuts[i] = op.Count*(i+1)/n - op.Count*i/n
-	}
-	return rows(cuts, op.DType.Size())
-}
+func (m *Messages) slices(op *backend.Op, n int) parts { return cut(op.Count, n, op.DType.Size()) }
 
 // hosts returns the hosts of the ranks, as this rank sees them.
 func (m *Messages) hosts() *hosts {
 	if m.host == nil {
-		m.host = newHosts(m.at, m.t.Rank())
+		m.host = newHosts(m.tune, m.t.Rank())
 	}
 	return m.host
 }
