@@ -15,6 +15,7 @@ import (
 // ranks disagree succeeds on no rank.
 type Linear struct {
 	t       backend.Transport
+	v       backend.Virtual // t, if it has no memory
 	red     Reducer
 	scratch [][]byte // a chunk for each peer, made when first needed
 	srcs    [][]byte // this chunk's inputs in rank order, made when first needed
@@ -22,7 +23,11 @@ type Linear struct {
 
 // NewLinear returns the linear algorithms over t.
 func NewLinear(t backend.Transport) *Linear {
-	return &Linear{t: t}
+	l := &Linear{t: t}
+	if v, ok := t.(backend.Virtual); ok {
+		l.v, l.red.work = v, v.Work
+	}
+	return l
 }
 
 // Run does one operation. Its error is the transport's.
@@ -80,6 +85,9 @@ func (l *Linear) inputs() [][]byte {
 
 // buffer returns scratch for a chunk from peer p.
 func (l *Linear) buffer(p, n int) []byte {
+	if l.v != nil {
+		return l.v.Memory(n)
+	}
 	if l.scratch == nil {
 		l.scratch = make([][]byte, l.t.Size())
 	}

@@ -21,6 +21,7 @@ import (
 // A Messages belongs to one lane of one rank; Run blocks.
 type Messages struct {
 	t    backend.Transport
+	v    backend.Virtual // t, if it has no memory
 	at   Layout
 	tune *Tuner
 	lin  *Linear
@@ -31,7 +32,11 @@ type Messages struct {
 
 // NewMessages returns the algorithms over t, for the group of Tuner c.
 func NewMessages(t backend.Transport, c *Tuner) *Messages {
-	return &Messages{t: t, at: c.at, tune: c, lin: NewLinear(t)}
+	m := &Messages{t: t, at: c.at, tune: c, lin: NewLinear(t)}
+	if m.v = m.lin.v; m.v != nil {
+		m.fold.pair.work, m.fold.scale.work = m.v.Work, m.v.Work
+	}
+	return m
 }
 
 // Layout says on which host each rank of a group is: Layout[r] is the number of rank r's host. Hosts are numbered from 0, in the order in
@@ -153,8 +158,29 @@ func (m *Messages) hosts() *hosts {
 
 // scratch returns n bytes of buffer i.
 func (m *Messages) scratch(i, n int) []byte {
+	if m.v != nil {
+		return m.v.Memory(n)
+	}
 	if cap(m.bufs[i]) < n {
 		m.bufs[i] = make([]byte, n)
 	}
 	return m.bufs[i][:n]
+}
+
+// copy is the built-in function, and takes virtual time if there is no memory.
+func (m *Messages) copy(dst, src []byte) int {
+	if m.v == nil {
+		return copy(dst, src)
+	}
+	n := min(len(dst), len(src))
+	m.v.Work(n)
+	return n
+}
+
+// append adds b to the scratch memory out, which has room for it.
+func (m *Messages) append(out, b []byte) []byte {
+	n := len(out)
+	out = out[:n+len(b)]
+	m.copy(out[n:], b)
+	return out
 }
