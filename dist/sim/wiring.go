@@ -105,3 +105,9 @@ func (w *wiring) route(path []hop, from, to int) []hop {
 	}
 	panic("sim: no way between ranks") // wire has looked for one
 }
+
+// Fits returns an error that says why so many ranks do not fit.
+func (t *Topology) Fits(ranks int) error {
+	_, err := t.wire(ranks)
+	return err
+}
