@@ -63,15 +63,18 @@ func TestSimErrors(t *testing.T) {
 	require.NoError(t, os.WriteFile(loop, []byte(`{"name": "x", "host": 1, "links": [
 		{"name": "a", "from": "rank", "to": "s", "ports": 2, "gbs": 1}, {"name": "b", "from": "s", "to": "s", "ports": 2, "gbs": 1}]}`), 0o666))
 	for want, args := range map[string][]string{
-		`-topo: no topology is called "dgx"; there are hgx-h100, rails, tree, and files such as x.json (see ringo sim -h)`: {"-topo", "dgx"},
-		`-topo: ` + loop + `: topology "x": link "b" makes a loop: it leads from "s" up to "s", which is below it`:         {"-topo", loop},
-		`-ranks 12: topology "hgx-h100": 12 ranks do not fit: they are whole hosts of 8`:                                   {"-ranks", "12"},
-		`-ranks 262144: topology "rails": 262144 ranks do not fit`:                                                         {"-topo", "rails", "-ranks", "262144"},
-		`-ranks 8-64: "8-64" is neither a number nor a range such as 8..512`:                                               {"-ranks", "8-64"},
-		`-bytes 1x: "1x" is neither a size such as 64K nor a range such as 1KiB..1GiB`:                                     {"-bytes", "1x"},
-		`-op "send" cannot be simulated; these can: broadcast, reduce`:                                                     {"-op", "send"},
-		`-algo "chain" cannot do allreduce, which has: linear, direct`:                                                     {"-algo", "chain"},
-		`-plot x.png: the name must end in .svg`:                                                                           {"-plot", "x.png"},
+		`-topo: no topology is called "dgx"; there are hgx-h100, rails, tree, and files such as x.json (see ringo sim -h)`: {
+			"-topo", "dgx"},
+		`-topo: ` + loop + `: topology "x": link "b" makes a loop: it leads from "s" up to "s", which is below it`: {
+			"-topo", loop},
+		`-ranks 12: topology "hgx-h100": 12 ranks do not fit: they are whole hosts of 8`: {"-ranks", "12"},
+		`-ranks 262144: topology "rails": 262144 ranks do not fit`: {
+			"-topo", "rails", "-ranks", "262144"},
+		`-ranks 8-64: "8-64" is neither a number nor a range such as 8..512`:           {"-ranks", "8-64"},
+		`-bytes 1x: "1x" is neither a size such as 64K nor a range such as 1KiB..1GiB`: {"-bytes", "1x"},
+		`-op "send" cannot be simulated; these can: broadcast, reduce`:                 {"-op", "send"},
+		`-algo "chain" cannot do allreduce, which has: linear, direct`:                 {"-algo", "chain"},
+		`-plot x.png: the name must end in .svg`:                                       {"-plot", "x.png"},
 	} {
 		stdout, stderr, code := run(t, append([]string{"sim"}, args...)...)
 		assert.Equal(t, 2, code, want)

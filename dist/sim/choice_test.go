@@ -83,7 +83,8 @@ func choices(t *testing.T, sizes, ranks []int) string {
 				case slow > 1.15:
 					fmt.Fprintf(&out, "%v of %d bytes, %d ranks: %s takes %.2f × the %v of %s\n", kind, bytes, n, chosen.Algo, slow, best.Time, best.Algo)
 				case far > 1.1 && bytes >= 1<<20:
-					fmt.Fprintf(&out, "%v of %d bytes, %d ranks: %s sends %.2f × the bytes of %s between hosts\n", kind, bytes, n, chosen.Algo, far, frugal.Algo)
+					fmt.Fprintf(&out, "%v of %d bytes, %d ranks: %s sends %.2f × the bytes of %s between hosts\n", kind, bytes, n, chosen.Algo,
+						far, frugal.Algo)
 				default:
 					good++
 				}

@@ -17,6 +17,11 @@
 // There is no noise in them. On real clusters there is: on Leonardo it takes up to half of the bandwidth of an all-reduce of 1,024 GPUs
 // (De Sensi et al. 2024, arXiv 2408.14090).
 //
+// [Topology.Time] adds up a training step of a transformer from such collectives. testdata/calibration.txt compares it, and collectives,
+// with published figures: five are fitted, the others predicted, also those that miss. Steps are within 10% and a few up to 15%: ranks of
+// large clusters wait for each other more than a simulation without noise. Algorithms that are not in package algo, such as NVLS, and
+// networks that lose bandwidth with size, as EFA does, are far off.
+//
 // Files:
 //
 //	topology.go  Topology, and what is wrong with one; file.go: JSON; topologies: those that come with the package
@@ -25,4 +30,5 @@
 //	network.go   messages on links
 //	rank.go      the Transport of a rank; inbox.go: messages that nobody has asked for yet
 //	run.go       Run: an operation of all ranks
+//	step.go      Step: a training step
 package sim
