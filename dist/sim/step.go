@@ -14,6 +14,7 @@ type Step struct {
 	Chunks                     int     // stages of a rank; above 1 the schedule is interleaved
 	FLOPS                      float64 // of a rank that only computes, per second
 	Recompute                  bool    // backward computes forward again
+	Again                      bool    // parameters are gathered again for backward (ZeRO 3)
 	Overlap                    bool    // gradients and parameters travel while ranks compute, in up to half of that time
 }
 
@@ -80,7 +81,10 @@ func (t *Topology) Time(s Step) (*StepTime, error) {
 	if err != nil {
 		return nil, err
 	}
-	if out.Data = sums + sums/2; s.Overlap {
+	if out.Data = sums + sums/2; s.Again {
+		out.Data += sums / 2
+	}
+	if s.Overlap {
 		out.Data = max(out.Data-(out.Compute+out.Tensor)/2, 0)
 	}
 	return out, nil

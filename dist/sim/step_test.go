@@ -28,8 +28,12 @@ func TestStep(t *testing.T) {
 	assert.Equal(t, sum+sum/2, p.Data, "4 bytes of gradients and 2 of parameters, half of them to the other rank")
 	assert.Equal(t, p.Compute+p.Tensor+p.Bubble+p.Stages+p.Data, p.Total())
 
-	s.Overlap = true
+	s.Again = true
 	q, err := two(0).Time(s)
+	require.NoError(t, err)
+	assert.Equal(t, sum+2*(sum/2), q.Data)
+	s.Overlap = true
+	q, err = two(0).Time(s)
 	require.NoError(t, err)
 	assert.Zero(t, q.Data, "hidden behind computation")
 	s.Recompute, s.Chunks = true, 2
