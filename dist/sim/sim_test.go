@@ -203,3 +203,15 @@ func TestWrongPrograms(t *testing.T) {
 		g.net.start(0, func() error { return g.ranks[0].Fork(func() error { return fmt.Errorf("boom") })() })
 	}), "boom")
 }
+
+// Bruck's algorithm copies what it sends and what it receives, and that takes its time, too.
+func TestCopies(t *testing.T) {
+	const ns = Time(1000)
+	top := flat(0, 0)
+	top.MemoryGBs = 0.5
+	for _, n := range []int{2, 8} {
+		part := 100
+		bytes := Time(part*(n-1)) * ns
+		assert.Equal(t, bytes+2*2*bytes, timeOf(t, top, backend.AllGather, "bruck", n, n*part))
+	}
+}
