@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // choice compares the algorithm that the Tuner chooses with the best one. Algorithms of which the Tuner's own model says that they take
@@ -50,7 +49,7 @@ func must(w *wiring, err error) *wiring {
 	return w
 }
 
-// update writes testdata: go test ./dist/sim -run Choices -update, with RINGO_LONG=1 that of thousands of ranks, too.
+// update writes testdata: go test ./dist/sim -run Choices -update
 var update = flag.Bool("update", false, "write the tables in testdata")
 
 // table compares text with a file in testdata, or writes it there.
@@ -101,9 +100,4 @@ func choices(t *testing.T, sizes, ranks []int) string {
 // The misses of the Tuner's choice are known.
 func TestChoices(t *testing.T) {
 	table(t, "choices.txt", choices(t, []int{1 << 10, 1 << 16, 1 << 20, 1 << 24}, []int{8, 16, 64, 256}))
-}
-
-func TestLongChoices(t *testing.T) {
-	reliability.SkipUnlessLong(t)
-	table(t, "choices_long.txt", choices(t, []int{1 << 10, 1 << 20, 1 << 26}, []int{1024, 4096, 16384}))
 }
