@@ -116,6 +116,35 @@ func TestChangedValuesAreUsed(t *testing.T) {
 	}
 }
 
+// A target network that is copied without a word is used by all ranks as on one rank, or its forgotten Changed is an error: where values
+// stay gathered, ranks would go on with the old ones.
+func TestForgottenChanged(t *testing.T) {
+	before := func(p place) error {
+		if n := p.model.(*taught); p.Step == 3 {
+			for i, q := range nn.Within(n.Teacher) {
+				tensor.Copy(q.Local, nn.Within(n.Student)[i].Local)
+			}
+		}
+		return nil
+	}
+	one := job{one: true, cfg: fsdp.Config{DType: tensor.Float64}, model: newTaught(""), before: before}
+	one.Rule = sgd
+	want := one.run(t)
+	for _, keep := range []string{"", "teacher"} {
+		for stage := 1; stage <= 3; stage++ {
+			j := job{cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}, model: newTaught(keep), before: before}
+			j.Ranks, j.Rule = stage%2+2, sgd
+			if stage == 3 && keep == "" {
+				require.NoError(t, j.run(t).Differs(want, 1e-10))
+				continue
+			}
+			_, err := j.whole().Try()
+			require.ErrorContains(t, err, "weight is frozen, and its values were changed since they were gathered", "%q, stage %d", keep, stage)
+			require.ErrorContains(t, err, "call Changed of the parameter")
+		}
+	}
+}
+
 func sgd(p nn.Params, n optim.Norm) *optim.Optimizer {
 	return optim.NewSGD(p.Trainable(), optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: 1, Norm: n})
 }

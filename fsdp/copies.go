@@ -2,6 +2,7 @@ package fsdp
 
 import (
 	"fmt"
+	"hash/crc32"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -29,7 +30,7 @@ func (s *Sharding) check() error {
 }
 
 // sameFrozen compares the values of frozen parameters, of this rank's parts and of what stays gathered, with those of the step that was
-// compared before.
+// compared before, and in all compared steps with what was gathered of them.
 func (s *Sharding) sameFrozen() error {
 	for _, u := range s.units {
 		for _, pc := range u.pieces {
@@ -37,12 +38,35 @@ func (s *Sharding) sameFrozen() error {
 			if err == nil && u.keep && pc.in.fresh {
 				err = s.checks.Frozen(pc.p, pc.p.Value)
 			}
+			if err == nil && pc.in.fresh && pc.noted && pc.sum != checksum(pc.p) {
+				err = fmt.Errorf("%s is frozen, and its values were changed since they were gathered, so that ranks compute with the old ones: "+
+					"behind a change that is meant call Changed of the parameter", pc.p.Name())
+			}
 			if err != nil {
 				return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.Ranks()[s.cfg.Shard.Rank()], err))
 			}
 		}
 	}
 	return nil
+}
+
+// note notes the values of frozen parameters that are about to be gathered and then stay.
+func (s *Sharding) note(u *Unit, sec *section) {
+	if sec.fresh || sec != &u.sections[1] || !u.keep && sec.second.counts == nil {
+		return
+	}
+	for _, pc := range u.pieces {
+		if pc.in == sec {
+			if pc.noted = !s.exec.Captures(); pc.noted { // a recording cannot wait for a device
+				pc.sum = checksum(pc.p)
+			}
+		}
+	}
+}
+
+// checksum returns that of this rank's part of p.
+func checksum(p *tensor.Param) uint32 {
+	return crc32.Checksum(tensor.ToHost(p.Local).Bytes(), crc32.MakeTable(crc32.Castagnoli))
 }
 
 // sameBuffers compares the buffers, which are whole on every rank. One that differs would be saved as one rank has it.

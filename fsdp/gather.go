@@ -294,7 +294,7 @@ func (s *Sharding) startGathers(u *Unit) {
 
 // startGather issues the gather of a section.
 func (s *Sharding) startGather(u *Unit, sec *section) {
-	if sec.n == 0 || s.startNear(sec) {
+	if s.note(u, sec); sec.n == 0 || s.startNear(sec) {
 		return
 	}
 	if s.cfg.Weights == unquantized {

@@ -21,6 +21,8 @@ type piece struct {
 	hasGrad     bool           // has a gradient in this Backward, or with OncePerStep in an earlier one of the step
 	stepHasGrad bool           // got one in this step
 	after       tensor.Pending // must be over before grad is read
+	noted       bool           // sum is that of the values that were gathered: frozen, of a unit that stays
+	sum         uint32
 }
 
 // section is a run of a unit's elements that is cut over the ranks by itself: those with gradients, or the frozen ones. So

@@ -26,7 +26,24 @@ func (p Place) spot(seq bool) Spot {
 }
 
 // related reports whether the rows of two operands can be the same.
-func related(x, y *Operand) bool { return x.Place.Of == y.Place.Of || x.Batch.Related(y.Batch) }
+func related(x, y *Operand) bool {
+	return x.Place.Of == y.Place.Of || x.Batch != nil && y.Batch != nil && x.Batch.Related(y.Batch)
+}
+
+// ofRows reports whether x has positions, of which other ranks have others, and y rows without: whether these can be the same rows, and
+// whether y is repeated along the positions.
+func ofRows(x, y *Operand, rank int) (same, repeated bool) {
+	b, c := x.Batch, y.Batch
+	s := x.Place.Seq().shift(rank - len(x.Dims))
+	if b.SeqOver == 0 || c.SeqOver != 0 || s.Dims() == 0 {
+		return false, true
+	}
+	repeated = true
+	for d := s.first(); d <= s.last(); d++ {
+		repeated = repeated && y.size(d, rank) == 1
+	}
+	return b.Axes(false) == c.Over && b.First*c.Total == c.First*b.Total && b.N*c.Total == c.N*b.Total, repeated
+}
 
 // Meet returns the place of an output of the given rank whose elements are each made of one element of x and one of y, both broadcast from
 // the right. Where a row would meet another row, rows is false; seq says so for positions. They are in no dimension then.
@@ -35,22 +52,35 @@ func Meet(x, y *Operand, rank int) (p Place, rows, seq bool) {
 		x, y = y, x
 	}
 	p, q := x.Place.Shift(rank-len(x.Dims)), y.Place.Shift(rank-len(y.Dims))
-	r, rows := combined(p.Rows(), q.Rows(), x, y, rank, rank)
-	s, seq := combined(p.Seq(), q.Seq(), x, y, rank, rank)
+	same, repeated := related(x, y), true
+	if y.Batch != nil && !same {
+		var back bool
+		if same, repeated = ofRows(x, y, rank); !same && repeated {
+			if back, repeated = ofRows(y, x, rank); back {
+				same, p.Of = true, q.Of
+			}
+		}
+	}
+	r, rows := combined(p.Rows(), q.Rows(), x, y, rank, rank, same)
+	s, seq := combined(p.Seq(), q.Seq(), x, y, rank, rank, same)
 	if y.Batch != nil && y.Batch.N > x.Batch.N { // x counts groups of y's rows
 		p.Of = q.Of
+	}
+	if !repeated { // y has an element for each of this rank's positions, and does not say so
+		s, seq = Spot{}, false
 	}
 	return p.With(r, s).WithCut(p.cut | q.cut), rows, seq
 }
 
-// combined returns where the rows are. The first shared dimensions of both operands are broadcast against each other.
-func combined(a, b Spot, x, y *Operand, rank, shared int) (s Spot, ok bool) {
+// combined returns where the rows are. The first shared dimensions of both operands are broadcast against each other. same says that they
+// can have the same rows.
+func combined(a, b Spot, x, y *Operand, rank, shared int, same bool) (s Spot, ok bool) {
 	switch {
 	case a.Dims()|b.Dims() == 0:
 		return Spot{}, true
 	case a.Dims() == 0:
 		s = b
-	case b.Dims() != 0 && !(a.same(b) && related(x, y)):
+	case b.Dims() != 0 && !(a.same(b) && same):
 		return Spot{}, false
 	default:
 		s = a
@@ -109,7 +139,7 @@ func contract(x, y *Operand, rank int, seq bool) (Spot, Contraction) {
 	case inX || inY:
 		return Spot{}, Mixed
 	}
-	out, ok := combined(a.shift(rank-len(x.Dims)), b.shift(rank-len(y.Dims)), x, y, rank, rank-2)
+	out, ok := combined(a.shift(rank-len(x.Dims)), b.shift(rank-len(y.Dims)), x, y, rank, rank-2, related(x, y))
 	if !ok {
 		return Spot{}, Mixed
 	}

@@ -3,6 +3,7 @@ package tensor
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/layout"
@@ -163,7 +164,9 @@ func (t *Tape) each(op string, out *header, in []*header) {
 	acc := layout.Operand{Dims: out.dims[:out.rank]}
 	rows, seq := true, true
 	flat := uint8(255)
-	for i, h := range in {
+	first := t.withPositions(in)
+	for i := range in {
+		h := in[(first+i)%len(in)]
 		if h == nil {
 			continue
 		}
@@ -203,6 +206,11 @@ func (t *Tape) each(op string, out *header, in []*header) {
 	if !rows || !seq {
 		t.own(op, out, acc.Batch, !rows, !seq, "where other rows of this rank meet")
 	}
+}
+
+// withPositions returns the first input whose rows are parts of sequences; 0: none. Others may have a number for each of its rows.
+func (t *Tape) withPositions(in []*header) int {
+	return max(0, slices.IndexFunc(in, func(h *header) bool { return h != nil && h.at.Of != 0 && t.batchAt(h.at).SeqOver != 0 }))
 }
 
 // mustFitParts panics with a *Failure if parts of the features meet other parts of them, or a constant with an element for each of this

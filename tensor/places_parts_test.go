@@ -24,6 +24,9 @@ func TestPlacesOfPositions(t *testing.T) {
 	var tape *Tape
 	var x Tensor
 	var c func(dims ...int) Tensor
+	ofRows := func(total int, dims ...int) Tensor { // has no positions
+		return tape.Input(upward(dims...).WithRows(Rows{Stride: 1, Total: total}))
+	}
 	attend := func(q Tensor, k Tensor) Tensor { return CrossAttention(q, k, k, 6, AttentionOptions{}) }
 	for i, k := range []struct {
 		want string // the kind, or words of the error
@@ -34,6 +37,12 @@ func TestPlacesOfPositions(t *testing.T) {
 		{"varying", func() Tensor { return x.Sum(0) }},
 		{"partial", func() Tensor { return x.Sum(1) }},
 		{"partial", func() Tensor { return MatMul(x.Reshape(12, 6), x.Reshape(12, 6), true, false) }},
+		{"varying", func() Tensor { return x.Mul(ofRows(4, 4, 1, 1)) }},
+		{"varying", func() Tensor { return ofRows(4, 4, 1, 6).Sub(x) }},
+		{"partial", func() Tensor { return GlobalMean(ofRows(4, 4, 1, 1).Mul(x.Sum(2).Reshape(4, 3, 1))) }},
+		{"this rank's own", func() Tensor { return x.Mul(ofRows(4, 4, 3, 1)) }},
+		{"this rank's own", func() Tensor { return ofRows(4, 4, 3, 1).Mul(x) }},
+		{"has not all rows", func() Tensor { return GlobalMean(x.Mul(ofRows(8, 4, 1, 1))) }},
 		{held, func() Tensor { return x.Add(c(3, 6)) }},
 		{held, func() Tensor { return x.Mul(c(4, 3, 1)) }},
 		{held, func() Tensor { return x.Permute(1, 0, 2).Mul(c(3, 1, 6)) }},

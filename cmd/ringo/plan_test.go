@@ -78,6 +78,7 @@ func TestPlanOnTopology(t *testing.T) {
 		"-topo hgx-h100x3: 32 ranks do not fit on 3 hosts of 8":        {"-topo", "hgx-h100x3"},
 		`-topo: no topology is called "dgx"; there are hgx-h100`:       {"-topo", "dgxx4"},
 		"-topo: the time of experts, ep, ring and cp is not predicted": {"-layout", "dp=4,cp=8"},
+		"-topo: the time of -host, -int8 and -int4 is not predicted":   {"-layout", "fsdp=32", "-int8"},
 		"-tflops 0: what a rank computes is more than 0":               {"-tflops", "0"},
 	} {
 		_, stderr, code := run(t, append(args, more...)...)
@@ -100,6 +101,7 @@ func TestPlanErrors(t *testing.T) {
 		"6 experts do not divide over ep=4 ranks (see ringo plan -h)":                   {"-layout", "ep=4", "-experts", "6"},
 		`pp: no schedule "2f2b" of 2 ranks, 2 chunks, 8 microbatches; there are [1f1b `: {"-layout", "pp=2", "-schedule", "2f2b"},
 		"-schedule forward trains nothing (see ringo plan -h)":                          {"-layout", "pp=2", "-schedule", "forward"},
+		"the 4 ranks that share a copy do not divide into hosts of 3 (see ringo plan":   {"-layout", "fsdp=4", "-host", "3", "-int8", "-int4"},
 		"0 heads: at least 1 (see ringo plan -h)":                                       {"-heads", "0"},
 		"unexpected argument foo":                                                       {"foo"},
 		"unknown flag -nope":                                                            {"--nope"},

@@ -46,6 +46,8 @@ func (c *planCmd) times(l plan.Layout) (*timing, error) {
 	switch {
 	case l.EP > 1 || l.Ring > 1 || l.CP > 1 || c.Experts > 0:
 		return nil, fmt.Errorf("-topo: the time of experts, ep, ring and cp is not predicted")
+	case c.Host > 0 || c.Int8 || c.Int4:
+		return nil, fmt.Errorf("-topo: the time of -host, -int8 and -int4 is not predicted")
 	case hosts > 0 && ranks > hosts*top.Host:
 		return nil, fmt.Errorf("-topo %s: %d ranks do not fit on %d hosts of %d", c.Topo, ranks, hosts, top.Host)
 	case !(c.TFLOPS > 0):
