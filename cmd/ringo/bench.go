@@ -339,18 +339,30 @@ func checkAlgos(ops []string, list, backend string) error {
 	return nil
 }
 
-// parseSizes reads a list such as "4,64K,1M-64M". A range goes up in factors of four and includes its last number.
+// parseSizes reads a list such as "4,64K,1M-64M".
 func parseSizes(list string) ([]int, error) {
-	var out []int
+	out, wrong := ranged(list, "-")
+	switch {
+	case wrong != "":
+		return nil, usage("-sizes %s: %q is neither a size such as 64K nor a range such as 1K-1M", list, wrong)
+	case len(out) == 0:
+		return nil, usage("-sizes is empty")
+	}
+	return out, nil
+}
+
+// ranged reads a list of sizes and ranges, and sorts it. A range goes up in factors of four and includes its last number. wrong is what
+// is neither.
+func ranged(list, dash string) (out []int, wrong string) {
 	for _, item := range split(list) {
-		from, to, isRange := strings.Cut(item, "-")
+		from, to, isRange := strings.Cut(item, dash)
 		lo, ok := parseSize(from)
 		hi := lo
 		if isRange && ok {
 			hi, ok = parseSize(to)
 		}
 		if !ok || hi < lo {
-			return nil, usage("-sizes %s: %q is neither a size such as 64K nor a range such as 1K-1M", list, item)
+			return nil, item
 		}
 		for ; lo < hi; lo *= 4 {
 			out = append(out, lo)
@@ -358,10 +370,7 @@ func parseSizes(list string) ([]int, error) {
 		out = append(out, hi)
 	}
 	slices.Sort(out)
-	if len(out) == 0 {
-		return nil, usage("-sizes is empty")
-	}
-	return slices.Compact(out), nil
+	return slices.Compact(out), ""
 }
 
 // maxBytes is the size of the largest buffer that can be measured.

@@ -15,6 +15,10 @@
 //
 // measure the speed of collectives, and of links between ranks, on this machine or in this job.
 //
+//	ringo sim -algo ring,double-tree,hierarchical -ranks 8..512 -topo hgx-h100
+//
+// runs collectives of thousands of ranks on a network that is not there (package sim), and says which algorithm is the fastest.
+//
 //	ringo doctor
 //
 // shows what this machine has, with GPUs and their libraries, what is missing, and how to get it.

@@ -27,6 +27,7 @@ type cli struct {
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
 	Doctor  doctorCmd  `cmd:"" help:"Show what was found here, what is missing, and how to get it."`
 	Plan    planCmd    `cmd:"" help:"Predict the memory and traffic of training a transformer."`
+	Sim     simCmd     `cmd:"" help:"Simulate collectives of thousands of ranks, on a network that is not there."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

@@ -10,26 +10,28 @@ import (
 
 // planCmd is `ringo plan`.
 type planCmd struct {
-	Layers  int    `default:"12" help:"Blocks."`
-	Dim     int    `default:"768" help:"Features."`
-	Heads   int    `default:"12" help:"Attention heads; they divide the features, and tp divides them."`
-	Vocab   int    `default:"50257" help:"Words of the vocabulary; tp divides it."`
-	Batch   int    `default:"8" help:"Sequences of the global batch, over all ranks."`
-	Seq     int    `default:"1024" help:"Tokens of a sequence."`
-	Layout  string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes pp, dp, fsdp, ep, ring, cp and tp, such as dp=8,fsdp=8,tp=2."`
-	Micro   int    `default:"8" help:"With pp: microbatches of a step."`
-	Sched   string `name:"schedule" default:"1f1b" placeholder:"NAME" help:"With pp: a schedule as in ringo viz schedule."`
-	Chunks  int    `default:"2" help:"With -schedule interleaved: stages of a rank."`
-	SP      bool   `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
-	Experts int    `placeholder:"E" help:"Experts of each block, in place of its MLP and as large as it; ep divides them."`
-	TopK    int    `name:"topk" default:"2" help:"Experts of a token."`
-	Stage   int    `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
-	Params  string `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
-	Reduce  string `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
-	Host    int    `placeholder:"N" help:"With fsdp: ranks of a host, each of which keeps a copy (hpZ of ZeRO++)."`
-	Int8    bool   `name:"int8" help:"With fsdp: values are sent in 8 bits (qwZ)."`
-	Int4    bool   `name:"int4" help:"With -host: gradients are sent in 4 bits, and added up in each host first (qgZ)."`
-	JSON    bool   `help:"Print one JSON object."`
+	Layers  int     `default:"12" help:"Blocks."`
+	Dim     int     `default:"768" help:"Features."`
+	Heads   int     `default:"12" help:"Attention heads; they divide the features, and tp divides them."`
+	Vocab   int     `default:"50257" help:"Words of the vocabulary; tp divides it."`
+	Batch   int     `default:"8" help:"Sequences of the global batch, over all ranks."`
+	Seq     int     `default:"1024" help:"Tokens of a sequence."`
+	Layout  string  `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes pp, dp, fsdp, ep, ring, cp and tp, such as dp=8,fsdp=8,tp=2."`
+	Micro   int     `default:"8" help:"With pp: microbatches of a step."`
+	Sched   string  `name:"schedule" default:"1f1b" placeholder:"NAME" help:"With pp: a schedule as in ringo viz schedule."`
+	Chunks  int     `default:"2" help:"With -schedule interleaved: stages of a rank."`
+	SP      bool    `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
+	Experts int     `placeholder:"E" help:"Experts of each block, in place of its MLP and as large as it; ep divides them."`
+	TopK    int     `name:"topk" default:"2" help:"Experts of a token."`
+	Stage   int     `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
+	Params  string  `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
+	Reduce  string  `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
+	Host    int     `placeholder:"N" help:"With fsdp: ranks of a host, each of which keeps a copy (hpZ of ZeRO++)."`
+	Int8    bool    `name:"int8" help:"With fsdp: values are sent in 8 bits (qwZ)."`
+	Int4    bool    `name:"int4" help:"With -host: gradients are sent in 4 bits, and added up in each host first (qgZ)."`
+	Topo    string  `placeholder:"NAME" help:"Predict the time of a step on this network, as for ringo sim, with a number of hosts: hgx-h100x32."`
+	TFLOPS  float64 `name:"tflops" default:"400" help:"With -topo: 10¹² operations of a rank per second while it only computes."`
+	JSON    bool    `help:"Print one JSON object."`
 }
 
 // Help is the text below the flags of `ringo plan -h`.
@@ -43,6 +45,7 @@ all ranks send in a step, each number with its formula. Nothing is started. The 
   ringo plan -layout fsdp=4,ep=8 -experts 8 -topk 2 -batch 512
   ringo plan -layout fsdp=4,ring=2,cp=4 -seq 65536
   ringo plan -layout pp=4,dp=2 -batch 64 -micro 16 -schedule zb-h1
+  ringo plan -layout dp=32,tp=8 -batch 512 -vocab 50304 -heads 16 -dim 1024 -topo hgx-h100x32
 
 With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid sharding).
 Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also the tokens between
@@ -59,10 +62,25 @@ func (c *planCmd) Run() error {
 	if err != nil {
 		return usageOf("plan", "%v", err)
 	}
-	if c.JSON {
-		return printJSON(p)
+	if c.Topo == "" {
+		if c.JSON {
+			return printJSON(p)
+		}
+		_, err = fmt.Println(p)
+		return err
 	}
-	_, err = fmt.Println(p)
+	layout, _ := plan.ParseLayout(c.Layout) // plan has parsed it
+	t, err := c.times(layout)
+	switch {
+	case err != nil:
+		return usageOf("plan", "%v", err)
+	case c.JSON:
+		return printJSON(struct {
+			*plan.Plan
+			Time *timing
+		}{p, t})
+	}
+	_, err = fmt.Printf("%v\n\n%v", p, t)
 	return err
 }
 

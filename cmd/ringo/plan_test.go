@@ -50,6 +50,43 @@ func TestPlan(t *testing.T) {
 	assert.Greater(t, p.Total, 0)
 }
 
+// With -topo the plan has times, the arithmetic of its layout, and the fastest layouts of as many ranks.
+func TestPlanOnTopology(t *testing.T) {
+	t.Parallel()
+	args := []string{"plan", "-layout", "dp=4,tp=8", "-batch", "512", "-heads", "16", "-dim", "1024", "-vocab", "50304", "-topo", "hgx-h100x4"}
+	stdout, stderr, code := run(t, args...)
+	require.Zero(t, code, stderr)
+	for _, want := range []string{"\ntime of a step on hgx-h100x4, predicted: ", " FLOP over 32 ranks of 400 TFLOP/s\n",
+		"4 all-reduces of 128·1024·1024·2 bytes in each of 12 layers and 1 microbatches", "(pp−1)/m = 0/1 of both",
+		"4 bytes a parameter summed and 2 gathered over 4 ranks", "the fastest of as many ranks"} {
+		assert.Contains(t, stdout, want)
+	}
+	stdout, stderr, code = run(t, append(args, "-json")...)
+	require.Zero(t, code, stderr)
+	var p struct {
+		Total int
+		Time  timing
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &p))
+	assert.Greater(t, p.Total, 0)
+	require.Len(t, p.Time.Layouts, 6)
+	mine, best := p.Time.Layouts[0], p.Time.Layouts[1]
+	assert.Equal(t, [2]string{"dp=4,tp=8", "pp=1,dp=32,tp=1"}, [2]string{mine.Layout, best.Layout})
+	assert.InDelta(t, mine.Step, mine.Compute+mine.Tensor+mine.Bubble+mine.Stages+mine.Data, 1e-9)
+	assert.Less(t, best.Step, mine.Step)
+	for want, more := range map[string][]string{
+		"-topo hgx-h100x3: 32 ranks do not fit on 3 hosts of 8":        {"-topo", "hgx-h100x3"},
+		`-topo: no topology is called "dgx"; there are hgx-h100`:       {"-topo", "dgxx4"},
+		"-topo: the time of experts, ep, ring and cp is not predicted": {"-layout", "dp=4,cp=8"},
+		"-topo: the time of -host, -int8 and -int4 is not predicted":   {"-layout", "fsdp=32", "-int8"},
+		"-tflops 0: what a rank computes is more than 0":               {"-tflops", "0"},
+	} {
+		_, stderr, code := run(t, append(args, more...)...)
+		assert.Equal(t, 2, code)
+		assert.Contains(t, stderr, "ringo: "+want)
+	}
+}
+
 // For an impossible layout or model, the error is one sentence, and the exit status is 2.
 func TestPlanErrors(t *testing.T) {
 	t.Parallel()

@@ -51,13 +51,13 @@ func (m *Messages) bruckColumn(dst, src []byte, part, lo, hi int) error {
 	all := m.scratch(0, n*w) // block j must go j ranks further
 	block := func(j int) []byte { return all[j*w : (j+1)*w] }
 	for j := range n {
-		copy(block(j), src[(rank+j)%n*part+lo:][:w])
+		m.copy(block(j), src[(rank+j)%n*part+lo:][:w])
 	}
 	for d := 1; d < n; d *= 2 {
 		out := m.scratch(1, n*w)[:0]
 		for j := range n {
 			if j&d != 0 {
-				out = append(out, block(j)...)
+				out = m.append(out, block(j))
 			}
 		}
 		in := m.scratch(2, len(out))
@@ -66,12 +66,12 @@ func (m *Messages) bruckColumn(dst, src []byte, part, lo, hi int) error {
 		}
 		for j := range n {
 			if j&d != 0 {
-				in = in[copy(block(j), in):]
+				in = in[m.copy(block(j), in):]
 			}
 		}
 	}
 	for j := range n {
-		copy(dst[(rank-j+n)%n*part+lo:][:w], block(j))
+		m.copy(dst[(rank-j+n)%n*part+lo:][:w], block(j))
 	}
 	return nil
 }

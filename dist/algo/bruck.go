@@ -17,7 +17,7 @@ func (m *Messages) bruckAllGather(op *backend.Op) error {
 			out := m.scratch(0, n*(hi-lo))[:0]
 			length := 0
 			for j := range min(d, n-d) {
-				out = append(out, column(at.of(dst, (rank+j)%n), lo, hi)...)
+				out = m.append(out, column(at.of(dst, (rank+j)%n), lo, hi))
 				length += len(column(at.of(dst, (rank+d+j)%n), lo, hi))
 			}
 			in := m.scratch(1, length)
@@ -25,7 +25,7 @@ func (m *Messages) bruckAllGather(op *backend.Op) error {
 				return err
 			}
 			for j := range min(d, n-d) {
-				in = in[copy(column(at.of(dst, (rank+d+j)%n), lo, hi), in):]
+				in = in[m.copy(column(at.of(dst, (rank+d+j)%n), lo, hi), in):]
 			}
 		}
 		return nil
@@ -48,13 +48,13 @@ func (m *Messages) bruckReduceScatter(op *backend.Op) error {
 			return memory[j*(hi-lo):][:len(column(at.of(src, (rank+j)%n), lo, hi))]
 		}
 		for j := range n {
-			copy(sum(j), m.fold.own(column(at.of(src, (rank+j)%n), lo, hi)))
+			m.copy(sum(j), m.fold.own(column(at.of(src, (rank+j)%n), lo, hi)))
 		}
 		for d := 1 << lg(n) / 2; d > 0; d /= 2 {
 			out := m.scratch(1, n*(hi-lo))[:0]
 			length := 0
 			for j := range min(d, n-d) {
-				out = append(out, sum(d+j)...)
+				out = m.append(out, sum(d+j))
 				length += len(sum(j))
 			}
 			in := m.scratch(2, length)
@@ -67,7 +67,7 @@ func (m *Messages) bruckReduceScatter(op *backend.Op) error {
 			}
 		}
 		result := column(dst, lo, hi)
-		copy(result, sum(0))
+		m.copy(result, sum(0))
 		m.fold.end(result)
 		return nil
 	})

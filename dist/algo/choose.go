@@ -13,6 +13,7 @@ import (
 type Tuner struct {
 	at    Layout
 	hosts int
+	ranks func() [][]int // of each host, in order
 	kinds [backend.NumKinds]struct {
 		once sync.Once
 		list []Candidate
@@ -33,7 +34,9 @@ type Choice struct {
 }
 
 // NewTuner returns a Tuner for a group with layout l.
-func NewTuner(l Layout) *Tuner { return &Tuner{at: l, hosts: l.Hosts()} }
+func NewTuner(l Layout) *Tuner {
+	return &Tuner{at: l, hosts: l.Hosts(), ranks: sync.OnceValue(l.ranks)}
+}
 
 // Choose returns the name of the algorithm that runs op: Op.Algo if it names one. backend.RankOrder means the best of those that combine
 // elements in rank order. Inside a host all algorithms do so, so that the bits do not depend on the engine.

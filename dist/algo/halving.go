@@ -63,7 +63,7 @@ func (m *Messages) addFrom(peer int, dst []byte) error {
 
 // halve does the two phases among the p ranks that take part. They have places 0 to p−1, and p slices.
 func (m *Messages) halve(dst []byte, at parts, folded int) error {
-	p, place := len(at.counts), m.t.Rank()-folded/2
+	p, place := at.n, m.t.Rank()-folded/2
 	if m.t.Rank() < folded {
 		place = m.t.Rank() / 2
 	}

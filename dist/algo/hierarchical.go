@@ -11,20 +11,14 @@ import (
 
 // hosts is a layout as one rank sees it.
 type hosts struct {
-	ranks  [][]int // of each host, in order
+	ranks  [][]int // of each host, in order; all ranks share them
 	me, at int     // this rank's host, and its place there
 	cuts   []int   // elements at which the slice of any host ends
-	owners []int   // owners of a segment, by host
 }
 
-func newHosts(l Layout, rank int) *hosts {
-	h := &hosts{ranks: make([][]int, l.Hosts()), owners: make([]int, l.Hosts())}
-	for r, host := range l {
-		if r == rank {
-			h.me, h.at = host, len(h.ranks[host])
-		}
-		h.ranks[host] = append(h.ranks[host], r)
-	}
+func newHosts(t *Tuner, rank int) *hosts {
+	h := &hosts{ranks: t.ranks(), me: t.at[rank]}
+	h.at = slices.Index(h.mine(), rank)
 	return h
 }
 
@@ -89,10 +83,12 @@ func (m *Messages) addExchange(to int, out []byte, from int, sum []byte) error {
 // reduceAcross computes the result of each segment of this rank's slice.
 func (m *Messages) reduceAcross(h *hosts, op *backend.Op, dst []byte) error {
 	h.cuts = h.cuts[:0]
+	last := 0 // hosts of one size have the same slices
 	for _, ranks := range h.ranks {
-		for i := range len(ranks) + 1 {
+		for i := 0; i <= len(ranks) && len(ranks) != last; i++ {
 			h.cuts = append(h.cuts, op.Count*i/len(ranks))
 		}
+		last = len(ranks)
 	}
 	slices.Sort(h.cuts)
 	h.cuts = slices.Compact(h.cuts)
@@ -102,13 +98,11 @@ func (m *Messages) reduceAcross(h *hosts, op *backend.Op, dst []byte) error {
 	size := op.DType.Size()
 	for i := range len(h.cuts) - 1 {
 		lo, hi := h.cuts[i], h.cuts[i+1]
-		for host, ranks := range h.ranks {
-			h.owners[host] = ranks[owner(op.Count, len(ranks), lo)]
-		}
-		if h.owners[h.me] != m.t.Rank() {
+		owns := func(host int) int { return h.ranks[host][owner(op.Count, len(h.ranks[host]), lo)] }
+		if owns(h.me) != m.t.Rank() {
 			continue
 		}
-		if err := m.reduceSegment(h, dst[lo*size:hi*size], size); err != nil {
+		if err := m.reduceSegment(h, owns, dst[lo*size:hi*size], size); err != nil {
 			return err
 		}
 	}
@@ -125,8 +119,8 @@ func owner(count, n, at int) int {
 	return 0 // the buffer is empty
 }
 
-// reduceSegment all-reduces a segment among its owners: each reduces one slice of it and sends the result to the others.
-func (m *Messages) reduceSegment(h *hosts, b []byte, size int) error {
+// reduceSegment all-reduces a segment among its owners, one on each host: each reduces one slice of it and sends the result to the others.
+func (m *Messages) reduceSegment(h *hosts, owns func(host int) int, b []byte, size int) error {
 	n := len(h.ranks)
 	sub := func(host int) []byte {
 		count := len(b) / size
@@ -136,7 +130,7 @@ func (m *Messages) reduceSegment(h *hosts, b []byte, size int) error {
 	for k := range pieces((len(b)/size + n - 1) / n * size) {
 		for s := 1; s < n; s++ {
 			to, from := (h.me+s)%n, (h.me-s+n)%n
-			if err := m.addExchange(h.owners[to], piece(sub(to), k), h.owners[from], piece(own, k)); err != nil {
+			if err := m.addExchange(owns(to), piece(sub(to), k), owns(from), piece(own, k)); err != nil {
 				return err
 			}
 		}
@@ -144,7 +138,7 @@ func (m *Messages) reduceSegment(h *hosts, b []byte, size int) error {
 	m.fold.end(own)
 	for s := 1; s < n; s++ {
 		to, from := (h.me+s)%n, (h.me-s+n)%n
-		if err := m.t.SendRecv(h.owners[to], own, h.owners[from], sub(from), 0); err != nil {
+		if err := m.t.SendRecv(owns(to), own, owns(from), sub(from), 0); err != nil {
 			return err
 		}
 	}

@@ -146,7 +146,7 @@ func (m *Messages) sumInside(h *hosts, src []byte, at parts, lists [][]int, most
 	for i := range mine {
 		in := m.fold.own(piece(partAt(src, at, mine, i), k))
 		sums[i] = memory[i*linearChunk:][:len(in)]
-		copy(sums[i], in)
+		m.copy(sums[i], in)
 	}
 	for s := 1; s < len(h.mine()); s++ {
 		to, from := h.neighbors(s)
@@ -167,7 +167,7 @@ func (m *Messages) sumAcross(h *hosts, result []byte, mine []int, sums [][]byte)
 	rank, n := m.t.Rank(), len(h.ranks)
 	for i, r := range mine {
 		if r == rank {
-			copy(result, sums[i])
+			m.copy(result, sums[i])
 		}
 	}
 	for s := 1; s < n; s++ {

@@ -15,15 +15,19 @@ import (
 // ranks disagree succeeds on no rank.
 type Linear struct {
 	t       backend.Transport
+	v       backend.Virtual // t, if it has no memory
 	red     Reducer
 	scratch [][]byte // a chunk for each peer, made when first needed
-	srcs    [][]byte // this chunk's inputs in rank order
+	srcs    [][]byte // this chunk's inputs in rank order, made when first needed
 }
 
 // NewLinear returns the linear algorithms over t.
 func NewLinear(t backend.Transport) *Linear {
-	n := t.Size()
-	return &Linear{t: t, scratch: make([][]byte, n), srcs: make([][]byte, n)}
+	l := &Linear{t: t}
+	if v, ok := t.(backend.Virtual); ok {
+		l.v, l.red.work = v, v.Work
+	}
+	return l
 }
 
 // Run does one operation. Its error is the transport's.
@@ -71,8 +75,22 @@ func (l *Linear) Run(op *backend.Op) error {
 	return fmt.Errorf("algo: linear has no %v", op.Kind)
 }
 
+// inputs returns the place of a chunk of each rank.
+func (l *Linear) inputs() [][]byte {
+	if l.srcs == nil {
+		l.srcs = make([][]byte, l.t.Size())
+	}
+	return l.srcs
+}
+
 // buffer returns scratch for a chunk from peer p.
 func (l *Linear) buffer(p, n int) []byte {
+	if l.v != nil {
+		return l.v.Memory(n)
+	}
+	if l.scratch == nil {
+		l.scratch = make([][]byte, l.t.Size())
+	}
 	if cap(l.scratch[p]) < n {
 		l.scratch[p] = make([]byte, n)
 	}

@@ -7,13 +7,17 @@ const resultsBehind = 2
 // while this one reduces those that arrive. It has ended before reduceChunks returns. No bytes are overwritten before they are sent: dst
 // is at most the part of src that stays on this rank, and the result of a chunk comes back only after this rank has sent its input.
 func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts, all []byte) error {
+	if l.v != nil {
+		return l.virtualChunks(chunks, dst, src, at, all)
+	}
 	reduced, sent := make(chan struct{}, chunks), make(chan error, 1)
 	results := dst
 	if all == nil {
 		results = nil
 	}
-	go func() { sent <- l.sendChunks(chunks, src, at, results, reduced) }()
-	err := l.takeChunks(chunks, dst, src, at, all, reduced)
+	next := func() bool { _, ok := <-reduced; return ok }
+	go func() { sent <- l.sendChunks(chunks, src, at, results, next) }()
+	err := l.takeChunks(chunks, dst, src, at, all, func() { reduced <- struct{}{} })
 	close(reduced)
 	if failed := <-sent; err == nil {
 		err = failed
@@ -21,15 +25,28 @@ func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts, all []byte)
 	return err
 }
 
-// takeChunks reduces the chunks and, if all is not nil, receives the results of the others.
-func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, reduced chan<- struct{}) error {
+// virtualChunks is reduceChunks with two threads in virtual time.
+func (l *Linear) virtualChunks(chunks int, dst, src []byte, at parts, all []byte) error {
+	results := dst
+	if all == nil {
+		results = nil
+	}
+	join := l.v.Fork(func() error { return l.sendChunks(chunks, src, at, results, l.v.Await) })
+	if err := l.takeChunks(chunks, dst, src, at, all, l.v.Post); err != nil {
+		return err
+	}
+	return join()
+}
+
+// takeChunks reduces the chunks, calls reduced after each, and, if all is not nil, receives the results of the others.
+func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, reduced func()) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	for k := range chunks + resultsBehind {
 		if k < chunks {
 			if err := l.reduceChunk(piece(dst, k), piece(at.of(src, rank), k)); err != nil {
 				return err
 			}
-			reduced <- struct{}{}
+			reduced()
 		}
 		for s := 1; s < n && all != nil && k >= resultsBehind; s++ {
 			from := (rank - s + n) % n
@@ -43,20 +60,20 @@ func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, r
 
 // reduceChunk receives the next chunk from all others and reduces it with mine into dst.
 func (l *Linear) reduceChunk(dst, mine []byte) (err error) {
-	n, rank := l.t.Size(), l.t.Rank()
-	l.srcs[rank] = mine
+	n, rank, srcs := l.t.Size(), l.t.Rank(), l.inputs()
+	srcs[rank] = mine
 	for s := 1; s < n; s++ {
 		from := (rank - s + n) % n
-		if l.srcs[from], err = l.t.Take(from, 0, len(mine)); err != nil {
+		if srcs[from], err = l.t.Take(from, 0, len(mine)); err != nil {
 			return err
 		}
 	}
-	l.red.Reduce(dst, l.srcs)
+	l.red.Reduce(dst, srcs)
 	return nil
 }
 
-// sendChunks sends the inputs and, if results is not nil, each result when it is reduced.
-func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, reduced <-chan struct{}) error {
+// sendChunks sends the inputs and, if results is not nil, each result when it is reduced. next waits for the next one.
+func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, next func() bool) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	for k := range chunks + resultsBehind {
 		for s := 1; s < n && k < chunks; s++ {
@@ -68,7 +85,7 @@ func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, re
 		if results == nil || k < resultsBehind {
 			continue
 		}
-		if _, ok := <-reduced; !ok { // the reduction has ended early
+		if !next() { // the reduction has ended early
 			return nil
 		}
 		for s := 1; s < n; s++ {

@@ -32,18 +32,18 @@ func (l *Linear) reduce(op *backend.Op, root int, dst, src []byte) error {
 		}
 	}
 	for k := range pieces(len(src)) {
-		mine := piece(src, k)
-		for p := range l.srcs {
-			l.srcs[p] = mine
+		mine, srcs := piece(src, k), l.inputs()
+		for p := range srcs {
+			srcs[p] = mine
 			if p == root {
 				continue
 			}
-			l.srcs[p] = l.buffer(p, len(mine))
-			if err := l.t.Recv(p, 0, l.srcs[p]); err != nil {
+			srcs[p] = l.buffer(p, len(mine))
+			if err := l.t.Recv(p, 0, srcs[p]); err != nil {
 				return err
 			}
 		}
-		l.red.Reduce(piece(dst, k), l.srcs)
+		l.red.Reduce(piece(dst, k), srcs)
 	}
 	return nil
 }
@@ -67,24 +67,20 @@ func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts, all []
 			return err
 		}
 	}
-	longest := 0
-	for p := range n {
-		longest = max(longest, at.bytes(p))
-	}
-	chunks := pieces(longest)
+	chunks := pieces(at.longest(n))
 	if chunks > 1 {
 		return l.reduceChunks(chunks, dst, src, at, all)
 	}
-	mine := at.of(src, rank)
-	l.srcs[rank] = mine
+	mine, srcs := at.of(src, rank), l.inputs()
+	srcs[rank] = mine
 	for s := 1; s < n; s++ {
 		to, from := (rank+s)%n, (rank-s+n)%n
-		l.srcs[from] = l.buffer(from, len(mine))
-		if err := l.t.SendRecv(to, at.of(src, to), from, l.srcs[from], 0); err != nil {
+		srcs[from] = l.buffer(from, len(mine))
+		if err := l.t.SendRecv(to, at.of(src, to), from, srcs[from], 0); err != nil {
 			return err
 		}
 	}
-	l.red.Reduce(dst, l.srcs)
+	l.red.Reduce(dst, srcs)
 	if all == nil {
 		return nil
 	}

@@ -21,18 +21,22 @@ import (
 // A Messages belongs to one lane of one rank; Run blocks.
 type Messages struct {
 	t    backend.Transport
+	v    backend.Virtual // t, if it has no memory
 	at   Layout
 	tune *Tuner
 	lin  *Linear
 	fold folder
-	cuts []int     // elements of each slice
 	bufs [4][]byte // scratch
 	host *hosts    // made when first needed
 }
 
 // NewMessages returns the algorithms over t, for the group of Tuner c.
 func NewMessages(t backend.Transport, c *Tuner) *Messages {
-	return &Messages{t: t, at: c.at, tune: c, lin: NewLinear(t)}
+	m := &Messages{t: t, at: c.at, tune: c, lin: NewLinear(t)}
+	if m.v = m.lin.v; m.v != nil {
+		m.fold.pair.work, m.fold.scale.work = m.v.Work, m.v.Work
+	}
+	return m
 }
 
 // Layout says on which host each rank of a group is: Layout[r] is the number of rank r's host. Hosts are numbered from 0, in the order in
@@ -63,6 +67,15 @@ func (l Layout) Hosts() int {
 		n = max(n, h+1)
 	}
 	return n
+}
+
+// ranks returns the ranks of each host, in order.
+func (l Layout) ranks() [][]int {
+	hosts := make([][]int, l.Hosts())
+	for r, h := range l {
+		hosts[h] = append(hosts[h], r)
+	}
+	return hosts
 }
 
 // method is an algorithm for one kind of operation.
@@ -133,29 +146,41 @@ func (m *Messages) Run(op *backend.Op) error {
 func (m *Messages) linear(op *backend.Op) error { return m.lin.Run(op) }
 
 // slices cuts the buffer of op into n slices that differ by at most one element.
-func (m *Messages) slices(op *backend.Op, n int) parts {
-	if cap(m.cuts) < n {
-		m.cuts = make([]int, n)
-	}
-	cuts := m.cuts[:n]
-	for i := range cuts {
-		cuts[i] = op.Count*(i+1)/n - op.Count*i/n
-	}
-	return rows(cuts, op.DType.Size())
-}
+func (m *Messages) slices(op *backend.Op, n int) parts { return cut(op.Count, n, op.DType.Size()) }
 
 // hosts returns the hosts of the ranks, as this rank sees them.
 func (m *Messages) hosts() *hosts {
 	if m.host == nil {
-		m.host = newHosts(m.at, m.t.Rank())
+		m.host = newHosts(m.tune, m.t.Rank())
 	}
 	return m.host
 }
 
 // scratch returns n bytes of buffer i.
 func (m *Messages) scratch(i, n int) []byte {
+	if m.v != nil {
+		return m.v.Memory(n)
+	}
 	if cap(m.bufs[i]) < n {
 		m.bufs[i] = make([]byte, n)
 	}
 	return m.bufs[i][:n]
+}
+
+// copy is the built-in function, and takes virtual time if there is no memory.
+func (m *Messages) copy(dst, src []byte) int {
+	if m.v == nil {
+		return copy(dst, src)
+	}
+	n := min(len(dst), len(src))
+	m.v.Work(n)
+	return n
+}
+
+// append adds b to the scratch memory out, which has room for it.
+func (m *Messages) append(out, b []byte) []byte {
+	n := len(out)
+	out = out[:n+len(b)]
+	m.copy(out[n:], b)
+	return out
 }

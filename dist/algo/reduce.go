@@ -36,6 +36,7 @@ type Reducer struct {
 	red     backend.Red
 	dt      tensor.DType
 	n       int
+	work    func(bytes int) // takes virtual time in place of reducing
 	factors []float64
 	acc     []byte // BlockBytes
 	tmp     []byte
@@ -45,6 +46,9 @@ type Reducer struct {
 // Begin prepares for op among n ranks. PreMulSum also needs Factors.
 func (r *Reducer) Begin(op *backend.Op, n int) {
 	r.red, r.dt, r.n = op.Red, op.DType, n
+	if r.work != nil {
+		return
+	}
 	if r.acc == nil {
 		r.acc, r.tmp = alignedBlock(), alignedBlock()
 	}
@@ -66,6 +70,10 @@ func alignedBlock() []byte {
 // Reduce sets dst to the reduction of srcs[0], …, srcs[n-1], combined in that order. All have the length of dst, whole
 // elements. dst may be one of srcs.
 func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
+	if r.work != nil {
+		r.work(max(r.n-1, 1) * len(dst))
+		return
+	}
 	if r.n == 1 && r.red != backend.PreMulSum {
 		if unsafe.SliceData(dst) != unsafe.SliceData(srcs[0]) {
 			copy(dst, srcs[0])

@@ -14,5 +14,6 @@
 //	op.go           Op: an operation
 //	fingerprint.go  how ranks find out that their operations differ
 //	errors.go       Error, and errors that all engines have
+//	virtual.go      Virtual: a Transport in virtual time
 //	open.go         how dist opens an engine for a job
 package backend

@@ -60,6 +60,7 @@ var inClone = map[string]string{
 	"go run ./cmd/ringo plan -layout dp=8,fsdp=8 -batch 512":           "",
 	"go run ./cmd/ringo viz allreduce -algo ring -ranks 4 -o ring.svg": "",
 	"go run ./cmd/ringo topo":                                          "",
+	"go run ./cmd/ringo sim -algo ring,hierarchical -ranks 8..128":     "",
 	"go run ./cmd/ringo doctor":                                        "",
 	"go run ./cmd/ringo bench -ops allreduce,alltoall -sizes 4-16M -ranks 2,4 -backend local,shm,tcp -plot bench.svg":     "",
 	"go run ./cmd/ringo compare './examples/gpt -steps 3' './examples/gpt -steps 3 -tp 2 -sp'":                            "",

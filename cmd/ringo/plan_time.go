@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/plan"
+)
+
+// timing is what `ringo plan -topo` adds.
+type timing struct {
+	Topology string        `json:"topology"`
+	Layouts  []timedLayout `json:"layouts"` // the planned one, then others of as many ranks, the fastest first
+	step     sim.Step
+}
+
+// timedLayout is the time of a step in a layout, in seconds.
+type timedLayout struct {
+	Layout  string  `json:"layout"`
+	Step    float64 `json:"step"`
+	Compute float64 `json:"compute"`
+	Tensor  float64 `json:"tensor"`
+	Bubble  float64 `json:"bubble"`
+	Stages  float64 `json:"stages"`
+	Data    float64 `json:"data"`
+	Exposed float64 `json:"exposed"` // part of the step in which a rank does not compute
+}
+
+// times predicts the step of the planned layout, and of others.
+func (c *planCmd) times(l plan.Layout) (*timing, error) {
+	name, hosts, cut := c.Topo, 0, strings.LastIndex(c.Topo, "x")
+	if cut > 0 {
+		if n, err := strconv.Atoi(c.Topo[cut+1:]); err == nil {
+			name, hosts = c.Topo[:cut], n
+		}
+	}
+	top, err := sim.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("-topo: %w; with a number of hosts it is such as hgx-h100x32", err)
+	}
+	ranks := l.Ranks()
+	switch {
+	case l.EP > 1 || l.Ring > 1 || l.CP > 1 || c.Experts > 0:
+		return nil, fmt.Errorf("-topo: the time of experts, ep, ring and cp is not predicted")
+	case c.Host > 0 || c.Int8 || c.Int4:
+		return nil, fmt.Errorf("-topo: the time of -host, -int8 and -int4 is not predicted")
+	case hosts > 0 && ranks > hosts*top.Host:
+		return nil, fmt.Errorf("-topo %s: %d ranks do not fit on %d hosts of %d", c.Topo, ranks, hosts, top.Host)
+	case !(c.TFLOPS > 0):
+		return nil, fmt.Errorf("-tflops %v: what a rank computes is more than 0", c.TFLOPS)
+	}
+	s := sim.Step{Layers: c.Layers, Hidden: c.Dim, Seq: c.Seq, Vocab: c.Vocab, Batch: c.Batch, Chunks: 1,
+		FLOPS: c.TFLOPS * 1e12, Overlap: true,
+		Again: l.FSDP > 1 && c.Stage != 1 && c.Stage != 2}
+	t := &timing{Topology: c.Topo}
+	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), ranks, c.Micro)
+	mine, err := timed(top, l.String(), t.step)
+	if err != nil {
+		return nil, fmt.Errorf("-topo %s: %w", c.Topo, err)
+	}
+	for tp := 1; tp <= min(top.Host, ranks, c.Heads); tp *= 2 {
+		for pp := 1; pp <= min(ranks/tp, c.Layers); pp *= 2 {
+			other := plan.Layout{TP: tp, PP: pp, DP: ranks / tp / pp}
+			if ranks%(tp*pp) != 0 || c.Heads%tp != 0 || c.Layers%pp != 0 {
+				continue
+			}
+			if x, err := timed(top, other.String(), divided(s, tp, pp, ranks, c.Micro)); err == nil { // else its batch does not divide
+				t.Layouts = append(t.Layouts, x)
+			}
+		}
+	}
+	slices.SortStableFunc(t.Layouts, func(a, b timedLayout) int { return cmp.Compare(a.Step, b.Step) })
+	t.Layouts = append([]timedLayout{mine}, t.Layouts[:min(5, len(t.Layouts))]...)
+	return t, nil
+}
+
+// divided returns s in a layout. Without a pipeline there is one microbatch.
+func divided(s sim.Step, tp, pp, ranks, micros int) sim.Step {
+	s.TP, s.PP, s.DP = tp, pp, ranks/tp/pp
+	if pp == 1 {
+		micros = 1
+	}
+	s.Micro = s.Batch / s.DP / micros
+	return s
+}
+
+func timed(top *sim.Topology, name string, s sim.Step) (timedLayout, error) {
+	p, err := top.Time(s)
+	if err != nil {
+		return timedLayout{}, err
+	}
+	all := p.Total().Seconds()
+	return timedLayout{name, all, p.Compute.Seconds(), p.Tensor.Seconds(), p.Bubble.Seconds(), p.Stages.Seconds(), p.Data.Seconds(),
+		1 - p.Compute.Seconds()/all}, nil
+}
+
+// String writes the times, with the arithmetic of the planned layout.
+func (t *timing) String() string {
+	var out strings.Builder
+	x, s := t.Layouts[0], t.step
+	fmt.Fprintf(&out, "time of a step on %s, predicted: %s, of which a rank does not compute %.1f%%\n", t.Topology,
+		seconds(x.Step), 100*x.Exposed)
+	line := func(name string, value float64, formula string, a ...any) {
+		fmt.Fprintf(&out, "  %-9s %10s  %s\n", name, seconds(value), fmt.Sprintf(formula, a...))
+	}
+	micros := s.Batch / s.DP / s.Micro
+	line("compute", x.Compute, "72·B·s·l·h²·(1 + s/6h) + 6·B·s·h·V = %.4g FLOP over %d ranks of %.4g TFLOP/s", s.Work(),
+		s.TP*s.PP*s.DP, s.FLOPS/1e12)
+	line("tp", x.Tensor, "4 all-reduces of %d·%d·%d·2 bytes in each of %d layers and %d microbatches", s.Micro,
+		s.Seq, s.Hidden, s.Layers/s.PP, micros)
+	line("bubble", x.Bubble, "(pp−1)/m = %d/%d of both", s.PP-1, micros)
+	line("stages", x.Stages, "2·(pp−1) messages that nothing hides")
+	line("gradients", x.Data, "4 bytes a parameter summed and 2 gathered over %d ranks, less half of the time above", s.DP)
+	fmt.Fprintf(&out, "\nthe fastest of as many ranks, if they have memory for it (see ringo plan -layout):\n  %-22s %10s  exposed\n",
+		"layout", "step")
+	for _, x := range t.Layouts[1:] {
+		fmt.Fprintf(&out, "  %-22s %10s  %6.1f%%\n", x.Layout, seconds(x.Step), 100*x.Exposed)
+	}
+	return out.String()
+}
+
+func seconds(x float64) string { return sim.Time(x * 1e12).String() }

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// choice compares the algorithm that the Tuner chooses with the best one. Algorithms of which the Tuner's own model says that they take
+// four times as long are left out: those with a message from each rank to each other have too many messages.
+func choice(t testing.TB, top *Topology, kind backend.Kind, ranks, bytes int) (chosen, best, frugal *Result) {
+	at := newGroup(newNetwork(must(top.wire(ranks))), upTo(ranks)).tuner
+	c := at.Explain(kind, bytes)
+	least := 0.0
+	for _, x := range c.Candidates {
+		if x.Algo == c.Algo {
+			least = x.Cost.Nanoseconds(bytes)
+		}
+	}
+	for _, x := range c.Candidates {
+		if x.Cost.Nanoseconds(bytes) > 4*least {
+			continue
+		}
+		r, err := top.Run(kind, x.Algo, ranks, bytes)
+		require.NoError(t, err)
+		if x.Algo == c.Algo {
+			chosen = r
+		}
+		if best == nil || r.Time < best.Time {
+			best = r
+		}
+		if frugal == nil || r.Across < frugal.Across {
+			frugal = r
+		}
+	}
+	return chosen, best, frugal
+}
+
+func must(w *wiring, err error) *wiring {
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+// update writes testdata: go test ./dist/sim -run Choices -update
+var update = flag.Bool("update", false, "write the tables in testdata")
+
+// table compares text with a file in testdata, or writes it there.
+func table(t *testing.T, file, text string) {
+	if *update {
+		require.NoError(t, os.WriteFile("testdata/"+file, []byte(text), 0o666))
+	}
+	want, err := os.ReadFile("testdata/" + file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text)
+}
+
+// choices lists where the Tuner's choice takes more than 1.15 of the time of the best algorithm, or sends more than 1.1 of the fewest
+// bytes between hosts, on a cluster of TCP with cards of 10 Gbit/s and an oversubscription of 4:1, as the Tuner's model has it.
+func choices(t *testing.T, sizes, ranks []int) string {
+	var out strings.Builder
+	top, err := Open("tree")
+	require.NoError(t, err)
+	all, good := 0, 0
+	for _, n := range ranks {
+		for _, kind := range []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter,
+			backend.AllToAll, backend.Barrier} {
+			for _, bytes := range sizes {
+				chosen, best, frugal := choice(t, top, kind, n, bytes)
+				if all++; chosen == nil {
+					t.Fatalf("%v of %d bytes, %d ranks: nothing was chosen", kind, bytes, n)
+				}
+				slow, far := float64(chosen.Time)/float64(best.Time), float64(chosen.Across)/float64(max(frugal.Across, 1))
+				switch {
+				case slow > 1.15:
+					fmt.Fprintf(&out, "%v of %d bytes, %d ranks: %s takes %.2f × the %v of %s\n", kind, bytes, n, chosen.Algo, slow, best.Time, best.Algo)
+				case far > 1.1 && bytes >= 1<<20:
+					fmt.Fprintf(&out, "%v of %d bytes, %d ranks: %s sends %.2f × the bytes of %s between hosts\n", kind, bytes, n, chosen.Algo,
+						far, frugal.Algo)
+				default:
+					good++
+				}
+				if kind == backend.Barrier {
+					break
+				}
+			}
+		}
+	}
+	fmt.Fprintf(&out, "the choice is among the best in %d of %d cases\n", good, all)
+	return out.String()
+}
+
+// The misses of the Tuner's choice are known.
+func TestChoices(t *testing.T) {
+	table(t, "choices.txt", choices(t, []int{1 << 10, 1 << 16, 1 << 20, 1 << 24}, []int{8, 16, 64, 256}))
+}

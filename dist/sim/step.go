@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Step is a training step of a transformer, divided as Megatron-LM does it: layers over TP ranks of a host, stages over PP, rows over DP.
+type Step struct {
+	Layers, Hidden, Seq, Vocab int
+	Batch, Micro               int // sequences of the step, and of a microbatch
+	TP, PP, DP                 int
+	Chunks                     int     // stages of a rank; above 1 the schedule is interleaved
+	FLOPS                      float64 // of a rank that only computes, per second
+	Recompute                  bool    // backward computes forward again
+	Again                      bool    // parameters are gathered again for backward (ZeRO 3)
+	Overlap                    bool    // gradients and parameters travel while ranks compute, in up to half of that time
+}
+
+// StepTime is where the time of a step goes.
+type StepTime struct {
+	Compute Time // of a rank
+	Tensor  Time // all-reduces of tensor parallelism
+	Bubble  Time // waiting in the pipeline
+	Stages  Time // messages between stages that nothing hides
+	Data    Time // gradients and parameters that nothing hides
+}
+
+// Total returns the time of the step.
+func (t *StepTime) Total() Time { return t.Compute + t.Tensor + t.Bubble + t.Stages + t.Data }
+
+// Work returns the operations of a step on all ranks: 72·B·s·l·h²·(1 + s/6h + V/12lh), and a third more with recomputation (Narayanan et
+// al. 2021).
+func (s *Step) Work() float64 {
+	b, q, l, h, v := float64(s.Batch), float64(s.Seq), float64(s.Layers), float64(s.Hidden), float64(s.Vocab)
+	block := 72 * b * q * l * h * h * (1 + q/(6*h))
+	if s.Recompute {
+		block *= 4. / 3
+	}
+	return block + 6*b*q*h*v
+}
+
+// Time simulates the collectives of the step on a network, in which every group has links of its own, and adds up what they take. With
+// m microbatches and c chunks, ranks wait for (p−1)/c of them. All-reduces are two times an all-gather around the ring: GPUs add
+// while they receive.
+func (t *Topology) Time(s Step) (*StepTime, error) {
+	if min(s.Layers, s.Hidden, s.Seq, s.Batch, s.Micro, s.TP, s.PP, s.DP, s.Chunks) < 1 || s.FLOPS <= 0 {
+		return nil, fmt.Errorf("sim: a step has at least one of all sizes: %+v", s)
+	}
+	if s.Batch%(s.DP*s.Micro) != 0 || s.TP > t.Host {
+		return nil, fmt.Errorf("sim: %d sequences do not divide over %d ranks in microbatches of %d, or %d ranks are more than a host has",
+			s.Batch, s.DP, s.Micro, s.TP)
+	}
+	micros := Time(s.Batch / s.DP / s.Micro)
+	out := &StepTime{Compute: Time(s.Work() / float64(s.TP*s.PP*s.DP) / s.FLOPS * 1e12)}
+	activations := s.Micro * s.Seq * s.Hidden * 2
+	each, err := t.gather(upTo(s.TP), activations)
+	if err != nil {
+		return nil, err
+	}
+	times := Time(4)
+	if s.Recompute {
+		times = 6
+	}
+	out.Tensor = 2 * times * each * Time(s.Layers/s.PP) * micros
+	out.Bubble = (out.Compute + out.Tensor) * Time(s.PP-1) / (micros * Time(s.Chunks))
+	if s.PP > 1 { // ranks of a stage send a part each, and the next stage gathers them
+		hop, err := t.gather([]int{0, s.TP * s.DP}, 2*activations/s.TP)
+		if err != nil {
+			return nil, err
+		}
+		out.Stages = 2 * hop * Time(s.PP-1)
+	}
+	ranks := make([]int, s.DP)
+	for i := range ranks {
+		ranks[i] = i * s.TP
+	}
+	parameters := (12*s.Layers*s.Hidden*s.Hidden + s.Vocab*s.Hidden) / (s.TP * s.PP)
+	sums, err := t.gather(ranks, 4*parameters) // gradients in float32, parameters in 16 bits
+	if err != nil {
+		return nil, err
+	}
+	if out.Data = sums + sums/2; s.Again {
+		out.Data += sums / 2
+	}
+	if s.Overlap {
+		out.Data = max(out.Data-(out.Compute+out.Tensor)/2, 0)
+	}
+	return out, nil
+}
+
+// gather returns the time of an all-gather around a ring of these ranks. Beyond 1 MiB from each rank it is a straight line.
+func (t *Topology) gather(ranks []int, bytes int) (Time, error) {
+	n := len(ranks)
+	if n == 1 {
+		return 0, nil
+	}
+	few := min(bytes, n<<20)
+	long, err := t.ring(ranks, few)
+	if err != nil || few == bytes {
+		return long, err
+	}
+	short, err := t.ring(ranks, few/2)
+	return long + of(bytes-few, float64(long-short)/float64(few-few/2)), err
+}
+
+// ring simulates an all-gather around a ring.
+func (t *Topology) ring(ranks []int, bytes int) (Time, error) {
+	last := ranks[len(ranks)-1] + 1
+	plan, err := t.wire((last + t.Host - 1) / t.Host * t.Host)
+	if err != nil {
+		return 0, err
+	}
+	net, c := newNetwork(plan), newCall(backend.AllGather, "ring", len(ranks), bytes)
+	for _, r := range newGroup(net, ranks).ranks {
+		net.start(0, func() error { return r.do(c) })
+	}
+	err = net.run()
+	return net.latest(), err
+}

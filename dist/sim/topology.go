@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ringo-ml/ringo/internal/bounded"
+)
+
+// Topology is ranks and switches in a tree, and the links between them. Consecutive ranks are on one host.
+type Topology struct {
+	Name string `json:"name"`
+	// Host is the number of ranks of a host.
+	Host int `json:"host"`
+	// MemoryGBs is how fast a rank adds bytes to others, or copies them, in 10⁹ bytes of the result per second; 0: it takes no time.
+	MemoryGBs float64 `json:"memory_gbs,omitempty"`
+	// MessageNS is what a rank needs to send a message, in nanoseconds, before its first byte is on a link.
+	MessageNS float64 `json:"message_ns,omitempty"`
+	// Links are the kinds of links. Those of ranks come in the order in which ranks prefer them: the first one with which both can reach
+	// each other is used.
+	Links []Link `json:"links"`
+}
+
+// Link is a kind of link: each rank, or each switch of a kind, has one of it. It carries bytes in both directions at the same time.
+type Link struct {
+	Name string `json:"name"`
+	// From is "rank", or the kind of switch that is below the link. To is the kind of switch above it.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Ports is how many links one switch above has; those of neighbors go to one switch.
+	Ports int `json:"ports"`
+	// Rails says that rank i of every host goes to a switch of rail i. Ports are then those of a rail.
+	Rails bool    `json:"rails,omitempty"`
+	GBs   float64 `json:"gbs"` // 10⁹ bytes per second in each direction
+	NS    float64 `json:"ns"`  // latency in nanoseconds
+}
+
+const (
+	maxLinks = 64
+	maxRanks = 1 << 20
+)
+
+// Check returns an error that says in a sentence what is wrong with the topology.
+func (t *Topology) Check() error {
+	if t.Host < 1 || t.Host > maxRanks {
+		return t.wrong("host is %d: write how many ranks a host has, such as 8", t.Host)
+	}
+	if bad(t.MemoryGBs) || bad(t.MessageNS) {
+		return t.wrong("memory_gbs and message_ns are numbers from 0 to 1e9")
+	}
+	if len(t.Links) == 0 || len(t.Links) > maxLinks {
+		return t.wrong("it has %d links: 1 to %d kinds", len(t.Links), maxLinks)
+	}
+	for i, l := range t.Links {
+		switch {
+		case l.Name == "" || slices.ContainsFunc(t.Links[:i], func(o Link) bool { return o.Name == l.Name }):
+			return t.wrong("link %d is called %s: every kind of link has a name of its own", i, bounded.Quote(l.Name))
+		case l.From == "" || l.To == "" || l.To == "rank":
+			return t.wrong("link %s goes from %s to %s: it goes from rank, or a kind of switch, to another kind of switch",
+				bounded.Quote(l.Name), bounded.Quote(l.From), bounded.Quote(l.To))
+		case bad(l.GBs) || l.GBs < 1e-6:
+			return t.wrong("link %s has %v GB/s: a bandwidth is more than 0", bounded.Quote(l.Name), l.GBs)
+		case bad(l.NS):
+			return t.wrong("link %s has a latency of %v ns: it is a number from 0 to 1e9", bounded.Quote(l.Name), l.NS)
+		case l.Ports < 1 || l.Ports > maxRanks:
+			return t.wrong("link %s: %d ports: a switch has 1 to %d", bounded.Quote(l.Name), l.Ports, maxRanks)
+		case l.Rails && l.From != "rank":
+			return t.wrong("link %s has rails, and goes from %s: only links of ranks have rails", bounded.Quote(l.Name), bounded.Quote(l.From))
+		case l.From != "rank" && slices.ContainsFunc(t.Links[:i], func(o Link) bool { return o.From == l.From }):
+			return t.wrong("%s has two links up, the second is %s: a switch has one", bounded.Quote(l.From), bounded.Quote(l.Name))
+		}
+	}
+	return t.tree()
+}
+
+func bad(x float64) bool { return !(x >= 0 && x <= 1e9) }
+
+func (t *Topology) wrong(format string, a ...any) error {
+	return fmt.Errorf("topology %s: "+format, append([]any{bounded.Quote(t.Name)}, a...)...)
+}
+
+// up returns the link that goes up from a kind of switch.
+func (t *Topology) up(from string) (Link, bool) {
+	i := slices.IndexFunc(t.Links, func(l Link) bool { return l.From == from })
+	if i < 0 || from == "rank" {
+		return Link{}, false
+	}
+	return t.Links[i], true
+}
+
+// tree returns an error if the links have a loop, or one is above no rank.
+func (t *Topology) tree() error {
+	reached := map[string]bool{}
+	for _, l := range t.Links {
+		if l.From != "rank" {
+			continue
+		}
+		reached[l.Name] = true
+		seen := []string{l.To}
+		for {
+			next, ok := t.up(l.To)
+			if !ok {
+				break
+			}
+			if l = next; slices.Contains(seen, l.To) {
+				return t.wrong("link %s makes a loop: it leads from %s up to %s, which is below it",
+					bounded.Quote(l.Name), bounded.Quote(l.From), bounded.Quote(l.To))
+			}
+			seen = append(seen, l.To)
+			reached[l.Name] = true
+		}
+	}
+	for _, l := range t.Links {
+		if !reached[l.Name] {
+			return t.wrong("link %s goes up from %s, to which no rank is connected", bounded.Quote(l.Name), bounded.Quote(l.From))
+		}
+	}
+	return nil
+}
