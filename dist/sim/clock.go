@@ -31,6 +31,7 @@ type thread struct {
 	ready  bool                    // to send: MessageNS is over
 	over   bool                    // all is done
 	rank   *rank                   // whose it is, once it has steps
+	behind *thread                 // in a bucket
 	joiner *thread                 // waits for its end
 	next   func() (struct{}, bool) // writes down more steps
 	stop   func()
@@ -73,8 +74,8 @@ func (e *engine) record(r *rank, s step) bool {
 
 // bucket is the threads that go on at one time, in the order in which that became known.
 type bucket struct {
-	at      Time
-	threads []*thread
+	at          Time
+	first, last *thread
 }
 
 type buckets []*bucket
@@ -99,7 +100,7 @@ type engine struct {
 	at      map[Time]*bucket
 	last    *bucket // the one that was used last
 	spare   []*bucket
-	more    bool    // threads go on at this time, after the current one
+	running *bucket // those of now
 	writer  *thread // whose function runs
 	err     error
 }
@@ -125,7 +126,25 @@ func (e *engine) resume(at Time, t *thread) {
 	if e.last == nil || e.last.at != t.now {
 		e.last = e.bucket(t.now)
 	}
-	e.last.threads = append(e.last.threads, t)
+	e.last.add(t)
+}
+
+func (b *bucket) add(t *thread) {
+	if b.first == nil {
+		b.first = t
+	} else {
+		b.last.behind = t
+	}
+	b.last = t
+}
+
+// pop returns the first thread, or nil.
+func (b *bucket) pop() *thread {
+	t := b.first
+	if t != nil {
+		b.first, t.behind = t.behind, nil
+	}
+	return t
 }
 
 func (e *engine) bucket(at Time) *bucket {
@@ -144,7 +163,7 @@ func (e *engine) bucket(at Time) *bucket {
 
 // sync reports whether no other thread has anything to do before t, so that t may do what others notice. If not, t goes on later.
 func (e *engine) sync(t *thread) bool {
-	alone := !e.more && (len(e.queue) == 0 || t.now < e.queue[0].at)
+	alone := e.running.first == nil && (len(e.queue) == 0 || t.now < e.queue[0].at)
 	switch {
 	case t.now <= e.now:
 		return true
@@ -165,10 +184,9 @@ func (e *engine) run() error {
 	}()
 	for len(e.queue) > 0 {
 		b := heap.Pop(&e.queue).(*bucket)
-		e.now = b.at
-		for i := 0; i < len(b.threads); i++ { // threads may be added
-			e.more = i+1 < len(b.threads)
-			if e.turn(b.threads[i]); e.err != nil {
+		e.now, e.running = b.at, b
+		for t := b.pop(); t != nil; t = b.pop() { // threads may be added
+			if e.turn(t); e.err != nil {
 				return e.err
 			}
 		}
@@ -176,7 +194,7 @@ func (e *engine) run() error {
 		if e.last == b {
 			e.last = nil
 		}
-		b.threads, e.spare = b.threads[:0], append(e.spare, b)
+		e.spare = append(e.spare, b)
 	}
 	for _, t := range e.threads {
 		if !t.over {
