@@ -45,7 +45,7 @@ const manySteps = 48
 // step is something that a thread does and that takes time, or is noticed by others.
 type step struct {
 	tag  uint64
-	n    int   // bytes, or the number of a thread
+	n    int   // bytes, picoseconds, or the number of a thread or a mark
 	peer int32 // rank
 	what action
 }
@@ -55,7 +55,8 @@ type action uint8
 const (
 	send action = iota
 	receive
-	work
+	pause
+	mark
 	fork
 	join
 	post

@@ -30,5 +30,5 @@
 //	network.go   messages on links
 //	rank.go      the Transport of a rank, and its steps; inbox.go: messages that nobody has asked for yet
 //	run.go       Run: an operation of all ranks
-//	step.go      Step: a training step
+//	step.go      Step: a training step; ddp.go: Backward, with buckets
 package sim

@@ -14,6 +14,7 @@ type network struct {
 	perMessage Time
 	perByte    float64 // of memory, in picoseconds
 	nothing    []byte
+	marks      []Time // when the last rank came there
 	messages   int
 	across     int // bytes from host to host
 }

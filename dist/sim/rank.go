@@ -116,9 +116,12 @@ func (r *rank) Memory(n int) []byte {
 // Work takes the time of copying or adding n bytes.
 func (r *rank) Work(n int) {
 	if r.net.perByte > 0 {
-		r.net.record(r, step{n: n, what: work})
+		r.pause(of(n, r.net.perByte))
 	}
 }
+
+// pause lets a thread do something that nobody notices.
+func (r *rank) pause(t Time) { r.net.record(r, step{n: int(t), what: pause}) }
 
 // Fork runs f as a further thread of this rank. An error of f ends the simulation.
 func (r *rank) Fork(f func() error) func() error {
@@ -147,8 +150,10 @@ func (r *rank) take(t *thread, s *step) bool {
 		return r.send(t, s)
 	case receive:
 		return r.receive(t, s)
-	case work:
-		t.now += of(s.n, r.net.perByte)
+	case pause:
+		t.now += Time(s.n)
+	case mark:
+		r.net.marks[s.n] = max(r.net.marks[s.n], t.now)
 	case fork:
 		r.net.resume(t.now, r.net.threads[s.n])
 	case join:
