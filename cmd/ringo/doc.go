@@ -8,7 +8,7 @@
 //	ringo viz allreduce -algo ring -ranks 4 -o ring.svg
 //
 // draws the messages of a collective, step by step. "ringo viz schedule 1f1b -stages 4 -microbatches 8 -o 1f1b.svg" draws a schedule of
-// pipeline parallelism.
+// pipeline parallelism, "ringo viz ddp -o ddp.svg" what the buckets of package ddp hide.
 //
 //	ringo bench -ops allreduce -sizes 4,64K-16M -ranks 2,4 -backend local,tcp -plot bench.svg
 //	ringo topo

@@ -69,6 +69,33 @@ func TestDocsSchedules(t *testing.T) {
 	}
 }
 
+// The picture of buckets is that of ringo viz ddp.
+func TestDocsBuckets(t *testing.T) {
+	out := docs + "img/ddp/buckets.svg"
+	if !*update {
+		out = filepath.Join(t.TempDir(), "ddp.svg")
+	}
+	_, stderr, code := run(t, "viz", "ddp", "-o", out)
+	require.Zero(t, code, stderr)
+	got, err := os.ReadFile(out)
+	require.NoError(t, err)
+	want, err := os.ReadFile(docs + "img/ddp/buckets.svg")
+	require.NoError(t, err)
+	assert.True(t, string(want) == string(got), "buckets.svg: run go test ./cmd/ringo -run Docs -update, and look at it")
+	assert.Contains(t, string(got), "0% hidden")
+	for want, args := range map[string][]string{
+		"-o x.png: the name must end in .svg":              {"-o", "x.png"},
+		`-buckets 1-2: "1-2" is neither a size such as`:    {"-o", "x.svg", "-buckets", "1-2"},
+		"-backward 0s: want a time up to an hour":          {"-o", "x.svg", "-backward", "0s"},
+		`-topo: no topology is called "dgx"`:               {"-o", "x.svg", "-topo", "dgx"},
+		`-ranks: topology "hgx-h100": 12 ranks do not fit`: {"-o", "x.svg", "-ranks", "12"},
+	} {
+		_, stderr, code := run(t, append([]string{"viz", "ddp"}, args...)...)
+		assert.Equal(t, 2, code, want)
+		assert.Contains(t, stderr, want)
+	}
+}
+
 // The page has a picture of every algorithm, and each is equal to that of ringo viz.
 func TestDocsPictures(t *testing.T) {
 	page, named := collectivesPage(t), map[string]bool{}

@@ -38,7 +38,7 @@ another algorithm is the fastest.
 Topologies: ` + strings.Join(sim.Names(), " ") + `; folder dist/sim/topologies has their files.
 Operations: ` + strings.Join(simOps(), " ") + `; parts of ranks are equal.
 
-1,024 ranks take seconds. A ring of 16,384 ranks has half a billion messages, which take minutes.`
+1,024 ranks take seconds. A ring of 16,384 ranks has half a billion messages, which take some 6 minutes and 160 MB.`
 }
 
 func simOps() []string {

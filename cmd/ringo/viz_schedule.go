@@ -10,10 +10,11 @@ import (
 	"github.com/ringo-ml/ringo/pp"
 )
 
-// vizCmds are `ringo viz` of a collective, and of a schedule.
+// vizCmds are `ringo viz` of a collective, of a schedule, and of buckets.
 type vizCmds struct {
 	Collective vizCmd      `cmd:"" default:"withargs" help:"Draw the messages of a collective."`
 	Schedule   scheduleCmd `cmd:"" help:"Draw a schedule of pipeline parallelism."`
+	DDP        ddpCmd      `cmd:"" name:"ddp" help:"Draw what the buckets of ddp hide."`
 }
 
 // scheduleCmd is `ringo viz schedule`.

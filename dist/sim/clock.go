@@ -21,26 +21,62 @@ func (t Time) String() string { return time.Duration(math.Round(float64(t) / 1e3
 // of returns how long n units take that take so many picoseconds each.
 func of(n int, each float64) Time { return Time(math.Round(float64(n) * each)) }
 
-// thread is a goroutine of a rank. Threads run one at a time, and each has its own clock, which is never behind that of the engine. A
-// thread may run ahead of the engine's clock as long as no other thread notices it.
+// thread is a goroutine of a rank. What it does does not depend on time, as messages have no content. So its function runs ahead and
+// writes down steps, which the engine takes later, without a change of goroutines for each. Each thread has its own clock, which is never
+// behind that of the engine. It may be ahead as long as no other thread notices it.
 type thread struct {
 	now    Time
-	next   func() (struct{}, bool) // runs it until it waits
+	steps  []step
+	done   int                     // of steps
+	ready  bool                    // to send: MessageNS is over
+	over   bool                    // all is done
+	rank   *rank                   // whose it is, once it has steps
+	behind *thread                 // in a bucket
+	joiner *thread                 // waits for its end
+	next   func() (struct{}, bool) // writes down more steps
 	stop   func()
 	yield  func(struct{}) bool
 	err    error
-	over   bool
-	joiner *thread // waits for its end
+}
 
-	from  sender  // of the message that it waits for
-	got   message // and the message
-	waits *rank   // the rank that waits, for an error
+// manySteps is how many steps a thread writes down at a time.
+const manySteps = 48
+
+// step is something that a thread does and that takes time, or is noticed by others.
+type step struct {
+	tag  uint64
+	n    int   // bytes, picoseconds, or the number of a thread or a mark
+	peer int32 // rank
+	what action
+}
+
+type action uint8
+
+const (
+	send action = iota
+	receive
+	pause
+	mark
+	fork
+	join
+	post
+	await
+)
+
+// record writes down a step of the thread whose function runs. It returns false if the simulation has ended.
+func (e *engine) record(r *rank, s step) bool {
+	t := e.writer
+	if len(t.steps) == manySteps && !t.yield(struct{}{}) {
+		return false
+	}
+	t.rank, t.steps = r, append(t.steps, s)
+	return true
 }
 
 // bucket is the threads that go on at one time, in the order in which that became known.
 type bucket struct {
-	at      Time
-	threads []*thread
+	at          Time
+	first, last *thread
 }
 
 type buckets []*bucket
@@ -64,27 +100,26 @@ type engine struct {
 	queue   buckets
 	at      map[Time]*bucket
 	last    *bucket // the one that was used last
-	spare   *bucket
-	running *bucket
-	place   int // of the current thread in it
+	spare   []*bucket
+	running *bucket // those of now
+	writer  *thread // whose function runs
 	err     error
 }
 
 func newEngine() *engine { return &engine{at: map[Time]*bucket{}} }
 
 // start makes a thread that begins at a time.
-func (e *engine) start(at Time, f func() error) *thread {
-	t := &thread{}
+func (e *engine) start(at Time, f func() error) { e.resume(at, e.thread(f)) }
+
+func (e *engine) thread(f func() error) *thread {
+	t := &thread{steps: make([]step, 0, manySteps)}
 	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
 		t.yield = yield
 		t.err = f()
 	})
 	e.threads = append(e.threads, t)
-	e.resume(at, t)
 	return t
 }
-
-func (e *engine) current() *thread { return e.running.threads[e.place] }
 
 // resume lets t go on at a time, or at its own if that is later.
 func (e *engine) resume(at Time, t *thread) {
@@ -92,29 +127,44 @@ func (e *engine) resume(at Time, t *thread) {
 	if e.last == nil || e.last.at != t.now {
 		e.last = e.bucket(t.now)
 	}
-	e.last.threads = append(e.last.threads, t)
+	e.last.add(t)
+}
+
+func (b *bucket) add(t *thread) {
+	if b.first == nil {
+		b.first = t
+	} else {
+		b.last.behind = t
+	}
+	b.last = t
+}
+
+// pop returns the first thread, or nil.
+func (b *bucket) pop() *thread {
+	t := b.first
+	if t != nil {
+		b.first, t.behind = t.behind, nil
+	}
+	return t
 }
 
 func (e *engine) bucket(at Time) *bucket {
 	b := e.at[at]
 	if b == nil {
-		if b = e.spare; b == nil {
+		if n := len(e.spare); n > 0 {
+			b, e.spare = e.spare[n-1], e.spare[:n-1]
+		} else {
 			b = &bucket{}
 		}
-		e.spare, b.at, e.at[at] = nil, at, b
+		b.at, e.at[at] = at, b
 		heap.Push(&e.queue, b)
 	}
 	return b
 }
 
-// wait ends the turn of the current thread. It returns false if the simulation has ended.
-func (e *engine) wait() bool { return e.current().yield(struct{}{}) && e.err == nil }
-
-// sync waits until no other thread has anything to do before the current one. A thread calls it before it does what others can notice. It
-// returns false if the simulation has ended.
-func (e *engine) sync() bool {
-	t := e.current()
-	alone := e.place == len(e.running.threads)-1 && (len(e.queue) == 0 || t.now < e.queue[0].at)
+// sync reports whether no other thread has anything to do before t, so that t may do what others notice. If not, t goes on later.
+func (e *engine) sync(t *thread) bool {
+	alone := e.running.first == nil && (len(e.queue) == 0 || t.now < e.queue[0].at)
 	switch {
 	case t.now <= e.now:
 		return true
@@ -123,7 +173,7 @@ func (e *engine) sync() bool {
 		return true
 	}
 	e.resume(t.now, t)
-	return e.wait()
+	return false
 }
 
 // run lets threads run until all have ended. If some wait forever, it returns an error that says for what.
@@ -136,12 +186,8 @@ func (e *engine) run() error {
 	for len(e.queue) > 0 {
 		b := heap.Pop(&e.queue).(*bucket)
 		e.now, e.running = b.at, b
-		for e.place = 0; e.place < len(b.threads); e.place++ {
-			t := b.threads[e.place]
-			if _, more := t.next(); !more {
-				e.end(t)
-			}
-			if e.err != nil {
+		for t := b.pop(); t != nil; t = b.pop() { // threads may be added
+			if e.turn(t); e.err != nil {
 				return e.err
 			}
 		}
@@ -149,23 +195,37 @@ func (e *engine) run() error {
 		if e.last == b {
 			e.last = nil
 		}
-		b.threads, e.spare = b.threads[:0], b
+		e.spare = append(e.spare, b)
 	}
 	for _, t := range e.threads {
 		if !t.over {
-			return fmt.Errorf("sim: after %v %s, forever", e.now, t.waits.misses())
+			return fmt.Errorf("sim: after %v %s, forever", e.now, t.rank.misses())
 		}
 	}
 	return nil
 }
 
-// end is after the last turn of a thread.
+// turn takes steps of a thread until it waits or ends.
+func (e *engine) turn(t *thread) {
+	for e.err == nil {
+		if t.done == len(t.steps) {
+			t.steps, t.done, e.writer = t.steps[:0], 0, t
+			if _, more := t.next(); !more && len(t.steps) == 0 {
+				e.end(t)
+				return
+			}
+		}
+		t.done++
+		if !t.rank.take(t, &t.steps[t.done-1]) {
+			return
+		}
+	}
+}
+
+// end is after the last step of a thread.
 func (e *engine) end(t *thread) {
-	t.over = true
+	t.over, e.err = true, t.err
 	if t.joiner != nil {
 		e.resume(t.now, t.joiner)
-	}
-	if t.err != nil && t.joiner == nil && e.err == nil {
-		e.err = t.err
 	}
 }

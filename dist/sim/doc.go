@@ -26,9 +26,9 @@
 //
 //	topology.go  Topology, and what is wrong with one; file.go: JSON; topologies: those that come with the package
 //	wiring.go    the links of so many ranks, and the path between two of them
-//	clock.go     threads in virtual time
+//	clock.go     threads in virtual time: they write down steps ahead of it
 //	network.go   messages on links
-//	rank.go      the Transport of a rank; inbox.go: messages that nobody has asked for yet
+//	rank.go      the Transport of a rank, and its steps; inbox.go: messages that nobody has asked for yet
 //	run.go       Run: an operation of all ranks
-//	step.go      Step: a training step
+//	step.go      Step: a training step; ddp.go: Backward, with buckets
 package sim

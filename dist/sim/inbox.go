@@ -55,7 +55,11 @@ func (b *inbox) put(from sender, m message) {
 			b.place[from] = i
 		}
 	}
-	b.lists[i].messages = append(b.lists[i].messages, m)
+	l := &b.lists[i]
+	if len(l.messages) == cap(l.messages) && 2*l.taken >= len(l.messages) { // a sender may always be ahead
+		l.messages, l.taken = append(l.messages[:0], l.messages[l.taken:]...), 0
+	}
+	l.messages = append(l.messages, m)
 }
 
 // take returns the oldest message of a sender.

@@ -14,7 +14,7 @@ type network struct {
 	perMessage Time
 	perByte    float64 // of memory, in picoseconds
 	nothing    []byte
-	path       []hop // of the current message
+	marks      []Time // when the last rank came there
 	messages   int
 	across     int // bytes from host to host
 }
@@ -33,16 +33,16 @@ func newNetwork(plan *wiring) *network {
 	return n
 }
 
-// carry sends a message at the current time. Every link takes the messages in the order in which they are sent, at its own rate, and
-// passes the first byte on at once: there is no waiting for whole messages. Switches can keep what the next link cannot take yet.
-func (n *network) carry(from, to, bytes int) (sent, arrived Time) {
-	n.path = n.plan.route(n.path[:0], from, to)
+// carry sends a message on a path at the current time. Every link takes the messages in the order in which they are sent, at its own
+// rate, and passes the first byte on at once: there is no waiting for whole messages. Switches can keep what the next link cannot take
+// yet.
+func (n *network) carry(path []hop, from, to, bytes int) (sent, arrived Time) {
 	n.messages++
 	if host := n.plan.top.Host; from/host != to/host {
 		n.across += bytes
 	}
 	head, tail := n.now, n.now
-	for i, h := range n.path {
+	for i, h := range path {
 		w := &n.ways[h.way]
 		head = max(head, w.free)
 		tail = max(head+of(bytes, h.each), tail)

@@ -34,15 +34,24 @@ func newGroup(net *network, world []int) *group {
 	return g
 }
 
-// rank is the backend.Virtual of one rank.
-type rank struct {
+// rank is the backend.Virtual of one rank. Its methods write down what a thread does, and take lets that happen.
+type rank struct { // what each message needs comes first
 	*group
 	number, world int
+	path          []hop // of the last message
+	to            int   // rank in the job to which that was sent
+	receivers     []receiver
 	inbox
-	receivers []*thread // that wait for a message
-	posts     []Time    // of Post, without Await
-	awaits    *thread
-	messages  *algo.Messages // made when first needed
+	posts    []Time // of Post, without Await
+	awaits   *thread
+	messages *algo.Messages // made when first needed
+}
+
+// receiver is a thread that waits for a message.
+type receiver struct {
+	*thread
+	from  sender
+	bytes int
 }
 
 var errEnded = errors.New("sim: the simulation has ended")
@@ -57,58 +66,18 @@ func (r *rank) Size() int { return len(r.ranks) }
 
 // Send returns when the last byte is on the first link.
 func (r *rank) Send(peer int, tag uint64, b []byte) error {
-	sent, err := r.send(peer, tag, len(b))
-	if err == nil {
-		r.net.current().now = sent
-	}
-	return err
-}
-
-// send sends a message, and returns when its last byte is on the first link.
-func (r *rank) send(peer int, tag uint64, bytes int) (sent Time, err error) {
-	e, t := r.net.engine, r.net.current()
-	t.now += r.net.perMessage
-	if !e.sync() {
-		return 0, errEnded
-	}
-	to, me, m := r.ranks[peer], sender{r.number, tag}, message{bytes: bytes}
-	sent, m.at = r.net.carry(r.world, to.world, bytes)
-	for i, other := range to.receivers {
-		if other.from == me {
-			other.got = m
-			to.receivers = slices.Delete(to.receivers, i, i+1)
-			e.resume(m.at, other)
-			return sent, nil
-		}
-	}
-	to.inbox.put(me, m)
-	return sent, nil
-}
-
-// Recv returns when the last byte is there.
-func (r *rank) Recv(peer int, tag uint64, b []byte) error {
-	t, from := r.net.current(), sender{peer, tag}
-	if m, ok := r.inbox.take(from); ok {
-		t.got, t.now = m, max(t.now, m.at)
-	} else {
-		t.from, t.waits = from, r
-		r.receivers = append(r.receivers, t)
-		if !r.net.wait() {
-			return errEnded
-		}
-	}
-	if t.got.bytes != len(b) {
-		return fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", peer, t.got.bytes, r.number, len(b))
+	if !r.net.record(r, step{tag, len(b), int32(peer), send}) {
+		return errEnded
 	}
 	return nil
 }
 
-// misses says what the rank waits for.
-func (r *rank) misses() string {
-	if len(r.receivers) == 0 {
-		return fmt.Sprintf("rank %d waits for another thread", r.number)
+// Recv returns when the last byte is there.
+func (r *rank) Recv(peer int, tag uint64, b []byte) error {
+	if !r.net.record(r, step{tag, len(b), int32(peer), receive}) {
+		return errEnded
 	}
-	return fmt.Sprintf("rank %d waits for a message of rank %d", r.number, r.receivers[0].from.rank)
+	return nil
 }
 
 // Take is Recv.
@@ -119,14 +88,10 @@ func (r *rank) Take(peer int, tag uint64, n int) ([]byte, error) {
 
 // SendRecv returns when both are done.
 func (r *rank) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
-	sent, err := r.send(to, tag, len(out))
-	if err != nil {
+	if err := r.Send(to, tag, out); err != nil {
 		return err
 	}
-	err = r.Recv(from, tag, in)
-	t := r.net.current()
-	t.now = max(t.now, sent)
-	return err
+	return r.Recv(from, tag, in) // which notices only when a message is there, and not since when it is waited for
 }
 
 // nothing is the memory of all ranks. Nobody touches it, so that it takes addresses and no memory.
@@ -149,44 +114,123 @@ func (r *rank) Memory(n int) []byte {
 }
 
 // Work takes the time of copying or adding n bytes.
-func (r *rank) Work(n int) { r.net.current().now += of(n, r.net.perByte) }
+func (r *rank) Work(n int) {
+	if r.net.perByte > 0 {
+		r.pause(of(n, r.net.perByte))
+	}
+}
 
-// Fork runs f as a further thread of this rank.
-func (r *rank) Fork(f func() error) (join func() error) {
+// pause lets a thread do something that nobody notices.
+func (r *rank) pause(t Time) { r.net.record(r, step{n: int(t), what: pause}) }
+
+// Fork runs f as a further thread of this rank. An error of f ends the simulation.
+func (r *rank) Fork(f func() error) func() error {
 	e := r.net.engine
-	t := e.start(e.current().now, f)
+	number := len(e.threads)
+	e.thread(f)
+	e.record(r, step{n: number, what: fork})
 	return func() error {
-		me := e.current()
-		if !t.over {
-			t.joiner, me.waits = me, r
-			if !e.wait() {
-				return errEnded
-			}
+		if !e.record(r, step{n: number, what: join}) {
+			return errEnded
 		}
-		me.now = max(me.now, t.now)
-		return t.err
+		return nil
 	}
 }
 
 // Post lets a call of Await return.
-func (r *rank) Post() {
-	now := r.net.current().now
-	if t := r.awaits; t != nil {
-		r.awaits = nil
-		r.net.resume(now, t)
-		return
-	}
-	r.posts = append(r.posts, now)
-}
+func (r *rank) Post() { r.net.record(r, step{what: post}) }
 
 // Await waits for a Post.
-func (r *rank) Await() bool {
-	t := r.net.current()
-	if len(r.posts) > 0 {
+func (r *rank) Await() bool { return r.net.record(r, step{what: await}) }
+
+// take takes a step of thread t. It returns false if t goes on later.
+func (r *rank) take(t *thread, s *step) bool {
+	switch s.what {
+	case send:
+		return r.send(t, s)
+	case receive:
+		return r.receive(t, s)
+	case pause:
+		t.now += Time(s.n)
+	case mark:
+		r.net.marks[s.n] = max(r.net.marks[s.n], t.now)
+	case fork:
+		r.net.resume(t.now, r.net.threads[s.n])
+	case join:
+		child := r.net.threads[s.n]
+		if !child.over {
+			child.joiner = t
+			return false
+		}
+		t.now = max(t.now, child.now)
+	case post:
+		if r.awaits == nil {
+			r.posts = append(r.posts, t.now)
+			break
+		}
+		r.net.resume(t.now, r.awaits)
+		r.awaits = nil
+	case await:
+		if len(r.posts) == 0 {
+			r.awaits = t
+			return false
+		}
 		t.now = max(t.now, r.posts[0])
 		r.posts = r.posts[1:]
-		return true
 	}
-	r.awaits, t.waits = t, r
-	return r.net.wait()
+	return true
+}
+
+func (r *rank) send(t *thread, s *step) bool {
+	if !t.ready {
+		t.now, t.ready = t.now+r.net.perMessage, true
+		if !r.net.sync(t) {
+			t.done--
+			return false
+		}
+	}
+	t.ready = false
+	to, me := r.ranks[s.peer], sender{r.number, s.tag}
+	if len(r.path) == 0 || r.to != to.world {
+		r.path, r.to = r.net.plan.route(r.path[:0], r.world, to.world), to.world
+	}
+	sent, arrived := r.net.carry(r.path, r.world, to.world, s.n)
+	t.now = sent
+	for i, x := range to.receivers {
+		if x.from == me {
+			to.receivers = slices.Delete(to.receivers, i, i+1)
+			to.check(me, s.n, x.bytes)
+			r.net.resume(arrived, x.thread)
+			return true
+		}
+	}
+	to.put(me, message{arrived, s.n})
+	return true
+}
+
+func (r *rank) receive(t *thread, s *step) bool {
+	from := sender{int(s.peer), s.tag}
+	m, ok := r.inbox.take(from)
+	if !ok {
+		r.receivers = append(r.receivers, receiver{t, from, s.n})
+		return false
+	}
+	t.now = max(t.now, m.at)
+	r.check(from, m.bytes, s.n)
+	return true
+}
+
+// check ends the simulation if a message has another length than what is received.
+func (r *rank) check(from sender, has, want int) {
+	if has != want {
+		r.net.err = fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", from.rank, has, r.number, want)
+	}
+}
+
+// misses says what the rank waits for.
+func (r *rank) misses() string {
+	if len(r.receivers) == 0 {
+		return fmt.Sprintf("rank %d waits for another thread", r.number)
+	}
+	return fmt.Sprintf("rank %d waits for a message of rank %d", r.number, r.receivers[0].from.rank)
 }

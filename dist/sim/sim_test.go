@@ -187,10 +187,15 @@ func TestWrongPrograms(t *testing.T) {
 			g.net.start(0, func() error { return r.Recv(3, 0, nil) })
 		}
 	}), "sim: after 0s rank 0 waits for a message of rank 3, forever")
-	assert.EqualError(t, run(func(g *group) {
-		g.net.start(0, func() error { return g.ranks[0].Send(1, 0, g.ranks[0].Memory(5)) })
-		g.net.start(0, func() error { return g.ranks[1].Recv(0, 0, g.ranks[0].Memory(4)) })
-	}), "sim: rank 0 sends 5 bytes, rank 1 wants 4")
+	give := func(g *group) { g.net.start(0, func() error { return g.ranks[0].Send(1, 0, g.ranks[0].Memory(5)) }) }
+	take := func(g *group) { g.net.start(0, func() error { return g.ranks[1].Recv(0, 0, g.ranks[0].Memory(4)) }) }
+	for _, order := range [][]func(g *group){{give, take}, {take, give}} {
+		assert.EqualError(t, run(func(g *group) {
+			for _, f := range order {
+				f(g)
+			}
+		}), "sim: rank 0 sends 5 bytes, rank 1 wants 4")
+	}
 	assert.EqualError(t, run(func(g *group) {
 		g.net.start(0, func() error {
 			if !g.ranks[2].Await() {
@@ -214,4 +219,19 @@ func TestCopies(t *testing.T) {
 		bytes := Time(part*(n-1)) * ns
 		assert.Equal(t, bytes+2*2*bytes, timeOf(t, top, backend.AllGather, "bruck", n, n*part))
 	}
+}
+
+// A sender that is always ahead takes no more memory, and its messages keep their order.
+func TestInboxStaysSmall(t *testing.T) {
+	var b inbox
+	from := sender{rank: 1}
+	b.put(from, message{bytes: 0})
+	for i := range 10_000 {
+		b.put(from, message{bytes: i + 1})
+		m, ok := b.take(from)
+		require.True(t, ok)
+		require.Equal(t, i, m.bytes)
+	}
+	require.Len(t, b.lists, 1)
+	assert.LessOrEqual(t, cap(b.lists[0].messages), 16)
 }
