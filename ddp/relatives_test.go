@@ -1,8 +1,11 @@
 package ddp_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -292,6 +295,14 @@ var turns = map[string]func(n *networks) (float64, error){
 		n.D.B.Consume()
 		return value + other, err
 	},
+	"the generator in the first of two microbatches": func(n *networks) (float64, error) {
+		loss := n.judged(n.made(), 1)
+		value := loss.Item()
+		n.Tape.Backward(loss, tensor.More())
+		n.Tape.Reset()
+		other, err := n.step(n.od, n.real().Add(n.judged(n.made().Detach(), 0)))
+		return value + other, errors.Join(err, n.og.Step())
+	},
 	"the generator first": func(n *networks) (float64, error) {
 		value, err := n.step(n.og, n.judged(n.made(), 1))
 		n.D.W.Consume()
@@ -311,9 +322,9 @@ var attached = map[string]func(r *dist.Rank, n *networks) error{
 		return err
 	},
 	"apart": func(r *dist.Rank, n *networks) error {
-		_, err := ddp.Attach(r.World, n.G, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+		_, err := ddp.Attach(r.World, n.G, ddp.Config{DType: tensor.Float64})
 		if err == nil {
-			_, err = ddp.Attach(r.World, n.D, ddp.Config{DType: tensor.Float64, AllowUnused: true})
+			_, err = ddp.Attach(r.World, n.D, ddp.Config{DType: tensor.Float64})
 		}
 		return err
 	},
@@ -365,5 +376,46 @@ func TestNetworksByTurns(t *testing.T) {
 				require.NotEqual(t, want.First, want.Last)
 			}
 		}
+	}
+}
+
+// A network that some ranks train and others do not is an error on all, and so is one of which a part got no gradient.
+func TestNetworksOnSomeRanks(t *testing.T) {
+	for name, c := range map[string]struct {
+		loss func(n *networks, rank int) nn.T
+		want string
+	}{
+		"some ranks": {func(n *networks, rank int) nn.T {
+			if rank == 0 {
+				return n.judged(n.made(), 1)
+			}
+			return n.judged(n.made().Detach(), 1)
+		}, "allreduce"},
+		"a part of a network": {func(n *networks, _ int) nn.T {
+			n.Tape.Use(n.G.W)
+			return n.judged(n.Tape.Input(n.x).Add(n.Tape.Use(n.G.B)), 1)
+		}, "no gradient for g.weight"},
+	} {
+		config := dist.Config{Ranks: 2, Timeout: 20 * time.Second, Log: io.Discard}
+		err := dist.Run(context.Background(), config, func(_ context.Context, r *dist.Rank) error {
+			n := &networks{G: nn.NewLinear(6, 6), D: nn.NewLinear(6, 1)}
+			disttest.OK(attached["apart"](r, n))
+			params := nn.ParamsOf(n)
+			n.od, n.og = sgd(params[2:], nil), sgd(params[:2], nil)
+			n.Tape = tensor.NewTape(r.Device)
+			n.First, n.N = 3*r.World.Rank(), 3
+			n.Rows = r.World.Rows(n.First, 6)
+			set := disttest.Dataset{DType: tensor.Float64, Features: 6}
+			x, _ := set.Samples(r.Device, n.First, n.N)
+			n.x, n.noise = x.WithRows(n.Rows), x.WithRows(n.Rows)
+			for range 3 {
+				_, err := n.step(n.od, c.loss(n, r.World.Rank()))
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		require.ErrorContains(t, err, c.want, name)
 	}
 }

@@ -145,7 +145,7 @@ func (s *sync) BackwardDone(last bool) error {
 	if err := s.checks.BackwardDone(last); err != nil {
 		return fmt.Errorf("ddp: rank %d: %w", s.g.Ranks()[s.g.Rank()], err)
 	}
-	if !last {
+	if !last || len(s.seen) == 0 && !s.allowUnused { // another model's: this one is frozen, or its output was detached
 		return nil
 	}
 	if err := s.completeUnused(); err != nil {

@@ -192,10 +192,11 @@ func TestSenselessConfig(t *testing.T) {
 	for want, cfg := range map[string]dist.Config{
 		"asks for -1 ranks": {Ranks: -1},
 		"asks for 0 ranks":  {Exact: true},
-		"Threads is -1":     {Threads: -1},
-		"Timeout -1s":       {Timeout: -time.Second},
-		"JoinTimeout -1ns":  {JoinTimeout: -1},
-		"Trace is -5":       {Trace: -5},
+		"asks for 5000 ranks in this process, at most 4096": {Ranks: 5000},
+		"Threads is -1":    {Threads: -1},
+		"Timeout -1s":      {Timeout: -time.Second},
+		"JoinTimeout -1ns": {JoinTimeout: -1},
+		"Trace is -5":      {Trace: -5},
 	} {
 		assert.ErrorContains(t, dist.Run(t.Context(), cfg, func(context.Context, *dist.Rank) error { return nil }), want)
 	}

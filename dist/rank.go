@@ -94,11 +94,16 @@ func (r *Rank) Logf(format string, a ...any) {
 	}
 }
 
+// maxRanks is how many ranks may be goroutines of a process: more take all memory before they have said a word.
+const maxRanks = 4096
+
 // check returns an error for settings without a meaning.
 func (cfg *Config) check() error {
 	switch err := kernel.CPUError(); {
 	case cfg.Ranks < 0 || cfg.Exact && cfg.Ranks == 0:
 		return fmt.Errorf("dist: Config asks for %d ranks, want 1 or more", cfg.Ranks)
+	case cfg.Ranks > maxRanks:
+		return fmt.Errorf("dist: Config asks for %d ranks in this process, at most %d", cfg.Ranks, maxRanks)
 	case cfg.Threads < 0:
 		return fmt.Errorf("dist: Config.Threads is %d, want 1 or more, or 0 for a share of the cores", cfg.Threads)
 	case cfg.Timeout < 0 || cfg.JoinTimeout < 0:

@@ -232,3 +232,30 @@ func TestFrozenValuesThatChange(t *testing.T) {
 		}
 	}
 }
+
+// What a rank has of a gradient is not read as if it were the whole, in any stage; on one rank it is the whole.
+func TestPartsOfGradients(t *testing.T) {
+	before := func(p place) error {
+		for _, q := range p.Params {
+			if p.Step == 0 {
+				continue
+			}
+			err := tensor.Try(func() { tensor.Data[float64](q.Grad) })
+			if part := q.Local.Len() < q.Len(); part != (err != nil) {
+				return fmt.Errorf("%v: a part %v: %w", q, part, err)
+			}
+			if n := len(tensor.Data[float64](q.Grad.ToLocal())); n != q.Local.Len() {
+				return fmt.Errorf("%v: a gradient of %d elements for %d", q, n, q.Local.Len())
+			}
+		}
+		return nil
+	}
+	for stage := range 4 { // 0: one rank, without fsdp
+		j := job{one: stage == 0, cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}, before: before}
+		if stage > 0 {
+			j.Ranks = 3
+		}
+		j.Rule = sgd
+		j.run(t)
+	}
+}

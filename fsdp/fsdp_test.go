@@ -75,7 +75,7 @@ func TestNaiveUnused(t *testing.T) {
 			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y).Scale(factor))
 			if r.World.Rank() == 1 {
 				for _, p := range params {
-					grads[i] = append(grads[i], tensor.Floats(p.Grad)...)
+					grads[i] = append(grads[i], tensor.Floats(p.Grad.ToLocal())...)
 				}
 			}
 			return nil

@@ -64,7 +64,7 @@ func checkReduced(t *testing.T, r *dist.Rank, n int, mesh [2]int) error {
 		tape.Backward(x.Mul(tape.Use(l.W)).Sum(), opts...)
 		tape.Reset()
 	}
-	for i, got := range tensor.Floats(l.W.Grad) {
+	for i, got := range tensor.Floats(l.W.Grad.ToLocal()) {
 		if math.Abs(got-want[i]) > 1e-6*(1+math.Abs(want[i])) {
 			return fmt.Errorf("rank %d: element %d is %g, want %g", rank, i, got, want[i])
 		}
@@ -168,7 +168,7 @@ func onHosts(seed func(rank int) uint64, in func(rank, step int)) (grads [4][]fl
 			x, y := batch(r, tensor.Float32, 16*step+4*rank, 4)
 			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y))
 			for _, p := range params {
-				grads[rank] = append(grads[rank], tensor.Floats(p.Grad)...)
+				grads[rank] = append(grads[rank], tensor.Floats(p.Grad.ToLocal())...)
 			}
 			if err := opt.Step(); err != nil {
 				return err

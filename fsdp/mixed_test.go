@@ -62,7 +62,7 @@ func TestReduceInFloat32(t *testing.T) {
 			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.BFloat16)), y))
 			if r.World.Rank() == 0 {
 				for _, p := range params {
-					all = append(all, tensor.Floats(p.Grad)...)
+					all = append(all, tensor.Floats(p.Grad.ToLocal())...)
 				}
 			}
 			return nil

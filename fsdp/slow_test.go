@@ -105,7 +105,7 @@ func TestSlowReader(t *testing.T) {
 			tape.Reset()
 			if r.World.Rank() == 1 {
 				for _, p := range params {
-					res = append(res, tensor.Floats(p.Grad)...)
+					res = append(res, tensor.Floats(p.Grad.ToLocal())...)
 				}
 			}
 			return nil

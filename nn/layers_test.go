@@ -99,7 +99,7 @@ func TestLinearPreAndPost(t *testing.T) {
 			tape := tensor.NewTape(host)
 			y := tape.Keep(l.Forward(tape.Use(x)))
 			tape.Backward(y)
-			assert.Equal(t, []float64{c.y, c.dx, c.db}, []float64{y.Item(), x.Grad.Item(), l.B.Grad.Item()})
+			assert.Equal(t, []float64{c.y, c.dx, c.db}, []float64{y.Item(), x.Grad.Item(), l.B.Grad.ToLocal().Item()})
 		})
 	}
 }

@@ -104,7 +104,7 @@ func TestStopOnRanks(t *testing.T) {
 			for step := range 5 {
 				shardGradients(all[r], step)
 				if step == 4 && r == 2 {
-					tensor.Data[float64](all[r][0].Grad)[0] = math.NaN()
+					tensor.Data[float64](all[r][0].Grad.ToLocal())[0] = math.NaN()
 				}
 				err := o.Step()
 				if step < 4 {

@@ -480,6 +480,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	if dst.n != h.n || dst.ld != 0 {
 		fail("Backward", these(h, dst), "the gradient of %s is a tensor of another size", p.name)
 	}
+	p.markPart()
 	return dst, beta
 }
 

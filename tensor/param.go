@@ -173,7 +173,10 @@ func (p *Param) Consume() { p.state = gradEmpty }
 
 // FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter). If
 // it does not, optimizers refuse the gradient (see Unsummed).
-func (p *Param) FillGrad() { p.state = gradReady }
+func (p *Param) FillGrad() {
+	p.state = gradReady
+	p.markPart()
+}
 
 // undoWrite undoes what leafGrad recorded, if the gradient is added in another way.
 func (p *Param) undoWrite(beta float64) {

@@ -67,6 +67,30 @@ func (p *Param) Placement() layout.Placement { return p.place }
 // IsCut reports whether other ranks have other parts of p. It says nothing of sharded data parallelism, which gathers them.
 func (p *Param) IsCut() bool { return p.place.Divided() != 0 }
 
+// markPart says of p's gradient whether other ranks have other elements of it, along an axis or by Shard. What the host makes of it then
+// differs from one rank, unless each element counts alone.
+func (p *Param) markPart() {
+	h := p.Grad.hdr()
+	h.part = h.part || p.IsCut() || p.Local.Len() != p.Len()
+}
+
+func (h *header) mustBeWhole(op string) {
+	if h.part {
+		fail(op, these(h), "a gradient's elements on this rank alone: their norm or mean is not that of one rank. Write Grad.ToLocal() for what "+
+			"is right for each element; add sums up over the ranks with SumFloats (see optim.Norm); Config.Clip clips")
+	}
+}
+
+// ToLocal returns x, or, if x is the gradient of a parameter that ranks divide, this rank's part of it for the host to read and write, as
+// PyTorch's DTensor.to_local. Without it, the part is refused: what is computed of all its elements is not what one rank computes.
+func (x Tensor) ToLocal() Tensor {
+	h := x.hdr()
+	if !h.part {
+		return x
+	}
+	return Tensor{&header{dtype: h.dtype, st: h.st, off: h.off, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld}, 0}
+}
+
 // Dims returns the shape of this rank's part, which is the whole unless Place was called. Global returns the model's.
 func (p *Param) Dims() []int { return p.place.Dims() }
 

@@ -308,6 +308,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 // put is Input of what the program may have computed: its values are not compared between ranks.
 func (t *Tape) put(x Tensor) Tensor {
 	h := x.hdr()
+	h.mustBeWhole("Input")
 	if r := t.Recording(); r != nil {
 		r.tape(t)
 	}
@@ -362,6 +363,7 @@ func (t *Tape) arg(x Tensor) *header {
 	if h.tape != nil {
 		fail("use", these(h), "tensor of another tape")
 	}
+	h.mustBeWhole("use")
 	if !t.reaches(h) {
 		return t.Input(x).h
 	}

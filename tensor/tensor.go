@@ -57,6 +57,7 @@ type header struct {
 	ty     Types
 	at     place // where the rows are
 	uses   uint8 // recorded operations that it is an input of; 2 is many, and spent says that its graph is gone
+	part   bool  // of a parameter's gradient: other ranks have its other elements
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective still runs
@@ -194,6 +195,7 @@ func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 // a tape's tensor is valid as long as the tensor is.
 func Data[T Elem](x Tensor) []T {
 	h := x.hdr()
+	h.mustBeWhole("Data")
 	if DTypeOf[T]() != h.dtype {
 		fail("Data", these(h), "read as %v", DTypeOf[T]())
 	}
@@ -206,6 +208,7 @@ func Data[T Elem](x Tensor) []T {
 // Bytes returns the raw memory of a contiguous tensor in host memory (see ToHost).
 func (x Tensor) Bytes() []byte {
 	h := x.hdr()
+	h.mustBeWhole("Bytes")
 	if !h.st.dev.Host() || h.ld != 0 {
 		fail("Bytes", these(h), "not contiguous host memory (it is on %v; see ToHost)", h.st.dev)
 	}
@@ -267,6 +270,7 @@ func Floats(x Tensor) []float64 { return appendFloats(make([]float64, 0, x.hdr()
 
 func appendFloats(out []float64, x Tensor) []float64 {
 	h := ToHost(x).h
+	h.mustBeWhole("Floats")
 	p := h.ptr()
 	h.mustBeFree("Floats", p, false)
 	cols, ld := h.n, h.n
@@ -324,7 +328,7 @@ func storeFloat(p Ptr, d DType, i int, v float64) {
 // Reshape, which is differentiable.
 func (x Tensor) View(dims ...int) Tensor {
 	h := x.hdr()
-	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows, ty: h.ty}
+	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows, ty: h.ty, part: h.part}
 	v.setDims(dims)
 	if h.tape != nil || h.ld != 0 || v.n != h.n {
 		fail("View", these(h, v), "needs a contiguous tensor outside a tape, of the same number of elements")
@@ -339,7 +343,7 @@ func (x Tensor) Range(lo, hi int) Tensor {
 	if h.tape != nil || h.ld != 0 || lo < 0 || hi < lo || hi > h.n {
 		fail("Range", these(h), "elements %d to %d", lo, hi)
 	}
-	v := &header{dtype: h.dtype, st: h.st, off: h.off}
+	v := &header{dtype: h.dtype, st: h.st, off: h.off, part: h.part}
 	if v.setDims([]int{hi - lo}); v.n > 0 { // see Slice
 		v.off += lo * h.dtype.Size()
 	}
@@ -357,7 +361,7 @@ func (x Tensor) String() string {
 	var b strings.Builder
 	b.WriteString(h.shape().String())
 	b.WriteByte(' ')
-	v := Floats(x)
+	v := Floats(x.ToLocal())
 	writeDim(&b, v, h.dims[:h.rank], h.dtype)
 	return b.String()
 }

@@ -12,7 +12,7 @@ func ToHost(x Tensor) Tensor {
 	if h.st.dev.Host() {
 		return x
 	}
-	c := &header{dtype: h.dtype, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld, rows: h.rows}
+	c := &header{dtype: h.dtype, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld, rows: h.rows, part: h.part}
 	newStorage(hostDevice, Uncounted, c, "")
 	transfer(c, h)
 	return Tensor{c, 0}
@@ -35,6 +35,7 @@ func Copy(dst, src Tensor) {
 	if d.dtype != s.dtype || d.n != s.n || d.ld != 0 || s.ld != 0 {
 		fail("Copy", these(d, s), "the tensors must be contiguous, of one type and number of elements")
 	}
+	d.part = d.part || s.part
 	transfer(d, s)
 }
 

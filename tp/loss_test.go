@@ -71,7 +71,7 @@ func TestCrossEntropy(t *testing.T) {
 					tape.Backward(got)
 					whole := tensor.Floats(p.Grad)
 					for i := range rows {
-						require.InDeltaSlice(t, whole[i*words+lo:i*words+hi], tensor.Floats(q.Grad)[i*(hi-lo):(i+1)*(hi-lo)], tol)
+						require.InDeltaSlice(t, whole[i*words+lo:i*words+hi], tensor.Floats(q.Grad.ToLocal())[i*(hi-lo):(i+1)*(hi-lo)], tol)
 					}
 					return nil
 				}))

@@ -110,7 +110,7 @@ func pieces(t *testing.T, chunks int, counts []int, width int) [][]float64 {
 		out[rank] = tensor.Floats(y)
 		tape.Backward(y.Mul(y).Sum())
 		for _, p := range []*tensor.Param{b.up, b.down} {
-			out[rank] = append(out[rank], tensor.Floats(p.Grad)...)
+			out[rank] = append(out[rank], tensor.Floats(p.Grad.ToLocal())...)
 		}
 		return nil
 	})

@@ -135,7 +135,7 @@ func (o *options) compare(r *dist.Rank, params nn.Params, x tensor.Tensor, loss 
 	far := []float64{math.Abs(want.Item()-loss) / want.Item()}
 	tape.Backward(want)
 	for i, p := range params {
-		mine, all, at := tensor.Floats(p.Grad), tensor.Floats(whole[i].Grad), 0
+		mine, all, at := tensor.Floats(p.Grad.ToLocal()), tensor.Floats(whole[i].Grad), 0
 		for first, n := range p.Runs(0, p.Len()) {
 			for k := range n {
 				far[0] = max(far[0], math.Abs(mine[at]-all[first+k])/(1+math.Abs(all[first+k])))

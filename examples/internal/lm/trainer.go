@@ -144,19 +144,11 @@ func (t *trainer) step(b data.Batch) error {
 		return t.opt.Step()
 	}
 	loss := t.Loss(t.model.Forward(t.tape.Input(t.Part(b.X))), t.Part(b.Y)) // this rank's part of the mean
-	t.loop.Sum("loss", t.once(loss))
+	t.loop.Sum("loss", loss)
 	t.tape.Backward(loss)
 	err := t.opt.Step()
 	t.tape.Reset()
 	return errors.Join(err, t.balance())
-}
-
-// once is x on one of the ranks with the same rows, and 0 on the others.
-func (t *trainer) once(x nn.T) nn.T {
-	if t.Layers.Rank() == 0 {
-		return x
-	}
-	return x.Scale(0)
 }
 
 // now returns this rank's costs so far.
@@ -219,9 +211,9 @@ func (t *trainer) measure(b data.Batch) (float64, error) {
 	if t.stages != nil {
 		return t.pass(t.stages.eval, b)
 	}
-	loss := t.once(t.Loss(t.model.Forward(t.eval.Input(t.Part(b.X))), t.Part(b.Y))).Item()
+	loss := t.Loss(t.model.Forward(t.eval.Input(t.Part(b.X))), t.Part(b.Y)).Item()
 	t.eval.Reset()
-	return loss, nil
+	return t.once(loss), nil
 }
 
 // write returns a text written by the model. All ranks take part, and get the same text.

@@ -47,6 +47,7 @@ type column struct {
 	name  string
 	parts tensor.Tensor   // on the device
 	part  []tensor.Tensor // views of it
+	zero  tensor.Tensor   // a view, too
 	steps []int           // of each
 }
 
@@ -58,14 +59,19 @@ func New(g *dist.Group, dev tensor.Device) *Table {
 // Full reports whether Sum has no place for a name: Gather makes it.
 func (t *Table) Full(name string) bool { return len(t.column(name).steps) == window }
 
-// Sum adds a rank's part, one number, to the step's value. It copies part, and waits for nothing.
+// Sum adds a rank's part, one number, to the step's value. A loss that ranks have whole counts on the first of them. Sum copies part, and
+// waits for nothing.
 func (t *Table) Sum(name string, part tensor.Tensor) {
 	c := t.column(name)
 	if c.part == nil {
-		c.parts = tensor.New(t.dev, part.DType(), window)
+		c.parts = tensor.New(t.dev, part.DType(), window+1)
+		c.zero = c.parts.Range(window, window+1)
 		for k := range window {
 			c.part = append(c.part, c.parts.Range(k, k+1))
 		}
+	}
+	if part.NeedsGrad() && !t.g.Counts(part.Types()) {
+		part = c.zero
 	}
 	tensor.Copy(c.part[len(c.steps)], part)
 	c.steps = append(c.steps, t.Done+1)
