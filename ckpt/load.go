@@ -191,7 +191,9 @@ func (x *item) fill(read func(file []byte) error) error {
 		if x.memory != nil {
 			to = make([]byte, len(b))
 		}
-		storage.CastAll(to, x.data.DType(), file, x.from)
+		if err := storage.CastAll(to, x.data.DType(), file, x.from); err != nil {
+			return fmt.Errorf("tensor %s: %w", x.in, err)
+		}
 		file = to
 	}
 	if x.memory != nil {

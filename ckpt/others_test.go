@@ -2,8 +2,10 @@ package ckpt
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,7 +32,7 @@ func othersFile(t *testing.T, path string, d tensor.DType, shapes map[string][]i
 	out := h.Encode()
 	for _, x := range h.Tensors {
 		b := make([]byte, x.Len()*d.Size())
-		storage.CastAll(b, d, tensor.FromSlice(othersValues(x.Len()), x.Len()).Bytes(), tensor.Float64)
+		require.NoError(t, storage.CastAll(b, d, tensor.FromSlice(othersValues(x.Len()), x.Len()).Bytes(), tensor.Float64))
 		out = append(out, b...)
 	}
 	require.NoError(t, os.WriteFile(path, out, 0o666))
@@ -220,6 +222,41 @@ func TestCacheOfLinks(t *testing.T) {
 			require.NoError(t, os.Remove(blob))
 			_, err = disk.OS{}.Open(filepath.Join(dir, "model.safetensors"), false)
 			assert.ErrorIs(t, err, os.ErrNotExist)
+		}
+	}
+}
+
+// A number of a wider type that would become infinite is an error with its tensor; what is infinite in the file stays so.
+func TestTooLarge(t *testing.T) {
+	for _, c := range []struct {
+		from, to tensor.DType
+		value    float64
+		want     string
+	}{
+		{tensor.Float64, tensor.Float32, 1e300, "tensor model:w: 15 values of float64 are too large for float32: take a wider type"},
+		{tensor.Float32, tensor.Float16, 1e5, "15 values of float32 are too large for float16"},
+		{tensor.BFloat16, tensor.Float16, -1e5, "15 values of bfloat16 are too large for float16"},
+		{tensor.Float64, tensor.Float32, math.Inf(1), ""},
+		{tensor.Float64, tensor.Float32, 1e-300, ""},
+		{tensor.Float32, tensor.BFloat16, 1e38, ""},
+	} {
+		path := filepath.Join(t.TempDir(), "model.safetensors")
+		h, err := safetensors.New([]safetensors.Tensor{{Name: "w", DType: storage.DTypes[c.from], Shape: []int{15}}}, nil)
+		require.NoError(t, err)
+		b := make([]byte, 15*c.from.Size())
+		require.NoError(t, storage.CastAll(b, c.from, tensor.FromSlice(slices.Repeat([]float64{c.value}, 15), 15).Bytes(), tensor.Float64))
+		require.NoError(t, os.WriteFile(path, append(h.Encode(), b...), 0o666))
+		err = dist.Run(t.Context(), dist.Config{Ranks: 2}, func(ctx context.Context, r *dist.Rank) error {
+			p := tensor.NewParam(tensor.Constant(0), 15)
+			p.SetName("w")
+			p.Local = tensor.New(r.Device, c.to, 15)
+			_, err := Load(ctx, r.World, path, &State{Params: nn.Params{p}}, LoadConfig{Cast: true})
+			return err
+		})
+		if c.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.want)
 		}
 	}
 }

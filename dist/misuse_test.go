@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -163,6 +165,26 @@ func TestBatchKeepsMemory(t *testing.T) {
 			assert.Equal(t, 4000, r.Device.Memory().Of(tensor.Gradients).Live)
 		}).Wait()
 	}))
+}
+
+// full is a log on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// What could not be printed is an error at the end, on rank 0 alone: the training goes on.
+func TestLogOnFullDisk(t *testing.T) {
+	var ended atomic.Int32
+	err := dist.Run(t.Context(), dist.Config{Ranks: 3, Log: full{}}, func(_ context.Context, r *dist.Rank) error {
+		r.Logf("step 1")
+		err := r.World.Barrier().Wait()
+		r.Logf("step 2")
+		ended.Add(1)
+		return err
+	})
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.EqualError(t, err, "rank 0: dist: Logf: no space left on device")
+	require.EqualValues(t, 3, ended.Load())
 }
 
 // Settings without a meaning are refused, not replaced.

@@ -61,6 +61,7 @@ type Rank struct {
 	c     *comm
 	log   io.Writer
 	logMu *sync.Mutex
+	lost  error // the first one of Logf
 	close func()
 	ended atomic.Bool // its function has returned
 
@@ -85,18 +86,20 @@ func (r *Rank) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return r.World.Alloc(dtype, dims...)
 }
 
-// Logf prints a line on rank 0 and nothing on the others.
+// Logf prints a line on rank 0 and nothing on the others. If a line cannot be written, Run returns an error at the end.
 func (r *Rank) Logf(format string, a ...any) {
 	if r.World.Rank() == 0 {
 		r.logMu.Lock()
 		defer r.logMu.Unlock()
-		fmt.Fprintf(r.log, format+"\n", a...)
+		if _, err := fmt.Fprintf(r.log, format+"\n", a...); err != nil && r.lost == nil {
+			r.lost = fmt.Errorf("dist: Logf: %w", err)
+		}
 	}
 }
 
 // check returns an error for settings without a meaning.
 func (cfg *Config) check() error {
-	switch {
+	switch err := kernel.CPUError(); {
 	case cfg.Ranks < 0 || cfg.Exact && cfg.Ranks == 0:
 		return fmt.Errorf("dist: Config asks for %d ranks, want 1 or more", cfg.Ranks)
 	case cfg.Threads < 0:
@@ -107,8 +110,7 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("dist: Config.Backend is %q, want mpi, or nothing for Ringo's own engines", cfg.Backend)
 	case cfg.Trace < 0:
 		return fmt.Errorf("dist: Config.Trace is %d, want the number of spans", cfg.Trace)
-	}
-	if err := kernel.CPUError(); err != nil {
+	case err != nil:
 		return fmt.Errorf("dist: %w", err)
 	}
 	return nil
@@ -207,11 +209,11 @@ func (r *Rank) finish() error {
 	defer r.c.mu.Unlock()
 	var errs []error
 	for _, g := range r.c.groups() {
-		if err := g.drain(); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, g.drain())
 	}
-	return errors.Join(errs...)
+	r.logMu.Lock()
+	defer r.logMu.Unlock()
+	return errors.Join(append(errs, r.lost)...)
 }
 
 // groups returns the open groups of the rank. It needs c.mu.

@@ -92,12 +92,10 @@ func (j *job) wait(ctx context.Context, wg *sync.WaitGroup) error {
 	}
 	began := time.Now()
 	for _, patience := range [2]time.Duration{time.Second, j.cfg.Timeout + stuckAfter} {
-		limit := time.NewTimer(patience)
 		select {
 		case <-done:
-			limit.Stop()
 			return nil
-		case <-limit.C:
+		case <-time.After(patience):
 		}
 		if patience == time.Second {
 			text := fmt.Sprintf("%v\n%s has not ended yet\n%s", context.Cause(ctx), j.running(), flightText(j.ranks, 8)+j.lateText())

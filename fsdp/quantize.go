@@ -75,21 +75,15 @@ func (s *Sharding) launch(op tensor.Op, dtype tensor.DType, dst, src tensor.Tens
 
 // layOutCodes makes room for a section's codes.
 func (s *Sharding) layOutCodes(u *Unit, sec *section) {
-	c, dev := &sec.codes, s.exec.Device()
-	all := 0
+	c := &sec.codes
 	for _, n := range sec.counts {
 		c.sizes = append(c.sizes, codeSize(n))
-		all += codeSize(n)
 	}
 	n := c.sizes[u.over.shard.Rank()]
-	c.all = tensor.FromPtr(dev, nil, tensor.Uint8, all)
+	c.all = tensor.FromPtr(s.exec.Device(), nil, tensor.Uint8, total(c.sizes))
 	c.mine = u.over.gathers.AllocFor(tensor.Parameters, tensor.Uint8, max(n, 1)).Range(0, n)
+	c.of, c.to = runs(c.all, c.sizes), runs(sec.flat, sec.counts)
 	s.codes.reserve(c.all)
-	at, from := 0, 0
-	for r, n := range sec.counts {
-		c.of, c.to = append(c.of, c.all.Range(from, from+c.sizes[r])), append(c.to, sec.flat.Range(at, at+n))
-		at, from = at+n, from+c.sizes[r]
-	}
 }
 
 // gatherCodes starts the gather of a section's codes. A rank quantizes its part once after each change.

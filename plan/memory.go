@@ -27,13 +27,20 @@ func (s *sizes) values() Item {
 		it.Bytes = s.c * s.total
 		terms = append(terms, fmt.Sprintf("%d·P", s.c))
 	}
-	if s.Stage == 3 || s.Stage > 0 && s.c != s.m {
+	if s.Stage == 3 || s.Stage > 0 && !s.inPlace() {
 		it.Bytes += s.m * s.part
 		terms = append(terms, s.cut(s.m, "P"))
+	}
+	if s.Int8 {
+		it.Bytes += s.quantized.mine
+		terms = append(terms, fmt.Sprintf("65/64·P/%d", s.ranks))
 	}
 	it.Formula = strings.Join(terms, " + ")
 	return it
 }
+
+// inPlace reports whether this rank's part is inside what is gathered, in units that stay.
+func (s *sizes) inPlace() bool { return s.c == s.m && !s.Int8 }
 
 // cut is the formula of this rank's part of the parameters with a letter, with so many bytes for each.
 func (s *sizes) cut(bytes int, letter string) string {
@@ -93,9 +100,13 @@ func (s *sizes) optimizer() Item {
 func (s *sizes) gathered() Item {
 	k := min(2, s.blocks)
 	it := Item{Kind: tensor.Gathered, Bytes: s.c*s.kept + k*s.c*s.loose, Formula: fmt.Sprintf("%d·K + %d·%d·U", s.c, k, s.c)}
-	if s.c == s.m {
+	if s.inPlace() {
 		it.Bytes -= s.c * s.mine
 		it.Formula = fmt.Sprintf("%d·(K−K/%d) + %d·%d·U", s.c, s.ranks, k, s.c)
+	}
+	if s.Host > 0 {
+		it.Bytes += s.c * s.quantized.second
+		it.Formula += fmt.Sprintf(" + %d·(P−K)/%d", s.c, s.Host)
 	}
 	return it
 }
@@ -111,10 +122,21 @@ func (s *sizes) buffers() Item {
 		return it
 	}
 	it.Bytes, it.Formula = 4*(2+3+s.units+s.params), "votes"
+	k := min(2, s.trained.blocks, s.ranks) // with one rank, reductions end at once
 	if s.Stage > 1 {
-		k := min(2, s.trained.blocks, s.ranks) // with one rank, reductions end at once
 		it.Bytes += s.g*s.trained.kept + k*s.g*s.trained.loose
 		it.Formula = fmt.Sprintf("%d·%s + %d·%d·%s + votes", s.g, s.of("K"), k, s.g, s.of("U"))
+	}
+	if s.Host > 0 {
+		it.Bytes += 2 * 4
+	}
+	if s.Int8 {
+		it.Bytes += s.quantized.buffer
+		it.Formula += ", codes of the values of a unit"
+	}
+	if s.Int4 {
+		it.Bytes += (k+s.quantized.stay)*s.quantized.hops + s.g*s.quantized.sums
+		it.Formula += ", codes of the gradients of units"
 	}
 	return it
 }

@@ -38,6 +38,10 @@ type Config struct {
 	// Reduce is the type in which gradients are sent. The default, also if it is zero, is the type of masters with fsdp, and that of
 	// Params with ddp. fsdp stores gradients in it; ddp rounds float32 to it and back (ddp.Compress).
 	Reduce tensor.DType
+	// Host, if not 0, is the number of ranks of a host. Each host keeps a copy of the units (fsdp.Config.Host). Int8 and Int4 send values and
+	// gradients in so many bits (fsdp.Config.Weights and Grads).
+	Host       int
+	Int8, Int4 bool
 	// Optimizer is "adamw", also if it is empty, or "sgd" with momentum.
 	Optimizer string
 }
@@ -64,6 +68,9 @@ type Plan struct {
 	Params     string    `json:"params"` // the types
 	Reduce     string    `json:"reduce"`
 	Sequence   bool      `json:"sp,omitempty"`
+	Host       int       `json:"host,omitempty"`
+	Int8       bool      `json:"int8,omitempty"`
+	Int4       bool      `json:"int4,omitempty"`
 	Ranks      int       `json:"ranks"`
 	Stage      int       `json:"stage"`            // 0: ddp
 	Parameters int       `json:"parameters"`       // P: elements that a rank has, together with the ranks that share them
@@ -88,7 +95,8 @@ type sizes struct {
 	experts       extent // X: parameters of experts
 	extent               // all parameters
 	trained       extent // parameters that have gradients
-	early         int    // elements of units before the first trained one: Backward does not reach them
+	quantized     quantized
+	early         int // elements of units before the first trained one: Backward does not reach them
 	units, params int
 	longest       int  // elements of the largest trained parameter on one rank
 	inLast        bool // the last unit has experts
@@ -114,7 +122,7 @@ func New(m Model, c Config) (*Plan, error) {
 		return nil, fmt.Errorf("the model has no parameters")
 	}
 	p := &Plan{Layout: c.Layout.String(), Params: c.Params.String(), Reduce: c.reduce().String(), Ranks: c.Layout.Ranks(),
-		Sequence: c.Sequence, Stage: s.Stage, Parameters: s.total, Memory: s.memory()}
+		Sequence: c.Sequence, Host: c.Host, Int8: c.Int8, Int4: c.Int4, Stage: s.Stage, Parameters: s.total, Memory: s.memory()}
 	if m.Activations.Bytes > 0 {
 		p.Memory = append(p.Memory, m.Activations)
 	}
@@ -183,6 +191,9 @@ func (c Config) check() error {
 	case c.Optimizer != "" && c.Optimizer != "adamw" && c.Optimizer != "sgd":
 		return fmt.Errorf("optimizer %q is not adamw or sgd", c.Optimizer)
 	}
+	if err := c.checkHost(); err != nil {
+		return err
+	}
 	return c.Layout.check()
 }
 
@@ -214,6 +225,7 @@ func (s *sizes) add(u Unit) {
 		ranks = s.Layout.fsdp()
 	}
 	part := share(n, ranks)
+	s.addCodes(n, frozen, u.Keep)
 	s.units++
 	s.params += len(u.Params) + len(u.Frozen)
 	s.extent.add(n+frozen, part+share(frozen, ranks), u.Keep)

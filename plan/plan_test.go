@@ -131,7 +131,21 @@ func TestWrong(t *testing.T) {
 		"too large to compute":                                        func(m *Transformer, _ *Config) { m.Dim = 1 << 50 * 12 },
 		"stage 4 is not 1, 2 or 3":                                    func(_ *Transformer, c *Config) { c.Stage, c.Layout.FSDP = 4, 2 },
 		"stage 1 needs an fsdp axis in the layout, such as fsdp=4":    func(_ *Transformer, c *Config) { c.Stage, c.Layout.DP = 1, 4 },
-		"parameters and gradients are floats, not int32":              func(_ *Transformer, c *Config) { c.Params = tensor.Int32 },
+		"hosts and codes of 8 or 4 bits need an fsdp axis in the layout, such as fsdp=4": func(_ *Transformer, c *Config) {
+			c.Int8, c.Layout.DP = true, 4
+		},
+		"the 4 ranks that share a copy do not divide into hosts of 3": func(_ *Transformer, c *Config) { c.Host, c.Layout.FSDP = 3, 4 },
+		"hosts have copies in stage 3 alone, not in stage 1": func(_ *Transformer, c *Config) {
+			c.Host, c.Layout.FSDP, c.Stage = 2, 2, 1
+		},
+		"say how many ranks a host has (-host, Config.Host)": func(_ *Transformer, c *Config) { c.Int4, c.Layout.FSDP = true, 4 },
+		"gradients in int4 are added up in float32, not in bfloat16": func(_ *Transformer, c *Config) {
+			c.Int4, c.Host, c.Layout.FSDP, c.Params, c.Reduce = true, 2, 4, tensor.BFloat16, tensor.BFloat16
+		},
+		"ep=2 with hosts, or codes of 8 or 4 bits": func(m *Transformer, c *Config) {
+			m.Experts, m.Top, c.Layout, c.Int8 = 2, 1, Layout{FSDP: 2, EP: 2}, true
+		},
+		"parameters and gradients are floats, not int32": func(_ *Transformer, c *Config) { c.Params = tensor.Int32 },
 		"gradients of float64 parameters cannot be reduced in bfloat16": func(_ *Transformer, c *Config) {
 			c.Params, c.Reduce = tensor.Float64, tensor.BFloat16
 		},
@@ -190,6 +204,8 @@ sent in a step by all ranks  bytes  a rank    formula
   total                      42528  10.38 KiB
 
 parameters, gradients and optimizer: 8.10 bytes a parameter (ZeRO's formula: 9.00)`, p.String())
+	assert.Contains(t, planOf(t, m, Config{Layout: Layout{FSDP: 4}, Host: 2, Int8: true, Int4: true}).String(),
+		"fsdp=4, fsdp stage 3 on hosts of 2, values sent in int8, gradients in int4, 4 ranks, ")
 	one := planOf(t, m, Config{}).String()
 	assert.Contains(t, one, "dp=1, ddp, 1 rank, parameters in float32")
 	assert.Contains(t, one, "\n\nnothing is sent\n\n")

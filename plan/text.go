@@ -41,6 +41,15 @@ func (p *Plan) String() string {
 	if p.Sequence {
 		how += ", sequence parallel"
 	}
+	if p.Host > 0 {
+		how += fmt.Sprintf(" on hosts of %d", p.Host)
+	}
+	if p.Int8 {
+		how += ", values sent in int8"
+	}
+	if p.Int4 {
+		how += ", gradients in int4"
+	}
 	ranks := fmt.Sprint(p.Ranks, " ranks")
 	if p.Ranks == 1 {
 		ranks = "1 rank"

@@ -79,6 +79,8 @@ func (o *Options) Check() error {
 		return Usagef("Options.ResumeStep needs Resume")
 	case o.Nonfinite < 0:
 		return Usagef("-skip-nonfinite %d: want 1 or more, or 0 for the end of the training", o.Nonfinite)
+	case o.KeepBest == "max:":
+		return Usagef("-keep-best max: names no value: want such as \"max:test accuracy\"")
 	case o.Resume && o.flags != nil && strings.HasPrefix(o.flags.Arg(0), "step-"):
 		return Usagef("-resume %s: write -resume=%[1]s; no flag behind it was read", o.flags.Arg(0))
 	case o.Resume && o.Save == "":

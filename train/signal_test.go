@@ -203,12 +203,13 @@ func TestUsage(t *testing.T) {
 	require.Equal(t, "train.test: -steps 0: want 1 or more\n", stderr.String())
 }
 
-// A step behind -resume is no value of it: the newest checkpoint would be taken, and no flag behind it.
-func TestResumeWithoutEquals(t *testing.T) {
+// A step behind -resume is no value of it: the newest checkpoint would be taken, and no flag behind it. "max:" alone names no value.
+func TestFlagsWithoutValues(t *testing.T) {
 	for text, want := range map[string]string{
 		"-save D -resume step-5 -keep 1": "-resume step-5: write -resume=step-5; no flag behind it was read",
 		"-save D -resume=step-5 -keep 1": "",
 		"-save D -resume data.csv":       "",
+		"-save D -keep-best max:":        `-keep-best max: names no value: want such as "max:test accuracy"`,
 	} {
 		fs := flag.NewFlagSet("", flag.ContinueOnError)
 		o := train.Flags(fs)

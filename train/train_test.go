@@ -259,6 +259,10 @@ func TestResume(t *testing.T) {
 
 			x := run{ranks: 2, steps: 7, sharded: sharded}
 			x.Save, x.SaveEvery, x.Metrics = filepath.Join(t.TempDir(), "new", "ckpt"), 3, filepath.Join(t.TempDir(), "m"+ext)
+			x.Resume, x.ResumeStep = true, 5
+			_, err = x.train()
+			require.ErrorContains(t, err, "-resume: "+x.Save+" has no checkpoints")
+			x.Resume, x.ResumeStep = false, 0
 			_, err = x.train()
 			require.NoError(t, err)
 			require.DirExists(t, filepath.Join(x.Save, "step-00000007"), "the last step is saved")

@@ -174,7 +174,7 @@ func copyTo(ctx context.Context, x *storage.Tensor, f disk.File, off int64, d sa
 			return "", err
 		}
 	}
-	cast := func(b []byte) []byte { return b }
+	cast := func(b []byte) ([]byte, error) { return b, nil }
 	if d != x.DType {
 		from, _ := storage.DTypeOf(x.DType)
 		to, _ := storage.DTypeOf(d)
@@ -185,9 +185,12 @@ func copyTo(ctx context.Context, x *storage.Tensor, f disk.File, off int64, d sa
 	h := sha256.New()
 	err := x.Stream(ctx, shard.WholePart(x.Shape), func(b []byte) error {
 		progress(len(b))
-		out := cast(b)
+		out, err := cast(b)
+		if err != nil {
+			return err // with the tensor's name, from Stream
+		}
 		h.Write(out)
-		_, err := f.WriteAt(out, off)
+		_, err = f.WriteAt(out, off)
 		off += int64(len(out))
 		return err
 	})

@@ -21,6 +21,9 @@ func TestMisuse(t *testing.T) {
 	from := t.TempDir()
 	params := nn.Init(nn.NewLinear(2, 3), tensor.NewCPU(1), tensor.Float32, 1)
 	require.NoError(t, ckpt.SaveFile(ctx, filepath.Join(from, "model.safetensors"), ckpt.State{Params: params}))
+	large, half := t.TempDir(), tensor.Float16
+	tensor.Data[float32](params[0].Value)[4] = 1e5
+	require.NoError(t, ckpt.SaveFile(ctx, filepath.Join(large, "model.safetensors"), ckpt.State{Params: params}))
 	misuse.Check(t, []misuse.Case{
 		{Of: "List", Want: "ckpt: " + unsound, Do: func() error { _, _, err := inspect.List(dir); return err }},
 		{Of: "Diff", Want: "ckpt: " + unsound, Do: func() error { _, err := inspect.Diff(ctx, dir, dir, nil); return err }},
@@ -30,6 +33,10 @@ func TestMisuse(t *testing.T) {
 		{Of: "Convert", Want: "ckpt: converting " + from + ": " +
 			from + "/a/to is inside of it, and would be a foreign file there: choose another folder", Do: func() error {
 			return inspect.Convert(ctx, from, filepath.Join(from, "a", "to"), inspect.ConvertConfig{})
+		}},
+		{Of: "Convert", Want: "ckpt: converting " + large +
+			": model.safetensors: tensor \"weight\": 1 values of float32 are too large for float16: take a wider type", Do: func() error {
+			return inspect.Convert(ctx, large, filepath.Join(t.TempDir(), "to"), inspect.ConvertConfig{DType: &half})
 		}},
 		{Of: "Verify", Want: `ckpt: layout "sp=2": the axes are cp, dp, ep, fsdp, pp, ring and tp, not "sp"`, Do: func() error {
 			_, err := inspect.Verify(ctx, dir, inspect.VerifyConfig{Layout: "sp=2"})

@@ -26,6 +26,9 @@ type planCmd struct {
 	Stage   int    `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
 	Params  string `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
 	Reduce  string `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
+	Host    int    `placeholder:"N" help:"With fsdp: ranks of a host, each of which keeps a copy (hpZ of ZeRO++)."`
+	Int8    bool   `name:"int8" help:"With fsdp: values are sent in 8 bits (qwZ)."`
+	Int4    bool   `name:"int4" help:"With -host: gradients are sent in 4 bits, and added up in each host first (qgZ)."`
 	JSON    bool   `help:"Print one JSON object."`
 }
 
@@ -36,16 +39,17 @@ all ranks send in a step, each number with its formula. Nothing is started. The 
 
   ringo plan -layout fsdp=8 -stage 2 -params bfloat16
   ringo plan -layout dp=8,fsdp=8,tp=2 -sp -batch 512 -vocab 50304
+  ringo plan -layout fsdp=64 -host 8 -int8 -int4 -batch 512 -params bfloat16
   ringo plan -layout fsdp=4,ep=8 -experts 8 -topk 2 -batch 512
   ringo plan -layout fsdp=4,ring=2,cp=4 -seq 65536
   ringo plan -layout pp=4,dp=2 -batch 64 -micro 16 -schedule zb-h1
 
-With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid
-sharding). Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also
-the tokens between them. -experts makes mixtures of experts of the blocks' MLPs (package moe): ranks along ep have other rows and share
-the experts, and what they exchange is planned as if each expert were chosen as often. Ranks along ring and cp have other positions of each
-sequence (package cp): keys go around those of ring, and those of cp exchange heads. Ranks of pp have
-other layers: the plan has a line for each, and the part of the time in which they wait. Activations are without
+With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid sharding).
+Units are blocks; token table, positions and last norm are one that stays. tp divides layers (package tp), -sp also the tokens between
+them. With -host, "over host" is what stays inside a host. -experts makes mixtures of experts of the blocks' MLPs (package moe): ranks
+along ep have other rows and share the experts, and what they exchange is planned as if each expert were chosen as often. Ranks along
+ring and cp have other positions of each sequence (package cp): keys go around those of ring, and those of cp exchange heads. Ranks of
+pp have other layers: the plan has a line for each, and the part of the time in which they wait. Activations are without
 checkpointing. Not counted are batches, the workspace of kernels and what the Go runtime takes.`
 }
 
@@ -67,7 +71,7 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := plan.Config{Layout: layout, Stage: c.Stage, Sequence: c.SP}
+	cfg := plan.Config{Layout: layout, Stage: c.Stage, Sequence: c.SP, Host: c.Host, Int8: c.Int8, Int4: c.Int4}
 	for _, t := range []struct {
 		dtype *tensor.DType
 		name  string

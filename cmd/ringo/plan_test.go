@@ -64,6 +64,7 @@ func TestPlanErrors(t *testing.T) {
 		"6 experts do not divide over ep=4 ranks (see ringo plan -h)":                   {"-layout", "ep=4", "-experts", "6"},
 		`pp: no schedule "2f2b" of 2 ranks, 2 chunks, 8 microbatches; there are [1f1b `: {"-layout", "pp=2", "-schedule", "2f2b"},
 		"-schedule forward trains nothing (see ringo plan -h)":                          {"-layout", "pp=2", "-schedule", "forward"},
+		"the 4 ranks that share a copy do not divide into hosts of 3 (see ringo plan":   {"-layout", "fsdp=4", "-host", "3", "-int8", "-int4"},
 		"0 heads: at least 1 (see ringo plan -h)":                                       {"-heads", "0"},
 		"unexpected argument foo":                                                       {"foo"},
 		"unknown flag -nope":                                                            {"--nope"},

@@ -33,7 +33,7 @@ type Training struct {
 
 	Steps int                                              // 0: 10
 	Micro int                                              // microbatches of a step; 0: 2
-	Batch int                                              // rows of a step, in all microbatches; 0: 22
+	Batch int                                              // rows of a step; 0: 22. Microbatches may differ by one
 	Part  func(rows, rank, ranks int) (first, n int)       // nil: the function Part
 	Seed  uint64                                           // of the tape; 0: 3
 	Trace int                                              // see dist.Config
@@ -71,9 +71,9 @@ type State struct {
 
 // Batch returns this rank's part of a microbatch of the next step.
 func (s *State) Batch(t *tensor.Tape, micro int) Batch {
-	rows := s.c.Batch / s.c.Micro
-	first, n := s.c.Part(rows, s.data.Rank(), s.data.Size())
-	at := micro*rows + first
+	before := s.c.Batch * micro / s.c.Micro
+	first, n := s.c.Part(s.c.Batch*(micro+1)/s.c.Micro-before, s.data.Rank(), s.data.Size())
+	at := before + first
 	return Batch{Tape: t, First: s.Step*s.c.Batch + at, N: n, Rows: s.data.Rows(at, s.c.Batch), dev: s.Rank.Device}
 }
 
@@ -123,9 +123,6 @@ func (c Training) Try() (Result, error) {
 	}
 	c.Ranks, c.Steps, c.Micro = cmp.Or(c.Ranks, ranksOf(c.Mesh)), cmp.Or(c.Steps, 10), cmp.Or(c.Micro, 2)
 	c.Batch, c.Seed = cmp.Or(c.Batch, 22), cmp.Or(c.Seed, 3)
-	if c.Batch%c.Micro != 0 {
-		return Result{}, fmt.Errorf("%v: microbatches differ in size", c)
-	}
 	var mu sync.Mutex
 	var log bytes.Buffer // dist writes to it from one goroutine at a time
 	res, errs := Result{}, make([]error, c.Ranks)

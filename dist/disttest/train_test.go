@@ -114,14 +114,27 @@ func TestFailureIsExplained(t *testing.T) {
 	require.Regexp(t, "rank 0: .*barrier", text)
 	require.Len(t, res.Norms, 3, "steps that were done")
 	require.Contains(t, text, "allreduce by direct seq 5 of group world, 12 bytes", "what was in flight")
-	c.Micro = 3
-	c.Refused(t, "microbatches differ in size")
 	EachFails(t, 2, "group world", func(r *dist.Rank) error {
 		if r.World.Rank() == 0 {
 			panic(&tensor.Failure{Op: "group world"})
 		}
 		return errors.New("group world")
 	})
+}
+
+// Microbatches may differ by a row: together they have all.
+func TestUnevenMicrobatches(t *testing.T) {
+	var batches [][2]int
+	c := alone(seven, func(a *Attached, _ *dist.Rank) {
+		loss := a.Loss
+		a.Loss = func(b Batch) tensor.Tensor {
+			batches = append(batches, [2]int{b.First, b.N})
+			return loss(b)
+		}
+	})
+	c.Steps, c.Micro = 2, 4
+	require.Len(t, c.Run(t).Micro, 8)
+	require.Equal(t, [][2]int{{0, 5}, {5, 6}, {11, 5}, {16, 6}, {22, 5}, {27, 6}, {33, 5}, {38, 6}}, batches)
 }
 
 // A training continues where another one was, on one rank: with its parameters, moments, and random state.

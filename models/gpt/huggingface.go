@@ -191,15 +191,31 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 		}
 	}
 	if c.Kind == Llama {
-		wrong = append(wrong, c.readRope("rope_scaling", all), c.readRope("rope_parameters", all))
+		wrong = append(wrong, c.readRopes(all))
 		if c.Hidden == 0 {
 			wrong = append(wrong, errors.New("intermediate_size is not given"))
+		}
+	}
+	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta"} { // in Config, 0 is the default
+		if x, is := settings[name].(*float64); is && *x == 0 && all[name] != nil && string(all[name]) != "null" {
+			wrong = append(wrong, fmt.Errorf("%s is 0, and must be positive", name))
 		}
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return c, nil, err
 	}
 	return c, all, c.check()
+}
+
+// readRopes reads rope_scaling, then rope_parameters. transformers takes the first one if a file has both, so they must say the same.
+func (c *Config) readRopes(all map[string]json.RawMessage) error {
+	err := c.readRope("rope_scaling", all)
+	old := c.Scaling
+	err = errors.Join(err, c.readRope("rope_parameters", all))
+	if old.Type != "" && old != c.Scaling && !(old.None() && c.Scaling.None()) {
+		err = errors.Join(err, errors.New("rope_scaling and rope_parameters differ: remove the one that is wrong"))
+	}
+	return err
 }
 
 func (c *Config) readRope(name string, all map[string]json.RawMessage) error {

@@ -124,6 +124,9 @@ func TestWrongConfigFiles(t *testing.T) {
 		{"llama", `"mlp_bias": false`, `"mlp_bias": true`, "mlp_bias is true"},
 		{"llama", `"intermediate_size": 20,`, ``, "intermediate_size is not given"},
 		{"scaled", `"llama3"`, `"yarn"`, `rotary positions of type "yarn"`},
+		{"llama", `"mlp_bias": false`, `"rope_scaling": {"rope_type": "linear", "factor": 2.0}`, "rope_scaling and rope_parameters differ"},
+		{"llama", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 0.0`, "rms_norm_eps is 0, and must be positive"},
+		{"llama", `"rope_parameters": {`, `"rope_theta": 0, "other": {`, "rope_theta is 0, and must be positive"},
 		{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", c.file, "config.json"))

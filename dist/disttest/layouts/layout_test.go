@@ -6,11 +6,16 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
+	"github.com/ringo-ml/ringo/pp"
 )
 
 // layout is how ranks share a program.
 type layout struct {
-	DP, FSDP, EP, Ring, CP, TP int // ranks of each axis
+	PP, DP, FSDP, EP, Ring, CP, TP int // ranks of each axis
+
+	Schedule string // of a pipeline
+	Virtual  int    // stages of a rank, where that is "interleaved"
+	Parts    []int  // layers of each stage
 
 	Stage    int  // of fsdp; 0: ddp
 	Sequence bool // tp divides tokens between the layers that it divides, too
@@ -25,7 +30,10 @@ type layout struct {
 
 // randomLayout returns a layout of at most so many ranks. Few of them do not divide the program.
 func randomLayout(r *rand.Rand, p program, most int) layout {
-	l := layout{DP: 1, FSDP: 1, EP: 1, Ring: 1, CP: 1, TP: 1}
+	l := layout{PP: 1, DP: 1, FSDP: 1, EP: 1, Ring: 1, CP: 1, TP: 1}
+	if p.Pipes {
+		l.pipeline(r, p)
+	}
 	for range 5 {
 		next, free := l, r.IntN(20) == 0
 		*pick(r, &next.DP, &next.FSDP, &next.EP, &next.EP, &next.Ring, &next.CP, &next.TP, &next.TP) *= pick(r, 2, 2, 3)
@@ -40,11 +48,31 @@ func randomLayout(r *rand.Rand, p program, most int) layout {
 		l.Sequence, l.Chunks = true, r.IntN(4)
 	}
 	l.Again, l.Bucket, l.Check, l.Once, l.Offload = r.IntN(3) == 0, pick(r, 0, 300, 2000), r.IntN(3), r.IntN(3) == 0, r.IntN(5) == 0
+	l.Once = l.Once || l.PP > 1 && l.Stage == 3 && r.IntN(9) > 0
 	l.Cuts = maybe(r, 2, r.Uint64())
 	return l
 }
 
-func (l layout) ranks() int { return l.DP * l.FSDP * l.EP * l.Ring * l.CP * l.TP }
+// pipeline chooses a schedule that the program has layers and microbatches for, and gives its stages unequally many layers.
+func (l *layout) pipeline(r *rand.Rand, p program) {
+	names := slices.DeleteFunc(pp.Names(), func(name string) bool { return name == "forward" })
+	for stages := 0; stages == 0 || stages > p.Layers; {
+		l.PP, l.Schedule, l.Virtual = pick(r, 2, 2, 3, 4), pick(r, names...), 2+r.IntN(2)
+		if s, err := l.schedule(p); err == nil {
+			stages = len(s.Ranks)
+			l.Parts = slices.Repeat([]int{1}, stages)
+		}
+	}
+	for range p.Layers - len(l.Parts) {
+		l.Parts[r.IntN(len(l.Parts))]++
+	}
+}
+
+func (l layout) schedule(p program) (*pp.Schedule, error) {
+	return pp.ByName(l.Schedule, l.PP, l.Virtual, p.Micro)
+}
+
+func (l layout) ranks() int { return l.PP * l.DP * l.FSDP * l.EP * l.Ring * l.CP * l.TP }
 
 // heads returns on how many ranks of tp heads of keys and values differ, and how many ranks have the same.
 func (l layout) heads(p program) (kv, same int) {
@@ -55,7 +83,7 @@ func (l layout) heads(p program) (kv, same int) {
 }
 
 func (l layout) mesh(p program) string {
-	return parallel.Layout{DP: l.DP, FSDP: l.FSDP, EP: l.EP, Ring: l.Ring, CP: l.CP, TP: l.TP}.Mesh(p.KVHeads)
+	return parallel.Layout{PP: l.PP, DP: l.DP, FSDP: l.FSDP, EP: l.EP, Ring: l.Ring, CP: l.CP, TP: l.TP}.Mesh(p.KVHeads)
 }
 
 // part returns a rank's rows of a microbatch.
@@ -84,6 +112,7 @@ var refusals = []struct {
 	{" need Ranks.Positions", func(p program, l layout) bool { // tokens are counted in the order of ranks
 		return l.Ring > 1 && p.Experts.Experts > 0 && (p.Experts.Capacity > 0 || p.Experts.Sequence > 0)
 	}},
+	{"set OncePerStep", func(_ program, l layout) bool { return l.PP > 1 && l.Stage == 3 && !l.Once }},
 }
 
 // refused returns what errors may say of a layout; nil: it must train.

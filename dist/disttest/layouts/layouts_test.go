@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,11 +19,12 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/pp"
 )
 
 const (
 	initSeed  = 7
-	tolerance = 1e-9 // for sums in another order
+	tolerance = 1e-10 // for sums in another order
 )
 
 // job trains a program on a layout, and saves a checkpoint, or goes on from one.
@@ -40,7 +40,7 @@ type job struct {
 
 // try trains. A job that resumes would have other values and random numbers without the checkpoint.
 func (j *job) try() (disttest.Result, error) {
-	c := disttest.Training{Steps: j.Steps, Micro: j.Micro, Batch: j.Micro * j.Rows, Rule: j.rule}
+	c := disttest.Training{Steps: j.Steps, Micro: j.Micro, Batch: j.Batch, Rule: j.rule}
 	seed := uint64(initSeed)
 	if j.resume {
 		seed, c.Seed = 8, 4
@@ -59,18 +59,45 @@ func (j *job) try() (disttest.Result, error) {
 			return out, err
 		}
 		balancer := moe.NewBalancer(j.Rate, a.experts...)
-		return disttest.Attached{Params: a.Params, Norm: a.norm, Data: a.Data, Sum: a.Sum, Start: j.start, Before: j.before,
+		out = disttest.Attached{Params: a.Params, Norm: a.norm, Data: a.Data, Sum: a.Sum, Start: j.start, Before: j.before,
 			Loss: func(b disttest.Batch) nn.T {
 				ids, next := j.tokens(r.Device, b)
-				return a.Loss(a.Forward(b.Tape.Input(a.Part(ids))), a.Part(next))
+				return a.loss(j.program, (b.First-b.Rows.First)/j.Batch, a.Forward(b.Tape.Input(a.Part(ids))), a.Part(next))
 			},
 			After: func(*disttest.State) error {
 				j.steps.Add(1)
 				_, err := balancer.Step()
 				return err
-			}}, nil
+			}}
+		if a.stages != nil {
+			j.inStages(&out, &a, mesh)
+		}
+		return out, nil
 	}
 	return c.Try()
+}
+
+// inStages has a pipeline do the steps.
+func (j *job) inStages(out *disttest.Attached, a *attached, mesh *dist.Mesh) {
+	var pipe *pp.Pipeline
+	out.Loss, out.Sum = nil, mesh.Group("pp", "dp", "fsdp", "ep", "ring", "cp")
+	out.Start = func(s *disttest.State) (err error) {
+		if err = j.start(s); err == nil {
+			pipe, err = a.pipeline(j.program, *j.layout, mesh, s)
+		}
+		return err
+	}
+	out.Step = func(s *disttest.State) ([]float64, error) {
+		loss, err := pipe.Step()
+		if err == nil {
+			err = s.Optimizer.Step()
+		}
+		return []float64{loss}, err
+	}
+	out.End = func(*disttest.State) error {
+		pipe.Close()
+		return nil
+	}
 }
 
 // start loads the checkpoint.
@@ -79,7 +106,11 @@ func (j *job) start(s *disttest.State) error {
 		return nil
 	}
 	st, path := stateOf(s), filepath.Join(j.dir, fmt.Sprintf("step-%08d", j.Saved))
-	_, err := ckpt.Load(context.Background(), s.Rank.World, path, &st, ckpt.LoadConfig{})
+	c := ckpt.LoadConfig{}
+	if j.layout.PP > 1 { // ranks have other layers
+		c.Strategy = ckpt.Owned
+	}
+	_, err := ckpt.Load(context.Background(), s.Rank.World, path, &st, c)
 	s.Step = st.Step
 	return err
 }
@@ -107,6 +138,7 @@ func stateOf(s *disttest.State) ckpt.State {
 // tally counts layouts.
 type tally struct {
 	programs, trained int
+	pipelines         int            // of these
 	refused           map[string]int // by what the error says
 }
 
@@ -114,11 +146,7 @@ type tally struct {
 // went wrong.
 func (n *tally) check(seed uint64, dir string) (about string, err error) {
 	defer os.RemoveAll(dir)
-	r := rand.New(rand.NewPCG(seed, 0))
-	p, most := randomProgram(r), 8
-	if seed%16 == 0 {
-		most = 16
-	}
+	r, p, most := randomProgram(seed)
 	n.programs++
 	about = fmt.Sprintf("%+v", p)
 	want, err := (&job{program: p}).try()
@@ -153,7 +181,9 @@ func (n *tally) try(j *job) (res disttest.Result, trained bool, err error) {
 	says := j.layout.refused(j.program)
 	j.steps.Store(0)
 	if res, err = j.try(); len(says) == 0 {
-		n.trained++
+		if n.trained++; j.layout.PP > 1 {
+			n.pipelines++
+		}
 		return res, true, err
 	}
 	for _, text := range says {
@@ -165,11 +195,12 @@ func (n *tally) try(j *job) (res disttest.Result, trained bool, err error) {
 	return res, false, fmt.Errorf("before a step is trained, the error must say one of %q; after %d, it is %v", says, j.steps.Load(), err)
 }
 
-// Each layout trains as one rank does, and goes on with the checkpoint of another one.
+// Each layout trains as one rank does, and goes on with the checkpoint of another one. In long runs ten of them at least are pipelines.
 func TestLayouts(t *testing.T) {
 	n, failed, began, dir := tally{refused: map[string]int{}}, 0, time.Now(), t.TempDir()
 	seeds := reliability.Random(t)
-	for seed, ok := seeds.Next(); ok && failed < 10; seed, ok = seeds.Next() {
+	more := func() bool { return reliability.Long(t) && !seeds.One() && n.pipelines < 10 }
+	for seed, ok := seeds.Next(); (ok || more()) && failed < 10; seed, ok = seeds.Next() {
 		about, err := n.check(seed, filepath.Join(dir, fmt.Sprint(seed)))
 		if err != nil {
 			failed++
@@ -178,7 +209,8 @@ func TestLayouts(t *testing.T) {
 			t.Log(about)
 		}
 	}
-	t.Logf("%d programs on %d layouts, %.1f layouts per second", n.programs, n.trained, float64(n.trained)/time.Since(began).Seconds())
+	t.Logf("%d programs on %d layouts, of which %d are pipelines, %.1f layouts per second", n.programs, n.trained, n.pipelines,
+		float64(n.trained)/time.Since(began).Seconds())
 	for _, text := range slices.Sorted(maps.Keys(n.refused)) {
 		t.Logf("%d layouts were refused: %q", n.refused[text], text)
 	}

@@ -21,9 +21,11 @@ type program struct {
 	Dropout float64
 	LoRA    int   // rank of adapters; 0: none
 	Frozen  []int // numbers of parameters, modulo how many there are
+	Ignored bool  // a third of the labels does not count
+	Pipes   bool  // its layouts are pipelines
 
 	Steps, Saved int // the checkpoint is saved before step Saved
-	Micro, Rows  int // microbatches of a step, and rows of each
+	Micro, Batch int // microbatches and rows of a step
 	SGD          bool
 	Clip, EMA    float64 // 0: none
 }
@@ -38,7 +40,16 @@ func maybe[T any](r *rand.Rand, n int, x T) (y T) {
 	return y
 }
 
-func randomProgram(r *rand.Rand) program {
+// randomProgram returns the program of a seed, and of how many ranks its layouts may be. Those of every other seed are pipelines.
+func randomProgram(seed uint64) (r *rand.Rand, p program, most int) {
+	if most = 8; seed%16 == 0 {
+		most = 16
+	}
+	r = rand.New(rand.NewPCG(seed, 0))
+	return r, programOf(r, seed%2 == 0), most
+}
+
+func programOf(r *rand.Rand, pipes bool) program {
 	p := program{Config: gpt.Config{Kind: pick(r, gpt.GPT2, gpt.Llama), Vocab: 11 + r.IntN(9), Positions: 3 + r.IntN(5),
 		Width: 5 + r.IntN(9), Layers: 1 + r.IntN(2), Heads: pick(r, 2, 4, 6, 8, 12), HeadDim: pick(r, 2, 4), Hidden: 9 + r.IntN(15),
 		Tied: r.IntN(2) == 0}}
@@ -51,7 +62,12 @@ func randomProgram(r *rand.Rand) program {
 	for range maybe(r, 2, 3) {
 		p.Frozen = append(p.Frozen, r.IntN(1000))
 	}
-	p.Steps, p.Micro, p.Rows = 3+r.IntN(3), 1+r.IntN(3), 1+r.IntN(8)
+	p.Ignored, p.Pipes = r.IntN(3) == 0, pipes
+	p.Steps, p.Micro = 3+r.IntN(3), 1+r.IntN(3)
+	if pipes { // which needs a layer for each stage
+		p.Layers, p.Steps, p.Micro = 2+r.IntN(5), 10, 1+r.IntN(5)
+	}
+	p.Batch = p.Micro*(1+r.IntN(8)) + r.IntN(p.Micro)
 	p.Saved = r.IntN(p.Steps)
 	p.SGD, p.Clip, p.EMA = r.IntN(3) == 0, maybe(r, 2, 0.2), maybe(r, 4, 0.7)
 	if r.IntN(2) == 0 {
@@ -155,10 +171,26 @@ func (p program) tokens(dev tensor.Device, b disttest.Batch) (ids, next tensor.T
 	for i := range x {
 		k := int64(b.First*p.Positions + i)
 		x[i] = k * k % 19 % int64(p.Vocab)
-		y[i] = (3*x[i] + k%2) % int64(p.Vocab)
+		if y[i] = (3*x[i] + k%2) % int64(p.Vocab); p.ignored(int(k)) {
+			y[i] = ignored
+		}
 	}
 	on := func(v []int64) tensor.Tensor {
 		return tensor.ToDevice(dev, tensor.FromSlice(v, b.N, p.Positions)).WithRows(b.Rows)
 	}
 	return on(x), on(y)
+}
+
+const ignored = -100
+
+func (p program) ignored(token int) bool { return p.Ignored && token%3 == 0 }
+
+// labels counts those of a step that count.
+func (p program) labels(step int) (n int) {
+	for i := range p.Batch * p.Positions {
+		if !p.ignored(step*p.Batch*p.Positions + i) {
+			n++
+		}
+	}
+	return n
 }

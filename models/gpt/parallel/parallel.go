@@ -61,6 +61,7 @@ type Attached struct {
 	// Groups are all that send parameters, gradients and activations; Experts, which are among them, those of each layer with experts.
 	Groups, Experts []*dist.Group
 	Loss            func(logits, labels nn.T) nn.T      // this rank's part of the mean
+	Split           *tp.CrossEntropy                    // Loss, if ranks divide the words: for its Ignore and Count
 	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
 }
 
@@ -134,7 +135,7 @@ func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
 	if err := cmp.Or(failed, err); err != nil {
 		return err
 	}
-	a.Loss = loss.Loss
+	a.Loss, a.Split = loss.Loss, loss
 	return nil
 }
 

@@ -59,6 +59,8 @@ func (c *Config) find() (path string, err error) {
 		return "", err
 	case !c.Resume && len(steps) > 0:
 		return "", fmt.Errorf("-save: %s holds checkpoints; -resume goes on from them", c.Dir)
+	case c.Step != 0 && len(steps) == 0:
+		return "", fmt.Errorf("-resume: %s has no checkpoints", c.Dir)
 	case c.Step != 0:
 		if path = filepath.Join(c.Dir, folder(c.Step)); !slices.Contains(steps, path) {
 			return "", fmt.Errorf("-resume: there is no %s; the steps there are %s", path, names(steps))
