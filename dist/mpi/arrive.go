@@ -47,7 +47,7 @@ func (b *endpoint) arrive(op *backend.Op) {
 	if op.Kind == backend.AllToAllV {
 		for i, r := range b.spec.Ranks {
 			if i != b.spec.Rank {
-				b.e.post(r, head{kind: msgArrive, id: b.spec.ID, seq: op.Seq, print: b.op(op.Seq).print, a: int64(op.SrcCounts[i])}, nil)
+				b.e.post(r, head{kind: msgArrive, id: b.spec.ID, seq: op.Seq, print: b.op(op.Seq).Print, a: int64(op.SrcCounts[i])}, nil)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (b *endpoint) receiveArrival(from int, m *message) {
 		a.heard = append(a.heard, h)
 	default:
 		b.hear(a, h)
-		b.advance(a, &b.op(m.seq).copy)
+		b.advance(a, &b.op(m.seq).Copy)
 	}
 }
 
@@ -75,15 +75,15 @@ func (b *endpoint) hear(a *arrival, h heard) {
 	s := b.op(a.seq)
 	switch {
 	case b.err != nil:
-	case h.print != s.print:
+	case h.print != s.Print:
 		a.bad = true
 		b.accuse(h.from, a.seq)
-	case s.copy.Kind != backend.AllToAllV:
+	case s.Copy.Kind != backend.AllToAllV:
 		a.got |= 1 << h.a
-	case int(h.a) != s.copy.DstCounts[h.from]:
+	case int(h.a) != s.Copy.DstCounts[h.from]:
 		a.bad = true
-		b.fail(backend.RowsMismatch(&s.copy, b.spec.Name, b.spec.Ranks[h.from], b.e.rank, int(h.a), s.copy.DstCounts[h.from],
-			s.copy.Row), true)
+		b.fail(backend.RowsMismatch(&s.Copy, b.spec.Name, b.spec.Ranks[h.from], b.e.rank, int(h.a), s.Copy.DstCounts[h.from],
+			s.Copy.Row), true)
 	default:
 		a.got++
 	}
@@ -100,7 +100,7 @@ func (b *endpoint) advance(a *arrival, op *backend.Op) {
 	} else {
 		for a.sent < b.rounds() && bits.TrailingZeros64(^a.got) >= a.sent {
 			to := b.spec.Ranks[(b.spec.Rank+1<<a.sent)%n]
-			b.e.post(to, head{kind: msgArrive, id: b.spec.ID, seq: a.seq, print: b.op(a.seq).print, a: int64(a.sent)}, nil)
+			b.e.post(to, head{kind: msgArrive, id: b.spec.ID, seq: a.seq, print: b.op(a.seq).Print, a: int64(a.sent)}, nil)
 			a.sent++
 		}
 		a.all = bits.TrailingZeros64(^a.got) >= b.rounds()
@@ -111,7 +111,7 @@ func (b *endpoint) advance(a *arrival, op *backend.Op) {
 			break
 		}
 		b.agreed++
-		b.e.moved = true
+		b.e.moves++
 	}
 }
 
@@ -119,7 +119,7 @@ func (b *endpoint) advance(a *arrival, op *backend.Op) {
 func (b *endpoint) unheard(seq uint64) []int {
 	n := len(b.spec.Ranks)
 	a := b.arrival(seq)
-	if a == nil || a.all || b.op(seq).copy.Kind == backend.AllToAllV {
+	if a == nil || a.all || b.op(seq).Copy.Kind == backend.AllToAllV {
 		return nil
 	}
 	k := bits.TrailingZeros64(^a.got)

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"errors"
 	"slices"
 	"unsafe"
 )
@@ -68,22 +69,18 @@ func (b *endpoint) makeComm() {
 	}()
 }
 
-// createGroup makes a communicator of some ranks.
-func (e *Engine) createGroup(world []int) (uintptr, error) {
-	ranks, made := make([]int32, len(world)), make([]uintptr, 2) // a group, and a communicator
-	for i, r := range world {
+// createGroup makes a communicator of some ranks. The one above it must be that of e.group.
+func (e *Engine) createGroup(members []int) (uintptr, error) {
+	ranks, made := make([]int32, len(members)), make([]uintptr, 2) // a group, and a communicator
+	for i, r := range members {
 		ranks[i] = int32(r)
 	}
-	l := e.lib
-	if err := l.do("MPI_Group_incl", l.fn.GroupIncl, e.world, uintptr(len(ranks)), uintptr(unsafe.Pointer(&ranks[0])),
-		uintptr(unsafe.Pointer(&made[0]))); err != nil {
+	group, comm := uintptr(unsafe.Pointer(&made[0])), uintptr(unsafe.Pointer(&made[1]))
+	if err := e.lib.do("MPI_Group_incl", e.group, uintptr(len(ranks)), uintptr(unsafe.Pointer(&ranks[0])), group); err != nil {
 		return 0, err
 	}
-	if err := l.do("MPI_Comm_create_group", l.fn.CommCreate, l.h.World, made[0], 0, uintptr(unsafe.Pointer(&made[1]))); err != nil {
+	if err := e.lib.do("MPI_Comm_create_group", e.data, made[0], 0, comm); err != nil {
 		return 0, err
 	}
-	if err := l.do("MPI_Group_free", l.fn.GroupFree, uintptr(unsafe.Pointer(&made[0]))); err != nil {
-		return 0, err
-	}
-	return made[1], l.do("MPI_Comm_set_errhandler", l.fn.ErrHandler, made[1], l.h.ErrorsReturn)
+	return made[1], errors.Join(e.lib.do("MPI_Group_free", group), e.lib.returnErrors(made[1]))
 }

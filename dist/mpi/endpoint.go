@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/dl"
-	"github.com/ringo-ml/ringo/tensor"
 )
 
 // history is how many operations an end remembers: those in flight here or at a peer.
@@ -28,10 +28,10 @@ type endpoint struct {
 	spec     backend.Spec
 	hash     uint64 // of the name
 	counters backend.Counters
-	ops      [history]issuedOp
+	ops      [history]backend.Issued
 	issued   uint64
 	done     uint64
-	running  bool // a goroutine is inside an operation
+	running  bool // a goroutine runs an algorithm
 	cond     sync.Cond
 	err      *backend.Error
 	over     []*end // by rank in the group; nil: goes on
@@ -46,25 +46,15 @@ type endpoint struct {
 	// Collectives:
 	tuner    *algo.Tuner
 	arrivals [history]arrival
-	agreed   uint64      // up to this one, all ranks have issued the same operations
-	comm     uintptr     // 0: not made yet
-	wanted   bool        // an operation waits for it
-	making   bool        // MPI is in the call that makes it
-	worker   bool        // there is a goroutine that runs algorithms
-	todo     *backend.Op // what it runs
+	agreed   uint64  // up to this one, all ranks have issued the same operations
+	comm     uintptr // 0: not made yet
+	wanted   bool    // an operation waits for it
+	making   bool    // MPI is in the call that makes it
+	ours     *algo.Messages
 
 	// Send and Recv:
 	parcels [history]parcel
 	acked   uint64 // the receiver has received messages up to this one
-	accused bool   // the sender knows that its message differs from what is received here
-}
-
-// issuedOp is an operation that was issued.
-type issuedOp struct {
-	op    *backend.Op // until it is done
-	print uint64
-	copy  backend.Op // for the text of a mismatch
-	of    backend.Op // behind copy.Of
 }
 
 // end says after which operation a member issues nothing, and why.
@@ -77,7 +67,7 @@ func newEndpoint(e *Engine, s backend.Spec) *endpoint {
 	s.Ranks = slices.Clone(s.Ranks)
 	hosts := make([]string, len(s.Ranks))
 	for i, r := range s.Ranks {
-		hosts[i] = e.hosts[r]
+		hosts[i], _, _ = strings.Cut(e.places[r], ",")
 	}
 	b := &endpoint{e: e, spec: s, hash: backend.HashString(s.Name), over: make([]*end, len(s.Ranks)), answers: map[int]uint64{},
 		tuner: algo.NewTuner(algo.LayoutOf(hosts))}
@@ -94,7 +84,7 @@ func (l locker) Unlock() { l.e.mu.Unlock() }
 // index returns the number in the group of a rank of the job, or -1.
 func (b *endpoint) index(rank int) int { return slices.Index(b.spec.Ranks, rank) }
 
-func (b *endpoint) op(seq uint64) *issuedOp { return &b.ops[seq%history] }
+func (b *endpoint) op(seq uint64) *backend.Issued { return &b.ops[seq%history] }
 
 // Counters returns the bytes that this rank gave to MPI for the group. How often MPI sends them is not known.
 func (b *endpoint) Counters() *backend.Counters { return &b.counters }
@@ -121,28 +111,14 @@ func (b *endpoint) remember(op *backend.Op) error {
 		return fmt.Errorf("mpi: group %s: more than %d operations in flight", b.spec.Name, backend.Depth)
 	}
 	b.issued = op.Seq
-	r := b.op(op.Seq)
-	r.op, r.print = op, backend.Fingerprint(op, b.hash)
-	copyOp(&r.copy, op)
-	if op.Of != nil {
-		copyOp(&r.of, op.Of)
-		r.copy.Of = &r.of
-	}
+	b.op(op.Seq).Keep(op, b.hash)
 	return nil
-}
-
-// copyOp copies op into memory that to has.
-func copyOp(to, op *backend.Op) {
-	srcs, dsts, dims := to.SrcCounts[:0], to.DstCounts[:0], to.Shape.Dims[:0]
-	*to = *op
-	to.SrcCounts, to.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
-	to.Shape.Dims = append(dims, op.Shape.Dims...)
 }
 
 // finish notes that the first operation in flight is done.
 func (b *endpoint) finish() {
 	b.done++
-	b.op(b.done).op = nil
+	b.op(b.done).Op = nil
 	b.wake()
 }
 
@@ -207,14 +183,16 @@ func (b *endpoint) fail(cause error, tell bool) {
 		cause, tell = up.err, false // its failure is on the way to this group
 	}
 	if !errors.As(cause, &b.err) {
-		b.err = &backend.Error{Rank: b.e.rank, Host: b.e.where(b.e.rank), Group: b.spec.Name, Seq: b.done, Cause: cause}
+		b.err = &backend.Error{Rank: b.e.rank, Host: b.e.places[b.e.rank], Group: b.spec.Name, Seq: b.done, Cause: cause}
 	}
 	if tell {
 		b.tellAbort(b.err)
 	}
-	b.e.failed = true
+	if b.e.failed == nil {
+		b.e.failed = b.err
+	}
 	b.e.release(b)
-	if !b.e.letGo(b) {
+	if b.e.frozen == nil && !b.e.letGo(b) {
 		b.e.freeze(b.err)
 	}
 	b.wake()
@@ -227,8 +205,8 @@ func (b *endpoint) fail(cause error, tell bool) {
 
 // failOp fails the group because of operation seq.
 func (b *endpoint) failOp(seq uint64, cause error) {
-	err := backend.OpError(&b.spec, &b.op(seq).copy, cause)
-	err.Host = b.e.where(err.Rank)
+	err := backend.OpError(&b.spec, &b.op(seq).Copy, cause)
+	err.Host = b.e.places[err.Rank]
 	b.fail(err, true)
 }
 
@@ -243,6 +221,7 @@ func (b *endpoint) noteEnd(rank int, last uint64, why error) {
 	case why == backend.ErrLeft:
 		b.over[i].why = why
 	}
+	b.e.moves++
 	b.checkEnds()
 }
 
@@ -260,9 +239,9 @@ func (b *endpoint) checkEnds() bool {
 func (b *endpoint) Deserted(seq uint64) error {
 	for i, x := range b.over {
 		if x != nil && x.last < seq {
-			e := &backend.Error{Rank: b.spec.Ranks[i], Host: b.e.where(b.spec.Ranks[i]), Group: b.spec.Name, Seq: seq, Cause: x.why}
+			e := &backend.Error{Rank: b.spec.Ranks[i], Host: b.e.places[b.spec.Ranks[i]], Group: b.spec.Name, Seq: seq, Cause: x.why}
 			if e.Op = "recv"; seq <= b.issued {
-				e.Op = b.op(seq).copy.Asked().String()
+				e.Op = b.op(seq).Copy.Asked().String()
 			}
 			return e
 		}
@@ -288,8 +267,9 @@ func (b *endpoint) Close() error {
 	}
 	b.sendEnd(0)
 	b.closed = true
-	if b.comm != 0 && b.err == nil && e.away == "" {
-		dl.Call4(e.lib.fn.CommFree, uintptr(unsafe.Pointer(&b.comm)), 0, 0, 0)
+	var err error
+	if b.comm != 0 && b.err == nil && e.callable() {
+		err = e.lib.do("MPI_Comm_free", uintptr(unsafe.Pointer(&b.comm)))
 	}
 	b.cond.Broadcast()
 	open := 0
@@ -299,7 +279,7 @@ func (b *endpoint) Close() error {
 		}
 	}
 	e.forget(b, open)
-	return nil
+	return err
 }
 
 // Suspects asks all members how far they are. Absent ranks have not issued operation seq; stalled ones do not answer, or are those that
@@ -311,13 +291,8 @@ func (b *endpoint) Suspects(seq uint64) (absent, stalled []int) {
 	b.asked++
 	clear(b.answers)
 	b.toAll(head{kind: msgQuery, id: b.spec.ID, a: b.asked}, nil)
-	for end := time.Now().Add(answerTimeout); len(b.answers) < len(b.spec.Ranks)-1 && time.Now().Before(end); {
-		e.step(nil)
-		e.mu.Unlock()
-		nap(50 * time.Microsecond)
-		e.lock()
-	}
-	monitored := b.op(seq).copy.Kind == backend.MonitoredBarrier && b.spec.Rank == 0
+	e.until(answerTimeout, func() bool { return len(b.answers) == len(b.spec.Ranks)-1 })
+	monitored := b.op(seq).Copy.Kind == backend.MonitoredBarrier && b.spec.Rank == 0
 	for i := range b.spec.Ranks {
 		last, ok := b.answers[i]
 		if x := b.over[i]; x != nil {
@@ -350,11 +325,14 @@ func (b *endpoint) Whereabouts(seq uint64) string {
 	case b.agreed < seq && b.agreed+b.acked > 0:
 		return "it has moved no data yet"
 	}
-	return "in algorithm " + b.Choice(&b.op(seq).copy)
+	return "in algorithm " + b.Choice(&b.op(seq).Copy)
 }
 
-// Caps says that everything works: by MPI, or by our algorithms over its messages.
+// Caps says that everything works: by MPI, or by our algorithms over its messages. Without large counts there is a limit.
 func (b *endpoint) Caps() backend.Caps {
-	return backend.Caps{Kinds: backend.AllKinds &^ (1 << backend.Batch), Reds: backend.AllReds, DTypes: 1<<tensor.NumDTypes - 1,
-		RecvAny: true}
+	c := backend.Caps{Kinds: backend.AllKinds &^ (1 << backend.Batch), Reds: backend.AllReds, DTypes: backend.AllDTypes, RecvAny: true}
+	if !b.e.lib.large {
+		c.MaxCount = math.MaxInt32 / 8 // of the widest type
+	}
+	return c
 }

@@ -1,6 +1,8 @@
 package mpi
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +15,6 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/dl"
 )
 
 // Engine is one rank's part in an MPI job. Join makes it.
@@ -21,10 +22,9 @@ type Engine struct {
 	lib        *Lib
 	rank, size int
 	timeout    time.Duration
-	hosts      []string // by rank
-	pids       []int
+	places     []string     // by rank: the host, and behind a comma the process
 	ctl, data  uintptr      // communicators of all ranks: what ranks tell each other; Send
-	world      uintptr      // MPI's group of all ranks
+	group      uintptr      // MPI's group of all ranks
 	calls      chan func()  // to the pinned goroutine
 	wanted     atomic.Int32 // goroutines that wait for mu, and are not in Progress
 
@@ -36,22 +36,23 @@ type Engine struct {
 	active []*request
 	spares []*request
 	outbox []*request
-	woken  bool // a goroutine of an operation has something to do
-	moved  bool // an operation may have got further since the last step
+	woken  bool   // a goroutine of an operation has something to do
+	moves  uint64 // how often an operation may have got further
 
-	open   map[uint64]*endpoint
-	ends   []*endpoint           // the same, in the order in which they were opened
-	early  map[uint64][]*message // of groups that are not open here yet
-	past   map[uint64]int        // closed here: how many members may still say something
-	left   []bool                // ranks that issue nothing more
-	tags   []int32               // by rank: of the next Send
-	turn   []*endpoint           // groups whose communicator is to be made, see claim
-	stepAt time.Time             // of the last step
-	failed bool                  // a group has failed
-	byes   bool                  // a rank ends without MPI_Finalize
-	frozen error                 // no call of MPI may be made any more: it would go on with an operation that failed
-	over   bool                  // MPI_Finalize was called, or is left out
-	ended  chan struct{}         // the pinned goroutine has ended
+	open     map[uint64]*endpoint
+	ends     []*endpoint           // the same, in the order in which they were opened
+	early    map[uint64][]*message // of groups that are not open here yet
+	past     map[uint64]int        // closed here: how many members may still say something
+	left     []bool                // ranks that issue nothing more
+	tags     []int32               // by rank: of the next Send
+	turn     []*endpoint           // groups whose communicator is to be made, see claim
+	stepAt   time.Time             // of the last step
+	failed   error                 // of the first group
+	gone     error                 // why a rank ends without MPI_Finalize: so does this one
+	frozen   error                 // no call of MPI may be made any more: it would go on with an operation that failed
+	finished bool                  // this rank has done its part
+	over     bool                  // MPI_Finalize was called, or is left out
+	ended    chan struct{}         // the pinned goroutine has ended
 }
 
 // Name returns "mpi".
@@ -97,47 +98,54 @@ func (e *Engine) begin(size int) (err error) {
 	if err != nil {
 		return err
 	}
-	e.lib.do("MPI_Comm_set_errhandler", e.lib.fn.ErrHandler, e.lib.h.World, e.lib.h.ErrorsReturn)
-	var rank, n int32
-	if err := errors.Join(e.lib.do("MPI_Comm_rank", e.lib.fn.CommRank, e.lib.h.World, uintptr(unsafe.Pointer(&rank))),
-		e.lib.do("MPI_Comm_size", e.lib.fn.CommSize, e.lib.h.World, uintptr(unsafe.Pointer(&n)))); err != nil {
+	all := e.lib.h.of[world]
+	rank, n := new(int32), new(int32)
+	if err := errors.Join(e.lib.returnErrors(all), e.lib.do("MPI_Comm_rank", all, uintptr(unsafe.Pointer(rank))),
+		e.lib.do("MPI_Comm_size", all, uintptr(unsafe.Pointer(n)))); err != nil {
 		return err
 	}
-	if e.rank, e.size = int(rank), int(n); size > 0 && e.size != size {
+	if e.rank, e.size = int(*rank), int(*n); size > 0 && e.size != size {
 		return fmt.Errorf("mpi: %v sees %d of the %d ranks: the mpiexec that started them belongs to another library; "+
 			"use its own mpiexec, or set RINGO_MPI_LIB to the library of that mpiexec", e.lib, e.size, size)
 	}
 	e.left, e.tags = make([]bool, e.size), make([]int32, e.size)
-	if e.ctl, err = e.dup(e.lib.h.World); err != nil {
+	for _, c := range []*uintptr{&e.ctl, &e.data} {
+		if err := e.lib.do("MPI_Comm_dup", all, uintptr(unsafe.Pointer(c))); err != nil {
+			return err
+		}
+		if err := e.lib.returnErrors(*c); err != nil {
+			return err
+		}
+	}
+	if err := e.lib.do("MPI_Comm_group", e.data, uintptr(unsafe.Pointer(&e.group))); err != nil {
 		return err
 	}
-	if e.data, err = e.dup(e.lib.h.World); err != nil {
+	if err := e.gatherPlaces(); err != nil {
 		return err
 	}
-	if err := e.lib.do("MPI_Comm_group", e.lib.fn.CommGroup, e.data, uintptr(unsafe.Pointer(&e.world))); err != nil {
-		return err
-	}
-	if err := e.gatherHosts(); err != nil {
-		return err
-	}
-	e.inbox, e.letter = request{own: make([]byte, maxMessage), call: "MPI_Irecv"}, make([]byte, maxMessage)
+	e.inbox, e.letter = request{own: make([]byte, maxMessage)}, make([]byte, maxMessage)
 	e.listen()
 	return e.inbox.err
 }
 
+// returnErrors makes calls on a communicator return errors. By default they end the process.
+func (l *Lib) returnErrors(comm uintptr) error {
+	return l.do("MPI_Comm_set_errhandler", comm, l.h.of[errorsReturn])
+}
+
 // initialize calls MPI_Init_thread, and looks at what it gives.
 func (l *Lib) initialize() error {
-	var before, provided int32
-	if err := l.do("MPI_Initialized", l.fn.Initialized, uintptr(unsafe.Pointer(&before))); err != nil {
+	before, provided := new(int32), new(int32)
+	if err := l.do("MPI_Initialized", uintptr(unsafe.Pointer(before))); err != nil {
 		return err
 	}
-	if before != 0 {
+	if *before != 0 {
 		return fmt.Errorf("mpi: %v is in use already in this process", l)
 	}
-	if err := l.do("MPI_Init_thread", l.fn.Init, 0, 0, uintptr(l.h.levels[2]), uintptr(unsafe.Pointer(&provided))); err != nil {
+	if err := l.do("MPI_Init_thread", 0, 0, uintptr(l.h.levels[2]), uintptr(unsafe.Pointer(provided))); err != nil {
 		return err
 	}
-	return l.checkLevel(provided)
+	return l.checkLevel(*provided)
 }
 
 // Describe initializes MPI in a process that is no rank of a job, and says which library it is, with which ABI and thread level.
@@ -165,41 +173,23 @@ func (l *Lib) checkLevel(provided int32) error {
 	return fmt.Errorf("mpi: %v gives %s, but MPI_THREAD_SERIALIZED is needed: use a library that was built with threads", l, name)
 }
 
-// dup makes a communicator of the same ranks.
-func (e *Engine) dup(comm uintptr) (made uintptr, err error) {
-	to := new(uintptr)
-	if err := e.lib.do("MPI_Comm_dup", e.lib.fn.CommDup, comm, uintptr(unsafe.Pointer(to))); err != nil {
-		return 0, err
+// gatherPlaces finds out where all ranks are.
+func (e *Engine) gatherPlaces() error {
+	const each = 256
+	host, err := os.Hostname()
+	if err != nil {
+		return err
 	}
-	return *to, e.lib.do("MPI_Comm_set_errhandler", e.lib.fn.ErrHandler, *to, e.lib.h.ErrorsReturn)
-}
-
-// gatherHosts finds out where all ranks are.
-func (e *Engine) gatherHosts() error {
-	const each = 264
 	mine, all := make([]byte, each), make([]byte, each*e.size)
-	var n int32
-	if err := e.lib.do("MPI_Get_processor_name", e.lib.fn.ProcessorName, uintptr(unsafe.Pointer(&mine[0])),
-		uintptr(unsafe.Pointer(&n))); err != nil {
+	copy(mine, fmt.Sprintf("%.200s, pid %d", host, os.Getpid()))
+	if err := e.lib.do("MPI_Allgather", uintptr(unsafe.Pointer(&mine[0])), each, e.lib.h.of[aByte],
+		uintptr(unsafe.Pointer(&all[0])), each, e.lib.h.of[aByte], e.data); err != nil {
 		return err
 	}
-	clear(mine[n:])
-	*(*int64)(unsafe.Pointer(&mine[each-8])) = int64(os.Getpid())
-	if err := e.lib.do("MPI_Allgather", e.lib.fn.Allgather, uintptr(unsafe.Pointer(&mine[0])), each, e.lib.h.Byte,
-		uintptr(unsafe.Pointer(&all[0])), each, e.lib.h.Byte, e.data); err != nil {
-		return err
-	}
-	for r := range e.size {
-		row := all[r*each : (r+1)*each]
-		e.hosts = append(e.hosts, string(row[:max(0, slices.Index(row, 0))]))
-		e.pids = append(e.pids, int(*(*int64)(unsafe.Pointer(&row[each-8]))))
+	for place := range slices.Chunk(all, each) {
+		e.places = append(e.places, string(bytes.TrimRight(place, "\x00")))
 	}
 	return nil
-}
-
-// where is the place of a rank in errors.
-func (e *Engine) where(rank int) string {
-	return fmt.Sprintf("%s, pid %d", e.hosts[rank], e.pids[rank])
 }
 
 // lock is for goroutines that do not only look: they come before those that wait for operations.
@@ -213,9 +203,9 @@ func (e *Engine) lock() {
 func (e *Engine) callable() bool { return e.away == "" && e.frozen == nil && !e.over }
 
 // step lets MPI move data, handles messages, and does what can be done for b, or for all ends. e.mu is held.
-func (e *Engine) step(b *endpoint) (moved bool) {
+func (e *Engine) step(b *endpoint) {
 	if !e.callable() {
-		return false
+		return
 	}
 	e.stepAt = time.Now()
 	e.receive()
@@ -227,15 +217,13 @@ func (e *Engine) step(b *endpoint) (moved bool) {
 			e.ends[i].step()
 		}
 	}
-	moved, e.moved = e.moved, false
-	return moved
 }
 
 // step does what can be done of the operations in flight.
 func (b *endpoint) step() {
 	for b.err == nil && b.issued > b.done && b.e.callable() && b.checkEnds() && b.do() {
 		b.finish()
-		b.e.moved = true
+		b.e.moves++
 	}
 }
 
@@ -249,17 +237,19 @@ const (
 
 // Park sleeps until anything may have got further, or until ctx ends. It drives all operations of the rank.
 func (e *Engine) Park(ctx context.Context) error {
-	pause, began := soonest, time.Now()
-	for ctx.Err() == nil {
+	e.lock()
+	moves := e.moves
+	e.mu.Unlock()
+	for pause, began := soonest, time.Now(); ctx.Err() == nil; {
 		if e.wanted.Load() > 0 {
 			runtime.Gosched()
 		}
 		e.mu.Lock()
-		moved, woken, moving := e.step(nil), e.woken, len(e.active) > 0
+		e.step(nil)
+		moved, woken, moving := e.moves != moves || e.frozen != nil || e.over, e.woken, len(e.active) > 0
 		e.woken = false
-		stop := e.frozen != nil || e.over
 		e.mu.Unlock()
-		if moved || stop {
+		if moved || pause == latest { // what moved before this call is seen then, at the latest
 			return nil
 		}
 		switch {
@@ -281,8 +271,8 @@ func (e *Engine) keep() {
 	defer tick.Stop()
 	for {
 		select {
-		case call := <-e.calls:
-			if call == nil {
+		case call, open := <-e.calls:
+			if !open {
 				return
 			}
 			call()
@@ -295,6 +285,9 @@ func (e *Engine) keep() {
 		}
 	}
 }
+
+// nap sleeps.
+func nap(d time.Duration) { time.Sleep(d) } //sleep: MPI has no call that a rank could be woken from
 
 // Open makes this rank's end of a group.
 func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
@@ -357,34 +350,33 @@ func (e *Engine) failAll(cause error) {
 	}
 }
 
-// freeze is the end of this rank's part: MPI has begun an operation that failed, and cannot end it. All groups fail. What was said is
-// sent; after that no call of MPI is made, because each may write to the memory of that operation.
+// freeze is the end of this rank's part: MPI has begun an operation that failed, and cannot end it. All groups fail, and hear so. After
+// that no call of MPI is made, because each may write to the memory of that operation.
 func (e *Engine) freeze(cause *backend.Error) {
-	if e.frozen != nil {
-		return
-	}
 	why := fmt.Errorf("MPI cannot end an operation that has begun, so this rank can only end: %w", cause)
-	e.frozen = why
-	for _, b := range slices.Clone(e.ends) {
+	for _, b := range e.ends {
 		if b.err == nil {
-			b.err = &backend.Error{Rank: e.rank, Host: e.where(e.rank), Group: b.spec.Name, Seq: b.done, Cause: why}
-			e.frozen = nil
+			b.err = &backend.Error{Rank: e.rank, Host: e.places[e.rank], Group: b.spec.Name, Seq: b.done, Cause: why}
 			b.tellAbort(cause)
-			e.frozen = why
 			b.wake()
 		}
 	}
-	e.flush()
+	e.toAll(head{kind: msgBye}, []byte(cut(cause.Error())))
+	e.frozen = why
 }
 
-// flush waits a moment until the engine's own messages are on their way.
-func (e *Engine) flush() {
-	for end := time.Now().Add(100 * time.Millisecond); e.away == "" && time.Now().Before(end); {
-		if !slices.ContainsFunc(e.active, func(r *request) bool { return r.of == nil && !e.test(r) }) {
-			return
+// until makes steps until something is so, and reports whether it was within d. e.mu is held, but not while it sleeps.
+func (e *Engine) until(d time.Duration, is func() bool) bool {
+	for end := time.Now().Add(d); !is(); {
+		if time.Now().After(end) {
+			return false
 		}
-		yield()
+		e.step(nil)
+		e.mu.Unlock()
+		nap(soonest)
+		e.lock()
 	}
+	return true
 }
 
 // Finish tells the others that this rank issues no operation any more.
@@ -394,86 +386,74 @@ func (e *Engine) Finish() {
 	for _, b := range e.ends {
 		b.sendEnd(1)
 	}
+	e.finished = true
+	e.toAll(head{kind: msgLeft}, nil)
+}
+
+// toAll sends a message to all other ranks of the job.
+func (e *Engine) toAll(h head, text []byte) {
 	for r := range e.size {
 		if r != e.rank {
-			e.post(r, head{kind: msgLeft}, nil)
+			e.post(r, h, text)
 		}
 	}
 }
 
-// Close ends the rank's part in the job: together with the others by MPI_Finalize. After a failure it returns at once, and MPI is left as
-// it is: to end it, it would wait for ranks that may be gone.
+// Close ends the rank's part in the job: together with the others by MPI_Finalize. If a rank has failed, nobody calls that, because it
+// would wait for ranks that may be gone. mpiexec ends all processes when the first has ended so. So all return why.
 func (e *Engine) Close() error {
 	e.lock()
+	defer e.mu.Unlock()
 	if e.over {
-		e.mu.Unlock()
 		return nil
 	}
-	if e.failed || e.frozen != nil || e.byes || e.away != "" {
-		for r := range e.size {
-			if r != e.rank {
-				e.post(r, head{kind: msgBye}, nil)
-			}
-		}
-		if e.frozen == nil {
-			e.flush()
-		}
-		e.over = true
-		e.mu.Unlock()
-		return nil
+	err := e.failed
+	if e.finished {
+		err = e.rendezvous()
 	}
-	e.mu.Unlock()
-	err := e.rendezvous()
-	if err != nil {
+	if e.finished && err == nil {
+		done := make(chan error, 1)
+		e.mu.Unlock()
+		e.calls <- func() { done <- e.finalize() }
+		err = <-done
+		close(e.calls)
+		<-e.ended
 		e.lock()
-		e.over = true
-		e.mu.Unlock()
-		if err == errBye {
-			return nil
-		}
 		return err
 	}
-	e.calls <- func() { err = e.finalize() }
-	e.calls <- nil
-	<-e.ended
+	e.toAll(head{kind: msgBye}, []byte(cut(fmt.Sprint(cmp.Or(err, errEarly)))))
+	e.until(100*time.Millisecond, func() bool { return !e.callable() || len(e.active) == 0 })
+	e.over = true
 	return err
 }
 
+var errEarly = errors.New("a rank has ended early")
+
 // rendezvous waits until all ranks close the job. A rank that calls MPI_Finalize early would wait there, and would not answer.
 func (e *Engine) rendezvous() error {
-	e.lock()
-	defer e.mu.Unlock()
 	r := &request{call: "MPI_Ibarrier"}
-	r.err = e.lib.err(r.call, dl.Call4(e.lib.fn.Ibarrier, e.ctl, uintptr(unsafe.Pointer(&r.handle)), 0, 0))
-	for end := time.Now().Add(e.timeout); !e.test(r); {
-		switch e.step(nil); {
-		case e.byes: // a failure elsewhere
-			return errBye
-		case time.Now().After(end):
-			return fmt.Errorf("mpi: not all ranks have ended within %v of rank %d", e.timeout, e.rank)
-		}
-		e.mu.Unlock()
-		nap(soonest)
-		e.lock()
+	if e.callable() {
+		r.err = e.lib.do(r.call, e.ctl, uintptr(unsafe.Pointer(&r.handle)))
+		r.over = r.err != nil
 	}
-	return r.err
+	over := e.until(e.timeout, func() bool { return cmp.Or(e.gone, e.frozen) != nil || e.test(r) })
+	if err := cmp.Or(e.gone, e.frozen, r.err); over || err != nil {
+		return err
+	}
+	return fmt.Errorf("mpi: not all ranks have ended within %v of rank %d", e.timeout, e.rank)
 }
-
-var errBye = errors.New("another rank has failed")
 
 // finalize gives everything back.
 func (e *Engine) finalize() error {
 	e.lock()
 	defer e.mu.Unlock()
-	dl.Call4(e.lib.fn.Cancel, uintptr(unsafe.Pointer(&e.inbox.handle)), 0, 0, 0)
+	if err := e.lib.do("MPI_Cancel", uintptr(unsafe.Pointer(&e.inbox.handle))); err != nil {
+		return err
+	}
 	for !e.test(&e.inbox) {
 	}
 	e.over = true
-	dl.Call4(e.lib.fn.GroupFree, uintptr(unsafe.Pointer(&e.world)), 0, 0, 0)
-	for _, c := range []*uintptr{&e.data, &e.ctl} {
-		dl.Call4(e.lib.fn.CommFree, uintptr(unsafe.Pointer(c)), 0, 0, 0)
-	}
-	if err := e.lib.do("MPI_Finalize", e.lib.fn.Finalize); err != nil {
+	if err := e.lib.do("MPI_Finalize"); err != nil {
 		return err
 	}
 	if e.lib.ABI != "Open MPI" { // MPICH tells mpiexec only at the end of the process that it may end

@@ -26,6 +26,7 @@ func (v View) Open(s backend.Spec) (backend.Backend, error) {
 func (v View) Finish() {
 	v.lock()
 	defer v.mu.Unlock()
+	v.finished = true
 	for _, b := range v.ends {
 		b.sendEnd(1)
 	}
@@ -37,8 +38,7 @@ func (v View) Close() error { return nil }
 // Rendezvous waits for all ranks between two jobs.
 func (e *Engine) Rendezvous() error {
 	e.lock()
-	e.failed = false
-	e.mu.Unlock()
+	defer e.mu.Unlock()
 	return e.rendezvous()
 }
 

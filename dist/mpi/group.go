@@ -2,12 +2,10 @@ package mpi
 
 import (
 	"fmt"
-	"math"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/dl"
 )
 
 // byMPI as Op.Algo means MPI's own collective.
@@ -28,18 +26,13 @@ func (b *endpoint) Choice(op *backend.Op) string {
 // drop a NaN in Min and Max; and it does not add in rank order.
 func (b *endpoint) native(op *backend.Op) bool {
 	switch {
-	case op.Algo != "" && op.Algo != byMPI && op.Algo != backend.RankOrder:
-		return false
-	case len(b.spec.Ranks) == 1, op.Kind == backend.Send, op.Kind == backend.Recv:
-		return false
-	case !b.e.lib.large && max(op.Src.Bytes, op.Dst.Bytes) > math.MaxInt32:
+	case op.Algo != "" && op.Algo != byMPI && op.Algo != backend.RankOrder, len(b.spec.Ranks) == 1:
 		return false
 	case !op.Kind.Reduces():
-		return true
+		return op.Kind != backend.Send && op.Kind != backend.Recv
 	}
-	h := &b.e.lib.h
 	chooses := op.Red == backend.Min || op.Red == backend.Max
-	return op.Algo != backend.RankOrder && h.types[op.DType] != 0 && h.reds[op.Red] != 0 && !(chooses && op.DType.IsFloat())
+	return op.Algo != backend.RankOrder && types[op.DType] != 0 && reds[op.Red] != 0 && !(chooses && op.DType.IsFloat())
 }
 
 // check returns an error if op names an algorithm that cannot do it.
@@ -76,7 +69,7 @@ func (b *endpoint) Issue(op *backend.Op) error {
 // do makes a step for the first operation in flight. It reports whether that is done.
 func (b *endpoint) do() bool {
 	seq := b.done + 1
-	op := b.op(seq).op
+	op := b.op(seq).Op
 	switch {
 	case op.Kind == backend.Send:
 		return b.doSend(op)
@@ -85,107 +78,85 @@ func (b *endpoint) do() bool {
 	case b.agreed < seq, b.running:
 		return false
 	case b.request != nil:
-		return b.isOver(b.request)
-	case nothing(op):
+		return b.isOver()
+	case op.Kind == backend.Barrier, op.Kind == backend.MonitoredBarrier, op.Nothing():
 		return true
 	case b.comm == 0 && len(b.spec.Ranks) > 1:
 		b.wantComm()
 		return false
 	case b.native(op):
-		b.request = b.begin(op)
-		b.e.start(b.request)
-		return b.isOver(b.request)
+		b.begin(op)
+		return b.begun()
 	}
 	b.running = true
-	b.todo = op
-	if !b.worker {
-		b.worker = true
-		go b.work()
-	}
+	go b.runOurs(op)
 	b.wake()
 	return false
 }
 
-// isOver reports whether MPI is done with a request of the operation that is first. If it failed, so does the group.
-func (b *endpoint) isOver(r *request) bool {
+// begun reports whether MPI is done with b.request, which has begun.
+func (b *endpoint) begun() bool {
+	b.e.start(b.request)
+	return b.isOver()
+}
+
+// isOver reports whether MPI is done with the request of the operation that is first. If it failed, so does the group.
+func (b *endpoint) isOver() bool {
+	r := b.request
 	if !b.e.test(r) {
 		return false
 	}
 	b.request = nil
 	if r.err != nil {
 		b.failOp(b.done+1, r.err)
-		return false
 	}
-	return true
-}
-
-// nothing reports whether no rank has data. An AllToAllV does not know that of the others.
-func nothing(op *backend.Op) bool {
-	switch op.Kind {
-	case backend.Barrier, backend.MonitoredBarrier:
-		return true
-	case backend.AllGatherV:
-		return sum(op.DstCounts) == 0
-	case backend.ReduceScatterV:
-		return sum(op.SrcCounts) == 0
-	case backend.AllToAllV:
-		return false
-	}
-	return op.Count == 0
-}
-
-func sum(x []int) (n int) {
-	for _, v := range x {
-		n += v
-	}
-	return n
+	return r.err == nil
 }
 
 // begin calls MPI's collective for op.
-func (b *endpoint) begin(op *backend.Op) *request {
-	f, h, comm := &b.e.lib.fn, &b.e.lib.h, b.comm
+func (b *endpoint) begin(op *backend.Op) {
+	h, comm := &b.e.lib.h, b.comm
 	size, root, me := op.DType.Size(), uintptr(op.Root), b.spec.Rank
 	r := &request{of: b, writes: true}
-	d, n := h.Byte, uintptr(op.Count*size)
+	b.request = r
+	d, n := h.of[aByte], uintptr(op.Count*size)
 	if op.Kind.Reduces() {
-		d, n, size = h.types[op.DType], uintptr(op.Count), 1
+		d, n, size = h.of[types[op.DType]], uintptr(op.Count), 1
 	}
-	red, req := h.reds[op.Red], uintptr(unsafe.Pointer(&r.handle))
+	red, req := h.of[reds[op.Red]], uintptr(unsafe.Pointer(&r.handle))
 	src, dst := b.buffers(op, r)
 	b.counters.Wire[op.Kind].Add(uint64(op.Src.Bytes))
-	call := func(name string, fn uintptr, a ...uintptr) {
-		r.call = name
-		r.err = b.e.lib.err(name, dl.Call(fn, a...))
+	call := func(name string, a ...uintptr) {
+		r.call, r.err = name, b.e.lib.do(name, a...)
 	}
 	switch op.Kind {
 	case backend.Broadcast:
-		call("MPI_Ibcast", f.Ibcast, dst, n, d, root, comm, req)
+		call("MPI_Ibcast", dst, n, d, root, comm, req)
 	case backend.Reduce:
-		call("MPI_Ireduce", f.Ireduce, src, dst, n, d, red, root, comm, req)
+		call("MPI_Ireduce", src, dst, n, d, red, root, comm, req)
 	case backend.AllReduce:
-		call("MPI_Iallreduce", f.Iallreduce, src, dst, n, d, red, comm, req)
+		call("MPI_Iallreduce", src, dst, n, d, red, comm, req)
 	case backend.Gather:
-		call("MPI_Igather", f.Igather, src, n, d, dst, n, d, root, comm, req)
+		call("MPI_Igather", src, n, d, dst, n, d, root, comm, req)
 	case backend.AllGather:
-		call("MPI_Iallgather", f.Iallgather, src, n, d, dst, n, d, comm, req)
+		call("MPI_Iallgather", src, n, d, dst, n, d, comm, req)
 	case backend.Scatter:
-		call("MPI_Iscatter", f.Iscatter, src, n, d, dst, n, d, root, comm, req)
+		call("MPI_Iscatter", src, n, d, dst, n, d, root, comm, req)
 	case backend.ReduceScatter:
-		call("MPI_Ireduce_scatter_block", f.IreduceScatter, src, dst, n, d, red, comm, req)
+		call("MPI_Ireduce_scatter_block", src, dst, n, d, red, comm, req)
 	case backend.AllToAll:
-		call("MPI_Ialltoall", f.Ialltoall, src, n, d, dst, n, d, comm, req)
+		call("MPI_Ialltoall", src, n, d, dst, n, d, comm, req)
 	case backend.ReduceScatterV:
 		counts, _ := b.counts(r, op.SrcCounts, size)
-		call("MPI_Ireduce_scatter", f.IreduceScatV, src, dst, counts, d, red, comm, req)
+		call("MPI_Ireduce_scatter", src, dst, counts, d, red, comm, req)
 	case backend.AllGatherV:
 		counts, at := b.counts(r, op.DstCounts, size)
-		call("MPI_Iallgatherv", f.Iallgatherv, src, uintptr(op.DstCounts[me]*size), d, dst, counts, at, d, comm, req)
+		call("MPI_Iallgatherv", src, uintptr(op.DstCounts[me]*size), d, dst, counts, at, d, comm, req)
 	case backend.AllToAllV:
 		out, outAt := b.counts(r, op.SrcCounts, size)
 		in, inAt := b.counts(r, op.DstCounts, size)
-		call("MPI_Ialltoallv", f.Ialltoallv, src, out, outAt, d, dst, in, inAt, d, comm, req)
+		call("MPI_Ialltoallv", src, out, outAt, d, dst, in, inAt, d, comm, req)
 	}
-	return r
 }
 
 // buffers returns what MPI reads and writes. The two may not overlap, so in the in-place forms MPI is told that the input lies in the
@@ -217,20 +188,17 @@ func (b *endpoint) buffers(op *backend.Op, r *request) (src, dst uintptr) {
 
 // counts returns the addresses of arrays with the parts of ranks, of size units for each element, and of where they begin.
 func (b *endpoint) counts(r *request, counts []int, size int) (parts, begins uintptr) {
-	n := len(counts)
-	at := 0
 	if b.e.lib.large {
-		all := make([]int64, 2*n)
-		for i, c := range counts {
-			all[i], all[n+i] = int64(c*size), int64(at)
-			at += c * size
-		}
-		r.keep = append(r.keep, unsafe.Pointer(&all[0]))
-		return uintptr(unsafe.Pointer(&all[0])), uintptr(unsafe.Pointer(&all[n]))
+		return addresses[int64](r, counts, size)
 	}
-	all := make([]int32, 2*n)
+	return addresses[int32](r, counts, size)
+}
+
+func addresses[T int32 | int64](r *request, counts []int, size int) (parts, begins uintptr) {
+	n, at := len(counts), 0
+	all := make([]T, 2*n)
 	for i, c := range counts {
-		all[i], all[n+i] = int32(c*size), int32(at)
+		all[i], all[n+i] = T(c*size), T(at)
 		at += c * size
 	}
 	r.keep = append(r.keep, unsafe.Pointer(&all[0]))

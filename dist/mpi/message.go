@@ -1,13 +1,12 @@
 package mpi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/internal/dl"
 )
 
 // Ranks tell each other what MPI does not: by messages on a communicator of their own. They carry no data, except that of a Send that fits
@@ -67,7 +66,7 @@ func (e *Engine) post(to int, h head, text []byte) {
 
 // launch begins to send a message.
 func (e *Engine) launch(r *request) {
-	r.err = e.isend(r, e.ctl, r.to, 0, unsafe.Pointer(&r.own[0]), len(r.own))
+	e.isend(r, e.ctl, r.to, 0, unsafe.Pointer(&r.own[0]), len(r.own))
 	if e.start(r); r.over {
 		e.recycle(r)
 	}
@@ -94,8 +93,7 @@ func (e *Engine) receive() {
 // listen waits for the next message.
 func (e *Engine) listen() {
 	r := &e.inbox
-	r.err = e.lib.err("MPI_Irecv", dl.Call12(e.lib.fn.Irecv, uintptr(unsafe.Pointer(&r.own[0])), maxMessage, e.lib.h.Byte,
-		e.lib.h.anySource, 0, e.ctl, uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0, 0, 0))
+	e.irecv(r, e.ctl, int(e.lib.h.anySource), 0, unsafe.Pointer(&r.own[0]), maxMessage)
 	r.over = r.err != nil
 }
 
@@ -109,7 +107,7 @@ func (e *Engine) dispatch(m *message) {
 		}
 		return
 	case msgBye:
-		e.byes = true
+		e.gone = cmp.Or(e.gone, errors.New(string(m.text)))
 		return
 	}
 	b := e.open[m.id]
@@ -171,54 +169,30 @@ func (b *endpoint) dispatch(m *message) {
 	}
 }
 
-// wireError is a backend.Error in a message.
-type wireError struct {
-	Rank                              int
-	Host, Group, Op, Want, Got, Cause string
-	Seq                               uint64
-}
-
 // tellAbort tells the other members why the group has failed.
 func (b *endpoint) tellAbort(err *backend.Error) {
-	w := wireError{Rank: err.Rank, Host: err.Host, Group: err.Group, Op: err.Op, Want: err.Want, Got: err.Got, Seq: err.Seq}
-	if err.Cause != nil {
-		w.Cause = cut(err.Cause.Error())
-	}
-	b.toAll(head{kind: msgAbort, id: b.spec.ID}, encode(w))
+	b.toAll(head{kind: msgAbort, id: b.spec.ID}, err.Encode(false, maxMessage-headBytes))
 }
 
-// cut limits a text whose JSON must fit in a message; JSON may need six bytes for one.
-func cut(s string) string { return s[:min(len(s), maxMessage/10)] }
-
-// encode returns the JSON of v, or of nothing if it is too long.
-func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil || len(text) > maxMessage-headBytes {
-		return []byte("{}")
-	}
-	return text
-}
+// cut limits a text that must fit in a message.
+func cut(s string) string { return s[:min(len(s), maxMessage-headBytes)] }
 
 func (b *endpoint) receiveAbort(m *message) {
-	var w wireError
-	if err := json.Unmarshal(m.text, &w); err != nil {
-		w = wireError{Rank: int(m.from), Group: b.spec.Name, Cause: "failed"}
-	}
-	err := &backend.Error{Rank: w.Rank, Host: w.Host, Group: w.Group, Op: w.Op, Seq: w.Seq, Want: w.Want, Got: w.Got}
-	if w.Cause != "" {
-		err.Cause = errors.New(w.Cause)
+	err, _, decode := backend.DecodeError(m.text)
+	if decode != nil {
+		err = &backend.Error{Rank: int(m.from), Group: b.spec.Name, Cause: decode}
 	}
 	b.fail(err, true) // passed on: this rank may leave before all others have read it
 }
 
 // accuse tells a peer, whose fingerprint of operation seq differs, what the operation is here. The peer compares, and fails the group.
 func (b *endpoint) accuse(peer int, seq uint64) {
-	b.e.post(b.spec.Ranks[peer], head{kind: msgDesc, id: b.spec.ID, seq: seq}, encode(b.describe(seq)))
+	b.e.post(b.spec.Ranks[peer], head{kind: msgDesc, id: b.spec.ID, seq: seq}, backend.EncodeJSON(b.describe(seq), maxMessage-headBytes))
 }
 
 func (b *endpoint) describe(seq uint64) backend.Desc {
-	d := backend.DescOf(&b.op(seq).copy, b.spec.Name)
-	d.Choice = b.Choice(&b.op(seq).copy)
+	d := backend.DescOf(&b.op(seq).Copy, b.spec.Name)
+	d.Choice = b.Choice(&b.op(seq).Copy)
 	return d
 }
 
@@ -228,15 +202,6 @@ func (b *endpoint) receiveDesc(m *message) {
 	if json.Unmarshal(m.text, &theirs) != nil || m.seq > b.issued || b.issued-m.seq >= history {
 		return // the peer waits, up to the timeout
 	}
-	mine, ra, rz := b.describe(m.seq), b.e.rank, int(m.from)
-	x, y := &mine, &theirs
-	if rz < ra {
-		x, y, ra, rz = y, x, rz, ra
-	}
-	err := backend.Mismatch(x, y, ra, rz)
-	if err == nil {
-		err = &backend.Error{Rank: rz, Group: b.spec.Name, Op: theirs.Kind.String(), Seq: m.seq,
-			Cause: fmt.Errorf("ranks %d and %d gave different operations", ra, rz)}
-	}
-	b.fail(err, true)
+	mine := b.describe(m.seq)
+	b.fail(backend.Disagreement(&mine, &theirs, b.e.rank, int(m.from)), true)
 }

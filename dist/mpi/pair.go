@@ -29,12 +29,12 @@ func (b *endpoint) peer() int { return b.spec.Ranks[1-b.spec.Rank] }
 func (b *endpoint) doSend(op *backend.Op) bool {
 	e := b.e
 	if b.request != nil {
-		return b.isOver(b.request)
+		return b.isOver()
 	}
 	if op.Seq > b.acked+2*backend.Depth {
 		return false
 	}
-	h := head{kind: msgSend, id: b.spec.ID, seq: op.Seq, print: b.op(op.Seq).print, a: int64(op.Src.Bytes), b: -1}
+	h := head{kind: msgSend, id: b.spec.ID, seq: op.Seq, print: b.op(op.Seq).Print, a: int64(op.Src.Bytes), b: -1}
 	b.counters.Wire[op.Kind].Add(uint64(op.Src.Bytes))
 	if op.Src.Bytes <= inline {
 		e.post(b.peer(), h, unsafe.Slice((*byte)(op.Src.Ptr), op.Src.Bytes))
@@ -43,37 +43,31 @@ func (b *endpoint) doSend(op *backend.Op) bool {
 	e.tags[b.peer()] = (e.tags[b.peer()] + 1) % tagLimit
 	h.b = int64(e.tags[b.peer()])
 	e.post(b.peer(), h, nil)
-	r := &request{of: b, p2p: true}
-	r.err = e.isend(r, e.data, b.peer(), int(h.b), op.Src.Ptr, op.Src.Bytes)
-	b.request = r
-	e.start(r)
-	return b.isOver(r)
+	b.request = &request{of: b, p2p: true}
+	e.isend(b.request, e.data, b.peer(), int(h.b), op.Src.Ptr, op.Src.Bytes)
+	return b.begun()
 }
 
 // doRecv receives the first operation in flight.
 func (b *endpoint) doRecv(op *backend.Op) bool {
 	if b.request != nil {
-		return b.isOver(b.request) && b.received(op)
+		return b.isOver() && b.received(op)
 	}
 	p := &b.parcels[op.Seq%history]
 	switch {
 	case p.seq != op.Seq:
 		return false
-	case p.print != b.op(op.Seq).print:
-		if !b.accused {
-			b.accused = true
-			b.accuse(1-b.spec.Rank, op.Seq)
-		}
+	case p.print != b.op(op.Seq).Print:
+		p.seq = 0 // once
+		b.accuse(1-b.spec.Rank, op.Seq)
 		return false
 	case p.tag < 0:
 		copy(unsafe.Slice((*byte)(op.Dst.Ptr), op.Dst.Bytes), p.small)
 		return b.received(op)
 	}
-	r := &request{of: b, p2p: true, writes: true}
-	r.err = b.e.irecv(r, b.e.data, b.peer(), int(p.tag), op.Dst.Ptr, op.Dst.Bytes)
-	b.request = r
-	b.e.start(r)
-	return b.isOver(r) && b.received(op)
+	b.request = &request{of: b, p2p: true, writes: true}
+	b.e.irecv(b.request, b.e.data, b.peer(), int(p.tag), op.Dst.Ptr, op.Dst.Bytes)
+	return b.begun() && b.received(op)
 }
 
 // received counts a message, and tells the sender now and then.
@@ -90,7 +84,7 @@ func (b *endpoint) receiveSend(m *message) {
 	p := &b.parcels[m.seq%history]
 	p.seq, p.print, p.tag = m.seq, m.print, m.b
 	p.small = append(p.small[:0], m.text...)
-	b.e.moved = true
+	b.e.moves++
 }
 
 // HasPosted reports whether the peer has sent message seq.

@@ -47,6 +47,7 @@ func hello() error {
 		return err
 	}
 	fmt.Printf("rank %d of %d: %v\n", e.Rank(), e.Size(), e)
+	e.Finish()
 	return e.Close()
 }
 

@@ -45,7 +45,7 @@ func (e *Engine) test(r *request) bool {
 		return r.over
 	}
 	e.flag = 0
-	code := dl.Call4(e.lib.fn.Test, uintptr(unsafe.Pointer(&r.handle)), uintptr(unsafe.Pointer(&e.flag)), e.lib.h.ignore, 0)
+	code := dl.Call4(e.lib.test, uintptr(unsafe.Pointer(&r.handle)), uintptr(unsafe.Pointer(&e.flag)), e.lib.h.ignore, 0)
 	if int32(code) != 0 {
 		r.err, r.over = e.lib.err(r.call, code), true
 	}
@@ -70,7 +70,7 @@ func (e *Engine) testAll() {
 			e.recycle(r)
 		default:
 			r.of.wake()
-			e.moved = true
+			e.moves++
 		}
 	}
 }
@@ -85,15 +85,18 @@ func (e *Engine) recycle(r *request) {
 	}
 }
 
-func (e *Engine) isend(r *request, comm uintptr, to, tag int, p unsafe.Pointer, n int) error {
-	r.call = "MPI_Isend"
-	return e.lib.err(r.call, dl.Call12(e.lib.fn.Isend, uintptr(p), uintptr(n), e.lib.h.Byte, uintptr(to), uintptr(tag), comm,
-		uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0, 0, 0))
+// isend and irecv begin a message of n bytes at p.
+func (e *Engine) isend(r *request, comm uintptr, to, tag int, p unsafe.Pointer, n int) {
+	e.message(r, "MPI_Isend", e.lib.isend, comm, to, tag, p, n)
 }
 
-func (e *Engine) irecv(r *request, comm uintptr, from, tag int, p unsafe.Pointer, n int) error {
-	r.call = "MPI_Irecv"
-	return e.lib.err(r.call, dl.Call12(e.lib.fn.Irecv, uintptr(p), uintptr(n), e.lib.h.Byte, uintptr(from), uintptr(tag), comm,
+func (e *Engine) irecv(r *request, comm uintptr, from, tag int, p unsafe.Pointer, n int) {
+	e.message(r, "MPI_Irecv", e.lib.irecv, comm, from, tag, p, n)
+}
+
+func (e *Engine) message(r *request, call string, fn, comm uintptr, peer, tag int, p unsafe.Pointer, n int) {
+	r.call = call
+	r.err = e.lib.err(call, dl.Call12(fn, uintptr(p), uintptr(n), e.lib.h.of[aByte], uintptr(peer), uintptr(tag), comm,
 		uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0, 0, 0))
 }
 
@@ -107,7 +110,9 @@ func (e *Engine) letGo(b *endpoint) bool {
 		if !r.p2p || e.away != "" {
 			return false
 		}
-		dl.Call4(e.lib.fn.Cancel, uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0)
+		if e.lib.do("MPI_Cancel", uintptr(unsafe.Pointer(&r.handle))) != nil {
+			return false
+		}
 		for tries := 0; !e.test(r); tries++ {
 			if tries == 1000 {
 				return false

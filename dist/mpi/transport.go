@@ -10,31 +10,22 @@ import (
 // smallMessage is how much Transport.Send sends without waiting for the peer.
 const smallMessage = 64 << 10
 
-// work is the goroutine that runs our algorithms for a group, over its communicator.
-func (b *endpoint) work() {
-	m := algo.NewMessages(&transport{b: b, taken: make([][]byte, len(b.spec.Ranks))}, b.tuner)
+// runOurs runs one of our algorithms for an operation, over the communicator of the group.
+func (b *endpoint) runOurs(op *backend.Op) {
+	if b.ours == nil {
+		b.ours = algo.NewMessages(&transport{b: b, taken: make([][]byte, len(b.spec.Ranks))}, b.tuner)
+	}
+	err := b.ours.Run(op)
 	b.e.lock()
 	defer b.e.mu.Unlock()
-	for {
-		for b.todo == nil && b.err == nil && !b.closed {
-			b.cond.Wait()
-		}
-		op := b.todo
-		if op == nil {
-			return
-		}
-		b.e.mu.Unlock()
-		err := m.Run(op)
-		b.e.lock()
-		b.todo, b.running = nil, false
-		if err == nil {
-			b.finish()
-			b.e.moved = true
-		} else {
-			b.failOp(op.Seq, err)
-		}
-		b.cond.Broadcast()
+	b.running = false
+	if err == nil {
+		b.finish()
+		b.e.moves++
+	} else {
+		b.failOp(op.Seq, err)
 	}
+	b.cond.Broadcast()
 }
 
 // transport is the backend.Transport of a group.
@@ -53,55 +44,47 @@ func (t *transport) Size() int { return len(t.b.spec.Ranks) }
 func (t *transport) Send(peer int, tag uint64, b []byte) error {
 	t.b.e.lock()
 	defer t.b.e.mu.Unlock()
-	r := t.send(peer, tag, b)
-	return t.await(r)
+	return t.await(t.send(peer, tag, b))
 }
 
-// send begins to send. It copies a small message, so that its request is over at once.
+// send begins to send. It copies a small message, and then need not wait.
 func (t *transport) send(peer int, tag uint64, b []byte) *request {
-	e := t.b.e
-	r := &request{of: t.b, p2p: true}
+	e, r := t.b.e, &request{of: t.b, p2p: true}
 	small := len(b) <= smallMessage
 	if small {
 		r = e.newRequest()
 		r.own = append(r.own[:0], b...)
 		b = r.own
 	}
-	if r.err = t.usable(); r.err != nil {
-		return r
+	t.begin(r, e.isend, peer, tag, b)
+	t.b.counters.Wire[t.b.op(t.b.done+1).Copy.Kind].Add(uint64(len(b)))
+	if small && r.over {
+		e.recycle(r)
 	}
-	t.b.counters.Wire[t.b.todo.Kind].Add(uint64(len(b)))
-	r.err = e.isend(r, t.b.comm, peer, int(tag), unsafe.Pointer(unsafe.SliceData(b)), len(b))
-	err := r.err
-	if e.start(r); small {
-		if r.over {
-			e.recycle(r)
-		}
-		return &request{over: true, err: err}
+	if small {
+		return &request{over: true, err: r.err}
 	}
 	return r
-}
-
-// usable returns the failure of the group, once no call is in the way.
-func (t *transport) usable() error {
-	for t.b.err == nil && t.b.e.away != "" {
-		t.b.cond.Wait()
-	}
-	if t.b.err != nil {
-		return t.b.err
-	}
-	return nil
 }
 
 // recv begins to receive.
 func (t *transport) recv(peer int, tag uint64, b []byte) *request {
 	r := &request{of: t.b, p2p: true, writes: true}
-	if r.err = t.usable(); r.err != nil {
-		return r
-	}
-	r.err = t.b.e.irecv(r, t.b.comm, peer, int(tag), unsafe.Pointer(unsafe.SliceData(b)), len(b))
-	t.b.e.start(r)
+	t.begin(r, t.b.e.irecv, peer, tag, b)
 	return r
+}
+
+// begin begins a message when no call is in the way, unless the group has failed.
+func (t *transport) begin(r *request, call func(*request, uintptr, int, int, unsafe.Pointer, int), peer int, tag uint64, b []byte) {
+	for t.b.err == nil && t.b.e.away != "" {
+		t.b.cond.Wait()
+	}
+	if t.b.err != nil {
+		r.err = t.b.err
+	} else {
+		call(r, t.b.comm, peer, int(tag), unsafe.Pointer(unsafe.SliceData(b)), len(b))
+	}
+	t.b.e.start(r)
 }
 
 // await waits for a request. Those who wait for the operation drive MPI meanwhile.
