@@ -1,6 +1,8 @@
 package mpi
 
 import (
+	"unsafe"
+
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
@@ -47,6 +49,15 @@ func (e *Engine) Frozen() error {
 	e.lock()
 	defer e.mu.Unlock()
 	return e.frozen
+}
+
+// SendNowhere sends to a rank that does not exist.
+func (e *Engine) SendNowhere() error {
+	e.lock()
+	defer e.mu.Unlock()
+	r := &request{own: make([]byte, 1)}
+	e.isend(r, e.data, e.size, 0, unsafe.Pointer(&r.own[0]), 1)
+	return r.err
 }
 
 // Rank returns this rank's number in the job.

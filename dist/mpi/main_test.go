@@ -44,18 +44,26 @@ func mpiexec(t testing.TB) string {
 			return path
 		}
 	}
-	path, err := exec.LookPath("mpiexec")
-	if err != nil {
-		t.Skipf("%v is there, but no mpiexec in PATH", lib)
+	for _, name := range []string{debian[lib.ABI], "mpiexec"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
 	}
-	return path
+	t.Skipf("%v is there, but no mpiexec in PATH", lib)
+	return ""
 }
+
+// debian has the names of both kinds of mpiexec in Debian, which can have them at the same time.
+var debian = map[string]string{"MPICH": "mpiexec.mpich", "Open MPI": "mpiexec.openmpi"}
+
+// openMPI lets Open MPI's mpiexec start more processes than there are cores, and as root.
+var openMPI = []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"}
 
 // job is n ranks of this binary under mpiexec, with env in their environment.
 func job(t testing.TB, n int, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), mpiexec(t), append([]string{"-n", fmt.Sprint(n), os.Args[0]}, args...)...)
-	c.Env = append(os.Environ(), env...)
+	c.Env = append(append(os.Environ(), openMPI...), env...)
 	c.WaitDelay = 5 * time.Second
 	return c
 }

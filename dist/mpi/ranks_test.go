@@ -47,6 +47,9 @@ func hello() error {
 		return err
 	}
 	fmt.Printf("rank %d of %d: %v\n", e.Rank(), e.Size(), e)
+	if err := e.SendNowhere(); err == nil || !strings.Contains(err.Error(), "MPI_Isend: error ") {
+		return fmt.Errorf("a message to nobody: %w", err) // by default MPI ends the process
+	}
 	e.Finish()
 	return e.Close()
 }
