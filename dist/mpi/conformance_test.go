@@ -23,8 +23,8 @@ var parts = []string{"Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms"
 	"Backpressure", "Dependent", "PointToPoint", "Batch", "Objects", "TwoGoroutines", "RandomPrograms", "Errors", "Edges", "Lifetimes",
 	"EveryOperation"}
 
-// skipped are tests whose ranks share more than their groups, such as a variable, or that end an operation which MPI has begun. TestMistakes
-// and TestStoppedRank have their errors.
+// skipped are tests whose ranks share more than their groups, such as a variable, or that end an operation which MPI has begun.
+// TestMistakes and TestStoppedRank have their errors.
 const skipped = "^TestRanks$/^Errors$/^(RankFails|RankPanics|NeverWaitedFor|WaitHostCancelled|Algorithms)$|" +
 	"^TestRanks$/^Edges$/^(AbortWithoutCause|GrandchildrenFail|TimeoutBesideTraffic)$|" +
 	"^TestRanks$/^Lifetimes$/^AbortLeavesBuffersAlone$|^TestRanks$/^EveryOperation$/^(Returns|Stuck)$"

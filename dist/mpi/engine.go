@@ -48,7 +48,7 @@ type Engine struct {
 	turn     []*endpoint           // groups whose communicator is to be made, see claim
 	stepAt   time.Time             // of the last step
 	failed   error                 // of the first group
-	gone     error                 // why a rank ends without MPI_Finalize: so does this one
+	bye      error                 // why a rank ends without MPI_Finalize: so does this one
 	frozen   error                 // no call of MPI may be made any more: it would go on with an operation that failed
 	finished bool                  // this rank has done its part
 	over     bool                  // MPI_Finalize was called, or is left out
@@ -400,7 +400,7 @@ func (e *Engine) toAll(h head, text []byte) {
 }
 
 // Close ends the rank's part in the job: together with the others by MPI_Finalize. If a rank has failed, nobody calls that, because it
-// would wait for ranks that may be gone. mpiexec ends all processes when the first has ended so. So all return why.
+// would wait for ranks that may have ended. mpiexec ends all processes when the first has ended so. So all return why.
 func (e *Engine) Close() error {
 	e.lock()
 	defer e.mu.Unlock()
@@ -436,8 +436,8 @@ func (e *Engine) rendezvous() error {
 		r.err = e.lib.do(r.call, e.ctl, uintptr(unsafe.Pointer(&r.handle)))
 		r.over = r.err != nil
 	}
-	over := e.until(e.timeout, func() bool { return cmp.Or(e.gone, e.frozen) != nil || e.test(r) })
-	if err := cmp.Or(e.gone, e.frozen, r.err); over || err != nil {
+	over := e.until(e.timeout, func() bool { return cmp.Or(e.bye, e.frozen) != nil || e.test(r) })
+	if err := cmp.Or(e.bye, e.frozen, r.err); over || err != nil {
 		return err
 	}
 	return fmt.Errorf("mpi: not all ranks have ended within %v of rank %d", e.timeout, e.rank)

@@ -107,7 +107,7 @@ func (e *Engine) dispatch(m *message) {
 		}
 		return
 	case msgBye:
-		e.gone = cmp.Or(e.gone, errors.New(string(m.text)))
+		e.bye = cmp.Or(e.bye, errors.New(string(m.text)))
 		return
 	}
 	b := e.open[m.id]
