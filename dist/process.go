@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/dist/mpi"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/ranks"
 )
@@ -27,7 +28,7 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	env, err := launch.Take()
+	env, err := launch.Take(cfg.Backend)
 	if err != nil {
 		return fmt.Errorf("dist: %w", err)
 	}
@@ -136,11 +137,11 @@ func (r *Rank) Progress(step int) {
 func (r *Rank) Generation() int { return r.generation }
 
 // makers make the engines for ranks that are processes. The first one that can serve a job is used.
-var makers = []backend.Maker{local.Maker, tcp.Maker}
+var makers = []backend.Maker{mpi.Maker, local.Maker, tcp.Maker}
 
 // join connects to the other ranks and returns the engine.
 func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, error) {
-	return backend.Open(ctx, makers, &backend.Job{Rank: env.Rank, Size: env.Size, Source: env.Source, Name: env.Job, Addr: env.Addr,
-		AddrFrom: env.AddrFrom, Secret: env.Secret, Generation: env.Generation, Bind: env.Bind, Ports: env.Ports, Plain: env.Plain,
-		NoShared: env.NoShared, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout, Listen: env.Listener})
+	return backend.Open(ctx, makers, &backend.Job{Rank: env.Rank, Size: env.Size, Source: env.Source, Name: env.Job, Backend: env.Backend,
+		Addr: env.Addr, AddrFrom: env.AddrFrom, Secret: env.Secret, Generation: env.Generation, Bind: env.Bind, Ports: env.Ports,
+		Plain: env.Plain, NoShared: env.NoShared, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout, Listen: env.Listener})
 }

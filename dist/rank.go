@@ -38,6 +38,9 @@ type Config struct {
 	Timeout time.Duration
 	// Device makes the devices of the ranks (see Devices); nil: those of RINGO_DEVICE, or CPUs.
 	Device DeviceFunc
+	// Backend is the engine of ranks that mpiexec starts: "mpi" for MPI's own messages and collectives, over the networks that it knows,
+	// "" for Ringo's engines. RINGO_BACKEND overrides it.
+	Backend string
 	// JoinTimeout is how long a process waits for the other ranks at the start (0: 1 minute). RINGO_JOIN_TIMEOUT overrides it.
 	JoinTimeout time.Duration
 	// Log gets what Rank.Logf prints (nil: os.Stdout) and, if a group fails, the last operations of each rank (nil: os.Stderr).
@@ -108,6 +111,8 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("dist: Config.Threads is %d, want 1 or more, or 0 for a share of the cores", cfg.Threads)
 	case cfg.Timeout < 0 || cfg.JoinTimeout < 0:
 		return fmt.Errorf("dist: a timeout in Config is negative: Timeout %v, JoinTimeout %v", cfg.Timeout, cfg.JoinTimeout)
+	case cfg.Backend != "" && cfg.Backend != "mpi":
+		return fmt.Errorf("dist: Config.Backend is %q, want mpi, or nothing for Ringo's own engines", cfg.Backend)
 	case cfg.Trace < 0:
 		return fmt.Errorf("dist: Config.Trace is %d, want the number of spans", cfg.Trace)
 	case err != nil:

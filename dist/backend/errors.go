@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -102,4 +103,44 @@ func worldRanks(world, members []int) []int {
 		list[i] = world[m]
 	}
 	return list
+}
+
+// wireError is an Error in a message.
+type wireError struct {
+	Rank                              int
+	Host, Group, Op, Want, Got, Cause string
+	Seq                               uint64
+	Lost                              bool
+}
+
+// Encode returns e as a message of at most limit bytes. lost: the cause is that contact with its rank was lost.
+func (e *Error) Encode(lost bool, limit int) []byte {
+	w := wireError{Rank: e.Rank, Host: e.Host, Group: e.Group, Op: e.Op, Want: e.Want, Got: e.Got, Seq: e.Seq, Lost: lost}
+	if e.Cause != nil {
+		w.Cause = e.Cause.Error()
+		w.Cause = w.Cause[:min(len(w.Cause), limit/8)] // JSON may need six bytes for one
+	}
+	return EncodeJSON(w, limit)
+}
+
+// EncodeJSON returns the JSON of v, or of nothing if it is longer than limit.
+func EncodeJSON(v any, limit int) []byte {
+	b, err := json.Marshal(v)
+	if err != nil || len(b) > limit {
+		return []byte("{}")
+	}
+	return b
+}
+
+// DecodeError returns what Encode was given.
+func DecodeError(b []byte) (e *Error, lost bool, err error) {
+	var w wireError
+	if err := json.Unmarshal(b, &w); err != nil {
+		return nil, false, err
+	}
+	e = &Error{Rank: w.Rank, Host: w.Host, Group: w.Group, Op: w.Op, Seq: w.Seq, Want: w.Want, Got: w.Got}
+	if w.Cause != "" {
+		e.Cause = errors.New(w.Cause)
+	}
+	return e, w.Lost, nil
 }

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -142,6 +143,19 @@ func Mismatch(a, b *Desc, ra, rb int) *Error {
 		e.Cause = fmt.Errorf("shapes %s and %s", a.Shape, b.Shape)
 	}
 	return e
+}
+
+// Disagreement is the failure of an operation that ranks ra and rb issued differently, in the order of the ranks. They may be equal as far
+// as can be told: then it does not say what differs.
+func Disagreement(a, b *Desc, ra, rb int) *Error {
+	if rb < ra {
+		a, b, ra, rb = b, a, rb, ra
+	}
+	if err := Mismatch(a, b, ra, rb); err != nil {
+		return err
+	}
+	return &Error{Rank: rb, Group: cmp.Or(a.Group, b.Group), Op: a.Kind.String(), Seq: max(a.Seq, b.Seq),
+		Cause: fmt.Errorf("ranks %d and %d gave different operations", ra, rb)}
 }
 
 // difference returns the first difference, the most useful one first.

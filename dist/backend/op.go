@@ -2,6 +2,7 @@ package backend
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -118,4 +119,44 @@ func (op *Op) Asked() Kind {
 		return op.Of.Kind
 	}
 	return op.Kind
+}
+
+// Nothing reports whether op moves no data on any rank. Ranks of an AllToAllV do not know that of each other: it is false.
+func (op *Op) Nothing() bool {
+	counts := []int{op.Count}
+	switch op.Kind {
+	case AllToAllV:
+		return false
+	case AllGatherV:
+		counts = op.DstCounts
+	case ReduceScatterV:
+		counts = op.SrcCounts
+	}
+	return !slices.ContainsFunc(counts, func(n int) bool { return n > 0 })
+}
+
+// Issued is what an engine remembers of an operation.
+type Issued struct {
+	Op    *Op // until it is done
+	Print uint64
+	Copy  Op // for the text of a mismatch that shows later
+	of    Op // behind Copy.Of
+}
+
+// Keep remembers op, which was issued in the group whose name has this hash. It uses the memory of the operation before.
+func (r *Issued) Keep(op *Op, group uint64) {
+	r.Op, r.Print = op, Fingerprint(op, group)
+	r.Copy.Keep(op)
+	if op.Of != nil {
+		r.of.Keep(op.Of)
+		r.Copy.Of = &r.of
+	}
+}
+
+// Keep makes op a copy of from, in memory that it has.
+func (op *Op) Keep(from *Op) {
+	srcs, dsts, dims := op.SrcCounts[:0], op.DstCounts[:0], op.Shape.Dims[:0]
+	*op = *from
+	op.SrcCounts, op.DstCounts = append(srcs, from.SrcCounts...), append(dsts, from.DstCounts...)
+	op.Shape.Dims = append(dims, from.Shape.Dims...)
 }

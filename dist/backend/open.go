@@ -12,6 +12,7 @@ type Job struct {
 	Rank, Size  int
 	Source      string // the launcher, such as "ringo" or "openmpi"
 	Name        string // of the job
+	Backend     string // the engine that the program asks for; "": any
 	Addr        string // host:port of rank 0
 	AddrFrom    string // where Addr comes from, for errors
 	Secret      string // unchecked

@@ -120,6 +120,29 @@ type suite struct {
 // long reports whether sizes and repetitions of the long form are used.
 func (s *suite) long() bool { return s.full && !s.emulated }
 
+// await waits until something is over that another rank does; for d if that is in another process.
+func (s *suite) await(over <-chan struct{}, d time.Duration) {
+	if s.inOrder {
+		over = make(chan struct{})
+	} else {
+		d = time.Hour
+	}
+	select {
+	case <-over:
+	case <-time.After(d):
+	}
+}
+
+// waited is closed when all have come.
+func waited(all *sync.WaitGroup) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(over)
+	}()
+	return over
+}
+
 // sizes are the numbers of ranks that cheap tests use.
 func (s *suite) sizes() []int {
 	if s.full {

@@ -46,6 +46,8 @@ type Env struct {
 	Plain bool
 	// NoShared says that RINGO_SHM=0 makes the ranks of a host use sockets instead of shared memory.
 	NoShared bool
+	// Backend is RINGO_BACKEND: "mpi", or "" for Ringo's own engines. MPI connects the ranks itself, so Addr and Secret may be empty then.
+	Backend string
 	// ListenFD is rank 0's inherited listening socket (see Listener); 0 if there is none.
 	ListenFD int
 }
@@ -61,6 +63,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 		Device: getenv("RINGO_DEVICE")}
 	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
 	e.Ports, e.Plain, e.NoShared = p.ports(), p.off("RINGO_ENCRYPT"), p.off("RINGO_SHM")
+	e.Backend = p.backend()
 	src := p.pick()
 	if p.err != nil {
 		return Env{}, p.err
@@ -70,6 +73,12 @@ func FromEnv(getenv func(string) string) (Env, error) {
 			p.fail("ringo", "RINGO_MASTER", v, "set, but neither RINGO_RANK and RINGO_WORLD_SIZE nor a launcher's variables")
 			return Env{}, p.err
 		}
+		if e.Backend == "mpi" {
+			p.fail("ringo", "RINGO_BACKEND", "mpi", "no launcher started this process; start it with mpiexec, such as mpiexec -n 4 PROGRAM")
+		}
+		if p.err != nil {
+			return Env{}, p.err
+		}
 		return e, nil
 	}
 	e.Source = src.name
@@ -77,7 +86,11 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	e.LocalRank, e.LocalSize = p.local(src, e.Size)
 	e.Job = p.job(src)
 	e.Generation = p.generation(src)
-	e.Addr, e.AddrFrom = p.address(src, &e)
+	if e.Backend == "mpi" {
+		p.startedByMPI(src)
+	} else {
+		e.Addr, e.AddrFrom = p.address(src, &e)
+	}
 	e.Secret = getenv("RINGO_JOB_SECRET")
 	if src.name == "ringo" && getenv("RINGO_LISTEN_FD") != "" {
 		e.ListenFD, _ = p.integer("ringo", "RINGO_LISTEN_FD", 3, 1<<30)
@@ -85,7 +98,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 			p.fail("ringo", "RINGO_LISTEN_FD", getenv("RINGO_LISTEN_FD"), "only rank 0 listens, and RINGO_RANK=%d", e.Rank)
 		}
 	}
-	if e.Size > 1 && e.Secret == "" && p.err == nil {
+	if e.Size > 1 && e.Secret == "" && e.Backend == "" && p.err == nil {
 		p.err = fmt.Errorf("RINGO_JOB_SECRET is not set, and %s started %d ranks: make one with `openssl rand -hex 32` "+
 			"and give the same to every rank", src.name, e.Size)
 	}
@@ -103,14 +116,19 @@ var takenSecret struct {
 
 // Take is FromEnv of this process's environment. If a launcher started the process, it removes RINGO_JOB_SECRET from the environment, so
 // that programs started by this one do not inherit it. A later call still returns it.
-func Take() (Env, error) {
+//
+// backend is what the program asks for if RINGO_BACKEND is not set.
+func Take(backend string) (Env, error) {
 	const name = "RINGO_JOB_SECRET"
 	takenSecret.Lock()
 	defer takenSecret.Unlock()
 	text := cmp.Or(os.Getenv(name), takenSecret.secret)
 	e, err := FromEnv(func(variable string) string {
-		if variable == name {
+		switch variable {
+		case name:
 			return text
+		case "RINGO_BACKEND":
+			return cmp.Or(os.Getenv(variable), backend)
 		}
 		return os.Getenv(variable)
 	})
@@ -174,6 +192,23 @@ func (p *parser) off(name string) bool {
 	default:
 		p.fail("ringo", name, s, "neither 0 nor 1")
 		return false
+	}
+}
+
+// backend reads RINGO_BACKEND.
+func (p *parser) backend() string {
+	const name = "RINGO_BACKEND"
+	if s := p.get(name); s != "" && s != "mpi" {
+		p.fail("ringo", name, s, "the only value is mpi; without it, Ringo uses its own engines")
+	}
+	return p.get(name)
+}
+
+// startedByMPI fails if the launcher does not start MPI jobs: MPI would see one rank.
+func (p *parser) startedByMPI(src *source) {
+	switch src.name {
+	case "ringo", "torchrun", "kubernetes":
+		p.fail("ringo", "RINGO_BACKEND", "mpi", "%s starts no MPI job; start the ranks with mpiexec, such as mpiexec -n 4 PROGRAM", src.name)
 	}
 }
 

@@ -14,7 +14,7 @@ func TestTake(t *testing.T) {
 	const name = "RINGO_JOB_SECRET"
 	defer func() { takenSecret.secret = "" }()
 	t.Setenv(name, "the secret")
-	e, err := Take()
+	e, err := Take("")
 	require.NoError(t, err)
 	require.Empty(t, e.Source)
 	assert.Equal(t, "the secret", os.Getenv(name))
@@ -22,14 +22,14 @@ func TestTake(t *testing.T) {
 		t.Setenv(k, v)
 	}
 	for range 2 {
-		e, err = Take()
+		e, err = Take("")
 		require.NoError(t, err)
 		assert.Equal(t, "the secret", e.Secret)
 		_, there := os.LookupEnv(name)
 		assert.False(t, there)
 	}
 	t.Setenv(name, "another job's")
-	e, err = Take()
+	e, err = Take("")
 	require.NoError(t, err)
 	assert.Equal(t, "another job's", e.Secret)
 }

@@ -207,17 +207,10 @@ func (b *endpoint) prepare(op *backend.Op, d nccl.DType) (r nccl.Result) {
 
 // nothing reports whether an operation has no data on any rank, so that there is nothing to call.
 func nothing(op *backend.Op) bool {
-	switch op.Kind {
-	case backend.Barrier:
-		return false
-	case backend.AllGatherV:
-		return sum(op.DstCounts) == 0
-	case backend.ReduceScatterV:
-		return sum(op.SrcCounts) == 0
-	case backend.AllToAllV: // of the others, too, this rank gets and gives nothing
+	if op.Kind == backend.AllToAllV { // of the others, too, this rank gets and gives nothing
 		return sum(op.SrcCounts)+sum(op.DstCounts) == 0
 	}
-	return op.Count == 0
+	return op.Kind != backend.Barrier && op.Nothing()
 }
 
 func sum(x []int) (n int) {

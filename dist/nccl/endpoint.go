@@ -141,7 +141,7 @@ func (b *endpoint) Issue(op *backend.Op) error {
 	}
 	s := b.slot(op.Seq)
 	s.device, s.ticket, s.passed = b.onDevice(op), 0, false
-	copyOp(&s.op, op)
+	s.op.Keep(op)
 	if !s.device {
 		if s.stands = *op; s.stands.Algo == "nccl" {
 			s.stands.Algo = ""
@@ -195,14 +195,6 @@ func (b *endpoint) announce(s *slot) {
 	}
 	s.stands = backend.Op{Kind: backend.AllToAll, DType: tensor.Int64, Seq: op.Seq, Count: 1, Shape: op.Shape,
 		Src: backend.Mem{Ptr: unsafe.Pointer(&s.counts[0]), Bytes: 8 * n}, Dst: backend.Mem{Ptr: unsafe.Pointer(&s.counts[n]), Bytes: 8 * n}}
-}
-
-// copyOp copies op into memory that to has.
-func copyOp(to, op *backend.Op) {
-	srcs, dsts, dims := to.SrcCounts[:0], to.DstCounts[:0], to.Shape.Dims[:0]
-	*to = *op
-	to.SrcCounts, to.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
-	to.Shape.Dims = append(dims, op.Shape.Dims...)
 }
 
 // markCompute remembers what the compute stream has been given so far.

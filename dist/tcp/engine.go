@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -296,45 +295,22 @@ func (e *Engine) Park(ctx context.Context) error {
 	}
 }
 
-// wireError is a backend.Error in an abort frame.
-type wireError struct {
-	Rank                       int
-	Host, Group, Op, Want, Got string
-	Seq                        uint64
-	Cause                      string
-	Lost                       bool // the cause is that contact with Rank was lost
-}
-
 // postAbort tells the peer why group k has failed.
 func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	lost := (*lostError)(nil)
-	w := wireError{Rank: err.Rank, Host: err.Host, Group: err.Group, Op: err.Op, Want: err.Want, Got: err.Got, Seq: err.Seq,
-		Lost: errors.As(err.Cause, &lost)}
-	if err.Cause != nil {
-		w.Cause = err.Cause.Error()
-		w.Cause = w.Cause[:min(len(w.Cause), maxPayload/8)] // JSON may need six bytes for one
-	}
-	b, jerr := json.Marshal(w)
-	if jerr != nil || len(b) > maxPayload {
-		b = []byte("{}")
-	}
-	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
+	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, err.Encode(errors.As(err.Cause, &lost), maxPayload))
 }
 
 // receiveAbort handles a peer's abort.
 func (e *Engine) receiveAbort(g *group, b []byte) error {
-	var w wireError
-	if err := json.Unmarshal(b, &w); err != nil {
+	failure, lost, err := backend.DecodeError(b)
+	if err != nil {
 		return fmt.Errorf("broke the protocol: abort: %w", err)
 	}
-	err := &backend.Error{Rank: w.Rank, Host: w.Host, Group: w.Group, Op: w.Op, Seq: w.Seq, Want: w.Want, Got: w.Got}
-	if w.Cause != "" {
-		err.Cause = errors.New(w.Cause)
+	if lost && failure.Cause != nil {
+		failure.Cause = &lostError{failure.Cause}
 	}
-	if w.Lost {
-		err.Cause = &lostError{errors.New(w.Cause)}
-	}
-	g.receiveError(err)
+	g.receiveError(failure)
 	return nil
 }
 

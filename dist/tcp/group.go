@@ -37,7 +37,7 @@ type group struct {
 	hash    uint64 // of the name
 	pipes   map[int]*pipe
 	peers   []*pipe // by rank in the group; nil for this rank
-	ops     [history]issuedOp
+	ops     [history]backend.Issued
 	issued  uint64
 	done    uint64
 	running bool            // the worker is inside an operation
@@ -53,14 +53,6 @@ type group struct {
 
 	stallCheck    waiting // of the goroutine that watches the engine
 	stallReported bool    // the peer has been told
-}
-
-// issuedOp is an operation that was issued.
-type issuedOp struct {
-	op    *backend.Op // while it is not done
-	print uint64
-	copy  backend.Op // for the text of a mismatch that shows later
-	of    backend.Op // behind copy.Of
 }
 
 func newGroup(e *Engine, k key) *group {
@@ -135,7 +127,7 @@ func (g *group) Issue(op *backend.Op) error {
 	r := g.remember(op)
 	for _, p := range g.peers {
 		if p != nil {
-			g.comparePending(p, op.Seq, r.print)
+			g.comparePending(p, op.Seq, r.Print)
 		}
 	}
 	g.work.Signal()
@@ -158,24 +150,11 @@ func (g *group) admit(op *backend.Op) error {
 }
 
 // remember remembers an operation that is issued. g.mu is held.
-func (g *group) remember(op *backend.Op) *issuedOp {
+func (g *group) remember(op *backend.Op) *backend.Issued {
 	g.issued = op.Seq
 	r := &g.ops[op.Seq%history]
-	r.op, r.print = op, backend.Fingerprint(op, g.hash)
-	copyOp(&r.copy, op)
-	if op.Of != nil {
-		copyOp(&r.of, op.Of)
-		r.copy.Of = &r.of
-	}
+	r.Keep(op, g.hash)
 	return r
-}
-
-// copyOp copies op into memory that to has.
-func copyOp(to, op *backend.Op) {
-	srcs, dsts, dims := to.SrcCounts[:0], to.DstCounts[:0], to.Shape.Dims[:0]
-	*to = *op
-	to.SrcCounts, to.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
-	to.Shape.Dims = append(dims, op.Shape.Dims...)
 }
 
 // comparePending compares operation seq, just issued, with what p has already sent. g.mu is held.
@@ -208,7 +187,7 @@ func (g *group) compare(p *pipe, h *header) {
 	switch {
 	case g.peers == nil || h.seq > g.issued:
 		p.prints = append(p.prints, print{h.seq, h.print})
-	case g.issued-h.seq < history && g.ops[h.seq%history].print != h.print:
+	case g.issued-h.seq < history && g.ops[h.seq%history].Print != h.print:
 		g.reportMismatch(p, h.seq)
 	}
 }
@@ -217,23 +196,18 @@ func (g *group) compare(p *pipe, h *header) {
 // group with what it finds; until then this rank sends nothing and no operation ends well. g.mu is held.
 func (g *group) reportMismatch(p *pipe, seq uint64) {
 	if p.link.unusable.Load() {
-		op := g.ops[seq%history].copy.Asked().String()
+		op := g.ops[seq%history].Copy.Asked().String()
 		go g.fail(&backend.Error{Rank: p.link.peer.Rank, Host: p.link.peer.where(), Group: g.spec.Name, Op: op, Seq: seq,
 			Cause: errors.New("gave a different operation, and has left the job")}, true)
 		return
 	}
-	d := g.describe(seq)
-	b, err := json.Marshal(d)
-	if err != nil || len(b) > maxPayload {
-		b = []byte("{}")
-	}
 	g.mismatched.Store(p.link)
-	p.link.post(&header{typ: frameMismatch, gen: g.key.gen, group: g.key.id, seq: seq}, b)
+	p.link.post(&header{typ: frameMismatch, gen: g.key.gen, group: g.key.id, seq: seq}, backend.EncodeJSON(g.describe(seq), maxPayload))
 }
 
 // describe returns the descriptor of an operation that was issued. g.mu is held.
 func (g *group) describe(seq uint64) backend.Desc {
-	op := &g.ops[seq%history].copy
+	op := &g.ops[seq%history].Copy
 	d := backend.DescOf(op, g.spec.Name)
 	d.Choice = g.tuner.Choose(op)
 	return d
@@ -247,25 +221,12 @@ func (g *group) receiveMismatch(l *link, seq uint64, b []byte) error {
 	}
 	g.mu.Lock()
 	known := g.peers != nil && seq <= g.issued && g.issued-seq < history
-	var mine backend.Desc
+	mine := theirs
 	if known {
 		mine = g.describe(seq)
 	}
-	name := g.spec.Name
 	g.mu.Unlock()
-	a, z, ra, rz := &mine, &theirs, g.e.cfg.Rank, l.peer.Rank
-	if rz < ra {
-		a, z, ra, rz = z, a, rz, ra
-	}
-	var err *backend.Error
-	if known {
-		err = backend.Mismatch(a, z, ra, rz)
-	}
-	if err == nil {
-		err = &backend.Error{Rank: rz, Group: name, Op: theirs.Kind.String(), Seq: seq,
-			Cause: fmt.Errorf("ranks %d and %d gave different operations", ra, rz)}
-	}
-	g.fail(err, true)
+	g.fail(backend.Disagreement(&mine, &theirs, g.e.cfg.Rank, l.peer.Rank), true)
 	return nil
 }
 

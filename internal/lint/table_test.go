@@ -139,7 +139,7 @@ var table = map[string]row{
 	"models/gpt/parallel": {own: "models/gpt nn tensor dist tp moe cp fsdp ddp"},
 
 	"bench/...":        {own: "...", others: "..."},
-	"cmd/ringo/doctor": {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
+	"cmd/ringo/doctor": {own: "dist/launch dist/mpi internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
 	"cmd/...":          {own: "...", others: "..."},
 	"examples/...":     {own: "...", others: "..."},
 }

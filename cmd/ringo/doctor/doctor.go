@@ -25,6 +25,7 @@ type Diagnosis struct {
 	Shared    Shared      `json:"shared_memory"`
 	Limits    []Limit     `json:"limits"`
 	Libraries []Library   `json:"libraries"`
+	MPI       MPI         `json:"mpi"`
 	Hardware  []string    `json:"nvidia_pci_devices"` // found also without a driver
 	GPUs      []cuda.Info `json:"gpus"`
 	Get       string      `json:"get"`   // the command for all missing libraries; "" if there is none
@@ -54,6 +55,7 @@ func Examine(wantGPU bool) *Diagnosis {
 		d.Wrong = append(d.Wrong, err.Error())
 	}
 	d.examineCUDA(wantGPU)
+	d.MPI = examineMPI(root)
 	return d
 }
 

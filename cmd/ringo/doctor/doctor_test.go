@@ -74,3 +74,13 @@ func TestNVIDIAHardware(t *testing.T) {
 	}
 	assert.Equal(t, []string{"0000:3b:00.0"}, nvidiaHardware(root))
 }
+
+func TestRDMA(t *testing.T) {
+	root := fstest.MapFS{"sys/class/infiniband/mlx5_0/node_guid": &fstest.MapFile{}}
+	assert.Equal(t, []string{"mlx5_0"}, rdmaDevices(root))
+	assert.Empty(t, rdmaDevices(fstest.MapFS{}))
+	m := MPI{Library: "MPICH Version: 5.0.2 (libmpi_abi.so.1, standard ABI), MPI_THREAD_SERIALIZED", RDMA: rdmaDevices(root)}
+	assert.Equal(t, "MPICH Version: 5.0.2 (libmpi_abi.so.1, standard ABI), MPI_THREAD_SERIALIZED; RDMA devices mlx5_0: "+
+		"MPI uses them with RINGO_BACKEND=mpi, TCP does not", m.String())
+	assert.Equal(t, "none: no MPI: library not found", MPI{Problem: "no MPI: library not found"}.String())
+}

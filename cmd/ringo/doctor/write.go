@@ -69,6 +69,7 @@ func (d *Diagnosis) Write(out io.Writer) {
 	line("system", "%s", system)
 	line("CPU", "%s", d.CPU)
 	line("shared memory", "%s", d.Shared)
+	line("MPI", "%s", d.MPI)
 	for _, l := range d.Limits {
 		line(l.Name, "%s", l)
 	}

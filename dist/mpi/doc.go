@@ -1,0 +1,38 @@
+// Package mpi connects the ranks of a job by MPI, without cgo. Package dist uses it in processes that mpiexec has started, with
+// RINGO_BACKEND=mpi or dist.Config.Backend: MPI knows networks that package tcp does not, such as InfiniBand. Inside a host, package shm is
+// faster.
+//
+// The library is libmpi_abi.so.1, with the standard ABI of MPI 5.0. The libraries of MPICH (libmpi.so.12; in Debian libmpich.so.12) and of
+// Open MPI 4 and 5 (libmpi.so.40) have tables of their own. RINGO_MPI_LIB names the library. It must be that of the mpiexec. An
+// operation with Open MPI 4, which has no large counts, has at most 2^28-1 elements.
+//
+// # Two layers
+//
+// A collective is MPI's own if MPI has its type and its reduction ("mpi" as the name of its algorithm). All else is done by the algorithms
+// of dist/algo over MPI's messages: 16-bit floats, truth values, Avg and PreMulSum, Min and Max of floats (MPI may drop a NaN), and all
+// reductions with RINGO_BITS=rank. A communicator for the group is made when it is first needed.
+//
+// Before an operation moves data, its ranks agree that all of them have issued the same one, by messages on a communicator of their own.
+// So an operation about which ranks disagree, or to which a rank does not come, fails as on other engines, and MPI has not begun it.
+//
+// # Threads
+//
+// One goroutine, pinned to its thread, calls MPI_Init_thread, MPI_Finalize and what may wait. All other calls only begin something, or ask
+// whether it is over. They are made one at a time (MPI_THREAD_SERIALIZED), by whoever waits for an operation, or by the pinned
+// goroutine if nobody does. A rank that waits asks in bounded steps. Signal handlers that MPI installs are taken away again.
+//
+// # Failures
+//
+// A failure reaches all ranks of the group, as in other engines. If MPI has begun an operation that fails, it cannot end it. Then all
+// groups of the rank fail, it makes no call of MPI any more, and the process is to end. Groups cannot be rebuilt. If the function of a rank
+// fails, or a rank cannot go on, no rank calls MPI_Finalize, and Close returns why on each. A process that dies ends the job: mpiexec
+// says which one it was.
+//
+//	lib.go, handles.go   the library, its functions and constants
+//	thread_linux.go      handlers of signals, and pauses; thread_other.go: of other systems
+//	engine.go, maker.go  the job: begin, steps, end
+//	message.go           what ranks tell each other; request.go: what MPI is doing
+//	endpoint.go          a group: operations in order, failures; arrive.go: ranks agree about an operation
+//	group.go             collectives of MPI; transport.go: our algorithms; comms.go: communicators
+//	pair.go              Send and Recv
+package mpi

@@ -1,0 +1,123 @@
+package mpi
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// request is something that MPI does: a message on its way, or a collective. MPI uses its memory until it is over.
+type request struct {
+	handle uintptr
+	over   bool
+	err    error
+	call   string           // for errors
+	to     int              // of a message of the engine
+	own    []byte           // memory that is not a user's
+	of     *endpoint        // whose operation it belongs to; nil: the engine's
+	writes bool             // into a user's memory
+	p2p    bool             // it can be canceled
+	keep   []unsafe.Pointer // what it uses
+}
+
+// newRequest returns a request with memory for a message.
+func (e *Engine) newRequest() *request {
+	if n := len(e.spares); n > 0 {
+		r := e.spares[n-1]
+		e.spares = e.spares[:n-1]
+		*r = request{own: r.own}
+		return r
+	}
+	return &request{own: make([]byte, 0, headBytes+inline)}
+}
+
+// start notes that MPI has begun r, or that it has failed already.
+func (e *Engine) start(r *request) {
+	if r.over = r.err != nil; !r.over && !e.test(r) {
+		e.active = append(e.active, r)
+	}
+}
+
+// test asks MPI whether r is over. This is also what makes MPI move data. e.mu is held.
+func (e *Engine) test(r *request) bool {
+	if r.over || !e.callable() {
+		return r.over
+	}
+	e.flag = 0
+	code := dl.Call4(e.lib.test, uintptr(unsafe.Pointer(&r.handle)), uintptr(unsafe.Pointer(&e.flag)), e.lib.h.ignore, 0)
+	if int32(code) != 0 {
+		r.err, r.over = e.lib.err(r.call, code), true
+	}
+	r.over = r.over || e.flag != 0
+	return r.over
+}
+
+// testAll asks for everything that is on its way.
+func (e *Engine) testAll() {
+	for i := 0; i < len(e.active); {
+		r := e.active[i]
+		if !e.test(r) {
+			i++
+			continue
+		}
+		last := len(e.active) - 1
+		e.active[i] = e.active[last]
+		e.active[last] = nil
+		e.active = e.active[:last]
+		switch {
+		case r.of == nil:
+			e.recycle(r)
+		default:
+			r.of.wake()
+			e.moves++
+		}
+	}
+}
+
+// recycle ends a message of the engine. If MPI could not send it, it sends nothing any more.
+func (e *Engine) recycle(r *request) {
+	switch {
+	case r.err != nil:
+		e.failAll(r.err)
+	case cap(r.own) <= maxMessage:
+		e.spares = append(e.spares, r)
+	}
+}
+
+// isend and irecv begin a message of n bytes at p.
+func (e *Engine) isend(r *request, comm uintptr, to, tag int, p unsafe.Pointer, n int) {
+	e.message(r, "MPI_Isend", e.lib.isend, comm, to, tag, p, n)
+}
+
+func (e *Engine) irecv(r *request, comm uintptr, from, tag int, p unsafe.Pointer, n int) {
+	e.message(r, "MPI_Irecv", e.lib.irecv, comm, from, tag, p, n)
+}
+
+func (e *Engine) message(r *request, call string, fn, comm uintptr, peer, tag int, p unsafe.Pointer, n int) {
+	r.call = call
+	r.err = e.lib.err(call, dl.Call12(fn, uintptr(p), uintptr(n), e.lib.h.of[aByte], uintptr(peer), uintptr(tag), comm,
+		uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0, 0, 0))
+}
+
+// letGo ends what MPI still does for a failed end: after it, MPI writes into no memory of its user. It returns false if MPI cannot do
+// that: for a collective there is no way.
+func (e *Engine) letGo(b *endpoint) bool {
+	for _, r := range slices.Clone(e.active) {
+		if r.of != b || !r.writes {
+			continue
+		}
+		if !r.p2p || e.away != "" {
+			return false
+		}
+		if e.lib.do("MPI_Cancel", uintptr(unsafe.Pointer(&r.handle))) != nil {
+			return false
+		}
+		for tries := 0; !e.test(r); tries++ {
+			if tries == 1000 {
+				return false
+			}
+		}
+	}
+	return true
+}
