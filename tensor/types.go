@@ -35,7 +35,7 @@ type Typed interface {
 	Types(in []Types, rows Axes) ([]Types, error)
 }
 
-// Types returns the types of x along the axes of the job. On a NoGrad tape there are no types.
+// Types returns the types of x along the axes of the job.
 func (x Tensor) Types() Types { return x.hdr().ty }
 
 // WithTypes sets the types of x, which belongs to no tape: another rank sent it. For a batch, use WithRows.

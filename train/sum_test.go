@@ -21,7 +21,8 @@ import (
 
 // A loss that every rank has whole counts once, and one of which it has a part is added up: both are one rank's, with an uneven last batch.
 func TestSumOfWholeLosses(t *testing.T) {
-	run := func(ranks int) (dice, mean []float64) {
+	names := []string{"loss", "mean", "detached", "hits", "test", "penalty", "after"}
+	run := func(ranks int) (all [][]float64) {
 		o := train.Options{Threads: 1}
 		require.NoError(t, o.Run(dist.Config{Ranks: ranks, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 			model := nn.NewLinear(5, 1)
@@ -29,32 +30,43 @@ func TestSumOfWholeLosses(t *testing.T) {
 			opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.5})
 			tape := tensor.NewTape(r.Device)
 			l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt, Tape: tape}))
-			all := func(x tensor.Tensor) tensor.Tensor { return x.Tape().Apply(&autograd.Sum{Group: r.World}, x.Sum()) }
+			sum := func(x tensor.Tensor) tensor.Tensor { return x.Tape().Apply(&autograd.Sum{Group: r.World}, x.Sum()) }
 			batches := data.NewLoader(sentences{}, data.Config{Batch: 7, Sharder: r.World, Device: r.Device})
 			for _, b := range l.Batches(batches, 11) {
 				x := tape.Input(b.X).Cast(tensor.Float64).Scale(0.1)
 				p, y := model.Forward(x).Sigmoid(), x.Slice(1, 0, 1)
-				loss := all(p.Mul(y)).Scale(-2).Div(all(p.Add(y))).Affine(1, 1)
+				loss := sum(p.Mul(y)).Scale(-2).Div(sum(p.Add(y))).Affine(1, 1)
 				l.Sum("loss", loss)
 				l.Sum("mean", tensor.GlobalMean(p))
+				l.Sum("detached", loss.Detach())
+				l.Sum("hits", tensor.GlobalMean(p.Detach().Gt(y).Cast(tensor.Float64)))
+				test := tensor.NewTape(r.Device, tensor.NoGrad())
+				q := model.Forward(test.Input(b.X).Cast(tensor.Float64)).Sigmoid()
+				l.Sum("test", sum(q).Add(tensor.GlobalMean(q)))
+				l.Sum("penalty", test.Use(model.W).Square().Sum())
 				tape.Backward(loss)
+				l.Sum("after", loss)
 				disttest.OK(opt.Step())
 				tape.Reset()
+				test.Close()
 			}
 			disttest.OK(l.Close())
 			if r.World.Rank() == 0 {
-				_, dice = l.Values("loss")
-				_, mean = l.Values("mean")
+				for _, name := range names {
+					_, values := l.Values(name)
+					all = append(all, values)
+				}
 			}
 			return nil
 		}))
-		return dice, mean
+		return all
 	}
-	dice, mean := run(1)
-	require.Len(t, dice, 11)
+	want := run(1)
+	require.Equal(t, want[0], want[6])
 	for ranks := 2; ranks <= 3; ranks++ {
-		d, m := run(ranks)
-		require.InDeltaSlice(t, dice, d, 1e-12, ranks)
-		require.InDeltaSlice(t, mean, m, 1e-12, ranks)
+		for i, got := range run(ranks) {
+			require.Len(t, got, 11)
+			require.InDeltaSlice(t, want[i], got, 1e-12, "%s, %d ranks", names[i], ranks)
+		}
 	}
 }
