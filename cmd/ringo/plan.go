@@ -70,7 +70,7 @@ func (c *planCmd) Run() error {
 		return err
 	}
 	layout, _ := plan.ParseLayout(c.Layout) // plan has parsed it
-	t, err := c.times(layout)
+	t, err := c.times(layout, p)
 	switch {
 	case err != nil:
 		return usageOf("plan", "%v", err)

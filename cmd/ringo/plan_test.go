@@ -57,8 +57,8 @@ func TestPlanOnTopology(t *testing.T) {
 	stdout, stderr, code := run(t, args...)
 	require.Zero(t, code, stderr)
 	for _, want := range []string{"\ntime of a step on hgx-h100x4, predicted: ", " FLOP over 32 ranks of 400 TFLOP/s\n",
-		"4 all-reduces of 128·1024·1024·2 bytes in each of 12 layers and 1 microbatches", "(pp−1)/m = 0/1 of both",
-		"4 bytes a parameter summed and 2 gathered over 4 ranks", "the fastest of as many ranks"} {
+		"4 all-reduces of 128·1024·1024·4 bytes in each of 12 layers and 1 microbatches", "(pp−1)/m = 0/1 of both",
+		"4 bytes a parameter summed and 4 gathered over 4 ranks", "the fastest of as many ranks"} {
 		assert.Contains(t, stdout, want)
 	}
 	stdout, stderr, code = run(t, append(args, "-json")...)
@@ -79,7 +79,10 @@ func TestPlanOnTopology(t *testing.T) {
 		`-topo: no topology is called "dgx"; there are hgx-h100`:       {"-topo", "dgxx4"},
 		"-topo: the time of experts, ep, ring and cp is not predicted": {"-layout", "dp=4,cp=8"},
 		"-topo: the time of -host, -int8 and -int4 is not predicted":   {"-layout", "fsdp=32", "-int8"},
-		"-tflops 0: what a rank computes is more than 0":               {"-tflops", "0"},
+		"-tflops 0: what a rank computes is from 0.001 to 1e6":         {"-tflops", "0"},
+		"-tflops +Inf: what a rank computes is from 0.001 to 1e6":      {"-tflops", "Inf"},
+		"-topo hgx-h100x0: 32 ranks do not fit on 0 hosts of 8":        {"-topo", "hgx-h100x0"},
+		"-topo: the time of -schedule zb-h1 is not predicted, only":    {"-layout", "pp=4,dp=8", "-schedule", "zb-h1"},
 	} {
 		_, stderr, code := run(t, append(args, more...)...)
 		assert.Equal(t, 2, code)

@@ -3,12 +3,14 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist/sim"
 	"github.com/ringo-ml/ringo/plan"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // timing is what `ringo plan -topo` adds.
@@ -31,8 +33,8 @@ type timedLayout struct {
 }
 
 // times predicts the step of the planned layout, and of others.
-func (c *planCmd) times(l plan.Layout) (*timing, error) {
-	name, hosts, cut := c.Topo, 0, strings.LastIndex(c.Topo, "x")
+func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
+	name, hosts, cut := c.Topo, math.MaxInt32, strings.LastIndex(c.Topo, "x")
 	if cut > 0 {
 		if n, err := strconv.Atoi(c.Topo[cut+1:]); err == nil {
 			name, hosts = c.Topo[:cut], n
@@ -48,13 +50,15 @@ func (c *planCmd) times(l plan.Layout) (*timing, error) {
 		return nil, fmt.Errorf("-topo: the time of experts, ep, ring and cp is not predicted")
 	case c.Host > 0 || c.Int8 || c.Int4:
 		return nil, fmt.Errorf("-topo: the time of -host, -int8 and -int4 is not predicted")
-	case hosts > 0 && ranks > hosts*top.Host:
+	case l.PP > 1 && c.Sched != "1f1b":
+		return nil, fmt.Errorf("-topo: the time of -schedule %s is not predicted, only that of 1f1b", c.Sched)
+	case (ranks+top.Host-1)/top.Host > hosts:
 		return nil, fmt.Errorf("-topo %s: %d ranks do not fit on %d hosts of %d", c.Topo, ranks, hosts, top.Host)
-	case !(c.TFLOPS > 0):
-		return nil, fmt.Errorf("-tflops %v: what a rank computes is more than 0", c.TFLOPS)
+	case !(c.TFLOPS >= 1e-3 && c.TFLOPS <= 1e6):
+		return nil, fmt.Errorf("-tflops %v: what a rank computes is from 0.001 to 1e6", c.TFLOPS)
 	}
 	s := sim.Step{Layers: c.Layers, Hidden: c.Dim, Seq: c.Seq, Vocab: c.Vocab, Batch: c.Batch, Chunks: 1,
-		FLOPS: c.TFLOPS * 1e12, Overlap: true,
+		FLOPS: c.TFLOPS * 1e12, Overlap: true, Value: bytesOf(p.Params), Sum: bytesOf(p.Reduce),
 		Again: l.FSDP > 1 && c.Stage != 1 && c.Stage != 2}
 	t := &timing{Topology: c.Topo}
 	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), ranks, c.Micro)
@@ -65,7 +69,7 @@ func (c *planCmd) times(l plan.Layout) (*timing, error) {
 	for tp := 1; tp <= min(top.Host, ranks, c.Heads); tp *= 2 {
 		for pp := 1; pp <= min(ranks/tp, c.Layers); pp *= 2 {
 			other := plan.Layout{TP: tp, PP: pp, DP: ranks / tp / pp}
-			if ranks%(tp*pp) != 0 || c.Heads%tp != 0 || c.Layers%pp != 0 {
+			if ranks%(tp*pp) != 0 || c.Heads%tp != 0 || c.Vocab%tp != 0 || c.Layers%pp != 0 {
 				continue
 			}
 			if x, err := timed(top, other.String(), divided(s, tp, pp, ranks, c.Micro)); err == nil { // else its batch does not divide
@@ -76,6 +80,15 @@ func (c *planCmd) times(l plan.Layout) (*timing, error) {
 	slices.SortStableFunc(t.Layouts, func(a, b timedLayout) int { return cmp.Compare(a.Step, b.Step) })
 	t.Layouts = append([]timedLayout{mine}, t.Layouts[:min(5, len(t.Layouts))]...)
 	return t, nil
+}
+
+// bytesOf returns the bytes of an element of a type that a plan names.
+func bytesOf(dtype string) int {
+	d, err := tensor.ParseDType(dtype)
+	if err != nil {
+		panic(err)
+	}
+	return d.Size()
 }
 
 // divided returns s in a layout. Without a pipeline there is one microbatch.
@@ -110,11 +123,11 @@ func (t *timing) String() string {
 	micros := s.Batch / s.DP / s.Micro
 	line("compute", x.Compute, "72·B·s·l·h²·(1 + s/6h) + 6·B·s·h·V = %.4g FLOP over %d ranks of %.4g TFLOP/s", s.Work(),
 		s.TP*s.PP*s.DP, s.FLOPS/1e12)
-	line("tp", x.Tensor, "4 all-reduces of %d·%d·%d·2 bytes in each of %d layers and %d microbatches", s.Micro,
-		s.Seq, s.Hidden, s.Layers/s.PP, micros)
+	line("tp", x.Tensor, "4 all-reduces of %d·%d·%d·%d bytes in each of %d layers and %d microbatches", s.Micro,
+		s.Seq, s.Hidden, s.Value, s.Layers/s.PP, micros)
 	line("bubble", x.Bubble, "(pp−1)/m = %d/%d of both", s.PP-1, micros)
 	line("stages", x.Stages, "2·(pp−1) messages that nothing hides")
-	line("gradients", x.Data, "4 bytes a parameter summed and 2 gathered over %d ranks, less half of the time above", s.DP)
+	line("gradients", x.Data, "%d bytes a parameter summed and %d gathered over %d ranks, less half of the time above", s.Sum, s.Value, s.DP)
 	fmt.Fprintf(&out, "\nthe fastest of as many ranks, if they have memory for it (see ringo plan -layout):\n  %-22s %10s  exposed\n",
 		"layout", "step")
 	for _, x := range t.Layouts[1:] {

@@ -38,7 +38,7 @@ another algorithm is the fastest.
 Topologies: ` + strings.Join(sim.Names(), " ") + `; folder dist/sim/topologies has their files.
 Operations: ` + strings.Join(simOps(), " ") + `; parts of ranks are equal.
 
-1,024 ranks take seconds. A ring of 16,384 ranks has half a billion messages, which take some 6 minutes and 160 MB.`
+A ring of 1,024 ranks takes seconds, all sizes by several algorithms a minute. A ring of 16,384 ranks has half a billion messages, which take some 6 minutes and 160 MB.`
 }
 
 func simOps() []string {
@@ -75,9 +75,9 @@ func (c *simCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	report, out := &simReport{Topology: top}, io.Writer(os.Stdout)
+	report, out := &simReport{Topology: top}, &lasting{w: os.Stdout}
 	if c.JSON {
-		out = io.Discard
+		out.w = io.Discard
 	}
 	width := 0
 	for _, x := range cases {
@@ -101,7 +101,22 @@ func (c *simCmd) Run() error {
 	if err == nil && c.Plot != "" {
 		err = c.draw(report)
 	}
-	return err
+	return cmp.Or(err, out.err)
+}
+
+// lasting is a Writer that remembers the first error.
+type lasting struct {
+	w   io.Writer
+	err error
+}
+
+func (l *lasting) Write(b []byte) (int, error) {
+	if l.err != nil {
+		return 0, l.err
+	}
+	n, err := l.w.Write(b)
+	l.err = err
+	return n, err
 }
 
 // cases reads the command line.
@@ -199,7 +214,7 @@ func busiest(r *sim.Result) string {
 func roughly(bytes int) string {
 	x, unit := float64(bytes), ""
 	for _, u := range []string{"K", "M", "G", "T"} {
-		if x >= 1024 {
+		if x >= 999.5 { // three digits
 			x, unit = x/1024, u
 		}
 	}

@@ -12,6 +12,7 @@ type Step struct {
 	Batch, Micro               int // sequences of the step, and of a microbatch
 	TP, PP, DP                 int
 	Chunks                     int     // stages of a rank; above 1 the schedule is interleaved
+	Value, Sum                 int     // bytes of a parameter or activation that is sent, and of a gradient
 	FLOPS                      float64 // of a rank that only computes, per second
 	Recompute                  bool    // backward computes forward again
 	Again                      bool    // parameters are gathered again for backward (ZeRO 3)
@@ -45,7 +46,7 @@ func (s *Step) Work() float64 {
 // m microbatches and c chunks, ranks wait for (p−1)/c of them. All-reduces are two times an all-gather around the ring: GPUs add
 // while they receive.
 func (t *Topology) Time(s Step) (*StepTime, error) {
-	if min(s.Layers, s.Hidden, s.Seq, s.Batch, s.Micro, s.TP, s.PP, s.DP, s.Chunks) < 1 || s.FLOPS <= 0 {
+	if min(s.Layers, s.Hidden, s.Seq, s.Batch, s.Micro, s.TP, s.PP, s.DP, s.Chunks, s.Value, s.Sum) < 1 || s.FLOPS <= 0 {
 		return nil, fmt.Errorf("sim: a step has at least one of all sizes: %+v", s)
 	}
 	if s.Batch%(s.DP*s.Micro) != 0 || s.TP > t.Host {
@@ -54,7 +55,7 @@ func (t *Topology) Time(s Step) (*StepTime, error) {
 	}
 	micros := Time(s.Batch / s.DP / s.Micro)
 	out := &StepTime{Compute: Time(s.Work() / float64(s.TP*s.PP*s.DP) / s.FLOPS * 1e12)}
-	activations := s.Micro * s.Seq * s.Hidden * 2
+	activations := s.Micro * s.Seq * s.Hidden * s.Value
 	each, err := t.gather(upTo(s.TP), activations)
 	if err != nil {
 		return nil, err
@@ -77,12 +78,13 @@ func (t *Topology) Time(s Step) (*StepTime, error) {
 		ranks[i] = i * s.TP
 	}
 	parameters := (12*s.Layers*s.Hidden*s.Hidden + s.Vocab*s.Hidden) / (s.TP * s.PP)
-	sums, err := t.gather(ranks, 4*parameters) // gradients in float32, parameters in 16 bits
+	sums, err := t.gather(ranks, s.Sum*parameters)
 	if err != nil {
 		return nil, err
 	}
-	if out.Data = sums + sums/2; s.Again {
-		out.Data += sums / 2
+	values := sums * Time(s.Value) / Time(s.Sum)
+	if out.Data = sums + values; s.Again {
+		out.Data += values
 	}
 	if s.Overlap {
 		out.Data = max(out.Data-(out.Compute+out.Tensor)/2, 0)

@@ -10,7 +10,7 @@ import (
 // A step's parts, by hand: links of two, 1 ns a byte in a host and 4 between hosts, without tables of words.
 func TestStep(t *testing.T) {
 	const ns = Time(1000)
-	s := Step{Hidden: 6, Seq: 8, Vocab: 3, Batch: 8, Micro: 2, TP: 2, PP: 2, DP: 2, Chunks: 1, FLOPS: 1e9}
+	s := Step{Hidden: 6, Seq: 8, Vocab: 3, Batch: 8, Micro: 2, TP: 2, PP: 2, DP: 2, Chunks: 1, Value: 2, Sum: 4, FLOPS: 1e9}
 	_, err := two(0).Time(s)
 	require.ErrorContains(t, err, "a step has at least one of all sizes")
 	s.Layers = 4

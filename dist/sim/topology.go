@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
 )
@@ -38,6 +40,8 @@ type Link struct {
 const (
 	maxLinks = 64
 	maxRanks = 1 << 20
+	maxName  = 64
+	slowest  = 1e-3 // GB/s: with less, times would not fit
 )
 
 // Check returns an error that says in a sentence what is wrong with the topology.
@@ -45,11 +49,16 @@ func (t *Topology) Check() error {
 	if t.Host < 1 || t.Host > maxRanks {
 		return t.wrong("host is %d: write how many ranks a host has, such as 8", t.Host)
 	}
-	if bad(t.MemoryGBs) || bad(t.MessageNS) {
-		return t.wrong("memory_gbs and message_ns are numbers from 0 to 1e9")
+	if bad(t.MemoryGBs) || t.MemoryGBs != 0 && t.MemoryGBs < slowest || bad(t.MessageNS) {
+		return t.wrong("memory_gbs and message_ns are numbers from 0 to 1e9, and memory_gbs is 0 or from %v on", slowest)
 	}
 	if len(t.Links) == 0 || len(t.Links) > maxLinks {
 		return t.wrong("it has %d links: 1 to %d kinds", len(t.Links), maxLinks)
+	}
+	for _, name := range t.names() {
+		if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			return t.wrong("%s is no name: at most %d characters that can be printed", bounded.Quote(name), maxName)
+		}
 	}
 	for i, l := range t.Links {
 		switch {
@@ -58,8 +67,8 @@ func (t *Topology) Check() error {
 		case l.From == "" || l.To == "" || l.To == "rank":
 			return t.wrong("link %s goes from %s to %s: it goes from rank, or a kind of switch, to another kind of switch",
 				bounded.Quote(l.Name), bounded.Quote(l.From), bounded.Quote(l.To))
-		case bad(l.GBs) || l.GBs < 1e-6:
-			return t.wrong("link %s has %v GB/s: a bandwidth is more than 0", bounded.Quote(l.Name), l.GBs)
+		case bad(l.GBs) || l.GBs < slowest:
+			return t.wrong("link %s has %v GB/s: a bandwidth is more than 0, from %v to 1e9", bounded.Quote(l.Name), l.GBs, slowest)
 		case bad(l.NS):
 			return t.wrong("link %s has a latency of %v ns: it is a number from 0 to 1e9", bounded.Quote(l.Name), l.NS)
 		case l.Ports < 1 || l.Ports > maxRanks:
@@ -71,6 +80,14 @@ func (t *Topology) Check() error {
 		}
 	}
 	return t.tree()
+}
+
+func (t *Topology) names() []string {
+	names := []string{t.Name}
+	for _, l := range t.Links {
+		names = append(names, l.Name, l.From, l.To)
+	}
+	return names
 }
 
 func bad(x float64) bool { return !(x >= 0 && x <= 1e9) }
