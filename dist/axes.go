@@ -137,12 +137,8 @@ func (g *grid) later(rank int) tensor.Axes {
 // however it was made. Any other group (a part of an axis, a diagonal) has none, like a group of one rank. Types are not checked along it.
 func (g *Group) Axes() tensor.Axes { return g.must().grid.axes(g.ranks) }
 
-// Counts reports whether a value of these types counts on this rank when ranks add it up: where all have the same, such as a loss behind
-// autograd.Sum, the first one counts.
-func (g *Group) Counts(ty tensor.Types) bool {
-	g.must()
-	return g.grid.later(g.ranks[g.rank])&^ty.Differ() == 0
-}
+// First reports whether this rank is the first along all of axes: the one that counts where ranks have the same (see tensor.Tensor.Whole).
+func (g *Group) First(axes tensor.Axes) bool { return g.must().grid.later(g.ranks[g.rank])&axes == 0 }
 
 // Axis returns the axes and this rank's place on them, as tensor.Param.Place needs it.
 func (g *Group) Axis() layout.Axis {

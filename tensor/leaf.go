@@ -34,7 +34,9 @@ func (p *Param) Own(h Hooks) error {
 	if p.owner != nil {
 		return fmt.Errorf("the gradient of %s belongs to %s already: %s cannot have it, too", p.name, ownerName(p.owner), ownerName(h))
 	}
-	p.owner = h
+	if p.owner = h; !p.Grad.IsZero() {
+		p.markPart()
+	}
 	return nil
 }
 

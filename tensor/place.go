@@ -77,7 +77,7 @@ func (p *Param) markPart() {
 func (h *header) mustBeWhole(op string) {
 	if h.part {
 		fail(op, these(h), "a gradient's elements on this rank alone: their norm or mean is not that of one rank. Write Grad.ToLocal() for what "+
-			"is right for each element; add sums up over the ranks with SumFloats (see optim.Norm); Config.Clip clips")
+			"is right for each element; add sums up with SumFloats of what the optimizer has as its Norm; its Clip clips")
 	}
 }
 

@@ -207,8 +207,8 @@ func (l *Loop) step(samples int, body func() bool) bool {
 }
 
 // Sum adds part, one number, to the value of a name in this step. The value is the sum over all ranks, as for a loss under ddp and
-// fsdp, and over all calls in the step, as for microbatches. What several ranks have whole, such as a loss behind autograd.Sum or under
-// tensor parallelism, counts once; a tensor of no tape is taken for a part. Sum copies part and does not wait.
+// fsdp, and over all calls in the step, as for microbatches. What all ranks of a batch have whole, such as a loss behind autograd.Sum,
+// counts once; under tensor parallelism all but one of the ranks with the same rows give zeros. Sum copies part and does not wait.
 func (l *Loop) Sum(name string, part tensor.Tensor) {
 	if l.err == nil && l.values.Full(name) {
 		l.err = l.Flush()

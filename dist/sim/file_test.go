@@ -59,6 +59,8 @@ func TestWrongTopologies(t *testing.T) {
 	file := func(links ...string) string {
 		return `{"name": "x", "host": 4, "links": [` + strings.Join(links, ",") + `]}`
 	}
+	fast := func(gbs string) string { return file(link("a", "rank", "s", `"ports": 8, "ns": 5, "gbs": `+gbs)) }
+	named := func(name string) string { return strings.Replace(file(link("a", "rank", "s", plain)), "x", name, 1) }
 	tables := func(gbs int, hosts string) string {
 		return fmt.Sprintf(`{"latency_us": [[0,1],[1,0]], "bandwidth_gbs": [[0,%d],[%[1]d,0]], "hosts": [%s]}`, gbs, hosts)
 	}
@@ -72,16 +74,16 @@ func TestWrongTopologies(t *testing.T) {
 		`{"host": 1e99}`: "no topology: json: cannot unmarshal number 1e99",
 		file(link("a", "rank", "s", plain),
 			link("a", "s", "u", plain)): `topology "x": link 1 is called "a": every kind of link has a name`,
-		file(link("a", "rank", "rank", plain)):                                                          `link "a" goes from "rank" to "rank": it goes from rank, or a kind of`,
-		strings.Replace(file(link("a", "rank", "s", plain)), `"x"`, `"x\u001b[31m"`, 1):                 `"x\x1b[31m" is no name: at most 64 characters`,
-		file(link(strings.Repeat("a", 65), "rank", "s", plain)):                                         "is no name: at most 64 characters",
-		file(link("a", "rank", "s", `"ports": 8, "gbs": 1e-6, "ns": 5`)):                                "a bandwidth is more than 0, from 0.001 to 1e9",
-		file(link("a", "rank", "s", `"ports": 8, "gbs": 1e10, "ns": 5`)):                                "a bandwidth is more than 0, from 0.001 to 1e9",
-		strings.Replace(file(link("a", "rank", "s", plain)), `"host"`, `"memory_gbs": 1e-9, "host"`, 1): "memory_gbs is 0 or from 0.001 on",
-		file(link("a", "rank", "s", `"ports": 8, "gbs": 0, "ns": 5`)):                                   `link "a" has 0 GB/s: a bandwidth is more than 0`,
-		file(link("a", "rank", "s", `"ports": 8, "gbs": -2, "ns": 5`)):                                  `link "a" has -2 GB/s: a bandwidth is more than 0`,
-		file(link("a", "rank", "s", `"ports": 8, "gbs": 2, "ns": -5`)):                                  `link "a" has a latency of -5 ns`,
-		file(link("a", "rank", "s", `"ports": 0, "gbs": 2, "ns": 5`)):                                   `link "a": 0 ports: a switch has 1 to`,
+		file(link("a", "rank", "rank", plain)):                  `link "a" goes from "rank" to "rank": it goes from rank, or a kind of`,
+		named("x\\u001b[31m"):                                   `"x\x1b[31m" is no name: at most 64 characters`,
+		file(link(strings.Repeat("a", 65), "rank", "s", plain)): "is no name: at most 64 characters",
+		fast("1e-6"): "a bandwidth is more than 0, from 0.001 to 1e9",
+		fast("1e10"): "a bandwidth is more than 0, from 0.001 to 1e9",
+		`{"name": "x", "host": 4, "memory_gbs": 1e-9}`: "memory_gbs is 0 or from 0.001 on",
+		fast("0"):  `link "a" has 0 GB/s: a bandwidth is more than 0`,
+		fast("-2"): `link "a" has -2 GB/s: a bandwidth is more than 0`,
+		file(link("a", "rank", "s", `"ports": 8, "gbs": 2, "ns": -5`)): `link "a" has a latency of -5 ns`,
+		file(link("a", "rank", "s", `"ports": 0, "gbs": 2, "ns": 5`)):  `link "a": 0 ports: a switch has 1 to`,
 		file(link("a", "rank", "s", plain),
 			link("b", "s", "u", `"rails": true, `+plain)): `link "b" has rails, and goes from "s": only links of ranks`,
 		file(link("a", "rank", "s", plain), link("b", "s", "u", plain),

@@ -129,13 +129,8 @@ func (t *trainer) pass(p *pp.Pipeline, b data.Batch) (float64, error) {
 	t.stages.batch = b
 	p.SetRows(tensor.Rows{First: b.First, Total: b.Global}, b.Rows) // those of the first and the last batch are others
 	loss, err := p.Step()
-	return t.once(loss), err
-}
-
-// once is a loss on one of the ranks with the same rows, and 0 on the others.
-func (t *trainer) once(loss float64) float64 {
-	if t.Layers.Rank() > 0 {
-		return 0
+	if t.Layers.Rank() > 0 { // it is that of ranks with the same rows
+		loss = 0
 	}
-	return loss
+	return loss, err
 }

@@ -144,11 +144,19 @@ func (t *trainer) step(b data.Batch) error {
 		return t.opt.Step()
 	}
 	loss := t.Loss(t.model.Forward(t.tape.Input(t.Part(b.X))), t.Part(b.Y)) // this rank's part of the mean
-	t.loop.Sum("loss", loss)
+	t.loop.Sum("loss", t.once(loss))
 	t.tape.Backward(loss)
 	err := t.opt.Step()
 	t.tape.Reset()
 	return errors.Join(err, t.balance())
+}
+
+// once is x on one of the ranks with the same rows, and 0 on the others.
+func (t *trainer) once(x nn.T) nn.T {
+	if t.Layers.Rank() == 0 {
+		return x
+	}
+	return x.Scale(0)
 }
 
 // now returns this rank's costs so far.
@@ -211,9 +219,9 @@ func (t *trainer) measure(b data.Batch) (float64, error) {
 	if t.stages != nil {
 		return t.pass(t.stages.eval, b)
 	}
-	loss := t.Loss(t.model.Forward(t.eval.Input(t.Part(b.X))), t.Part(b.Y)).Item()
+	loss := t.once(t.Loss(t.model.Forward(t.eval.Input(t.Part(b.X))), t.Part(b.Y))).Item()
 	t.eval.Reset()
-	return t.once(loss), nil
+	return loss, nil
 }
 
 // write returns a text written by the model. All ranks take part, and get the same text.

@@ -59,8 +59,8 @@ func New(g *dist.Group, dev tensor.Device) *Table {
 // Full reports whether Sum has no place for a name: Gather makes it.
 func (t *Table) Full(name string) bool { return len(t.column(name).steps) == window }
 
-// Sum adds a rank's part, one number, to the step's value. What ranks have whole, by its types on its tape, counts on the first of them. Sum copies part, and
-// waits for nothing.
+// Sum adds a rank's part, one number, to the step's value. What ranks have whole counts on the first of them. Sum copies part,
+// and waits for nothing.
 func (t *Table) Sum(name string, part tensor.Tensor) {
 	c := t.column(name)
 	if c.part == nil {
@@ -70,7 +70,7 @@ func (t *Table) Sum(name string, part tensor.Tensor) {
 			c.part = append(c.part, c.parts.Range(k, k+1))
 		}
 	}
-	if part.Tape() != nil && !t.g.Counts(part.Types()) {
+	if !t.g.First(part.Whole()) {
 		part = c.zero
 	}
 	tensor.Copy(c.part[len(c.steps)], part)
