@@ -303,6 +303,18 @@ var turns = map[string]func(n *networks) (float64, error){
 		other, err := n.step(n.od, n.real().Add(n.judged(n.made().Detach(), 0)))
 		return value + other, errors.Join(err, n.og.Step())
 	},
+	"the discriminator frozen in the second of two microbatches": func(n *networks) (float64, error) {
+		loss := n.real()
+		value := loss.Item()
+		n.Tape.Backward(loss, tensor.More())
+		n.Tape.Reset()
+		n.D.W.Freeze()
+		n.D.B.Freeze()
+		other, err := n.step(n.og, n.judged(n.made(), 1))
+		n.D.W.Unfreeze()
+		n.D.B.Unfreeze()
+		return value + other, errors.Join(err, n.od.Step())
+	},
 	"the generator first": func(n *networks) (float64, error) {
 		value, err := n.step(n.og, n.judged(n.made(), 1))
 		n.D.W.Consume()

@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -145,7 +146,7 @@ func (s *sync) BackwardDone(last bool) error {
 	if err := s.checks.BackwardDone(last); err != nil {
 		return fmt.Errorf("ddp: rank %d: %w", s.g.Ranks()[s.g.Rank()], err)
 	}
-	if !last || len(s.seen) == 0 && !s.allowUnused { // another model's: this one is frozen, or its output was detached
+	if !last || s.idle() {
 		return nil
 	}
 	if err := s.completeUnused(); err != nil {
@@ -201,6 +202,11 @@ func markSummed(params []*tensor.Param) {
 			p.FillGrad()
 		}
 	}
+}
+
+// idle reports whether the step was that of another model on the tape: this one is frozen, or its output was detached.
+func (s *sync) idle() bool {
+	return len(s.seen) == 0 && !s.allowUnused && !slices.ContainsFunc(s.params, (*tensor.Param).HasGrad)
 }
 
 // completeUnused handles parameters that got no gradient in the last Backward.
