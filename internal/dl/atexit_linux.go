@@ -7,8 +7,8 @@ import "unsafe"
 // linkMap is the beginning of what the handle of an open library points to, with glibc and musl.
 type linkMap struct {
 	base    uintptr
-	name    unsafe.Pointer
-	dynamic *dynamic // an array; the last entry has tag 0
+	name    unsafe.Pointer //lint:ignore U1000 the struct of C has it
+	dynamic *dynamic       // an array; the last entry has tag 0
 }
 
 type dynamic struct {
