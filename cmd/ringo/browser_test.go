@@ -152,9 +152,12 @@ func (b *browser) picture(scheme string) map[color.RGBA]int {
 func TestLongBrowser(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	b := startBrowser(t)
-	gate := filepath.Join(t.TempDir(), "go")
-	j := startServed(t, "-n", "3", "-threads", "1", "-timeout", "20s", program(t, "watched"), "400", "-1", "350", gate)
+	first, gate := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "go")
+	j := startServed(t, "-n", "3", "-threads", "1", "-timeout", "20s", program(t, "watched"), "400", "-1", "100", first, "350", gate)
 	b.do("Page.navigate", map[string]any{"url": j.url}, nil)
+	// A report with all steps in it would be a rate with one point, and no curve.
+	b.await(`document.getElementById('facts') && document.getElementById('facts').textContent.startsWith('3 ranks · step 100 of 400 · ')`)
+	require.NoError(t, os.WriteFile(first, nil, 0o600))
 	b.await(`document.getElementById('facts') && document.getElementById('facts').textContent.startsWith('3 ranks · step 350 of 400 · ')`)
 	// all ranks have reported
 	b.await(`[...document.querySelectorAll('#comm tr')].some((row) => row.textContent.startsWith('allreduce1,0504.01 MiB'))`)

@@ -1,7 +1,7 @@
 // Package watched is a program whose training is looked at: step by step all ranks sum a tensor, rank 1 is slower than the others, and the
-// loss is one over the step. In generation 1, rank 1 fails before step CRASH. Before step HALT all ranks wait for the file GO.
+// loss is one over the step. In generation 1, rank 1 fails before step CRASH. Before each step HALT all ranks wait for its file GO.
 //
-//	watched STEPS CRASH HALT GO
+//	watched STEPS CRASH HALT GO ...
 package watched
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,9 +26,11 @@ func Main() {
 }
 
 func run(ctx context.Context, o *train.Options, r *dist.Rank) error {
-	var at [3]int
-	for i := range at {
-		at[i], _ = strconv.Atoi(os.Args[1+i])
+	steps, _ := strconv.Atoi(os.Args[1])
+	crash, _ := strconv.Atoi(os.Args[2])
+	halts := map[string]string{}
+	for at := range slices.Chunk(os.Args[3:], 2) {
+		halts[at[0]] = at[1]
 	}
 	fmt.Printf("<i>rank %d of generation %d</i>\n", r.World.Rank(), r.Generation())
 	loop, err := train.Start(ctx, r, o, ckpt.State{})
@@ -35,12 +38,12 @@ func run(ctx context.Context, o *train.Options, r *dist.Rank) error {
 		return err
 	}
 	x := tensor.NewFor(tensor.Gradients, r.Device, tensor.Float32, 1000)
-	for step := range loop.Steps(at[0]) {
-		if step == at[1] && r.Generation() == 1 && r.World.Rank() == 1 {
+	for step := range loop.Steps(steps) {
+		if step == crash && r.Generation() == 1 && r.World.Rank() == 1 {
 			return errors.New("crash before step " + os.Args[2])
 		}
-		if step == at[2] {
-			await(os.Args[4])
+		if gate := halts[strconv.Itoa(step)]; gate != "" {
+			await(gate)
 		}
 		if r.World.Rank() == 1 {
 			time.Sleep(3 * time.Millisecond) //sleep: a slow rank
