@@ -74,7 +74,7 @@ func blamed(err error, rank int) (launch.Kind, int) {
 	return launch.Primary, rank
 }
 
-var errLauncherLost = errors.New("the launcher is gone")
+var errLauncherLost = errors.New("the launcher has ended")
 
 // runProcess runs fn as the rank that env says.
 func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.Worker, fn func(ctx context.Context, r *Rank) error) error {

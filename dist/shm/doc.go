@@ -6,7 +6,7 @@
 // has no name in any file system, and it disappears with the last process, however that ends. It is sealed against a change of
 // its size, so that no access can fail with SIGBUS. Both segments are far larger than needed, because unused pages cost nothing.
 //
-// Ranks connect over abstract Unix sockets: [Listen] before the rendezvous, [Door.Meet] after it. The two ends of a connection
+// Ranks connect over abstract Unix sockets: [Listen] before the rendezvous, [Listener.Rendezvous] after it. The two ends of a connection
 // must belong to the same user, and prove to each other that they hold the job's secret. Then they exchange the descriptors of the
 // segments and of an eventfd (SCM_RIGHTS). From then on, the only system calls are those that wake a sleeping rank.
 //
@@ -21,7 +21,7 @@
 // Files:
 //
 //	shm.go              Config; shm_other.go: systems without this package
-//	door_linux.go       Door: ranks connect and exchange segments
+//	listener_linux.go   Listener: ranks connect and exchange segments
 //	host_linux.go       Host: all segments that a rank maps; segment_linux.go: one segment; layout_linux.go: what is in segment 0
 //	reserve_linux.go    the sizes of segments, within the limits of the system
 //	allocator_linux.go  the heap in segment 1

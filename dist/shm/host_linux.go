@@ -15,7 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Host is one rank's view of the memory that the ranks of its host share. [Door.Meet] makes it.
+// Host is one rank's view of the memory that the ranks of its host share. [Listener.Rendezvous] makes it.
 type Host struct {
 	rank      int
 	ctl       *segment

@@ -36,25 +36,25 @@ func hosts(t *testing.T, n int) []*Host {
 // meet makes n ranks meet, and returns the error of each.
 func meet(t *testing.T, n int, out []*Host) []error {
 	t.Helper()
-	doors := make([]*Door, n)
+	listeners := make([]*Listener, n)
 	for r := range n {
 		d, err := Listen(Config{Rank: r, Size: n, Secret: []byte("secret"), Job: "test"})
 		require.NoError(t, err)
-		doors[r] = d
+		listeners[r] = d
 	}
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for r := range n {
 		names := map[int]string{}
-		for p, d := range doors {
+		for p, d := range listeners {
 			if p != r {
 				names[p] = d.Name()
 			}
 		}
-		wg.Go(func() { out[r], errs[r] = doors[r].Meet(t.Context(), names) })
+		wg.Go(func() { out[r], errs[r] = listeners[r].Rendezvous(t.Context(), names) })
 	}
 	wg.Wait()
-	for _, d := range doors {
+	for _, d := range listeners {
 		d.Close()
 	}
 	return errs
@@ -215,9 +215,9 @@ func TestRefusesShortControl(t *testing.T) {
 }
 
 // Ranks without the secret get nothing, and others are met all the same.
-func TestDoorRefusesStrangers(t *testing.T) {
-	doors := make([]*Door, 3)
-	for r := range doors {
+func TestListenerRefusesStrangers(t *testing.T) {
+	listeners := make([]*Listener, 3)
+	for r := range listeners {
 		secret := "secret"
 		if r == 2 {
 			secret = "another"
@@ -225,32 +225,32 @@ func TestDoorRefusesStrangers(t *testing.T) {
 		d, err := Listen(Config{Rank: min(r, 1), Size: 2, Secret: []byte(secret), Job: "test"})
 		require.NoError(t, err)
 		defer d.Close()
-		doors[r] = d
+		listeners[r] = d
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err := doors[2].Meet(ctx, map[int]string{0: doors[0].Name()})
+	_, err := listeners[2].Rendezvous(ctx, map[int]string{0: listeners[0].Name()})
 	require.Error(t, err)
 	var wg sync.WaitGroup
 	var errs [2]error
 	for r := range 2 {
-		wg.Go(func() { _, errs[r] = doors[r].Meet(ctx, map[int]string{1 - r: doors[1-r].Name()}) })
+		wg.Go(func() { _, errs[r] = listeners[r].Rendezvous(ctx, map[int]string{1 - r: listeners[1-r].Name()}) })
 	}
 	wg.Wait()
 	require.NoError(t, errors.Join(errs[:]...))
-	for _, d := range doors[:2] {
+	for _, d := range listeners[:2] {
 		defer d.h.Close()
 	}
 }
 
 // A rank that nobody sees is named when the time is over.
-func TestDoorNamesMissingRank(t *testing.T) {
+func TestListenerNamesMissingRank(t *testing.T) {
 	d, err := Listen(Config{Rank: 0, Size: 2, Secret: []byte("secret"), Job: "test"})
 	require.NoError(t, err)
 	defer d.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err = d.Meet(ctx, map[int]string{1: "@nobody"})
+	_, err = d.Rendezvous(ctx, map[int]string{1: "@nobody"})
 	require.ErrorContains(t, err, "rank 1 did not connect to map this rank's memory")
 }
 

@@ -12,22 +12,22 @@ import (
 
 var errLinux = errors.New("shared memory needs Linux")
 
-// Door stands for what is only there on Linux: Listen returns none.
-type Door struct{}
+// Listener stands for what is only there on Linux: Listen returns none.
+type Listener struct{}
 
 // Listen returns an error.
-func Listen(Config) (*Door, error) { return nil, errLinux }
+func Listen(Config) (*Listener, error) { return nil, errLinux }
 
 // Name returns "".
-func (*Door) Name() string { return "" }
+func (*Listener) Name() string { return "" }
 
 // Close does nothing.
-func (*Door) Close() {}
+func (*Listener) Close() {}
 
-// Meet returns an error.
-func (*Door) Meet(context.Context, map[int]string) (*Host, error) { return nil, errLinux }
+// Rendezvous returns an error.
+func (*Listener) Rendezvous(context.Context, map[int]string) (*Host, error) { return nil, errLinux }
 
-// Host stands for what is only there on Linux: Meet returns none.
+// Host stands for what is only there on Linux: Rendezvous returns none.
 type Host struct{}
 
 // Fault is called before a block is moved.

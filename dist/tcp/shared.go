@@ -16,7 +16,7 @@ import (
 )
 
 // listenShared offers this rank's memory to the ranks of its host. Without it, the job goes over sockets.
-func (e *Engine) listenShared() *shm.Door {
+func (e *Engine) listenShared() *shm.Listener {
 	c := &e.cfg
 	if c.NoShared || c.Size == 1 {
 		e.self.NoShmReason = shmOff
@@ -33,7 +33,7 @@ func (e *Engine) listenShared() *shm.Door {
 
 // share sets up shared memory with the other ranks of this host, if there are any and all of them offer theirs. All ranks
 // of a host use it, in every group that has no members elsewhere, or none does.
-func (e *Engine) share(ctx context.Context, d *shm.Door) {
+func (e *Engine) share(ctx context.Context, d *shm.Listener) {
 	here := e.here()
 	if len(here) == 1 || !allOffer(here, e.cfg.Rank) {
 		return
@@ -44,7 +44,7 @@ func (e *Engine) share(ctx context.Context, d *shm.Door) {
 			sockets[m.Rank] = m.ShmSocket
 		}
 	}
-	h, err := d.Meet(ctx, sockets)
+	h, err := d.Rendezvous(ctx, sockets)
 	if err != nil {
 		slog.Warn(noShared, "rank", e.cfg.Rank, "reason", err.Error())
 	}

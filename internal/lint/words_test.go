@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// words has, for each word that is not to be used in names, what stands in its place. CONTRIBUTING.md has the same table. A word is
-// compared with the parts of a name: doorOpen has door and open.
+// words has, for each word that is not to be used in names and in texts for users, what stands in its place. CONTRIBUTING.md has the same
+// table. A word, also inflected, is compared with the parts of a name: doorsOpen has door and open.
 var words = map[string]string{
 	"afloat":  "arriving",
 	"blame":   "cause",
@@ -35,9 +36,13 @@ var words = map[string]string{
 	"wholes":  "gradPool",
 }
 
-// wordsAllowed are names that use such a word in the field's own sense, by package.
+// wordsAllowed are such words in the field's own sense, or in the plain one, by package.
 var wordsAllowed = map[string][]string{
-	"dist/tcp": {"seal"}, // as cipher.AEAD
+	"cmd/ringo/doctor": {"sealed"}, // memory files of Linux
+	"dist/shm":         {"sealed", "seals"},
+	"dist/tcp":         {"seal", "sealed"}, // as cipher.AEAD
+	"layout":           {"meet"},           // rows
+	"tensor":           {"meet"},
 }
 
 // nameWords returns the parts of a name, in lower case: "HTTPServerOf2" has http, server, of.
@@ -103,23 +108,59 @@ func idents(exprs ...ast.Expr) []*ast.Ident {
 	return names
 }
 
-// checkWords finds unexported names outside tests that use a word in place of the one that stands for it. Exported names keep
-// their spelling.
-func checkWords(sources []*source, instead map[string]string, allowed map[string][]string) []string {
+// instead returns the word that stands for a part of a name, and the word of the table that it is: "greeting" is greet.
+func instead(table map[string]string, part string) (other, word string) {
+	for _, ending := range []string{"", "s", "es", "ed", "ing"} {
+		stem, ok := strings.CutSuffix(part, ending)
+		if other := table[stem]; ok && other != "" {
+			return other, stem
+		}
+	}
+	return "", ""
+}
+
+// texts returns the strings of a file that are no imports and no tags.
+func texts(file *ast.File) (list []*ast.BasicLit) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.Field:
+			n.Tag = nil
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				list = append(list, n)
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// checkWords finds unexported names, texts and names of files outside tests that use a word in place of the one that stands for it.
+// Exported names keep their spelling.
+func checkWords(sources []*source, table map[string]string, allowed map[string][]string) []string {
 	var findings []string
 	for _, s := range sources {
 		if s.test || s.generated {
 			continue
 		}
-		for _, id := range declared(s.file) {
-			if id.IsExported() || slices.Contains(allowed[s.dir], id.Name) {
-				continue
-			}
-			for _, w := range nameWords(id.Name) {
-				if other, ok := instead[w]; ok {
-					findings = append(findings, s.at(id.Pos(), "%s: this project says %s for %s (CONTRIBUTING.md, Words)", id.Name, other, w))
+		check := func(pos token.Pos, what, name string) {
+			for _, part := range nameWords(name) {
+				if other, w := instead(table, part); other != "" && !slices.Contains(allowed[s.dir], part) {
+					findings = append(findings, s.at(pos, "%s: this project says %s for %s (CONTRIBUTING.md, Words)", what, other, w))
 				}
 			}
+		}
+		base := strings.TrimSuffix(path.Base(s.path), ".go")
+		check(s.file.Package, base, base)
+		for _, id := range declared(s.file) {
+			if !id.IsExported() {
+				check(id.Pos(), id.Name, id.Name)
+			}
+		}
+		for _, text := range texts(s.file) {
+			check(text.Pos(), text.Value, text.Value)
 		}
 	}
 	return findings
@@ -131,7 +172,9 @@ func TestWords(t *testing.T) {
 
 func TestCheckWords(t *testing.T) {
 	sources := fixture(t, map[string]string{
-		"a/a.go": `package a
+		"a/landing.go": `package a
+
+import _ "a/door"
 
 type door struct{ gone, lost bool }
 
@@ -142,7 +185,7 @@ func DoorOf(openDoor int) (greetAll string) {
 	}
 	var inDoubt, seal bool
 	_, _ = inDoubt, seal
-	return greetAll
+	return "greetings: rank %d blames"
 }
 `,
 		"a/a_test.go": "package a\n\nvar door2 int\n",
@@ -151,7 +194,7 @@ func DoorOf(openDoor int) (greetAll string) {
 	for _, finding := range checkWords(sources, words, map[string][]string{"a": {"seal"}}) {
 		names = append(names, strings.Split(finding, ": ")[1])
 	}
-	assert.Equal(t, []string{"door", "gone", "openDoor", "greetAll", "land", "grave", "inDoubt"}, names)
+	assert.Equal(t, []string{"landing", "door", "gone", "openDoor", "greetAll", "land", "grave", "inDoubt", `"greetings`}, names)
 }
 
 func TestNameWords(t *testing.T) {

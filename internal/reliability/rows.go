@@ -92,7 +92,7 @@ var Rows = []Row{
 	{36, "50 times all ranks are killed", "nothing is left: processes, sockets, descriptors, shared memory", "6 s", "tcp shm launcher",
 		[]string{"dist/launch:TestLongNothingLeft", "dist:TestLongKilledProcessesLeaveNothing"}},
 	{37, "ringo run: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGKILL to the launcher",
-		"workers and all their descendants are gone; exit status 128 + n", "6 s", "launcher",
+		"workers and all their descendants have ended; exit status 128 + n", "6 s", "launcher",
 		[]string{"cmd/ringo:TestRunInterrupted", "cmd/ringo:TestNoProcessIsLeft", "cmd/ringo:TestNoFolderIsLeft",
 			"dist/launch:TestSignalIsPassedOn", "dist/launch:TestSecondSignalKills", "dist/launch:TestLauncherKilled"}},
 	{38, "ringo run -max-restarts: a crash at the same step each time", "so many attempts; the first primary cause; progress resets the count",

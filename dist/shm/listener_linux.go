@@ -26,9 +26,9 @@ const handshakeTime = 5 * time.Second
 
 var errSecret = errors.New("the peer does not hold this job's secret")
 
-// Door is where the ranks of a host get each other's segments: an abstract Unix socket with a random name, which the
+// Listener is where the ranks of a host get each other's segments: an abstract Unix socket with a random name, which the
 // ranks learn from each other.
-type Door struct {
+type Listener struct {
 	c     Config
 	l     *net.UnixListener
 	h     *Host
@@ -44,7 +44,7 @@ type Door struct {
 }
 
 // Listen makes the segments of this rank and the socket at which peers ask for them.
-func Listen(c Config) (*Door, error) {
+func Listen(c Config) (*Listener, error) {
 	if keptMappings.Load() > 0 {
 		runtime.GC() // does not know how large the heap of an earlier job is, which may be waiting for it
 	}
@@ -59,17 +59,17 @@ func Listen(c Config) (*Door, error) {
 		h.Close()
 		return nil, errors.Join(fmt.Errorf("shm: %w", explain(err)), closeFiles(files[:2]))
 	}
-	d := &Door{c: c, l: l, h: h, files: files, peers: map[int]*peer{}, changed: make(chan struct{}, 1)}
+	d := &Listener{c: c, l: l, h: h, files: files, peers: map[int]*peer{}, changed: make(chan struct{}, 1)}
 	d.wg.Add(1)
 	go d.accept()
 	return d, nil
 }
 
-// Name is what peers must know to come to the door.
-func (d *Door) Name() string { return d.l.Addr().String() }
+// Name is what peers must know to connect.
+func (d *Listener) Name() string { return d.l.Addr().String() }
 
 // Close gives up what was not met.
-func (d *Door) Close() {
+func (d *Listener) Close() {
 	d.l.Close()
 	d.wg.Wait()
 	_ = closeFiles(d.files[:2]) // open, or Listen would have failed; the third is the bell's
@@ -81,13 +81,13 @@ func (d *Door) Close() {
 	}
 }
 
-// Meet exchanges segments with the ranks whose doors have the given names, and returns when all are there. Call it once.
-func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
+// Rendezvous exchanges segments with the ranks whose listeners have the given names, and returns when all are there. Call it once.
+func (d *Listener) Rendezvous(ctx context.Context, names map[int]string) (*Host, error) {
 	small := d.h.checkRoom(len(names) + 1)
 	var failed error
 	for r, name := range names {
 		if r >= d.c.Rank {
-			continue // it comes to this door
+			continue // it connects to this one
 		}
 		if err := d.visit(ctx, name, r); err != nil { // the others would wait for this rank
 			failed = fmt.Errorf("shm: rank %d: %w", r, explain(err))
@@ -125,8 +125,8 @@ func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
 	}
 }
 
-// visit exchanges segments with a rank at its door.
-func (d *Door) visit(ctx context.Context, name string, rank int) error {
+// visit exchanges segments with a rank that listens.
+func (d *Listener) visit(ctx context.Context, name string, rank int) error {
 	c, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (d *Door) visit(ctx context.Context, name string, rank int) error {
 	return d.exchange(c.(*net.UnixConn), rank)
 }
 
-func (d *Door) accept() {
+func (d *Listener) accept() {
 	defer d.wg.Done()
 	for {
 		c, err := d.l.AcceptUnix()
@@ -154,8 +154,8 @@ func (d *Door) accept() {
 	}
 }
 
-// set sets one of the reasons for which Meet may end.
-func (d *Door) set(reason *error, err error) {
+// set sets one of the reasons for which Rendezvous may end.
+func (d *Listener) set(reason *error, err error) {
 	d.mu.Lock()
 	*reason = explain(err)
 	d.mu.Unlock()
@@ -167,7 +167,7 @@ func explain(err error) error {
 	return nofile.Explain(err, "about 4 for shared memory, and 4 for each other rank of the host")
 }
 
-func (d *Door) signal() {
+func (d *Listener) signal() {
 	select {
 	case d.changed <- struct{}{}:
 	default:
@@ -176,7 +176,7 @@ func (d *Door) signal() {
 
 // exchange proves to each other that both ends belong to the job, then hands over descriptors both ways. rank is who must
 // be at the other end; -1: any rank that comes here.
-func (d *Door) exchange(c *net.UnixConn, rank int) error {
+func (d *Listener) exchange(c *net.UnixConn, rank int) error {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(handshakeTime))
 	if err := sameUser(c); err != nil {
@@ -223,7 +223,7 @@ func (d *Door) exchange(c *net.UnixConn, rank int) error {
 	return d.add(p)
 }
 
-func (d *Door) add(p *peer) error {
+func (d *Listener) add(p *peer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.complete || d.peers[p.rank] != nil {
@@ -236,7 +236,7 @@ func (d *Door) add(p *peer) error {
 }
 
 // doorbellFd returns the descriptor of the eventfd without making it block, as File.Fd would.
-func (d *Door) doorbellFd() (fd int) {
+func (d *Listener) doorbellFd() (fd int) {
 	if raw, err := d.files[2].SyscallConn(); err == nil {
 		_ = raw.Control(func(n uintptr) { fd = int(n) })
 	}
@@ -258,7 +258,7 @@ func (h *hello) bytes() []byte {
 	return append(append(b, h.dialing), h.nonce[:]...)
 }
 
-func (d *Door) sendHello(w io.Writer, dialing bool) (*hello, error) {
+func (d *Listener) sendHello(w io.Writer, dialing bool) (*hello, error) {
 	g := &hello{rank: uint32(d.c.Rank)}
 	if dialing {
 		g.dialing = 1
@@ -283,7 +283,7 @@ func (h *hello) read(r io.Reader) error {
 
 // proof is what the end that said `from` sends: only who holds the secret can compute it, and it is of no use elsewhere,
 // because it covers the job and both nonces.
-func (d *Door) proof(from, to *hello) []byte {
+func (d *Listener) proof(from, to *hello) []byte {
 	m := hmac.New(sha256.New, d.c.Secret)
 	fmt.Fprintf(m, "ringo/v1 shared memory\n%d %d %q\n", d.c.Gen, d.c.Size, d.c.Job)
 	m.Write(from.bytes())

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// doorOf returns the door of rank 1 of 3.
-func doorOf(t *testing.T, change func(c *Config)) *Door {
+// listenerOf returns the Listener of rank 1 of 3.
+func listenerOf(t *testing.T, change func(c *Config)) *Listener {
 	c := Config{Rank: 1, Size: 3, Secret: []byte("secret"), Job: "test", Gen: 4}
 	if change != nil {
 		change(&c)
@@ -28,15 +28,15 @@ func doorOf(t *testing.T, change func(c *Config)) *Door {
 	return d
 }
 
-// tryHello says at d's door to be a rank, and returns how many bytes the door says: a greeting, then its proof if it lets the rank
+// tryHello tells d to be a rank, and returns how many bytes d says: a greeting, then its proof if it lets the rank
 // in.
-func tryHello(t *testing.T, d *Door, rank int) int {
+func tryHello(t *testing.T, d *Listener, rank int) int {
 	raw, err := net.Dial("unix", d.Name())
 	require.NoError(t, err)
 	defer raw.Close()
 	require.NoError(t, raw.SetDeadline(time.Now().Add(10*time.Second)))
 	if rank >= 0 {
-		me := Door{c: d.c}
+		me := Listener{c: d.c}
 		me.c.Rank = rank
 		_, err = me.sendHello(raw, true)
 		require.NoError(t, err)
@@ -46,25 +46,25 @@ func tryHello(t *testing.T, d *Door, rank int) int {
 	return n
 }
 
-// A door is for the higher ranks of the job.
-func TestDoorKnowsRanks(t *testing.T) {
-	d := doorOf(t, nil)
+// A Listener is for the higher ranks of the job.
+func TestListenerKnowsRanks(t *testing.T) {
+	d := listenerOf(t, nil)
 	for _, rank := range []int{0, 1, 3, 1 << 30} {
 		assert.Equal(t, helloBytes, tryHello(t, d, rank), "rank %d", rank)
 	}
 	assert.Equal(t, helloBytes+32, tryHello(t, d, 2), "else it is let in, as far as its proof")
 }
 
-// Who comes to a rank's door and finds another one goes away.
-func TestDoorOfAnotherRank(t *testing.T) {
-	d := doorOf(t, nil)
-	two := doorOf(t, func(c *Config) { c.Rank = 2 })
-	_, err := two.Meet(t.Context(), map[int]string{0: d.Name()})
+// Who connects to a rank and finds another one goes away.
+func TestListenerOfAnotherRank(t *testing.T) {
+	d := listenerOf(t, nil)
+	two := listenerOf(t, func(c *Config) { c.Rank = 2 })
+	_, err := two.Rendezvous(t.Context(), map[int]string{0: d.Name()})
 	assert.EqualError(t, err, "shm: rank 0: is rank 1")
 }
 
 // The proof covers the secret, the job, its size and its generation.
-func TestDoorOfAnotherJob(t *testing.T) {
+func TestListenerOfAnotherJob(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for name, change := range map[string]func(c *Config){
@@ -73,22 +73,22 @@ func TestDoorOfAnotherJob(t *testing.T) {
 		"size":       func(c *Config) { c.Size = 4 },
 		"generation": func(c *Config) { c.Gen = 5 },
 	} {
-		d := doorOf(t, nil)
-		two := doorOf(t, func(c *Config) { c.Rank = 2; change(c) })
-		_, err := two.Meet(ctx, map[int]string{1: d.Name()})
+		d := listenerOf(t, nil)
+		two := listenerOf(t, func(c *Config) { c.Rank = 2; change(c) })
+		_, err := two.Rendezvous(ctx, map[int]string{1: d.Name()})
 		assert.ErrorIs(t, err, errSecret, name)
 	}
-	d, two := doorOf(t, nil), doorOf(t, func(c *Config) { c.Rank = 2 })
-	_, err := two.Meet(ctx, map[int]string{1: d.Name()})
+	d, two := listenerOf(t, nil), listenerOf(t, func(c *Config) { c.Rank = 2 })
+	_, err := two.Rendezvous(ctx, map[int]string{1: d.Name()})
 	assert.NoError(t, err, "the same job")
 }
 
 // A process of another user gets not even a greeting.
-func TestDoorOfAnotherUser(t *testing.T) {
+func TestListenerOfAnotherUser(t *testing.T) {
 	if unix.Geteuid() != 0 {
 		t.Skip("needs to be root, to be somebody else for a moment")
 	}
-	d := doorOf(t, nil)
+	d := listenerOf(t, nil)
 	said := make(chan int, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
@@ -117,7 +117,7 @@ func withFiles(t *testing.T, n int) (restore func()) {
 	for range n + 1 {
 		take()
 	}
-	for fd := 0; fd < limit; fd++ { // no hole below the limit, such as the one that a door's accept(2) leaves when it finds nobody
+	for fd := 0; fd < limit; fd++ { // no hole below the limit, such as the one that accept(2) leaves when it finds nobody
 		for !isOpen(fd) {
 			take()
 		}
@@ -146,24 +146,24 @@ const noFiles = "too many open files: the limit of this process \\(ulimit -n: \\
 
 // A rank without descriptors says so: when it makes its memory, when it connects to another rank, and when another one does not come
 // because of that.
-func TestDoorWithoutDescriptors(t *testing.T) {
+func TestListenerWithoutDescriptors(t *testing.T) {
 	restore := withFiles(t, 1)
 	_, err := Listen(Config{Rank: 0, Size: 2, Secret: []byte("secret"), Job: "test"})
 	restore()
 	require.Error(t, err)
 	assert.Regexp(t, noFiles, err.Error())
 
-	d, two := doorOf(t, nil), doorOf(t, func(c *Config) { c.Rank = 2 })
+	d, two := listenerOf(t, nil), listenerOf(t, func(c *Config) { c.Rank = 2 })
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	restore = withFiles(t, 0)
-	_, dialing := two.Meet(t.Context(), map[int]string{1: d.Name()})
+	_, dialing := two.Rendezvous(t.Context(), map[int]string{1: d.Name()})
 	require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: d.Name()}))
 	<-d.changed
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, accepting := d.Meet(ctx, map[int]string{2: two.Name()})
+	_, accepting := d.Rendezvous(ctx, map[int]string{2: two.Name()})
 	restore()
 	require.Error(t, dialing)
 	assert.Regexp(t, "^shm: rank 1: .*"+noFiles, dialing.Error())
@@ -171,11 +171,11 @@ func TestDoorWithoutDescriptors(t *testing.T) {
 	assert.Regexp(t, "^shm: rank 2 did not connect to map this rank's memory: accept.*"+noFiles, accepting.Error())
 }
 
-// comes makes rank 2 come to a door through a socket, with these descriptors.
-func comes(t *testing.T, d *Door, socket *os.File, fds ...int) {
+// comes makes rank 2 connect through a socket, with these descriptors.
+func comes(t *testing.T, d *Listener, socket *os.File, fds ...int) {
 	fd := int(socket.Fd())
 	require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: d.Name()}))
-	two, theirs := &Door{c: d.c}, hello{}
+	two, theirs := &Listener{c: d.c}, hello{}
 	two.c.Rank = 2
 	me, err := two.sendHello(socket, true)
 	require.NoError(t, err)
@@ -185,11 +185,11 @@ func comes(t *testing.T, d *Door, socket *os.File, fds ...int) {
 	require.NoError(t, unix.Sendmsg(fd, []byte{1}, unix.UnixRights(fds...), nil, 0))
 }
 
-// If there is a descriptor for the connection, and none for what the other rank sends through it, or it cannot be mapped, Meet ends at
-// once.
-func TestDoorWithoutRoomForMemory(t *testing.T) {
+// If there is a descriptor for the connection, and none for what the other rank sends through it, or it cannot be mapped, Rendezvous
+// ends at once.
+func TestListenerWithoutRoomForMemory(t *testing.T) {
 	for want, room := range map[string]int{"recvmsg: " + noFiles: 1, "shm: segment 0 of rank 2": 9} {
-		d := doorOf(t, nil)
+		d := listenerOf(t, nil)
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		require.NoError(t, err)
 		peer := os.NewFile(uintptr(fd), "rank 2")
@@ -198,22 +198,22 @@ func TestDoorWithoutRoomForMemory(t *testing.T) {
 		comes(t, d, peer, 0, 1, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, err = d.Meet(ctx, map[int]string{2: "@two"})
+		_, err = d.Rendezvous(ctx, map[int]string{2: "@two"})
 		restore()
 		require.Error(t, err)
 		assert.Regexp(t, "^shm: rank 2 cannot connect to map this rank's memory: "+want, err.Error())
 	}
 }
 
-// A rank that cannot meet one rank goes to the doors of the others: they would wait for it.
-func TestDoorsAreAllVisited(t *testing.T) {
+// A rank that cannot meet one rank goes to the listeners of the others: they would wait for it.
+func TestListenersAreAllVisited(t *testing.T) {
 	for range 5 { // in any order
-		d, two := doorOf(t, nil), doorOf(t, func(c *Config) { c.Rank = 2 })
-		_, err := two.Meet(t.Context(), map[int]string{0: "@nobody", 1: d.Name()})
+		d, two := listenerOf(t, nil), listenerOf(t, func(c *Config) { c.Rank = 2 })
+		_, err := two.Rendezvous(t.Context(), map[int]string{0: "@nobody", 1: d.Name()})
 		require.ErrorContains(t, err, "shm: rank 0: dial unix @nobody")
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, err = d.Meet(ctx, map[int]string{2: two.Name()})
+		_, err = d.Rendezvous(ctx, map[int]string{2: two.Name()})
 		require.NoError(t, err)
 	}
 }
