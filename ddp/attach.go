@@ -20,7 +20,7 @@ const (
 type Config struct {
 	// BucketBytes is the largest bucket: 25 MiB if 0. The first one is at most 1 MiB, so that communication starts early.
 	BucketBytes int
-	// Hook communicates a bucket. nil is an all-reduce in the gradients' type; see Compress and PowerSGD.
+	// Hook communicates a bucket. nil is an all-reduce in the gradients' type; see Compress and package powersgd.
 	Hook CommHook
 	// AllowUnused lets parameters be without a gradient in a step, on some ranks (they count as zero there) or on all
 	// (the optimizer then skips them). It costs a small all-reduce a step.
@@ -48,31 +48,38 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sync{g: g, all: params, checks: dist.StepCheck{Every: c.CheckEvery},
-		over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
-		rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
+	r := &reducer{
+		g:           g,
+		over:        func(p *tensor.Param) *dist.Group { return c.group(g, p) },
+		exec:        tensor.NewExec(g.Device()),
+		hook:        c.Hook,
+		cap:         c.BucketBytes,
+		allowUnused: c.AllowUnused,
+		all:         params,
+		rebuilt:     c.AllowUnused,
+		checks:      dist.StepCheck{Every: c.CheckEvery},
+	}
 	switch h := c.Hook.(type) {
 	case nil:
-		s.hook = allReduce{}
-	case stateful:
-		if s.twoPass, err = h.attach(params, &c); err != nil {
+		r.hook = allReduce{}
+	case StatefulHook:
+		if r.stateful, err = h.Attach(params, c); err != nil {
 			return nil, err
 		}
-		s.hook = s.twoPass
+		r.hook = r.stateful
 	}
-	if s.cap <= 0 {
-		s.cap = defaultBucketBytes
+	if r.cap == 0 {
+		r.cap = defaultBucketBytes
 	}
-	for i := len(params) - 1; i >= 0; i-- { // gradients come about in this order
-		p := params[i]
-		if err := own(p, s, s.over(p)); err != nil {
+	for _, p := range slices.Backward(params) { // gradients come about in this order
+		if err := own(p, r, r.over(p)); err != nil {
 			return nil, err
 		}
 		if !p.Frozen() {
-			s.params = append(s.params, p)
+			r.params = append(r.params, p)
 		}
 	}
-	s.build()
+	r.build()
 	return params, nil
 }
 

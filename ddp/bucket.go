@@ -5,25 +5,26 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Bucket is a flat piece of memory that holds the gradients of several parameters of one type, which are communicated
 // together.
 type Bucket struct {
-	Index int // from 0, in the order of communication
-	Group *dist.Group
-	Exec  *tensor.Exec  // for kernels of a CommHook
-	Grad  tensor.Tensor // flat; Param.Grad are views of it
-	Wire  tensor.Tensor // a CommHook's own memory, made by Group.Alloc and kept between steps
+	Index  int // from 0, in the order of communication
+	Group  *dist.Group
+	Exec   *tensor.Exec    // for kernels of a CommHook
+	Params []*tensor.Param // in the order in which their gradients lie
+	Grad   tensor.Tensor   // flat; Param.Grad are views of it
+	Wire   tensor.Tensor   // a CommHook's own memory, made by Group.Alloc and kept between steps
+	State  any             // a CommHook's own
 
-	first   bool // of its group and type
-	params  []*tensor.Param
+	first   bool             // of its group and type
 	waiting int              // parameters that have no gradient in this Backward yet
 	after   []tensor.Pending // what must be over before these are complete
 	work    dist.Work
 	tape    *tensor.Tape // whose Backward makes the gradients
-	low     *compressed  // PowerSGD's
 }
 
 // CommHook adds up a bucket over its group. Hooks of all ranks must be the same.
@@ -34,13 +35,28 @@ type CommHook interface {
 	Finish(b *Bucket)
 }
 
+// StatefulHook is a CommHook that keeps state from step to step, and communicates twice: see package powersgd.
+type StatefulHook interface {
+	CommHook
+	// Attach returns the hook for a model, which it may refuse. Attach of this package calls it.
+	Attach(params nn.Params, c Config) (StatefulHook, error)
+	// Arrived is called when what Start sent of all buckets has arrived.
+	Arrived(buckets []*Bucket)
+	// Again issues a second communication of a bucket; its Work is waited for before Finish.
+	Again(b *Bucket) dist.Work
+	// Unscaled says that the optimizer divides p's gradient by *by, if by is not nil.
+	Unscaled(p *tensor.Param, by *float64)
+	// Done ends a step.
+	Done()
+}
+
 type allReduce struct{}
 
-func (allReduce) Start(b *Bucket) dist.Work { return b.sum(b.Grad) }
+func (allReduce) Start(b *Bucket) dist.Work { return b.Sum(b.Grad) }
 func (allReduce) Finish(*Bucket)            {}
 
-// sum adds x up over the group. One rank does nothing.
-func (b *Bucket) sum(x tensor.Tensor) dist.Work {
+// Sum adds x up over the group, for a CommHook. One rank does nothing.
+func (b *Bucket) Sum(x tensor.Tensor) dist.Work {
 	if b.Group.Size() == 1 {
 		return dist.Work{}
 	}
@@ -63,7 +79,7 @@ func (c compress) Start(b *Bucket) dist.Work {
 		b.Wire = b.Group.Alloc(c.dtype, b.Grad.Len())
 	}
 	cast(b.Exec, b.Wire, b.Grad)
-	return b.sum(b.Wire)
+	return b.Sum(b.Wire)
 }
 
 func (c compress) Finish(b *Bucket) { cast(b.Exec, b.Grad, b.Wire) }
@@ -73,43 +89,43 @@ func cast(e *tensor.Exec, dst, src tensor.Tensor) {
 	e.Launch()
 }
 
-// build cuts the parameters, in the order of s.params, into buckets of one group and type, and makes their gradients views of
+// build cuts the parameters, in the order of r.params, into buckets of one group and type, and makes their gradients views of
 // these. Buckets are in the order of their last parameters: the same on all ranks of a group.
-func (s *sync) build() {
-	for _, b := range s.buckets {
+func (r *reducer) build() {
+	for _, b := range r.buckets {
 		b.Group.Free(b.Grad)
 		if !b.Wire.IsZero() {
 			b.Group.Free(b.Wire)
 		}
 	}
-	s.buckets, s.of = nil, make(map[*tensor.Param]*Bucket, len(s.params))
+	r.buckets, r.of = nil, make(map[*tensor.Param]*Bucket, len(r.params))
 	type kind struct {
 		g     *dist.Group
 		dtype tensor.DType
 	}
 	open, bytes := map[kind]*Bucket{}, map[*Bucket]int{}
-	for _, p := range s.params {
-		k := kind{s.over(p), p.Value.DType()}
+	for _, p := range r.params {
+		k := kind{r.over(p), p.Value.DType()}
 		b, size := open[k], p.Len()*k.dtype.Size()
-		limit := s.cap
+		limit := r.cap
 		if b == nil || b.first {
-			limit = min(firstBucketBytes, s.cap)
+			limit = min(firstBucketBytes, r.cap)
 		}
 		if b == nil || bytes[b]+size > limit {
-			b = &Bucket{Group: k.g, Exec: s.exec, first: b == nil}
+			b = &Bucket{Group: k.g, Exec: r.exec, first: b == nil}
 			open[k] = b
 		} else {
-			s.buckets = slices.DeleteFunc(s.buckets, func(o *Bucket) bool { return o == b })
+			r.buckets = slices.DeleteFunc(r.buckets, func(o *Bucket) bool { return o == b })
 		}
-		s.buckets = append(s.buckets, b) // in the order in which they are full
-		b.params = append(b.params, p)
+		r.buckets = append(r.buckets, b) // in the order in which they are full
+		b.Params = append(b.Params, p)
 		bytes[b] += size
-		s.of[p] = b
+		r.of[p] = b
 	}
-	for i, b := range s.buckets {
+	for i, b := range r.buckets {
 		b.Index = i
 	}
-	for _, b := range s.buckets {
+	for _, b := range r.buckets {
 		b.layOut()
 	}
 }
@@ -126,12 +142,12 @@ func (b *Bucket) waitPending() {
 
 func (b *Bucket) layOut() {
 	n := 0
-	for _, p := range b.params {
+	for _, p := range b.Params {
 		n += p.Len()
 	}
-	b.Grad = b.Group.AllocFor(tensor.Gradients, b.params[0].Value.DType(), n)
+	b.Grad = b.Group.AllocFor(tensor.Gradients, b.Params[0].Value.DType(), n)
 	at := 0
-	for _, p := range b.params {
+	for _, p := range b.Params {
 		p.Grad = b.Grad.Range(at, at+p.Len()).View(p.Dims()...)
 		at += p.Len()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/ddp/powersgd"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda"
@@ -210,4 +211,16 @@ func capturedGPT2(r *dist.Rank, layers int) (func() error, error) {
 		return nil, err
 	}
 	return func() error { return captured.Run() }, nil
+}
+
+// Captured steps compress as steps that run; one that is captured before compression begins is refused.
+func TestPowerSGDInCapturedSteps(t *testing.T) {
+	launch := disttest.GPUs()[0].Start(t, 2)
+	with := func(start, from int) training {
+		cfg := ddp.Config{Hook: powersgd.New(powersgd.Config{Rank: 2, Start: start})}
+		return captured(launch, cfg, func(_, step int) bool { return step >= from })
+	}
+	disttest.RequireEqual(t, with(3, 14).Run(t), with(3, 2).Run(t), 0)
+	_, err := with(5, 0).Try()
+	require.ErrorContains(t, err, "replays of a captured step would never compress: capture a step after the first 5")
 }

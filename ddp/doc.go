@@ -30,8 +30,8 @@
 // # Rules
 //
 // All ranks take the same number of steps. A rank without rows in a batch runs the step on a batch of no rows, which the loader
-// makes. If each rank has data of its own, and not equally much, [Join] makes global batches of it. If only some ranks share a parameter,
-// as with experts, Config.Over says which ones.
+// makes. If each rank has data of its own, and not equally much, package dist/join makes global batches of it. If only some ranks share
+// a parameter, as with experts, Config.Over says which ones.
 //
 // These are errors: a parameter that the loss does not use (unless Config.AllowUnused is set), a loss that would make gradients
 // wrong, and a batch that does not say its rows. docs/TYPES.md explains the last two.

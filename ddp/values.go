@@ -9,10 +9,10 @@ import (
 
 // sameFrozen compares the values of frozen parameters with those of the step that was compared before. All ranks do the same, and have the
 // same values.
-func (s *sync) sameFrozen() error {
-	for _, p := range s.all {
-		if err := s.checks.Frozen(p, p.Value); err != nil {
-			return fmt.Errorf("ddp: rank %d: %w", s.g.Ranks()[s.g.Rank()], err)
+func (r *reducer) sameFrozen() error {
+	for _, p := range r.all {
+		if err := r.checks.Frozen(p, p.Value); err != nil {
+			return fmt.Errorf("ddp: rank %d: %w", r.g.Ranks()[r.g.Rank()], err)
 		}
 	}
 	return nil
@@ -20,11 +20,11 @@ func (s *sync) sameFrozen() error {
 
 // sameValues compares parameters and buffers over the ranks that hold the same of them. A buffer that differs would be saved as one rank
 // has it.
-func (s *sync) sameValues() error {
+func (r *reducer) sameValues() error {
 	var groups []*dist.Group
 	names, values := map[*dist.Group][]string{}, map[*dist.Group][]tensor.Tensor{}
-	for _, p := range s.all {
-		g := s.over(p)
+	for _, p := range r.all {
+		g := r.over(p)
 		if names[g] == nil {
 			groups = append(groups, g)
 		}
@@ -36,8 +36,8 @@ func (s *sync) sameValues() error {
 			problem = err
 		}
 	}
-	if len(groups) < 2 && (len(groups) == 0 || groups[0] == s.g) {
+	if len(groups) < 2 && (len(groups) == 0 || groups[0] == r.g) {
 		return problem
 	}
-	return dist.Agree(s.g, "ddp", nil, problem) // other ranks are in other groups
+	return dist.Agree(r.g, "ddp", nil, problem) // other ranks are in other groups
 }

@@ -35,7 +35,7 @@ func (s *Scaler) update(norm float64) bool {
 	return true
 }
 
-// keeper is an owner of gradients that adds a part of one step's gradients to those of the next one (ddp.PowerSGD). It must know the scale
+// keeper is an owner of gradients that adds a part of one step's gradients to those of the next one (ddp/powersgd). It must know the scale
 // of both.
 type keeper interface {
 	// Unscaled says that the optimizer divides p's gradient by *by; nil means 1.

@@ -93,12 +93,14 @@ var table = map[string]row{
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
+	"dist/join":     {own: "data dist tensor"},
 	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl dist/tcp nn optim tensor tensor/cuda tensor/tensortest internal/cuda/emu " +
 		"internal/trace internal/wait internal/reliability", others: "golang.org/x/sync golang.org/x/sys github.com/stretchr/testify"},
 
 	"dist/disttest/layouts": {own: "...", others: "..."},
 
-	"ddp":          {own: "nn optim data dist dist/backend tensor"},
+	"ddp":          {own: "nn optim dist dist/backend tensor"},
+	"ddp/powersgd": {own: "ddp nn dist tensor"},
 	"fsdp":         {own: "nn optim dist tensor internal/rebuild"},
 	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor internal/rebuild"},

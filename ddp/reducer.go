@@ -9,13 +9,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// sync owns the gradients of one rank.
-type sync struct {
+// reducer owns the gradients of one rank, and sums them.
+type reducer struct {
 	g           *dist.Group
 	over        func(*tensor.Param) *dist.Group
 	exec        *tensor.Exec
 	hook        CommHook
-	twoPass     stateful // the hook, if it communicates twice
+	stateful    StatefulHook // the hook, if it is one
 	cap         int
 	allowUnused bool
 
@@ -35,31 +35,31 @@ type sync struct {
 }
 
 // String names the owner of gradients in errors.
-func (*sync) String() string { return "ddp" }
+func (*reducer) String() string { return "ddp" }
 
 // BeforeUse does nothing: every rank holds all values.
-func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}
+func (r *reducer) BeforeUse(*tensor.Param, tensor.Phase) {}
 
 // BackwardBegin starts counting.
-func (s *sync) BackwardBegin(last bool) {
-	if s.running { // the one before failed
-		s.checks.Forget()
+func (r *reducer) BackwardBegin(last bool) {
+	if r.running { // the one before failed
+		r.checks.Forget()
 	}
-	s.running = true
-	if !s.rebuilt && len(s.readyOrder) == len(s.params) {
-		s.rebuild()
+	r.running = true
+	if !r.rebuilt && len(r.readyOrder) == len(r.params) {
+		r.rebuild()
 	} else {
-		s.abandonBackward()
+		r.abandonBackward()
 	}
-	s.last, s.issued = last, 0
-	tape := tapeOf(s.params)
-	for _, b := range s.buckets {
-		b.waiting, b.after, b.tape = len(b.params), b.after[:0], tape
+	r.last, r.issued = last, 0
+	tape := tapeOf(r.params)
+	for _, b := range r.buckets {
+		b.waiting, b.after, b.tape = len(b.Params), b.after[:0], tape
 	}
-	if s.seen == nil {
-		s.seen = make(map[*tensor.Param]bool, len(s.params))
+	if r.seen == nil {
+		r.seen = make(map[*tensor.Param]bool, len(r.params))
 	}
-	clear(s.seen)
+	clear(r.seen)
 }
 
 // tapeOf returns the tape whose Backward begins.
@@ -73,124 +73,127 @@ func tapeOf(params []*tensor.Param) *tensor.Tape {
 }
 
 // abandonBackward cleans up after a Backward that failed.
-func (s *sync) abandonBackward() {
-	s.readyOrder = s.readyOrder[:0]
-	for _, b := range s.buckets[:s.issued] {
+func (r *reducer) abandonBackward() {
+	r.readyOrder = r.readyOrder[:0]
+	for _, b := range r.buckets[:r.issued] {
 		_ = b.work.Wait() // an error poisons the group: the next operation returns it
 	}
 }
 
 // rebuild makes the buckets again, in the order in which rank 0's gradients were ready in the first step. Then a bucket does not wait
 // for one late gradient.
-func (s *sync) rebuild() {
-	s.rebuilt = true
-	index := make(map[*tensor.Param]int, len(s.params))
-	for i, p := range s.params {
+func (r *reducer) rebuild() {
+	r.rebuilt = true
+	index := make(map[*tensor.Param]int, len(r.params))
+	for i, p := range r.params {
 		index[p] = i
 	}
-	order := make([]int, len(s.readyOrder))
-	for i, p := range s.readyOrder {
+	order := make([]int, len(r.readyOrder))
+	for i, p := range r.readyOrder {
 		order[i] = index[p]
 	}
-	order, err := dist.BroadcastObject(s.g, order, 0)
+	order, err := dist.BroadcastObject(r.g, order, 0)
 	if err != nil {
 		panic(&tensor.Failure{Op: "ddp: rebuilding buckets", Err: err})
 	}
 	params := make([]*tensor.Param, len(order))
 	for i, k := range order {
-		params[i] = s.params[k]
+		params[i] = r.params[k]
 	}
-	s.params = params
-	s.build()
+	r.params = params
+	r.build()
 }
 
 // GradReady counts a gradient, and starts to all-reduce the buckets that are full, in bucket order. A gradient may not be complete yet:
 // countReady waits for that before it starts the bucket.
-func (s *sync) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
-	b := s.of[p]
+func (r *reducer) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
+	b := r.of[p]
 	if b == nil {
 		panic(&tensor.Failure{Op: "ddp", Err: fmt.Errorf("%s was frozen at Attach, and unfrozen since: nobody would sum its gradient; "+
 			"unfreeze it before Attach, and freeze it again afterwards", p.Name())})
 	}
-	s.checks.Note(p)
-	if !s.last {
+	r.checks.Note(p)
+	if !r.last {
 		return after
 	}
 	if after.F != nil {
 		b.after = append(b.after, after)
 	}
-	s.countReady(p)
+	r.countReady(p)
 	return b.work.Pending()
 }
 
-func (s *sync) countReady(p *tensor.Param) {
-	s.seen[p] = true
-	if !s.rebuilt {
-		s.readyOrder = append(s.readyOrder, p)
+func (r *reducer) countReady(p *tensor.Param) {
+	r.seen[p] = true
+	if !r.rebuilt {
+		r.readyOrder = append(r.readyOrder, p)
 	}
-	s.of[p].waiting--
-	for s.issued < len(s.buckets) && s.buckets[s.issued].waiting == 0 {
-		b := s.buckets[s.issued]
+	r.of[p].waiting--
+	for r.issued < len(r.buckets) && r.buckets[r.issued].waiting == 0 {
+		b := r.buckets[r.issued]
 		b.waitPending()
-		b.work = s.hook.Start(b)
-		s.issued++
+		b.work = r.hook.Start(b)
+		r.issued++
 	}
 }
 
 // Changed does nothing: every rank has all values.
-func (s *sync) Changed(*tensor.Param) {}
+func (r *reducer) Changed(*tensor.Param) {}
 
 // BackwardDone waits for all buckets.
-func (s *sync) BackwardDone(last bool) error {
-	s.running = false
-	if err := s.checks.BackwardDone(last); err != nil {
-		return fmt.Errorf("ddp: rank %d: %w", s.g.Ranks()[s.g.Rank()], err)
+func (r *reducer) BackwardDone(last bool) error {
+	r.running = false
+	if err := r.checks.BackwardDone(last); err != nil {
+		return fmt.Errorf("ddp: rank %d: %w", r.g.Ranks()[r.g.Rank()], err)
 	}
-	if !last || s.idle() {
+	if !last || r.idle() {
 		return nil
 	}
-	if err := s.completeUnused(); err != nil {
+	if err := r.completeUnused(); err != nil {
 		return err
 	}
-	if err := s.waitBuckets(); err != nil {
+	if err := r.waitBuckets(); err != nil {
 		return err
 	}
-	markSummed(s.params)
-	if err := s.checks.Replays("ddp", s.exec.Recording()); err != nil || !s.checks.Done(s.exec.Captures(), s.all) {
+	markSummed(r.params)
+	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(r.exec.Captures(), r.all) {
 		return err
 	}
-	if err := s.checks.Rows("ddp", s.g.Axes(), s.g); err != nil {
+	if err := r.checks.Rows("ddp", r.g.Axes(), r.g); err != nil {
 		return err
 	}
-	if err := s.sameValues(); err != nil {
+	if err := r.sameValues(); err != nil {
 		return err
 	}
-	return s.sameFrozen()
+	return r.sameFrozen()
 }
 
 // Unscaled is called by the optimizer that divides p's gradient by *by, the scale of the loss; nil is 1.
-func (s *sync) Unscaled(p *tensor.Param, by *float64) {
-	if s.twoPass != nil {
-		s.twoPass.unscaled(p, by)
+func (r *reducer) Unscaled(p *tensor.Param, by *float64) {
+	if r.stateful != nil {
+		r.stateful.Unscaled(p, by)
 	}
 }
 
-// waitBuckets waits for the communication of all buckets. A hook with two passes then does its second one.
-func (s *sync) waitBuckets() error {
-	if s.twoPass != nil {
-		for _, b := range s.buckets {
+// waitBuckets waits for the communication of all buckets. A hook with state then communicates once more.
+func (r *reducer) waitBuckets() error {
+	if r.stateful != nil {
+		for _, b := range r.buckets {
 			if err := b.work.Wait(); err != nil {
 				return err
 			}
 		}
-		s.twoPass.Again(s.buckets)
-		defer s.twoPass.done()
+		r.stateful.Arrived(r.buckets)
+		for _, b := range r.buckets {
+			b.work = r.stateful.Again(b)
+		}
+		defer r.stateful.Done()
 	}
-	for _, b := range s.buckets {
+	for _, b := range r.buckets {
 		if err := b.work.Wait(); err != nil {
 			return err
 		}
-		s.hook.Finish(b)
+		r.hook.Finish(b)
 	}
 	return nil
 }
@@ -205,55 +208,55 @@ func markSummed(params []*tensor.Param) {
 }
 
 // idle reports whether the step was that of another model on the tape: this one is frozen, or its output was detached.
-func (s *sync) idle() bool {
-	return len(s.seen) == 0 && !s.allowUnused && !slices.ContainsFunc(s.params, (*tensor.Param).HasGrad)
+func (r *reducer) idle() bool {
+	return len(r.seen) == 0 && !r.allowUnused && !slices.ContainsFunc(r.params, (*tensor.Param).HasGrad)
 }
 
 // completeUnused handles parameters that got no gradient in the last Backward.
-func (s *sync) completeUnused() error {
+func (r *reducer) completeUnused() error {
 	var unused []*tensor.Param
-	for _, p := range s.params {
+	for _, p := range r.params {
 		switch {
-		case s.seen[p]:
+		case r.seen[p]:
 		case p.HasGrad(): // from an earlier microbatch
-			s.countReady(p)
+			r.countReady(p)
 		case p.Frozen(): // since Attach
-			zero(s.exec, p.Grad)
-			s.countReady(p)
+			zero(r.exec, p.Grad)
+			r.countReady(p)
 		default:
 			unused = append(unused, p)
 		}
 	}
-	if !s.allowUnused {
+	if !r.allowUnused {
 		if len(unused) > 0 {
 			return unusedError(unused)
 		}
 		return nil
 	}
-	return s.agreeOnUnused(unused)
+	return r.agreeOnUnused(unused)
 }
 
 // agreeOnUnused gives the parameters that this rank did not use zeros as gradients if another rank used them. What no
 // rank used is left without a gradient.
-func (s *sync) agreeOnUnused(unused []*tensor.Param) error {
+func (r *reducer) agreeOnUnused(unused []*tensor.Param) error {
 	for _, p := range unused {
-		zero(s.exec, p.Grad)
-		s.countReady(p)
+		zero(r.exec, p.Grad)
+		r.countReady(p)
 	}
-	if s.used.IsZero() {
-		s.used = tensor.NewStaging(tensor.Communication, s.g.Device(), tensor.Uint8, len(s.params))
+	if r.used.IsZero() {
+		r.used = tensor.NewStaging(tensor.Communication, r.g.Device(), tensor.Uint8, len(r.params))
 	}
-	used := tensor.Data[uint8](s.used)
-	for i, p := range s.params {
+	used := tensor.Data[uint8](r.used)
+	for i, p := range r.params {
 		used[i] = 0
 		if p.HasGrad() {
 			used[i] = 1
 		}
 	}
-	if err := s.g.AllReduce(s.used, dist.Max).Wait(); err != nil {
+	if err := r.g.AllReduce(r.used, dist.Max).Wait(); err != nil {
 		return err
 	}
-	for i, p := range s.params {
+	for i, p := range r.params {
 		if used[i] == 1 && !p.HasGrad() {
 			p.FillGrad()
 		}

@@ -1,4 +1,4 @@
-package ddp_test
+package powersgd_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/ddp/powersgd"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
@@ -121,7 +122,7 @@ func requireMatrix(t *testing.T, want, got matrix, tol float64, what string, ste
 
 // Algorithms 1 and 2 of the paper, in float64, with each rank's error: from the random start, which the first gradient that is compressed,
 // the unit matrix, shows.
-func TestPowerSGDIsTheAlgorithm(t *testing.T) {
+func TestIsTheAlgorithm(t *testing.T) {
 	const n, steps = 16, 12
 	for _, c := range []struct{ ranks, rank int }{{1, 1}, {2, 1}, {3, 2}, {2, 3}} {
 		rng := rand.New(rand.NewPCG(1, uint64(c.rank)))
@@ -131,7 +132,7 @@ func TestPowerSGDIsTheAlgorithm(t *testing.T) {
 			}
 			return 0
 		})
-		f := fed{hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: c.rank, Start: 1})}
+		f := fed{hook: powersgd.New(powersgd.Config{Rank: c.rank, Start: 1})}
 		for step := range steps {
 			var of []matrix
 			for range c.ranks {
@@ -182,12 +183,12 @@ func TestPowerSGDIsTheAlgorithm(t *testing.T) {
 
 // Nothing is lost: what one step of rank 1 lacks of a gradient of rank 3 comes in the next two. A gradient of lower rank than the hook's
 // arrives at once, also the first one behind gradients of zero.
-func TestPowerSGDSendsTheRestLater(t *testing.T) {
+func TestSendsTheRestLater(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	zero := newMatrix(12, 17, func(int, int) float64 { return 0 })
 	low := func(rank int) matrix { return normal(rng, 12, rank).times(normal(rng, rank, 17)) }
 	for _, rank := range []int{1, 3} {
-		f, sum, arrived := fed{hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: rank, Start: 1})}, zero, zero
+		f, sum, arrived := fed{hook: powersgd.New(powersgd.Config{Rank: rank, Start: 1})}, zero, zero
 		for step := range 12 {
 			g := []matrix{zero, zero}
 			switch step {
@@ -210,10 +211,10 @@ func TestPowerSGDSendsTheRestLater(t *testing.T) {
 }
 
 // A parameter that is frozen in between gets no part of its errors meanwhile, and all of it later.
-func TestPowerSGDKeepsErrorsOfFrozenParameters(t *testing.T) {
+func TestKeepsErrorsOfFrozenParameters(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	zero, g := newMatrix(12, 17, func(int, int) float64 { return 0 }), normal(rng, 12, 2).times(normal(rng, 2, 17))
-	f := fed{hook: ddp.PowerSGD(ddp.PowerSGDConfig{Start: 1}), grads: [][]matrix{{zero}, {zero}, {g}, {zero}, {zero}, {zero}}}
+	f := fed{hook: powersgd.New(powersgd.Config{Start: 1}), grads: [][]matrix{{zero}, {zero}, {g}, {zero}, {zero}, {zero}}}
 	f.step = func(step int, w *tensor.Param) {
 		if w.Unfreeze(); step == 3 || step == 4 {
 			w.Freeze()
@@ -226,8 +227,8 @@ func TestPowerSGDKeepsErrorsOfFrozenParameters(t *testing.T) {
 }
 
 // powerJob trains the odd small network.
-func powerJob(ranks, steps int, c ddp.PowerSGDConfig) job {
-	j := job{training: simple(ranks, steps, 26), cfg: ddp.Config{DType: tensor.Float64, BucketBytes: 3000, Hook: ddp.PowerSGD(c)}}
+func powerJob(ranks, steps int, c powersgd.Config) job {
+	j := job{training: simple(ranks, steps, 26), cfg: ddp.Config{BucketBytes: 3000, Hook: powersgd.New(c)}}
 	j.Micro, j.Rule = 2, func(p nn.Params, _ optim.Norm) *optim.Optimizer {
 		return optim.NewSGD(p, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: 1})
 	}
@@ -235,10 +236,10 @@ func powerJob(ranks, steps int, c ddp.PowerSGDConfig) job {
 }
 
 // What ranks send depends on the sum of their gradients: any number of ranks trains as one does, also on devices.
-func TestPowerSGDEqualsOneRank(t *testing.T) {
-	c := ddp.PowerSGDConfig{Rank: 2, Start: 3}
+func TestEqualsOneRank(t *testing.T) {
+	c := powersgd.Config{Rank: 2, Start: 3}
 	want := powerJob(1, 15, c).run(t)
-	plain := powerJob(1, 15, ddp.PowerSGDConfig{Start: 100}).run(t)
+	plain := powerJob(1, 15, powersgd.Config{Start: 100}).run(t)
 	require.NotEqual(t, plain.Last, want.Last)
 	require.Equal(t, plain.Losses[:4], want.Losses[:4])
 	for _, ranks := range []int{2, 3} {
@@ -252,9 +253,9 @@ func TestPowerSGDEqualsOneRank(t *testing.T) {
 }
 
 // Each compressed step sends the bytes of the formula: rank·(n+m) numbers of a matrix that becomes smaller by MinRate, and what is whole.
-func TestPowerSGDBytes(t *testing.T) {
+func TestBytes(t *testing.T) {
 	layers := [][2]int{{31, 19}, {17, 31}, {5, 17}} // and a bias of each row
-	for _, c := range []ddp.PowerSGDConfig{{Start: 2}, {Rank: 2, Start: 2}, {Rank: 3, Start: 2, MinRate: 1}, {Rank: 2, Start: 2, MinRate: 5},
+	for _, c := range []powersgd.Config{{Start: 2}, {Rank: 2, Start: 2}, {Rank: 3, Start: 2, MinRate: 1}, {Rank: 2, Start: 2, MinRate: 5},
 		{Rank: 40, Start: 2}, {Rank: 40, Start: 2, MinRate: 0.01}} {
 		numbers, whole := 0, 0
 		for _, l := range layers {
@@ -271,8 +272,16 @@ func TestPowerSGDBytes(t *testing.T) {
 			whole += n*m + n
 		}
 		payload := func(steps int) int {
-			_, stats := powerJob(2, steps, c).counted(t)
-			return int(stats[0].Payload["allreduce"])
+			sent := 0
+			j := powerJob(2, steps, c)
+			j.end = func(s *disttest.State) error {
+				if s.Rank.World.Rank() == 0 {
+					sent = int(s.Rank.World.Stats().Payload["allreduce"])
+				}
+				return nil
+			}
+			j.run(t)
+			return sent
 		}
 		two, seven := payload(2), payload(7)
 		require.Equal(t, 2*8*whole, two, "%+v: whole steps", c)
@@ -282,13 +291,11 @@ func TestPowerSGDBytes(t *testing.T) {
 
 // With 22% of the bytes, the loss falls as without compression: the mean of ten steps is never 3.5% above the other. Without error
 // feedback it is 12% above.
-func TestPowerSGDLossCurve(t *testing.T) {
+func TestLossCurve(t *testing.T) {
 	curve := func(hook ddp.CommHook) (means []float64) {
-		losses := job{training: simple(2, 90, 512), cfg: ddp.Config{DType: tensor.Float64, Hook: hook},
-			model: func() nn.Layer {
-				return nn.Sequential{nn.NewLinear(19, 64), nn.GELU, nn.NewLinear(64, 64), nn.GELU, nn.NewLinear(64, 5)}
-			},
-		}.run(t).Losses
+		losses := job{training: simple(2, 90, 512), cfg: ddp.Config{Hook: hook}, model: func() nn.Layer {
+			return nn.Sequential{nn.NewLinear(19, 64), nn.GELU, nn.NewLinear(64, 64), nn.GELU, nn.NewLinear(64, 5)}
+		}}.run(t).Losses
 		for i := 0; i < len(losses); i += 10 {
 			sum := 0.0
 			for _, v := range losses[i : i+10] {
@@ -298,7 +305,7 @@ func TestPowerSGDLossCurve(t *testing.T) {
 		}
 		return means
 	}
-	want, got := curve(nil), curve(ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 4, Start: 10}))
+	want, got := curve(nil), curve(powersgd.New(powersgd.Config{Rank: 4, Start: 10}))
 	for i := range want {
 		require.Less(t, got[i], 1.035*want[i], "steps from %d", 10*i)
 	}
@@ -307,33 +314,21 @@ func TestPowerSGDLossCurve(t *testing.T) {
 }
 
 // What does not go together is refused: in the configuration, and over ranks.
-func TestPowerSGDRefuses(t *testing.T) {
+func TestRefuses(t *testing.T) {
 	attach := func(of func(rank int) ddp.Config) error {
 		return disttest.OnRanks(2, func(r *dist.Rank) error {
 			_, err := ddp.Attach(r.World, nn.NewLinear(8, 8), of(r.World.Rank()))
 			return err
 		})
 	}
-	hook := ddp.PowerSGD(ddp.PowerSGDConfig{})
+	hook := powersgd.New(powersgd.Config{})
 	require.NoError(t, attach(func(int) ddp.Config { return ddp.Config{Hook: hook} }))
 	require.ErrorContains(t, attach(func(int) ddp.Config { return ddp.Config{Hook: hook, AllowUnused: true} }),
 		"ddp: PowerSGD with Config.AllowUnused")
 	require.ErrorContains(t, attach(func(int) ddp.Config { return ddp.Config{Hook: hook, DType: tensor.BFloat16} }),
 		"ddp: PowerSGD needs gradients of float32 or float64, and weight has bfloat16")
 	require.ErrorContains(t, attach(func(rank int) ddp.Config {
-		return ddp.Config{Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 1 + rank})}
+		return ddp.Config{Hook: powersgd.New(powersgd.Config{Rank: 1 + rank})}
 	}), "rank 1 has BucketBytes=0 Hook=PowerSGD{Rank:2 Start:1000 MinRate:2} AllowUnused=false where rank 0 has BucketBytes=0 "+
 		"Hook=PowerSGD{Rank:1")
-}
-
-// Captured steps compress as steps that run; one that is captured before compression begins is refused.
-func TestPowerSGDInCapturedSteps(t *testing.T) {
-	launch := disttest.GPUs()[0].Start(t, 2)
-	with := func(start, from int) training {
-		cfg := ddp.Config{Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: start})}
-		return captured(launch, cfg, func(_, step int) bool { return step >= from })
-	}
-	disttest.RequireEqual(t, with(3, 14).Run(t), with(3, 2).Run(t), 0)
-	_, err := with(5, 0).Try()
-	require.ErrorContains(t, err, "replays of a captured step would never compress: capture a step after the first 5")
 }

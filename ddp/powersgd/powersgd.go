@@ -1,38 +1,26 @@
-package ddp
+package powersgd
 
 import (
 	"errors"
 	"fmt"
 
+	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// PowerSGDConfig configures PowerSGD. The zero value of a field is its default, which is PyTorch's.
-type PowerSGDConfig struct {
+// Config configures New. The zero value of a field is its default, which is PyTorch's.
+type Config struct {
 	Rank    int     // of the matrices that are sent: 1 if 0
 	Start   int     // so many first steps are all-reduced whole: 1000 if 0
 	MinRate float64 // a matrix is compressed if that makes it smaller by more than this factor: 2 if 0
 }
 
-// PowerSGD returns a hook that sends gradients as products of two narrow matrices (Vogels et al. 2019, "PowerSGD: Practical Low-Rank
-// Gradient Compression for Distributed Optimization"; PyTorch's powerSGD_hook): of an n×m matrix (n+m)·Rank numbers.
-// Each step does one power iteration, which begins where the last one ended. The product differs from the gradient: each rank adds this
-// error to its next gradient (error feedback). Parameters of more than two dimensions are matrices of Dims()[0] rows; those
-// of one, and those that would not become smaller by MinRate, are sent whole. Gradients are Float32 or Float64; AllowUnused is refused.
-//
-// The result depends on the sum of the ranks' gradients alone, as the all-reduce's does, and not on how many ranks there are.
-// Each rank computes the product itself, so that all need processors of one kind to get the same bits.
-//
-// If a gradient of a step is not finite, the hook keeps its state from before this step. So later steps are not harmed. With an
-// optim.Scaler, the errors are scaled by its Scale, which may change.
-//
-// Memory: one gradient more for each compressed parameter, and the narrow matrices. It is not part of a checkpoint: a run that resumes
-// begins with Start whole steps and without errors. A captured step is captured when compression has begun. fsdp has no hooks.
-func PowerSGD(c PowerSGDConfig) CommHook {
+// New returns the hook, for ddp.Config. One may serve several models: each has its own errors.
+func New(c Config) ddp.CommHook {
 	if c.Rank < 0 || c.Start < 0 || !(c.MinRate >= 0) {
-		panic(&tensor.Failure{Op: "ddp.PowerSGD", Err: fmt.Errorf("%+v, want no negative number; 0 is the default", c)})
+		panic(&tensor.Failure{Op: "powersgd.New", Err: fmt.Errorf("%+v, want no negative number; 0 is the default", c)})
 	}
 	if c.Rank == 0 {
 		c.Rank = 1
@@ -43,25 +31,12 @@ func PowerSGD(c PowerSGDConfig) CommHook {
 	if c.MinRate == 0 {
 		c.MinRate = 2
 	}
-	return &powerSGD{c: c}
+	return &hook{c: c}
 }
 
-// stateful is a CommHook that remembers steps: Attach asks it for one of the model's own.
-type stateful interface {
-	CommHook
-	// attach returns the hook for a model, which it may refuse.
-	attach(params nn.Params, c *Config) (stateful, error)
-	// Again issues a second communication of the buckets, after the first one of all.
-	Again(buckets []*Bucket)
-	// unscaled says that the optimizer divides p's gradient by *by, if by is not nil.
-	unscaled(p *tensor.Param, by *float64)
-	// done ends a step.
-	done()
-}
-
-// powerSGD is the hook, and its state for a model.
-type powerSGD struct {
-	c     PowerSGDConfig
+// hook is the ddp.CommHook, and its state for a model.
+type hook struct {
+	c     Config
 	steps int
 	low   map[*tensor.Param]*lowRank
 	bad   map[*dist.Group]tensor.Tensor // NaN in a step that is not finite on the group's ranks, otherwise 0
@@ -79,15 +54,16 @@ type lowRank struct {
 }
 
 // String names the hook where ranks compare what they attach.
-func (h *powerSGD) String() string {
+func (h *hook) String() string {
 	return fmt.Sprintf("PowerSGD%+v", h.c)
 }
 
-func (h *powerSGD) attach(params nn.Params, c *Config) (stateful, error) {
+// Attach returns a hook for the parameters of a model.
+func (h *hook) Attach(params nn.Params, c ddp.Config) (ddp.StatefulHook, error) {
 	if c.AllowUnused {
 		return nil, errors.New("ddp: PowerSGD with Config.AllowUnused: what a parameter that no rank used should have got would be lost")
 	}
-	own := &powerSGD{c: h.c, low: map[*tensor.Param]*lowRank{}, bad: map[*dist.Group]tensor.Tensor{}}
+	own := &hook{c: h.c, low: map[*tensor.Param]*lowRank{}, bad: map[*dist.Group]tensor.Tensor{}}
 	for _, p := range params.Trainable() {
 		if dt := p.Value.DType(); dt.IsHalf() {
 			return nil, fmt.Errorf("ddp: PowerSGD needs gradients of float32 or float64, and %s has %v", p.Name(), dt)
@@ -101,7 +77,7 @@ func (h *powerSGD) attach(params nn.Params, c *Config) (stateful, error) {
 }
 
 // shape returns how p is compressed, nil if it is not.
-func (h *powerSGD) shape(p *tensor.Param) *lowRank {
+func (h *hook) shape(p *tensor.Param) *lowRank {
 	dims := p.Dims()
 	if len(dims) < 2 || p.Len() == 0 {
 		return nil
@@ -146,10 +122,13 @@ type piece struct {
 	a, b tensor.Tensor // of first and second: P and Q; or the gradient, and nothing
 }
 
+// of returns how a bucket travels.
+func of(b *ddp.Bucket) *compressed { return b.State.(*compressed) }
+
 // layOut makes the pieces of a bucket.
-func (h *powerSGD) layOut(b *Bucket) *compressed {
+func (h *hook) layOut(b *ddp.Bucket) *compressed {
 	first, second := 0, 0
-	for _, p := range b.params {
+	for _, p := range b.Params {
 		if l := h.low[p]; l != nil {
 			first, second = first+l.rank*l.rows, second+l.rank*l.cols
 		} else {
@@ -164,7 +143,7 @@ func (h *powerSGD) layOut(b *Bucket) *compressed {
 	}
 	c := &compressed{first: b.Wire.Range(0, first), second: b.Wire.Range(first, first+second), bad: h.bad[b.Group]}
 	at, i, k := 0, 0, 0
-	for _, p := range b.params {
+	for _, p := range b.Params {
 		x := piece{p: p, low: h.low[p], grad: b.Grad.Range(at, at+p.Len())}
 		at += p.Len()
 		if l := x.low; l == nil {
@@ -181,26 +160,26 @@ func (h *powerSGD) layOut(b *Bucket) *compressed {
 }
 
 // uncompressed reports whether b travels whole.
-func (h *powerSGD) uncompressed(b *Bucket) bool {
+func (h *hook) uncompressed(b *ddp.Bucket) bool {
 	if h.steps < h.c.Start && b.Exec.Recording() != nil {
-		panic(&tensor.Failure{Op: "ddp.PowerSGD",
+		panic(&tensor.Failure{Op: "powersgd",
 			Err: fmt.Errorf("replays of a captured step would never compress: capture a step after the first %d", h.c.Start)})
 	}
 	return h.steps < h.c.Start
 }
 
 // Start adds this rank's errors to its gradients M, and sends P = M·Qᵀ.
-func (h *powerSGD) Start(b *Bucket) dist.Work {
+func (h *hook) Start(b *ddp.Bucket) dist.Work {
 	if h.uncompressed(b) {
-		return b.sum(b.Grad)
+		return b.Sum(b.Grad)
 	}
-	if b.low == nil {
-		b.low = h.layOut(b)
+	if b.State == nil {
+		b.State = h.layOut(b)
 	}
 	if h.tape == nil {
 		h.tape = tensor.NewTape(b.Grad.Device(), tensor.NoGrad())
 	}
-	for _, x := range b.low.pieces {
+	for _, x := range of(b).pieces {
 		if x.low == nil {
 			tensor.Copy(x.a, x.grad)
 			continue
@@ -213,7 +192,7 @@ func (h *powerSGD) Start(b *Bucket) dist.Work {
 		tensor.Copy(x.a, tensor.MatMul(x.low.startVectors(h.tape), m, false, true))
 		h.tape.Reset()
 	}
-	return b.sum(b.low.first)
+	return b.Sum(of(b).first)
 }
 
 // startVectors returns the vectors that an iteration begins with: the last step's, made orthonormal, or random ones.
@@ -223,7 +202,8 @@ func (l *lowRank) startVectors(t *tensor.Tape) tensor.Tensor {
 	return q.Add(t.Input(l.random).Mul(missing))
 }
 
-func (h *powerSGD) unscaled(p *tensor.Param, by *float64) {
+// Unscaled notes where the optimizer keeps the scale of the loss.
+func (h *hook) Unscaled(p *tensor.Param, by *float64) {
 	if l := h.low[p]; l != nil {
 		l.unscale = by
 	}
@@ -244,32 +224,41 @@ func (l *lowRank) rescaled(t *tensor.Tape) tensor.Tensor {
 	return err
 }
 
-// Again makes P orthonormal, keeps what P·Pᵀ·M lacks of M, and sends Q = Pᵀ·M. An optimizer may skip the whole step because of one number,
-// so that errors of all parameters wait until P of all is known.
-func (h *powerSGD) Again(buckets []*Bucket) {
+// Arrived makes P of all buckets orthonormal. An optimizer may skip the whole step because of one number, so that errors of all parameters
+// wait until P of all is known.
+func (h *hook) Arrived(buckets []*ddp.Bucket) {
 	for _, b := range buckets {
 		if h.uncompressed(b) {
 			return
 		}
-		zero(b.Exec, b.low.bad)
+		bad := of(b).bad
+		b.Exec.Args(tensor.OpFill, bad.DType()).Out(bad)
+		b.Exec.Launch()
 	}
 	for _, b := range buckets {
-		h.orthonormal(b.low)
-	}
-	for _, b := range buckets {
-		for _, x := range b.low.pieces {
-			if x.low != nil {
-				h.project(b.low, x)
-			}
-		}
-		if b.low.second.Len() > 0 {
-			b.work = b.sum(b.low.second)
-		}
+		h.orthonormal(of(b))
 	}
 }
 
+// Again keeps what P·Pᵀ·M lacks of M, and sends Q = Pᵀ·M.
+func (h *hook) Again(b *ddp.Bucket) dist.Work {
+	if h.uncompressed(b) {
+		return dist.Work{}
+	}
+	c := of(b)
+	for _, x := range c.pieces {
+		if x.low != nil {
+			h.project(c, x)
+		}
+	}
+	if c.second.Len() == 0 {
+		return dist.Work{}
+	}
+	return b.Sum(c.second)
+}
+
 // orthonormal makes P of a bucket orthonormal, leaves gradients that are whole, and notes whether all that came is finite.
-func (h *powerSGD) orthonormal(c *compressed) {
+func (h *hook) orthonormal(c *compressed) {
 	for _, x := range c.pieces {
 		if x.low == nil {
 			tensor.Copy(x.grad, x.a)
@@ -283,7 +272,7 @@ func (h *powerSGD) orthonormal(c *compressed) {
 }
 
 // project computes this rank's Q, and its errors.
-func (h *powerSGD) project(c *compressed, x piece) {
+func (h *hook) project(c *compressed, x piece) {
 	p, m := h.tape.Input(x.a), h.tape.Input(x.grad)
 	q := tensor.MatMul(p, m, false, false)
 	tensor.Copy(x.b, q)
@@ -294,30 +283,32 @@ func (h *powerSGD) project(c *compressed, x piece) {
 }
 
 // storeFinite stores next in x, unless the step is bad, or q has no finite norm.
-func (h *powerSGD) storeFinite(x, next, q, bad tensor.Tensor) {
+func (h *hook) storeFinite(x, next, q, bad tensor.Tensor) {
 	sum := h.tape.Input(bad).Add(q.Square().Sum().Scale(0).Cast(tensor.Float64))
 	tensor.Copy(x, tensor.Where(sum.Eq(sum), next, h.tape.Input(x))) // NaN is not equal to itself
 }
 
 // Finish leaves P·Q in the gradients, and Q for the next step.
-func (h *powerSGD) Finish(b *Bucket) {
+func (h *hook) Finish(b *ddp.Bucket) {
 	if h.uncompressed(b) {
 		return
 	}
-	for _, x := range b.low.pieces {
+	c := of(b)
+	for _, x := range c.pieces {
 		if x.low == nil {
 			continue
 		}
 		q := h.tape.Input(x.b)
 		tensor.Copy(x.grad, tensor.MatMul(h.tape.Input(x.a), q, true, false))
 		if !x.p.Frozen() {
-			h.storeFinite(x.low.q, q, q, b.low.bad)
+			h.storeFinite(x.low.q, q, q, c.bad)
 		}
 		h.tape.Reset()
 	}
 }
 
-func (h *powerSGD) done() { h.steps++ }
+// Done ends a step.
+func (h *hook) Done() { h.steps++ }
 
 // orthonormal makes the rows of x orthogonal to one another, and 1 long, by Gram and Schmidt's way. A row that depends on those before it
 // leaves rounding errors, which have any direction: so it is done twice. A row of zeros stays. One whose length overflows becomes NaN.

@@ -1,4 +1,4 @@
-package ddp_test
+package join_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/join"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -82,7 +83,6 @@ type joinJob struct {
 	norm    bool // a SyncBatchNorm
 	sharded bool
 	capture bool
-	hook    ddp.CommHook
 }
 
 func always(n, steps int) (rows []int) {
@@ -91,6 +91,9 @@ func always(n, steps int) (rows []int) {
 	}
 	return rows
 }
+
+// errFile is what a source says.
+var errFile = errors.New("the file ends in the middle")
 
 func joinModel(norm bool) nn.Layer {
 	m := nn.Sequential{nn.NewLinear(19, 31), nn.ReLU, nn.NewDropout(0.2)}
@@ -101,7 +104,7 @@ func joinModel(norm bool) nn.Layer {
 }
 
 // source returns what rank has; on one rank, all.
-func (j joinJob) source(r *dist.Rank) ddp.Source {
+func (j joinJob) source(r *dist.Rank) join.Source {
 	host := tensor.NewCPU(1)
 	if r.World.Size() == 1 {
 		return union(host, j.rows)
@@ -118,13 +121,13 @@ func (j joinJob) attach(r *dist.Rank, model nn.Layer) (nn.Params, error) {
 		s.Unit(model)
 		return s.Attach(model)
 	}
-	return ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 7, BucketBytes: 2000, Hook: j.hook})
+	return ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 7, BucketBytes: 2000})
 }
 
 // whole is a training whose only step is an epoch. One rank has all data.
-func (j joinJob) whole(ranks int) training {
+func (j joinJob) whole(ranks int) disttest.Training {
 	all, micro := union(tensor.NewCPU(1), j.rows).batches, max(j.micro, 1)
-	return training{Ranks: ranks, On: j.launch, Steps: 1, Attach: func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
+	return disttest.Training{Ranks: ranks, On: j.launch, Steps: 1, Attach: func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
 		model := joinModel(j.norm)
 		params, err := j.attach(r, model)
 		if j.norm {
@@ -148,7 +151,7 @@ func (j joinJob) whole(ranks int) training {
 				defer graph.Close()
 				do = graph.Run
 			}
-			batches := ddp.Join(r.World, j.source(r))
+			batches := join.New(r.World, j.source(r))
 			for i, b := range batches.Epoch(context.Background(), 0) {
 				if step = i; len(losses) != i || b.Global != all[i].Y.Len() {
 					return nil, fmt.Errorf("step %d is number %d, with %d rows", len(losses), i, b.Global)
@@ -172,7 +175,7 @@ func (j joinJob) equalUnion(t *testing.T) {
 }
 
 // Ranks that have data of their own, of different lengths, also of none, train as one rank that has all of it.
-func TestJoinEqualsTheUnion(t *testing.T) {
+func TestEqualsTheUnion(t *testing.T) {
 	tail := append(always(6, 9), 2)
 	for name, j := range map[string]joinJob{
 		"1 rank":                   {rows: [][]int{always(5, 10)}},
@@ -192,7 +195,7 @@ func TestJoinEqualsTheUnion(t *testing.T) {
 }
 
 // The same on devices, in steps that are captured while all ranks have full batches, and run afterwards.
-func TestJoinOnDevices(t *testing.T) {
+func TestOnDevices(t *testing.T) {
 	j := joinJob{rows: [][]int{always(5, 10), always(3, 6)}}
 	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
 		for _, j.capture = range []bool{false, true} {
@@ -203,16 +206,16 @@ func TestJoinOnDevices(t *testing.T) {
 }
 
 // Loaders of different datasets, epoch after epoch: no sample is left out.
-func TestJoinOfLoaders(t *testing.T) {
+func TestOfLoaders(t *testing.T) {
 	var mu sync.Mutex
 	rows := map[int][]int{}
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 3, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		var src ddp.Source
+		var src join.Source
 		if n := []int{25, 0, 64}[r.World.Rank()]; n > 0 {
 			set := disttest.Must(data.Synthetic(n, uint64(r.World.Rank()), tensor.Float32))
 			src = data.NewLoader(set, data.Config{Batch: 10, Shuffle: true})
 		}
-		batches := ddp.Join(r.World, src)
+		batches := join.New(r.World, src)
 		for epoch := range 2 {
 			for i, b := range batches.Epoch(ctx, epoch) {
 				require.Equal(t, r.World.Rows(b.First, b.Global), b.X.Rows())
@@ -256,8 +259,8 @@ func joinFailing(t *testing.T, rank func(ctx context.Context, r *dist.Rank) erro
 }
 
 // drain runs an epoch without training.
-func drain(ctx context.Context, r *dist.Rank, epoch int, src ddp.Source) error {
-	batches := ddp.Join(r.World, src)
+func drain(ctx context.Context, r *dist.Rank, epoch int, src join.Source) error {
+	batches := join.New(r.World, src)
 	for range batches.Epoch(ctx, epoch) {
 	}
 	for range batches.Epoch(ctx, epoch+1) { // yields nothing after an error
@@ -267,10 +270,10 @@ func drain(ctx context.Context, r *dist.Rank, epoch int, src ddp.Source) error {
 }
 
 // A loader that was never made is that of a rank without data.
-func TestJoinOfNoLoader(t *testing.T) {
+func TestOfNoLoader(t *testing.T) {
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2}, func(ctx context.Context, r *dist.Rank) error {
 		var none *data.Loader
-		batches := ddp.Join(r.World, none)
+		batches := join.New(r.World, none)
 		for range batches.Epoch(ctx, 0) {
 			return errors.New("a step without data")
 		}
@@ -279,17 +282,17 @@ func TestJoinOfNoLoader(t *testing.T) {
 }
 
 // What ranks do differently is refused on all of them, by the same words.
-func TestJoinMismatch(t *testing.T) {
+func TestMismatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		one  func(ctx context.Context, r *dist.Rank, o *own) error // on rank 1
 		want string
 	}{
 		"epochs": {func(ctx context.Context, r *dist.Rank, o *own) error { return drain(ctx, r, 4, o) },
-			"ddp: Join: ranks differ: rank 1 begins epoch 4 where rank 0 begins epoch 0"},
+			"join: ranks differ: rank 1 begins epoch 4 where rank 0 begins epoch 0"},
 		"shapes": {func(ctx context.Context, r *dist.Rank, o *own) error {
 			o.batches[0].X = o.batches[0].X.View(2, 19, 1)
 			return drain(ctx, r, 0, o)
-		}, "ddp: Join: ranks differ: a sample of rank 1 is float64[19,1] and int64[] where that of rank 0 is float64[19] and int64[]"},
+		}, "join: ranks differ: a sample of rank 1 is float64[19,1] and int64[] where that of rank 0 is float64[19] and int64[]"},
 		"a later shape": {func(ctx context.Context, r *dist.Rank, o *own) error {
 			o.batches[2].X = o.batches[2].X.View(2, 1, 19)
 			return drain(ctx, r, 0, o)
@@ -303,9 +306,9 @@ func TestJoinMismatch(t *testing.T) {
 			return drain(ctx, r, 0, o)
 		}, "a batch is a part of a global one already (2 rows of 6): its loader must have no Sharder"},
 		"a source that fails": {func(ctx context.Context, r *dist.Rank, o *own) error {
-			o.batches, o.err = o.batches[:2], errCable
+			o.batches, o.err = o.batches[:2], errFile
 			return drain(ctx, r, 0, o)
-		}, errCable.Error()},
+		}, errFile.Error()},
 		"no Join": {func(_ context.Context, r *dist.Rank, o *own) error {
 			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1), dist.Sum).Wait()
 		}, "allreduce"},
@@ -320,7 +323,7 @@ func TestJoinMismatch(t *testing.T) {
 			}) {
 				require.ErrorContains(t, err, c.want, "on rank %d", rank)
 				if name == "a source that fails" {
-					require.Equal(t, rank == 1, errors.Is(err, errCable))
+					require.Equal(t, rank == 1, errors.Is(err, errFile))
 				}
 			}
 		})
@@ -328,16 +331,16 @@ func TestJoinMismatch(t *testing.T) {
 }
 
 // A rank that dies in the middle of an epoch is an error on all others, whether they still have data or shadow.
-func TestJoinWithARankThatDies(t *testing.T) {
+func TestWithARankThatDies(t *testing.T) {
 	for _, dies := range []int{0, 2} { // with data, and without
 		for rank, err := range joinFailing(t, func(ctx context.Context, r *dist.Rank) error {
 			model := joinModel(false)
 			params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64}))
 			opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
-			batches := ddp.Join(r.World, ownBatches(r.Device, r.World.Rank(), always(3, []int{12, 9, 2}[r.World.Rank()])))
+			batches := join.New(r.World, ownBatches(r.Device, r.World.Rank(), always(3, []int{12, 9, 2}[r.World.Rank()])))
 			for i, b := range batches.Epoch(ctx, 0) {
 				if i == 5 && r.World.Rank() == dies {
-					return errCable
+					return errFile
 				}
 				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y))
 				disttest.OK(opt.Step())
@@ -345,7 +348,7 @@ func TestJoinWithARankThatDies(t *testing.T) {
 			}
 			return batches.Err()
 		}) {
-			require.ErrorContains(t, err, errCable.Error(), "on rank %d, when %d died", rank, dies)
+			require.ErrorContains(t, err, errFile.Error(), "on rank %d, when %d died", rank, dies)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package ddp
+package join
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Source is what Join takes a rank's own batches from, such as a data.Loader that has no Sharder.
+// Source is what a Loader takes a rank's own batches from, such as a data.Loader that has no Sharder.
 type Source interface {
 	// Epoch yields the batches of an epoch. They are valid until the next iteration.
 	Epoch(ctx context.Context, epoch int) iter.Seq2[int, data.Batch]
@@ -20,8 +20,8 @@ type Source interface {
 	Err() error
 }
 
-// Joined makes global batches of the batches that each rank has. It serves one goroutine.
-type Joined struct {
+// Loader makes global batches of the batches that each rank has. It serves one goroutine.
+type Loader struct {
 	g             *dist.Group
 	src           Source
 	x, y          tensor.Shape // of a sample
@@ -38,44 +38,31 @@ const (
 	withRows
 )
 
-// Join is for ranks that have data of their own, such as different files, and not equally many batches: PyTorch's Join. The global
-// batch of a step is what the ranks have then, in rank order. A rank that ran out takes part with a batch of no rows, until all
-// ranks ran out: so losses, gradients and counts are those of all data on one rank. src is nil on a rank that has nothing.
-//
-//	batches := ddp.Join(r.World, data.NewLoader(mine, data.Config{Batch: 32}))
-//	for _, b := range batches.Epoch(ctx, epoch) {
-//		loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
-//		...
-//	}
-//	return batches.Err()
-//
-// It costs a small all-gather on host memory before each step, and knows nothing of gradients: fsdp can use it, too. Batches of the
-// ranks have one shape but for their rows. The place of a loader in its epoch (State) is another one on each rank:
-// a checkpoint within an epoch needs those of all (dist.AllGatherObject).
-func Join(g *dist.Group, src Source) *Joined {
+// New returns a Loader for the ranks of g, all of which call it. src is nil on a rank that has nothing.
+func New(g *dist.Group, src Source) *Loader {
 	if g == nil {
-		panic(&tensor.Failure{Op: "ddp.Join", Err: errors.New("the group is nil")})
+		panic(&tensor.Failure{Op: "join.New", Err: errors.New("the group is nil")})
 	}
 	if l, is := src.(*data.Loader); is && l == nil { // a variable that was never set
 		src = nil
 	}
-	j := &Joined{g: g, src: src, mine: make([]int64, 1), all: make([]int64, g.Size())}
+	j := &Loader{g: g, src: src, mine: make([]int64, 1), all: make([]int64, g.Size())}
 	j.own, j.gathered = tensor.FromSlice(j.mine, 1), tensor.FromSlice(j.all, len(j.all))
 	return j
 }
 
 // Err returns the first error, that of this rank's Source, of another rank's, or of the communication. Once there is one, Epoch
 // yields nothing more.
-func (j *Joined) Err() error { return j.err }
+func (j *Loader) Err() error { return j.err }
 
 // Epoch yields this rank's part of each step's batch, with the step's number: as many on all ranks, of which all call it. All of
 // them leave the loop after the same step.
-func (j *Joined) Epoch(ctx context.Context, epoch int) iter.Seq2[int, data.Batch] {
+func (j *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
 		if j.err != nil {
 			return
 		}
-		e := &joinedEpoch{Joined: j, epoch: epoch, yield: yield}
+		e := &running{Loader: j, epoch: epoch, yield: yield}
 		if j.src != nil {
 			for _, b := range j.src.Epoch(ctx, epoch) {
 				if !e.next(&b, j.check(&b)) {
@@ -93,7 +80,7 @@ func (j *Joined) Epoch(ctx context.Context, epoch int) iter.Seq2[int, data.Batch
 }
 
 // check returns what is wrong with a batch of the Source.
-func (j *Joined) check(b *data.Batch) error {
+func (j *Loader) check(b *data.Batch) error {
 	if b.X.IsZero() || b.Y.IsZero() || b.X.Rank() == 0 || b.Y.Rank() == 0 || b.X.Dim(0) != b.Y.Dim(0) {
 		return errors.New("a batch is not of X and Y with as many rows each")
 	}
@@ -115,16 +102,16 @@ func sample(x tensor.Tensor) tensor.Shape {
 
 func sameShape(a, b tensor.Shape) bool { return a.DType == b.DType && slices.Equal(a.Dims, b.Dims) }
 
-// joinedEpoch is an Epoch under way.
-type joinedEpoch struct {
-	*Joined
+// running is an Epoch under way.
+type running struct {
+	*Loader
 	epoch, step int
 	begun       bool
 	yield       func(int, data.Batch) bool
 }
 
 // next does a step with b, which is nil on a rank that ran out. problem is what this rank found. It reports whether the loop goes on.
-func (e *joinedEpoch) next(b *data.Batch, problem error) bool {
+func (e *running) next(b *data.Batch, problem error) bool {
 	out, over, err := e.agree(b, problem)
 	if err != nil {
 		e.err = err
@@ -144,7 +131,7 @@ func (e *joinedEpoch) next(b *data.Batch, problem error) bool {
 }
 
 // agree tells all ranks what this one has, and returns the place of its rows in the step's batch; over: no rank has a batch.
-func (e *joinedEpoch) agree(b *data.Batch, problem error) (at data.Batch, over bool, err error) {
+func (e *running) agree(b *data.Batch, problem error) (at data.Batch, over bool, err error) {
 	if !e.begun {
 		if err := e.begin(b, problem); err != nil {
 			return at, false, err
@@ -180,7 +167,7 @@ func (e *joinedEpoch) agree(b *data.Batch, problem error) (at data.Batch, over b
 }
 
 // failure returns why some rank cannot go on.
-func (e *joinedEpoch) failure(problem error) error {
+func (e *running) failure(problem error) error {
 	text := ""
 	if problem != nil {
 		text = problem.Error()
@@ -190,10 +177,10 @@ func (e *joinedEpoch) failure(problem error) error {
 	case err != nil:
 		return err
 	case problem != nil:
-		return fmt.Errorf("ddp: Join: %w", problem)
+		return fmt.Errorf("join: %w", problem)
 	}
 	rank := slices.IndexFunc(all, func(s string) bool { return s != "" })
-	return fmt.Errorf("ddp: Join: rank %d of %s: %s", rank, e.g.Name(), all[rank])
+	return fmt.Errorf("join: rank %d of %s: %s", rank, e.g.Name(), all[rank])
 }
 
 // greeting is what ranks compare before the first step of an epoch.
@@ -204,7 +191,7 @@ type greeting struct {
 }
 
 // begin compares what the ranks are about to do, and makes the batch of those that ran out.
-func (e *joinedEpoch) begin(b *data.Batch, problem error) error {
+func (e *running) begin(b *data.Batch, problem error) error {
 	mine := greeting{Epoch: e.epoch}
 	if b != nil && problem == nil {
 		mine.Has, mine.X, mine.Y = true, sample(b.X), sample(b.Y)
@@ -217,9 +204,9 @@ func (e *joinedEpoch) begin(b *data.Batch, problem error) error {
 	for rank, g := range all {
 		switch {
 		case g.Epoch != all[0].Epoch:
-			return fmt.Errorf("ddp: Join: ranks differ: rank %d begins epoch %d where rank 0 begins epoch %d", rank, g.Epoch, all[0].Epoch)
+			return fmt.Errorf("join: ranks differ: rank %d begins epoch %d where rank 0 begins epoch %d", rank, g.Epoch, all[0].Epoch)
 		case g.Has && !(sameShape(g.X, all[known].X) && sameShape(g.Y, all[known].Y)):
-			return fmt.Errorf("ddp: Join: ranks differ: a sample of rank %d is %v and %v where that of rank %d is %v and %v",
+			return fmt.Errorf("join: ranks differ: a sample of rank %d is %v and %v where that of rank %d is %v and %v",
 				rank, g.X, g.Y, known, all[known].X, all[known].Y)
 		}
 	}

@@ -1,4 +1,4 @@
-package ddp_test
+package powersgd_test
 
 import (
 	"math"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/ddp/powersgd"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
@@ -55,7 +56,7 @@ func (c scaledRun) run(t *testing.T) (res disttest.Result, end optim.State) {
 			optimizer()
 		}
 		a.Params, err = ddp.Attach(r.World, model, ddp.Config{DType: c.dtype, Seed: 5, BucketBytes: scaledSize * scaledSize * c.dtype.Size(),
-			Hook: ddp.PowerSGD(ddp.PowerSGDConfig{Rank: 2, Start: 1})})
+			Hook: powersgd.New(powersgd.Config{Rank: 2, Start: 1})})
 		if !c.late {
 			optimizer()
 		}
@@ -127,7 +128,7 @@ func requireFinite(t *testing.T, all disttest.Values) {
 }
 
 // An overflow on one rank costs one step, and halves the scale once. Training then goes on.
-func TestPowerSGDAfterAnOverflow(t *testing.T) {
+func TestAfterAnOverflow(t *testing.T) {
 	for _, bad := range []float64{math.Inf(1), math.NaN(), 1e12} { // with the last one, the square of a gradient overflows
 		got, end := scaledRun{dtype: tensor.Float32, steps: 40, scale: 1 << 16, spoil: func(step, rank int, x, _ []float64) {
 			if step == 5 && rank == 1 {
@@ -143,7 +144,7 @@ func TestPowerSGDAfterAnOverflow(t *testing.T) {
 
 // A skipped step leaves what the hook keeps of all parameters as it was: the next steps are those of a run without it. Here one
 // number of one gradient overflows, in the last bucket.
-func TestPowerSGDForgetsSkippedSteps(t *testing.T) {
+func TestForgetsSkippedSteps(t *testing.T) {
 	const bad = 7
 	run := scaledRun{dtype: tensor.Float64, steps: 20, scale: 1 << 16}
 	run.leave = func(step int) bool { return step == bad }
@@ -162,7 +163,7 @@ func TestPowerSGDForgetsSkippedSteps(t *testing.T) {
 }
 
 // Without a Scaler, a step that is skipped leaves no NaN in what the hook keeps.
-func TestPowerSGDForgetsNaN(t *testing.T) {
+func TestForgetsNaN(t *testing.T) {
 	got, end := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
 		if step == 7 && rank == 0 {
 			given[100] = math.NaN()
@@ -173,7 +174,7 @@ func TestPowerSGDForgetsNaN(t *testing.T) {
 }
 
 // The scale of the loss, and that it changes, changes nothing else: errors are in the scale of the gradients that they are added to.
-func TestPowerSGDWithAnyScale(t *testing.T) {
+func TestWithAnyScale(t *testing.T) {
 	want, _ := scaledRun{dtype: tensor.Float64, steps: 20}.run(t)
 	scales := []float64{1 << 16, 1 << 16, 1 << 8, 1 << 10, 3, 1 << 30}
 	for _, late := range []bool{false, true} {
@@ -191,7 +192,7 @@ func TestPowerSGDWithAnyScale(t *testing.T) {
 }
 
 // A number whose square overflows, in a column that was zero until then, is a gradient to skip, and then over.
-func TestPowerSGDForgetsHugeNumbers(t *testing.T) {
+func TestForgetsHugeNumbers(t *testing.T) {
 	got, end := scaledRun{dtype: tensor.Float64, steps: 12, spoil: func(step, rank int, _, given []float64) {
 		for i := range 8 {
 			given[i*scaledSize] = 0
