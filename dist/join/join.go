@@ -183,8 +183,8 @@ func (e *running) failure(problem error) error {
 	return fmt.Errorf("join: rank %d of %s: %s", rank, e.g.Name(), all[rank])
 }
 
-// greeting is what ranks compare before the first step of an epoch.
-type greeting struct {
+// hello is what ranks compare before the first step of an epoch.
+type hello struct {
 	Epoch int
 	Has   bool // X and Y are known
 	X, Y  tensor.Shape
@@ -192,7 +192,7 @@ type greeting struct {
 
 // begin compares what the ranks are about to do, and makes the batch of those that ran out.
 func (e *running) begin(b *data.Batch, problem error) error {
-	mine := greeting{Epoch: e.epoch}
+	mine := hello{Epoch: e.epoch}
 	if b != nil && problem == nil {
 		mine.Has, mine.X, mine.Y = true, sample(b.X), sample(b.Y)
 	}
@@ -200,7 +200,7 @@ func (e *running) begin(b *data.Batch, problem error) error {
 	if err != nil {
 		return err
 	}
-	known := slices.IndexFunc(all, func(g greeting) bool { return g.Has })
+	known := slices.IndexFunc(all, func(g hello) bool { return g.Has })
 	for rank, g := range all {
 		switch {
 		case g.Epoch != all[0].Epoch:
