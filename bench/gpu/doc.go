@@ -30,7 +30,7 @@
 //
 // # The first run on a GPU
 //
-// Nothing of this has run on a GPU yet. These are estimates, for an H100 with 16 cores and PyTorch from wheels:
+// It was on 2026-11-26 (docs/STATUS.md). These were the estimates, for an H100 with 16 cores and PyTorch from wheels:
 //
 //	doctor   20 s   reads cuBLASLt from the disk for the first time, 0.5 GB; one kernel through NVRTC
 //	smoke    15 s   nine lines with times: the first that failed often explains the ones after it
@@ -52,7 +52,7 @@
 //     NAME tensor/cuda names the launch, and compute-sanitizer the thread and the address.
 //  3. If the driver answers differently from the emulator (TestCaptureErrors, TestLaunchShapes), change the emulator, and see which tests
 //     fail then.
-//  4. Write the table into docs/BENCHMARKS.md. Make the emulator show the errors that were found, so that it finds similar ones next time.
+//  4. Write the table into docs/BENCHMARKS.md, what ran into docs/STATUS.md. Make the emulator show the errors, to find such next time.
 //
 // In a rehearsal without a GPU, the emulator stands for one. RINGO_LONG=1 go test -run TestLongRehearsal ./bench/gpu does it, without Go
 // in the path, and with kernels that are wrong or never end. By hand, set EMU_DEVICES=1, and RINGO_CUDA_LIB and so on, and EMU_SHIM, as

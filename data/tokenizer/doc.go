@@ -8,7 +8,7 @@
 //	}
 //
 // A token is a number for a piece of text: a word, a part of a word, or a byte. The pieces were learned from text by byte pair encoding
-// (Gage 1994; Sennrich et al. 2016). Encoding begins with single bytes or characters. Again and again it joins the two neighbours that come
+// (Gage 1994; Sennrich et al. 2016). Encoding begins with single bytes or characters. Again and again it joins the two neighbors that come
 // first in a list of merges. A model works only with the tokenizer that it was trained with. [Bytes] is a tokenizer that needs no file.
 //
 // # Supported files

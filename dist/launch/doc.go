@@ -42,7 +42,7 @@
 //	RINGO_AGENT_FD, RINGO_LISTEN_FD     inherited descriptors: socket to the agent, rank 0's listener
 //
 // A rank removes its descriptors and the secret from its environment when dist.Run begins. The other variables stay, and programs
-// that the rank starts inherit them. If such a program uses package dist, it believes to be the same rank, but has no secret: start
+// that the rank starts inherit them. If such a program uses package dist, it takes itself for the same rank, but has no secret: start
 // it without RINGO_RANK. The first environment of a process stays in /proc/PID/environ, where its own user can read it.
 //
 // Everything works on Linux and macOS. On other systems Run returns an error, and FromEnv works without the inherited descriptors.

@@ -20,8 +20,8 @@
 //	          (n−1)·S bytes come to a rank.
 //
 // So small all-reduces are one-shot, the others two-shot. The size between them depends on the number of ranks (oneshot.go has the model):
-// 256 KiB for 2 to 7, 239 KiB for 8, 98 KiB for 16. This is modelled, never run: ringo-gpu bench allreduce times both ways, and prints
-// the size at which they are equally fast. RINGO_ALGO=allreduce:oneshot, or twoshot, forces one.
+// 256 KiB for 2 to 7, 239 KiB for 8, 98 KiB for 16. This is a model, not measured on several GPUs: ringo-gpu bench allreduce times both,
+// and prints the size at which they are equally fast. RINGO_ALGO=allreduce:oneshot, or twoshot, forces one.
 //
 // A copy is overwritten when no rank needs it any more: there are 2·Depth of them, used in turn. So no barrier follows the kernel.
 //

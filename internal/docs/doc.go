@@ -7,7 +7,7 @@
 //   - every name of Go code that the tables and lists say exists, and ARCHITECTURE.md and the doc.go of the packages below dist explain all
 //     files (names_test.go);
 //   - every error text that troubleshooting.md quotes is in the source (messages_test.go);
-//   - every link leads somewhere, and the index names every page (links_test.go).
+//   - every link leads somewhere, and the index names every page (links_test.go); rows of docs/benchmarks.csv belong to BENCHMARKS.md.
 //
 // What a page must print is written into it by go test ./internal/docs -update.
 package docs

@@ -48,7 +48,7 @@
 // device whose addresses cannot be accessed.
 //
 // It tests logic only. There is no inline PTX (a kernel has an #ifdef RINGO_EMU for
-// that, and its PTX has not run), no grid-wide synchronization inside a kernel, no
+// that, and its PTX does not run here), no grid-wide synchronization inside a kernel, no
 // __device__ variables that kernels write, no default stream, and no information
 // about speed. Kernels of different streams do run at the same time.
 //
