@@ -69,9 +69,19 @@ type Sharding struct {
 	near    *dist.Group  // with Config.Host: carries the gathers within it
 	over    []*ranks     // that share units; all is the first one
 	hosts   hosts        // with Config.Grads
-	order
-	backward
-	checks dist.StepCheck
+	checks  dist.StepCheck
+
+	order      order   // of the units
+	values     pool    // memory of gathered units
+	codes      pool    // and of their codes
+	changes    changes // of values
+	orderVote  tensor.Tensor
+	nearVote   tensor.Tensor // the same, in the lane of Config.Host
+	running    bool          // a Backward runs
+	last       bool          // it is the last one before the optimizer's step
+	reductions reductions    // in it
+	grads      pool          // memory of whole gradients, but for kept units
+	usage      tensor.Tensor // which units and parameters have gradients
 }
 
 var _ optim.Norm = (*Sharding)(nil)
@@ -138,7 +148,7 @@ func (s *Sharding) Unit(layers ...any) *Unit {
 	if s.cfg.OncePerStep {
 		return s.Keep(layers...)
 	}
-	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.gradPool}, layers)
+	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.grads}, layers)
 }
 
 // Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -47,7 +48,7 @@ func (c *Config) checkGrads() error {
 		return fmt.Errorf(text+"Host, in which they are added up first, is not set", c.Grads)
 	case c.Reduce != c.DType:
 		return fmt.Errorf(text+"Reduce is %v: leave Reduce out", c.Grads, c.Reduce)
-	case dev.Kernels()[opQuantize4][tensor.Float32] == nil:
+	case dev.Kernels()[quant.Encode4][tensor.Float32] == nil:
 		return fmt.Errorf(text+"%v cannot quantize: leave it out", c.Grads, dev)
 	}
 	return nil
@@ -85,7 +86,7 @@ func (s *Sharding) layOutHops(u *Unit) {
 	ranks, peers := h.near.Size(), h.far.Size()
 	lens, sizes, grads := []int(nil), []int(nil), runs(u.grads, counts)
 	for _, r := range h.order {
-		lens, sizes = append(lens, counts[r]), append(sizes, code4Size(counts[r]))
+		lens, sizes = append(lens, counts[r]), append(sizes, quant.Size4(counts[r]))
 	}
 	first := h.near.Rank() * peers // of the parts that this rank adds up
 	lens, mine := lens[first:first+peers], sizes[first:first+peers]
@@ -140,7 +141,7 @@ func total(list []int) (sum int) {
 // start issues a hop of values.
 func (s *Sharding) start(l *leg, g *dist.Group) dist.Work {
 	for _, c := range l.out {
-		s.launch(opQuantize4, c.values.DType(), c.codes, c.values)
+		s.launch(quant.Encode4, c.values.DType(), c.codes, c.values)
 	}
 	return g.AllToAllV(l.recv, l.send, l.from, l.sizes)
 }
@@ -148,14 +149,14 @@ func (s *Sharding) start(l *leg, g *dist.Group) dist.Work {
 // addUp adds up what has arrived.
 func (s *Sharding) addUp(l *leg) {
 	for _, c := range l.in {
-		s.launch(opAdd4, c.values.DType(), c.values, c.codes)
+		s.launch(quant.Add4, c.values.DType(), c.values, c.codes)
 	}
 }
 
 // hop issues the second hop of the oldest unit that lacks it. It waits for the first one.
 func (s *Sharding) hop() error {
-	u := s.reduceOrder[s.hopped]
-	s.hopped++
+	u := s.reductions.units[s.reductions.hopped]
+	s.reductions.hopped++
 	h := u.hops
 	if h == nil {
 		return nil
