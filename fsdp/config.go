@@ -66,9 +66,8 @@ type Sharding struct {
 	exec    *tensor.Exec
 	host    *tensor.Exec // on Config.Offload
 	all     *ranks       // of the Config: who must agree
-	near    *dist.Group  // with Config.Host: carries the gathers within it
 	over    []*ranks     // that share units; all is the first one
-	hosts   hosts        // with Config.Grads
+	hosts   hosts        // with Config.Host
 	checks  dist.StepCheck
 
 	order      order   // of the units
@@ -76,7 +75,6 @@ type Sharding struct {
 	codes      pool    // and of their codes
 	changes    changes // of values
 	orderVote  tensor.Tensor
-	nearVote   tensor.Tensor // the same, in the lane of Config.Host
 	running    bool          // a Backward runs
 	last       bool          // it is the last one before the optimizer's step
 	reductions reductions    // in it
@@ -234,11 +232,11 @@ func (s *Sharding) Groups() (list []*dist.Group) {
 	for _, o := range s.over {
 		list = append(list, o.groups()...)
 	}
-	if s.near != nil {
-		list = append(list, s.near)
+	if s.hosts.gathers != nil {
+		list = append(list, s.hosts.gathers)
 	}
-	if s.hosts.near != nil {
-		list = append(list, s.hosts.near, s.hosts.far)
+	if s.hosts.reduces != nil {
+		list = append(list, s.hosts.reduces, s.hosts.peers)
 	}
 	return list
 }

@@ -3,7 +3,6 @@ package fsdp
 import (
 	"fmt"
 
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -43,22 +42,6 @@ func (s *Sharding) BackwardBegin(last bool) {
 	s.running, s.last = true, last
 	s.perform(s.order.beginBackward())
 	s.beginReductions()
-	for _, u := range s.reductions.units {
-		u.waiting = 0
-		for _, pc := range u.pieces {
-			if t := pc.p.Tape(); t != nil {
-				s.reductions.sum = dist.Sum.In(t)
-			}
-			if pc.p.HasGrad() && !pc.hasGrad { // reducing the unit would overwrite it
-				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More() "+
-					"(Param.Consume drops it)", pc.p.Name()))
-			}
-			if pc.p.Awaited() {
-				u.waiting++
-			}
-		}
-		u.complete = u.waiting == 0
-	}
 	if s.reducing() {
 		s.reduceReady()
 	}

@@ -81,6 +81,5 @@ func (s *Sharding) expand(sec *section) {
 	for r, values := range c.to {
 		s.launch(quant.Decode8, values.DType(), values, c.of[r])
 	}
-	s.codes.giveBack(c.buf, c.all)
-	c.buf = tensor.Tensor{}
+	s.codes.giveBack(&c.buf, c.all)
 }

@@ -15,27 +15,48 @@ const inFlight = 2
 // reductions are the units whose gradients are reduced, in the order of all ranks, and how many of them have taken each step.
 type reductions struct {
 	units   []*Unit // from the last one used in forward to the first one, in which order their gradients are completed
-	forward int     // uses of forward that units was made from; −1: none
+	forward int     // uses of forward that units was made from
 	issued  int
 	hopped  int     // with Config.Grads: issued between hosts
 	waited  int     // done
 	sum     dist.Op // in the step of the tape
 }
 
-// beginReductions begins with the first unit.
-func (s *Sharding) beginReductions() {
-	r := &s.reductions
+// begin begins with the first unit.
+func (r *reductions) begin(o *order) {
 	r.issued, r.hopped, r.waited, r.sum = 0, 0, 0, dist.Sum
-	if r.forward == s.order.forward {
+	if r.forward == o.forward {
 		return
 	}
-	r.forward, r.units = s.order.forward, r.units[:0]
-	for _, use := range s.order.list[:s.order.forward] {
+	r.forward, r.units = o.forward, r.units[:0]
+	for _, use := range o.list[:o.forward] {
 		if use.u.trained().n > 0 && !slices.Contains(r.units, use.u) {
 			r.units = append(r.units, use.u)
 		}
 	}
 	slices.Reverse(r.units)
+}
+
+// beginReductions counts the gradients that will come.
+func (s *Sharding) beginReductions() {
+	r := &s.reductions
+	r.begin(&s.order)
+	for _, u := range r.units {
+		u.waiting = 0
+		for _, pc := range u.pieces {
+			if t := pc.p.Tape(); t != nil {
+				r.sum = dist.Sum.In(t)
+			}
+			if pc.p.HasGrad() && !pc.hasGrad { // reducing the unit would overwrite it
+				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More() "+
+					"(Param.Consume drops it)", pc.p.Name()))
+			}
+			if pc.p.Awaited() {
+				u.waiting++
+			}
+		}
+		u.complete = u.waiting == 0
+	}
 }
 
 // reducing reports whether this Backward communicates.
@@ -72,7 +93,7 @@ func (s *Sharding) reduce() {
 	s.reductions.issued++
 	if h := u.hops; h != nil {
 		h.buf = s.hosts.codes.lend(h.codes)
-		u.reducing = s.start(&h.near, s.hosts.near)
+		u.reducing = s.start(&h.near, s.hosts.reduces)
 		return
 	}
 	dst := u.shard
@@ -156,13 +177,9 @@ func (s *Sharding) lendGradients(u *Unit) {
 
 func (s *Sharding) returnGradients(u *Unit) {
 	u.gradsLent = false
-	if !u.gradBuf.IsZero() {
-		u.gradPool.giveBack(u.gradBuf, u.grads)
-		u.gradBuf = tensor.Tensor{}
-	}
-	if h := u.hops; h != nil && !h.buf.IsZero() {
-		s.hosts.codes.giveBack(h.buf, h.codes)
-		h.buf = tensor.Tensor{}
+	u.gradPool.giveBack(&u.gradBuf, u.grads)
+	if h := u.hops; h != nil {
+		s.hosts.codes.giveBack(&h.buf, h.codes)
 	}
 }
 

@@ -95,8 +95,7 @@ func (s *Sharding) reshard(u *Unit) {
 		return
 	}
 	u.gathered = false
-	s.values.giveBack(u.buf, u.flat)
-	u.buf = tensor.Tensor{}
+	s.values.giveBack(&u.buf, u.flat)
 }
 
 var phaseNames = [...]string{agreeForward: "in forward", agreeBackward: "in Backward", agreeNewForward: "in a new forward pass"}
@@ -109,9 +108,9 @@ func (s *Sharding) agree(u *Unit, at step) {
 	v := tensor.Data[int32](s.orderVote)
 	v[0], v[1] = code, -code
 	var near dist.Work
-	if s.near != nil {
-		copy(tensor.Data[int32](s.nearVote), v)
-		near = s.near.AllReduce(s.nearVote, dist.Max)
+	if s.hosts.gathers != nil {
+		copy(tensor.Data[int32](s.hosts.vote), v)
+		near = s.hosts.gathers.AllReduce(s.hosts.vote, dist.Max)
 	}
 	err := s.all.allReduce(s.all.gathers, s.orderVote, dist.Max)
 	if err == nil {
@@ -134,8 +133,8 @@ func (s *Sharding) abort(err error) error {
 	for _, o := range s.over {
 		o.gathers.Abort(fmt.Errorf("fsdp: %w", err))
 	}
-	if s.near != nil {
-		s.near.Abort(fmt.Errorf("fsdp: %w", err))
+	if s.hosts.gathers != nil {
+		s.hosts.gathers.Abort(fmt.Errorf("fsdp: %w", err))
 	}
 	return s.all.gathers.Err()
 }
@@ -177,7 +176,7 @@ func (s *Sharding) noticeChanges(u *Unit) {
 // record begins a captured step with a use of u: each replay gathers what the optimizer changes, even if it is gathered now, and frozen
 // values of units that stay only when they were changed.
 func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
-	if s.near != nil {
+	if s.hosts.gathers != nil {
 		return errors.New("with Config.Host, steps cannot be captured (tensor.Capture): leave Host out")
 	}
 	first := true
