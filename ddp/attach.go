@@ -53,7 +53,7 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 		over:        func(p *tensor.Param) *dist.Group { return c.group(g, p) },
 		exec:        tensor.NewExec(g.Device()),
 		hook:        c.Hook,
-		cap:         c.BucketBytes,
+		bucketBytes: c.BucketBytes,
 		allowUnused: c.AllowUnused,
 		all:         params,
 		rebuilt:     c.AllowUnused,
@@ -68,8 +68,8 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 		}
 		r.hook = r.stateful
 	}
-	if r.cap == 0 {
-		r.cap = defaultBucketBytes
+	if r.bucketBytes == 0 {
+		r.bucketBytes = defaultBucketBytes
 	}
 	for _, p := range slices.Backward(params) { // gradients come about in this order
 		if err := own(p, r, r.over(p)); err != nil {

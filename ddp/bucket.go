@@ -107,9 +107,9 @@ func (r *reducer) build() {
 	for _, p := range r.params {
 		k := kind{r.over(p), p.Value.DType()}
 		b, size := open[k], p.Len()*k.dtype.Size()
-		limit := r.cap
+		limit := r.bucketBytes
 		if b == nil || b.first {
-			limit = min(firstBucketBytes, r.cap)
+			limit = min(firstBucketBytes, r.bucketBytes)
 		}
 		if b == nil || bytes[b]+size > limit {
 			b = &Bucket{Group: k.g, Exec: r.exec, first: b == nil}

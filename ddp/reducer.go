@@ -16,7 +16,7 @@ type reducer struct {
 	exec        *tensor.Exec
 	hook        CommHook
 	stateful    StatefulHook // the hook, if it is one
-	cap         int
+	bucketBytes int
 	allowUnused bool
 
 	all     nn.Params       // of the model

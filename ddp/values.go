@@ -1,6 +1,7 @@
 package ddp
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -32,9 +33,7 @@ func (r *reducer) sameValues() error {
 	}
 	var problem error
 	for _, g := range groups {
-		if err := dist.SameValues(g, "ddp", names[g], values[g]); err != nil && problem == nil {
-			problem = err
-		}
+		problem = cmp.Or(problem, dist.SameValues(g, "ddp", names[g], values[g]))
 	}
 	if len(groups) < 2 && (len(groups) == 0 || groups[0] == r.g) {
 		return problem

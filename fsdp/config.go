@@ -66,12 +66,20 @@ type Sharding struct {
 	exec    *tensor.Exec
 	host    *tensor.Exec // on Config.Offload
 	all     *ranks       // of the Config: who must agree
-	near    *dist.Group  // with Config.Host: carries the gathers within it
 	over    []*ranks     // that share units; all is the first one
-	hosts   hosts        // with Config.Grads
-	order
-	backward
-	checks dist.StepCheck
+	hosts   hosts        // with Config.Host
+	checks  dist.StepCheck
+
+	order      order   // of the units
+	values     pool    // memory of gathered units
+	codes      pool    // and of their codes
+	changes    changes // of values
+	orderVote  tensor.Tensor
+	running    bool          // a Backward runs
+	last       bool          // it is the last one before the optimizer's step
+	reductions reductions    // in it
+	grads      pool          // memory of whole gradients, but for kept units
+	usage      tensor.Tensor // which units and parameters have gradients
 }
 
 var _ optim.Norm = (*Sharding)(nil)
@@ -138,7 +146,7 @@ func (s *Sharding) Unit(layers ...any) *Unit {
 	if s.cfg.OncePerStep {
 		return s.Keep(layers...)
 	}
-	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.gradPool}, layers)
+	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.grads}, layers)
 }
 
 // Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
@@ -224,11 +232,11 @@ func (s *Sharding) Groups() (list []*dist.Group) {
 	for _, o := range s.over {
 		list = append(list, o.groups()...)
 	}
-	if s.near != nil {
-		list = append(list, s.near)
+	if s.hosts.gathers != nil {
+		list = append(list, s.hosts.gathers)
 	}
-	if s.hosts.near != nil {
-		list = append(list, s.hosts.near, s.hosts.far)
+	if s.hosts.reduces != nil {
+		list = append(list, s.hosts.reduces, s.hosts.peers)
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"cmp"
 	"fmt"
 	"hash/crc32"
 
@@ -83,9 +84,7 @@ func (s *Sharding) sameBuffers(groups []*dist.Group) error {
 	}
 	var problem error
 	for _, g := range groups {
-		if err := dist.SameValues(g, "fsdp", names, values); err != nil && problem == nil {
-			problem = err
-		}
+		problem = cmp.Or(problem, dist.SameValues(g, "fsdp", names, values))
 	}
 	return s.all.agree(nil, problem)
 }
@@ -108,9 +107,7 @@ func (s *Sharding) sameCopies() error {
 				}
 			}
 		}
-		if err := dist.SameValues(o.control, "fsdp", names, values); err != nil && problem == nil {
-			problem = err
-		}
+		problem = cmp.Or(problem, dist.SameValues(o.control, "fsdp", names, values))
 	}
 	if !copies {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -28,13 +29,6 @@ type leg struct {
 // coded is values and their codes.
 type coded struct{ values, codes tensor.Tensor }
 
-// hosts is what carries the hops.
-type hosts struct {
-	near, far   *dist.Group // the ranks of this host, and the peers; nil without Config.Grads
-	order       []int       // ranks of Config.Shard: the peers of each rank of this host
-	codes, sums pool
-}
-
 // checkGrads refuses a Config.Grads that does not fit the rest.
 func (c *Config) checkGrads() error {
 	const text = "fsdp: Config.Grads is %v, and "
@@ -47,7 +41,7 @@ func (c *Config) checkGrads() error {
 		return fmt.Errorf(text+"Host, in which they are added up first, is not set", c.Grads)
 	case c.Reduce != c.DType:
 		return fmt.Errorf(text+"Reduce is %v: leave Reduce out", c.Grads, c.Reduce)
-	case dev.Kernels()[opQuantize4][tensor.Float32] == nil:
+	case dev.Kernels()[quant.Encode4][tensor.Float32] == nil:
 		return fmt.Errorf(text+"%v cannot quantize: leave it out", c.Grads, dev)
 	}
 	return nil
@@ -69,27 +63,27 @@ func (h *hosts) open(c *Config, all [][]int) (err error) {
 			}
 		}
 	}
-	h.near = c.Host.With(dist.Name(c.Host.Name() + " host reduce"))
-	h.codes = pool{g: h.near, kind: tensor.Communication}
+	h.reduces = c.Host.With(dist.Name(c.Host.Name() + " host reduce"))
+	h.codes = pool{g: h.reduces, kind: tensor.Communication}
 	h.sums = h.codes
-	h.far, err = c.Shard.Split(c.Host.Rank(), c.Shard.Rank())
+	h.peers, err = c.Shard.Split(c.Host.Rank(), c.Shard.Rank())
 	return err
 }
 
 // layOutHops says where the codes of a unit's gradients lie. Units of Unit.Over are other ranks'.
 func (s *Sharding) layOutHops(u *Unit) {
 	h, counts := &s.hosts, u.trained().counts
-	if h.near == nil || u.over != s.all {
+	if h.reduces == nil || u.over != s.all {
 		return
 	}
-	ranks, peers := h.near.Size(), h.far.Size()
+	ranks, peers := h.reduces.Size(), h.peers.Size()
 	lens, sizes, grads := []int(nil), []int(nil), runs(u.grads, counts)
 	for _, r := range h.order {
-		lens, sizes = append(lens, counts[r]), append(sizes, code4Size(counts[r]))
+		lens, sizes = append(lens, counts[r]), append(sizes, quant.Size4(counts[r]))
 	}
-	first := h.near.Rank() * peers // of the parts that this rank adds up
+	first := h.reduces.Rank() * peers // of the parts that this rank adds up
 	lens, mine := lens[first:first+peers], sizes[first:first+peers]
-	own := slices.Repeat([]int{mine[h.far.Rank()]}, peers)
+	own := slices.Repeat([]int{mine[h.peers.Rank()]}, peers)
 
 	x := &hops{sums: tensor.FromPtr(s.exec.Device(), nil, u.reduce, total(lens))}
 	x.far.sizes, x.far.from = mine, own
@@ -140,7 +134,7 @@ func total(list []int) (sum int) {
 // start issues a hop of values.
 func (s *Sharding) start(l *leg, g *dist.Group) dist.Work {
 	for _, c := range l.out {
-		s.launch(opQuantize4, c.values.DType(), c.codes, c.values)
+		s.launch(quant.Encode4, c.values.DType(), c.codes, c.values)
 	}
 	return g.AllToAllV(l.recv, l.send, l.from, l.sizes)
 }
@@ -148,14 +142,14 @@ func (s *Sharding) start(l *leg, g *dist.Group) dist.Work {
 // addUp adds up what has arrived.
 func (s *Sharding) addUp(l *leg) {
 	for _, c := range l.in {
-		s.launch(opAdd4, c.values.DType(), c.values, c.codes)
+		s.launch(quant.Add4, c.values.DType(), c.values, c.codes)
 	}
 }
 
 // hop issues the second hop of the oldest unit that lacks it. It waits for the first one.
 func (s *Sharding) hop() error {
-	u := s.reduceOrder[s.hopped]
-	s.hopped++
+	u := s.reductions.units[s.reductions.hopped]
+	s.reductions.hopped++
 	h := u.hops
 	if h == nil {
 		return nil
@@ -166,8 +160,8 @@ func (s *Sharding) hop() error {
 	buf := s.hosts.sums.lend(h.sums)
 	s.clear(h.sums)
 	s.addUp(&h.near)
-	u.reducing = s.start(&h.far, s.hosts.far)
-	s.hosts.sums.giveBack(buf, h.sums)
+	u.reducing = s.start(&h.far, s.hosts.peers)
+	s.hosts.sums.giveBack(&buf, h.sums)
 	return nil
 }
 

@@ -10,6 +10,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// hosts is what Config.Host needs.
+type hosts struct {
+	gathers *dist.Group   // the ranks of this host, for its copy of the values; nil without Config.Host
+	vote    tensor.Tensor // Sharding.orderVote in their lane
+	reduces *dist.Group   // the same ranks, for the first hop of gradients; nil without Config.Grads
+	peers   *dist.Group   // for the second hop: the ranks that have this one's number in their hosts
+	order   []int         // ranks of Config.Shard: the peers of each rank of this host
+	codes   pool          // memory of the codes of a unit's hops
+	sums    pool          // and of what is added up between them
+}
+
 // second is the part that this rank keeps of its host's copy of a section's values. The copy is as old as section.fresh says.
 type second struct {
 	counts []int         // elements of each rank of the host; nil: there is no copy
@@ -58,19 +69,19 @@ func (s *Sharding) openHost() error {
 	if err := s.hosts.open(&s.cfg, hosts); err != nil {
 		return err
 	}
-	s.near = h.With(dist.Name(h.Name() + " host gather"))
-	s.nearVote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)
+	s.hosts.gathers = h.With(dist.Name(h.Name() + " host gather"))
+	s.hosts.vote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)
 	return nil
 }
 
 // layOutSecond makes the second part of a section. Units that stay are gathered once, and those of Unit.Over are other ranks'.
 func (s *Sharding) layOutSecond(u *Unit, sec *section) {
-	if s.near == nil || u.keep || u.over != s.all {
+	if s.hosts.gathers == nil || u.keep || u.over != s.all {
 		return
 	}
-	lo, hi := layout.Share(sec.n, s.near.Rank(), s.near.Size())
-	sec.second = second{counts: layout.Shares(make([]int, s.near.Size()), sec.n), from: sec.flat.Range(lo, hi),
-		part: s.near.AllocFor(tensor.Gathered, u.compute, max(hi-lo, 1)).Range(0, hi-lo)}
+	lo, hi := layout.Share(sec.n, s.hosts.gathers.Rank(), s.hosts.gathers.Size())
+	sec.second = second{counts: layout.Shares(make([]int, s.hosts.gathers.Size()), sec.n), from: sec.flat.Range(lo, hi),
+		part: s.hosts.gathers.AllocFor(tensor.Gathered, u.compute, max(hi-lo, 1)).Range(0, hi-lo)}
 }
 
 // startNear issues the gather of a section over this host. It reports whether the host has the values; if not, the gather over all ranks
@@ -83,7 +94,7 @@ func (s *Sharding) startNear(sec *section) bool {
 	if c.fill = !sec.fresh; c.fill {
 		return false
 	}
-	sec.gather = s.near.AllGatherV(sec.flat, c.part, c.counts)
+	sec.gather = s.hosts.gathers.AllGatherV(sec.flat, c.part, c.counts)
 	sec.gather.Pending()
 	return true
 }

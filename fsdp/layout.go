@@ -31,8 +31,22 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.initBackward()
+	s.layOutUsage()
 	return nil
+}
+
+// layOutUsage makes what ranks compare.
+func (s *Sharding) layOutUsage() {
+	dev := s.exec.Device()
+	s.orderVote = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, 2)
+	n := len(s.units)
+	for _, u := range s.units {
+		for _, pc := range u.pieces {
+			pc.slot = n
+			n++
+		}
+	}
+	s.usage = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, n+3) // more than in a vote: neither is taken for the other
 }
 
 // layOutValues makes flat, and of each section flat, flatShard and local.
@@ -139,8 +153,5 @@ func own(p *tensor.Param, h tensor.Hooks, axes tensor.Axes) error {
 }
 
 func (s *Sharding) cast(dst, src tensor.Tensor) {
-	if src.Len() > 0 {
-		s.exec.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
-		s.exec.Launch()
-	}
+	s.launch(tensor.OpCast, src.DType(), dst, src)
 }

@@ -30,10 +30,14 @@ func (p *pool) lend(x tensor.Tensor) tensor.Tensor {
 	return b
 }
 
-// giveBack takes the memory b from x, which nobody may use from then on. No collective may use x any more.
-func (p *pool) giveBack(b, x tensor.Tensor) {
+// giveBack takes the memory *b from x, if it has some. Nobody may use x from then on, and no collective may use it any more.
+func (p *pool) giveBack(b *tensor.Tensor, x tensor.Tensor) {
+	if b.IsZero() {
+		return
+	}
 	tensor.Raw(x).Settle()
 	tensor.Raw(x).Place(nil)
-	tensor.Raw(b).Spoil()
-	p.free = append(p.free, b)
+	tensor.Raw(*b).Spoil()
+	p.free = append(p.free, *b)
+	*b = tensor.Tensor{}
 }

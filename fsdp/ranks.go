@@ -2,6 +2,7 @@ package fsdp
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -96,15 +97,13 @@ func (o *ranks) first() (int, error) {
 func (s *Sharding) shareRanks() {
 	s.over = []*ranks{s.all}
 	for _, u := range s.units {
-		known := false
-		for _, o := range s.over {
-			if o.shard == u.over.shard && o.replicate == u.over.replicate {
-				u.over, known = o, true
-			}
-		}
-		if !known {
+		same := func(o *ranks) bool { return o.shard == u.over.shard && o.replicate == u.over.replicate }
+		k := slices.IndexFunc(s.over, same)
+		if k < 0 {
+			k = len(s.over)
 			s.over = append(s.over, u.over)
 		}
+		u.over = s.over[k]
 	}
 }
 

@@ -23,6 +23,7 @@ type piece struct {
 	after       tensor.Pending // must be over before grad is read
 	noted       bool           // sum is that of the values that were gathered: frozen, of a unit that stays
 	sum         uint32
+	slot        int // in Sharding.usage
 }
 
 // section is a run of a unit's elements that is cut over the ranks by itself: those with gradients, or the frozen ones. So

@@ -101,13 +101,15 @@ var table = map[string]row{
 
 	"ddp":          {own: "nn optim dist dist/backend tensor"},
 	"ddp/powersgd": {own: "ddp nn dist tensor"},
-	"fsdp":         {own: "nn optim dist tensor internal/rebuild"},
+	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/quant"},
 	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor internal/rebuild"},
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor internal/rebuild"},
 	"moe/router":   {own: "nn tensor"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
 	"pp":           {own: "nn optim dist tensor internal/bounded"},
+
+	"fsdp/internal/quant": {own: "tensor"},
 
 	"plan": {own: "tensor"},
 

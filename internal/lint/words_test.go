@@ -27,7 +27,7 @@ var words = map[string]string{
 	"gone":    "lost",
 	"grave":   "retired",
 	"greet":   "hello",
-	"land":    "waitGather",
+	"land":    "waitUnshard",
 	"limbo":   "unreferenced",
 	"meet":    "rendezvous",
 	"meeting": "rendezvous",

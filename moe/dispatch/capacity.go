@@ -7,9 +7,20 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// limit keeps of a plan the slots that have a place. Each expert has as many places for the tokens of all ranks: those of earlier tokens of
-// the batch come first. A rank without tokens does not know how many slots all have, 0, and waits for those that do. Of each row, mine
-// tokens are this rank's; 0: its rows are whole.
+// limit drops the slots of a plan beyond the capacity of their experts, GShard's C, which is for the tokens of all ranks. A slot's position
+// is the number of slots of earlier tokens of the batch that chose its expert. Three tokens that choose two of the experts A, B and C, with
+// capacity 2:
+//
+//	token               0       1       2
+//	chooses             A   B   A   C   A   B
+//	position            0   0   1   0   2   1     2 is not below the capacity: this slot is dropped
+//	back                1   3   2   5   0   4     the row of each slot; 0: none
+//
+//	rows of experts     A   A   B   B   C   C     so many as the capacity for each, on every rank
+//	token               1   2   1   3   2   0     of each row, from 1; 0: none, zeros are sent
+//
+// A rank without tokens does not know how many slots all have, 0, and waits for those that do. Of each row of the batch, mine tokens are
+// this rank's; 0: its rows are whole.
 func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	t, experts, top := slots.Tape(), p.counts.Len(), p.top
 	runs, run := p.counts.Reshape(1, experts), slots // slots of each expert in each run of tokens that follow each other in the batch
@@ -20,20 +31,21 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 		runs = run.Bincount(rows*experts).Reshape(rows, experts)
 	}
 	before, all := d.before(p.counts, runs, all)
-	n := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
-	n = max(1, min(n, all/top)) // no token chooses an expert twice
-	limit, one := t.Arange(tensor.Int64, float64(n), float64(n+1), 1), t.Arange(tensor.Int64, 1, 2, 1)
+	capacity := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
+	capacity = max(1, min(capacity, all/top)) // no token chooses an expert twice
+	limit, one := t.Arange(tensor.Int64, float64(capacity), float64(capacity+1), 1), t.Arange(tensor.Int64, 1, 2, 1)
 	kept := before.Add(runs).Minimum(limit).Sub(before).Clamp(0, math.Inf(1)).Sum(0)
 
 	start := p.counts.CumSum(0).Sub(p.counts) // of each expert, among the sorted slots
 	shift := before.Sub(runs.CumSum(0).Sub(runs)).Sub(start)
-	at := p.back.Add(shift.Reshape(runs.Len()).Gather(0, run)) // the place of each slot
-	first := t.Arange(tensor.Int64, 1, float64(experts*n)+1, float64(n))
+	position := p.back.Add(shift.Reshape(runs.Len()).Gather(0, run))
+	first := t.Arange(tensor.Int64, 1, float64(experts*capacity)+1, float64(capacity)) // row of each expert, from 1
 	out := Plan{Dropped: p.counts.Sub(kept)}
-	out.back = tensor.Where(at.Lt(limit), first.Gather(0, slots).Add(at), one.Sub(one))
-	taken := out.back.Bincount(experts*n+1).Slice(0, 1, experts*n+1).Reshape(experts, n)
-	row := taken.CumSum(1).Add(start.Reshape(experts, 1)).Mul(taken).Reshape(experts * n) // slots have their places in order
-	out.token = p.token.Add(one).Pad(0, 1, 0).Gather(0, row)
+	out.back = tensor.Where(position.Lt(limit), first.Gather(0, slots).Add(position), one.Sub(one))
+	filled := out.back.Bincount(experts*capacity+1).Slice(0, 1, experts*capacity+1).Reshape(experts, capacity)
+	// A filled row has the next one of its expert's sorted slots, counted from 1.
+	sorted := filled.CumSum(1).Add(start.Reshape(experts, 1)).Mul(filled).Reshape(experts * capacity)
+	out.token = p.token.Add(one).Pad(0, 1, 0).Gather(0, sorted)
 	return out
 }
 
@@ -69,7 +81,7 @@ func (d *Dispatcher) exchangeFixed(rows nn.T, p Plan, compute func(rows, counts 
 	for i := 1; i < n; i++ { // each place has the row of one rank, and zeros from the others
 		all = all.Add(tensor.RowsLike(came.Slice(0, i*mine, (i+1)*mine), all))
 	}
-	y := d.pack(compute(all, full(t, mine/p.places, p.places)))
+	y := d.pack(compute(all, full(t, mine/p.capacity, p.capacity)))
 	d.copies = d.copies[:0]
 	for range n {
 		d.copies = append(d.copies, y)

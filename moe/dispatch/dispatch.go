@@ -49,7 +49,8 @@ type Plan struct {
 	token  nn.T // of each row that experts get, sorted by expert
 	back   nn.T // the row of each slot
 	counts nn.T // rows of each expert
-	places int  // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more
+
+	capacity int // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more (see limit)
 }
 
 // Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each, all the
@@ -64,8 +65,8 @@ func (d *Dispatcher) Plan(experts, counts nn.T, all, mine int) (p Plan) {
 	p = Plan{Dropped: p.Dropped, top: experts.Dim(1), token: token, back: t.Once(func() nn.T { return p.back }), counts: counts}
 	if d.c.Capacity > 0 && t.Training() {
 		n := counts.Len()
-		p.places = token.Len() / n
-		p.counts = full(t, n, p.places)
+		p.capacity = token.Len() / n
+		p.counts = full(t, n, p.capacity)
 		p.Dropped = t.Once(func() nn.T { return p.Dropped })
 	}
 	return p
@@ -89,7 +90,7 @@ func (d *Dispatcher) plan(experts, counts nn.T, all, mine int) Plan {
 // [tokens, top]. It calls meanwhile(0) while rows travel there, and meanwhile(1) while they travel home.
 func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T) nn.T, meanwhile func(part int)) (y nn.T) {
 	rows, from := x.Dim(0), x
-	if p.places > 0 {
+	if p.capacity > 0 {
 		from = x.Pad(0, 1, 0)
 	}
 	in := tensor.Embedding(from, p.token)
@@ -98,12 +99,12 @@ func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T
 		y = compute(in, p.counts)
 		meanwhile(0)
 		meanwhile(1)
-	case p.places > 0:
+	case p.capacity > 0:
 		y = d.exchangeFixed(in, p, compute, meanwhile)
 	default:
 		y = d.exchange(in, p, compute, meanwhile)
 	}
-	if p.places > 0 {
+	if p.capacity > 0 {
 		y = y.Pad(0, 1, 0)
 	}
 	w := weights.Reshape(rows*p.top, 1)

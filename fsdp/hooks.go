@@ -1,0 +1,97 @@
+package fsdp
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// What a tape calls, in this order: BeforeUse in forward, BackwardBegin, BeforeUse and GradReady in Backward, BackwardDone.
+
+// Changed makes the next forward pass gather the unit of p.
+func (s *Sharding) Changed(p *tensor.Param) {
+	s.of[p].in.change()
+	s.changes.edited = true
+}
+
+// BeforeUse gathers the unit of p, unless it is gathered. In Backward it also gives memory to the gradients of the unit.
+func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
+	u := s.of[p].u
+	if phase == tensor.Forward {
+		s.noticeChanges(u)
+	}
+	todo, err := s.order.next(u, phase)
+	if err != nil {
+		s.fail(err)
+	}
+	s.perform(todo)
+	if phase == tensor.Forward {
+		return
+	}
+	if !u.gradsLent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
+		s.lendGradients(u)
+	}
+}
+
+// BackwardBegin completes the forward pass.
+func (s *Sharding) BackwardBegin(last bool) {
+	if s.running {
+		s.abandonBackward()
+		s.checks.Forget()
+	}
+	s.running, s.last = true, last
+	s.perform(s.order.beginBackward())
+	s.beginReductions()
+	if s.reducing() {
+		s.reduceReady()
+	}
+}
+
+// GradReady counts a gradient, and starts to reduce the units that are complete, in the order of all ranks. It does not wait for after:
+// reduce does.
+func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
+	pc := s.of[p]
+	if pc.grad.IsZero() {
+		s.fail(fmt.Errorf("%s was frozen at Attach, and unfrozen since: it has no room for a gradient; unfreeze it before Attach, "+
+			"and freeze it again afterwards", p.Name()))
+	}
+	s.checks.Note(p)
+	pc.after = after
+	pc.hasGrad, pc.stepHasGrad = true, true
+	u := pc.u
+	if u.complete {
+		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
+	}
+	if !u.gradsLent { // the gradient was computed before this Backward began, and is added now (see tensor.DeferWeights)
+		s.lendGradients(u)
+	}
+	if u.waiting--; u.waiting > 0 || !s.reducing() {
+		return after
+	}
+	u.complete = true
+	s.reduceReady()
+	return u.reducing.Pending()
+}
+
+// BackwardDone completes what this rank did not use, waits for all reductions, and hands the optimizer its gradients.
+func (s *Sharding) BackwardDone(bool) error {
+	s.perform(s.order.endBackward())
+	if err := s.checks.BackwardDone(s.last); err != nil {
+		return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.Ranks()[s.cfg.Shard.Rank()], err))
+	}
+	if !s.reducing() {
+		s.running = false
+		return s.waitGradients()
+	}
+	if err := s.completeReductions(); err != nil {
+		return err
+	}
+	if err := s.publishGradients(); err != nil {
+		return err
+	}
+	s.running = false
+	if !s.last {
+		return nil
+	}
+	return s.check()
+}
