@@ -36,7 +36,6 @@ var targets = []target{
 	{"all-reduce of two ranks on one GPU by copying", "allreduce", pattern(``), "GB/s", byCopy, 0.85, false},
 	{"µs of a call of NCCL more than in C", "nccl", pattern(`^` + moreThanC), "µs/call", bySelf, 3, true},
 	{"µs of a small operation on the host without the launch", "host", pattern(`^` + bare), "µs/op", bySelf, 0.7, true},
-	{"allocations of a small operation", "allocs", pattern(``), "allocs/op", bySelf, 0, true},
 }
 
 var pattern = regexp.MustCompile
