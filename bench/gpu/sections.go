@@ -30,7 +30,6 @@ var sections = []section{
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"host", "what the host needs for a small operation", false, measureHost},
-	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
 	{ncclPair, "sums of float32 by NCCL between two ranks that share the device, bytes read and written", true, measureNCCLPair},
 	{"grouped", "products of 32768 rows of bfloat16 in 8 groups of unequal size with a matrix each, as of experts", false, measureGrouped},
