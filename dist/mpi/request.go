@@ -15,6 +15,7 @@ type request struct {
 	call   string           // for errors
 	to     int              // of a message of the engine
 	own    []byte           // memory that is not a user's
+	copied bool             // all of it is in own, and nobody waits for it
 	of     *endpoint        // whose operation it belongs to; nil: the engine's
 	writes bool             // into a user's memory
 	p2p    bool             // it can be canceled
@@ -26,10 +27,10 @@ func (e *Engine) newRequest() *request {
 	if n := len(e.spares); n > 0 {
 		r := e.spares[n-1]
 		e.spares = e.spares[:n-1]
-		*r = request{own: r.own}
+		*r = request{own: r.own, copied: true}
 		return r
 	}
-	return &request{own: make([]byte, 0, headBytes+inline)}
+	return &request{own: make([]byte, 0, headBytes+inline), copied: true}
 }
 
 // start notes that MPI has begun r, or that it has failed already.
@@ -61,23 +62,22 @@ func (e *Engine) testAll() {
 			i++
 			continue
 		}
-		last := len(e.active) - 1
-		e.active[i] = e.active[last]
-		e.active[last] = nil
-		e.active = e.active[:last]
-		switch {
-		case r.of == nil:
+		e.active = slices.Delete(e.active, i, i+1)
+		if r.copied {
 			e.recycle(r)
-		default:
-			r.of.wake()
-			e.moves++
+			continue
 		}
+		r.of.wake()
+		e.moves++
 	}
 }
 
-// recycle ends a message of the engine. If MPI could not send it, it sends nothing any more.
+// recycle ends a message that was copied. If MPI could not send one of the engine, it sends nothing any more; one of a group is the
+// failure of that group.
 func (e *Engine) recycle(r *request) {
 	switch {
+	case r.err != nil && r.of != nil:
+		r.of.fail(r.err, true)
 	case r.err != nil:
 		e.failAll(r.err)
 	case cap(r.own) <= maxMessage:

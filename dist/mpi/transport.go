@@ -53,18 +53,18 @@ func (t *transport) send(peer int, tag uint64, b []byte) *request {
 	small := len(b) <= smallMessage
 	if small {
 		r = e.newRequest()
-		r.own = append(r.own[:0], b...)
+		r.of, r.own = t.b, append(r.own[:0], b...)
 		b = r.own
 	}
 	t.begin(r, e.isend, peer, tag, b)
 	t.b.counters.Wire[t.b.op(t.b.done+1).Copy.Kind].Add(uint64(len(b)))
-	if small && r.over {
+	switch {
+	case !small:
+		return r
+	case r.over && r.err == nil:
 		e.recycle(r)
 	}
-	if small {
-		return &request{over: true, err: r.err}
-	}
-	return r
+	return &request{over: true, err: r.err}
 }
 
 // recv begins to receive.

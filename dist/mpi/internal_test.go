@@ -1,0 +1,41 @@
+package mpi
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// A small message that cannot be sent fails the group that it belongs to, and no other: whether the group has failed before, or MPI ends
+// the message with an error when nobody waits for it any more.
+func TestSmallMessageFailsItsGroup(t *testing.T) {
+	broken := errors.New("the network is down")
+	for name, failing := range map[string]func(b *endpoint){
+		"begun": func(b *endpoint) {
+			b.fail(broken, true)
+			require.ErrorIs(t, (&transport{b: b}).Send(0, 0, []byte{1}), broken)
+		},
+		"on its way": func(b *endpoint) {
+			r := b.e.newRequest()
+			r.of, r.err, r.over = b, broken, true
+			b.e.active = append(b.e.active, r)
+			b.e.testAll()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &Engine{places: []string{"here, pid 1"}, open: map[uint64]*endpoint{}}
+			for id := range uint64(2) {
+				b := newEndpoint(e, backend.Spec{ID: id + 1, Name: "one", Ranks: []int{0}})
+				e.ends, e.open[id+1] = append(e.ends, b), b
+			}
+			failing(e.ends[0])
+			require.ErrorIs(t, e.ends[0].err, broken)
+			require.Nil(t, e.ends[1].err)
+			require.Empty(t, e.active)
+			require.NoError(t, e.frozen)
+		})
+	}
+}
