@@ -67,26 +67,34 @@ func halvingFormula(n, r, count, size int) int {
 	return total
 }
 
+// treeFormula counts the edges of rank r: in each tree it sends half to the parent and half to each child.
 func treeFormula(n, r, count, size int) int {
-	places := [2]int{r, n - 1 - r}
-	if n%2 == 1 {
-		places[1] = (r + n - 1) % n
+	if n == 1 {
+		return 0
+	}
+	paired := n &^ 1
+	block := 2
+	for r|(4*block-1) < paired {
+		block *= 4
 	}
 	total := 0
-	for t, i := range places {
-		half, messages := slice(count, size, 2, t), 0
+	for t, place := range [2]int{r, r ^ (block - 1)} {
+		messages := 0
 		switch {
-		case n == 1:
-		case i == 0:
-			messages = 1 // the root's child
-		case i%2 == 1:
+		case r == paired: // a leaf of the first tree, and the root of the second
+			messages = 1
+		case place == 0 && (t == 1 || n == paired): // one child, and in the second tree of an odd number a parent
+			messages = 1 + n%2
+		case place == 0:
+			messages = 2
+		case place%2 == 1:
 			messages = 1 // a leaf's parent
-		case i+1 < n:
+		case place+1 < paired:
 			messages = 3
 		default:
 			messages = 2
 		}
-		total += half * messages
+		total += slice(count, size, 2, t) * messages
 	}
 	return total
 }

@@ -254,21 +254,17 @@ func (s *shape) halvingDoubling() Cost {
 	return s.rounds(s.busiest(c), rounds)
 }
 
-// doubleTree: half of S goes up and down each tree, in a pipeline of chunks. In each direction an inner rank exchanges with three others
-// in one tree and with one in the other.
+// doubleTree: half of S goes up and down each tree, in a pipeline of chunks.
 func (s *shape) doubleTree() Cost {
-	mirror := func(place int) int { return s.n - 1 - place }
-	if s.n%2 == 1 {
-		mirror = func(place int) int { return (place + 1) % s.n }
-	}
 	s.begin()
-	for place := range s.n {
-		if up := treeParent(place, s.n); up >= 0 {
-			for _, edge := range [2][2]int{{place, up}, {mirror(place), mirror(up)}} {
-				s.send(edge[0], edge[1], 0.5)
-				s.send(edge[1], edge[0], 0.5)
+	for tree := range 2 {
+		for rank := range s.n {
+			if up, _ := treeUp(tree, rank, s.n); up >= 0 {
+				s.send(rank, up, 0.5)
+				s.send(up, rank, 0.5)
 			}
 		}
 	}
-	return s.rounds(s.busiest(Cost{Rank: 4, Fill: float64(lg(s.n))}), 4*lg(s.n))
+	h := treeHeight(s.n)
+	return s.rounds(s.busiest(Cost{Rank: 2, Fill: float64(2 * (h - 1))}), 4*h-2)
 }

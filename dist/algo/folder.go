@@ -60,6 +60,13 @@ func (f *folder) own(src []byte) []byte {
 	return f.mine[:len(src)]
 }
 
+// copy sets dst to this rank's input as it goes into the result.
+func (f *folder) copy(dst, src []byte) {
+	for k := range pieces(len(src)) {
+		copyPart(piece(dst, k), f.own(piece(src, k)))
+	}
+}
+
 // add sets dst to a combined with b. dst may be one of them.
 func (f *folder) add(dst, a, b []byte) {
 	f.srcs[0], f.srcs[1] = a, b

@@ -17,9 +17,7 @@ func (m *Messages) halvingDoubling(op *backend.Op) error {
 	folded := 2 * (n - p)
 	src, dst := whole(op.Src), whole(op.Dst)
 	m.fold.begin(op, n)
-	for k := range pieces(len(src)) {
-		copyPart(piece(dst, k), m.fold.own(piece(src, k)))
-	}
+	m.fold.copy(dst, src)
 	aside := rank < folded && rank%2 == 0
 	switch {
 	case aside:

@@ -41,13 +41,11 @@ func (m *Messages) ringAllGather(op *backend.Op) error {
 func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
 	n := m.t.Size()
 	m.fold.begin(op, n)
-	chunks := pieces(at.longest(n))
 	if n == 1 {
-		for k := range chunks {
-			copyPart(piece(dst, k), m.fold.own(piece(src, k)))
-		}
+		m.fold.copy(dst, src)
 		return nil
 	}
+	chunks := pieces(at.longest(n))
 	for first := 0; first < chunks; first += pipelineDepth {
 		for s := range n - 1 {
 			for k := first; k < min(first+pipelineDepth, chunks); k++ {

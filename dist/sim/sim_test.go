@@ -43,7 +43,7 @@ func TestClosedForms(t *testing.T) {
 			{backend.AllReduce, "direct", 2 * (N - 1) * (a + part), true},
 			{backend.AllReduce, "halving-doubling", 2*lg(n)*a + 2*S*(N-1)/N, power},
 			{backend.AllReduce, "linear", 2 * (a + (N-1)*S + (N-2)*5*ns), n == 2},
-			{backend.AllReduce, "double-tree", 4*a + 2*S - 2*3*ns, n == 2},
+			{backend.AllReduce, "double-tree", 2*a + S, n == 2},
 			{backend.AllGather, "ring", (N - 1) * (a + part), true},
 			{backend.AllGather, "bruck", lg(n)*a + (N-1)*part, true},
 			{backend.ReduceScatter, "ring", (N - 1) * (a + part), true},
@@ -64,6 +64,34 @@ func TestClosedForms(t *testing.T) {
 			}
 			assert.Equal(t, x.want, timeOf(t, flat(3, 5), x.kind, x.algo, n, bytes), "%v by %s, %d ranks", x.kind, x.algo, n)
 		}
+	}
+}
+
+// Double-tree on n = 2^h ranks, with bytes that take less than a latency: 2h+2 latencies, two more than levels up and down, because in the
+// first tick and in the last one ranks wait in two turns. Two children share a rank's link at most levels: 4h−3 halves are on a link one
+// after the other. Down, a rank begins two messages, too: 3h−1.
+func TestDoubleTreeLatency(t *testing.T) {
+	const ns, bytes = Time(1000), 420
+	for h := 3; h <= 9; h++ {
+		H, half := Time(h), bytes/2*ns
+		want := (2*H+2)*2*50_000*ns + (3*H-1)*5*ns + (4*H-3)*half
+		assert.Equal(t, want, timeOf(t, flat(50_000, 5), backend.AllReduce, "double-tree", 1<<h, bytes), "%d ranks", 1<<h)
+	}
+}
+
+// Double-tree without latency: four chunks a tick if n is odd, and what it takes to fill and to drain the trees. Two ranks swap halves up
+// and down. If n is even, all edges of the two roots have the same color. They are idle in the other, are early in the next turn, and then
+// what they send is before what their peers wait for.
+func TestDoubleTreeBandwidth(t *testing.T) {
+	for _, x := range []struct{ n, each, fill int }{{2, 2, 0}, {3, 4, 1}, {4, 5, 1}, {5, 4, 9}, {6, 6, 1}, {7, 4, 14}, {9, 4, 13}} {
+		for _, chunks := range []int{16, 64} {
+			want := Time(x.each*chunks+x.fill) << 18 * 1000
+			assert.Equal(t, want, timeOf(t, flat(0, 0), backend.AllReduce, "double-tree", x.n, chunks<<19), "%d ranks, %d chunks", x.n, chunks)
+		}
+	}
+	for _, n := range []int{8, 33, 64, 256} {
+		s := 64 << 20
+		assert.InDelta(t, 1, timeOf(t, flat(0, 0), backend.AllReduce, "double-tree", n, s).Seconds()/(2*Time(s)*1000).Seconds(), 0.4, n)
 	}
 }
 
