@@ -207,6 +207,25 @@ func TestLargeReductions(t *testing.T) {
 	}
 }
 
+// The two trees of double-tree fit together for every number of ranks: no rank waits forever, also where senders wait for receivers.
+func TestDoubleTrees(t *testing.T) {
+	x := reduction{backend.Sum, tensor.Int32}
+	for _, n := range []int{6, 9, 10, 11, 12, 13, 15, 16, 17, 31, 34, 64} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, n)
+			for _, count := range []int{0, 3, 40_001} { // of the last one senders send nothing ahead
+				in := w.inputs(x, count)
+				want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+				out, sent := w.reduceOn(backend.AllReduce, "double-tree", x, in, 0, true)
+				for r := range n {
+					require.True(t, bytes.Equal(want[0], out[r]), "%d elements on %d ranks, rank %d", count, n, r)
+				}
+				w.allReduceBytes("double-tree", x, count, sent)
+			}
+		})
+	}
+}
+
 // On inputs whose sum depends on the order, direct has the bits of linear. Every other algorithm has the same bits on all ranks and in
 // every run.
 func TestRoundedSums(t *testing.T) {

@@ -60,13 +60,12 @@ func query() dl.Query {
 		names = []string{"libmpi.so.40", "libmpi_abi.so.1"}
 	}
 	var all []string
+	at, missing := exec.LookPath("mpiexec")
 	for _, name := range names {
 		all = append(all, name)
-		if at, err := exec.LookPath("mpiexec"); err == nil {
-			path := filepath.Join(filepath.Dir(filepath.Dir(at)), "lib", name)
-			if _, err := os.Stat(path); err == nil {
-				all = append(all, path)
-			}
+		path := filepath.Join(filepath.Dir(filepath.Dir(at)), "lib", name)
+		if _, err := os.Stat(path); err == nil && missing == nil {
+			all = append(all, path)
 		}
 	}
 	return dl.Query{What: "MPI", Env: "RINGO_MPI_LIB", Names: all,

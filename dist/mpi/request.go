@@ -62,10 +62,7 @@ func (e *Engine) testAll() {
 			i++
 			continue
 		}
-		last := len(e.active) - 1
-		e.active[i] = e.active[last]
-		e.active[last] = nil
-		e.active = e.active[:last]
+		e.active = slices.Delete(e.active, i, i+1)
 		if r.copied {
 			e.recycle(r)
 			continue
