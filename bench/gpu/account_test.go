@@ -161,7 +161,7 @@ func TestLongSectionsOnGPU(t *testing.T) {
 	require.NoError(t, err)
 	defer closer()
 	for _, s := range sections {
-		if slices.Contains([]string{"copy", "allreduce", "nccl", ncclPair, "account"}, s.name) {
+		if slices.Contains([]string{"copy", "allreduce", ncclPair, "account"}, s.name) {
 			continue
 		}
 		m := &meter{dev: dev, device: "cuda", section: s.name, small: true, block: map[tensor.DType]tensor.Tensor{}}

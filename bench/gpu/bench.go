@@ -162,7 +162,7 @@ func (o *options) measureHere(names []string, out io.Writer) error {
 // runSection measures a section on a device, and prints rows as they come.
 func (o *options) runSection(dev tensor.Device, s section, out io.Writer) ([]row, error) {
 	m := &meter{dev: dev, device: o.device, section: s.name, small: o.small, exchange: o.exchange, length: o.window.Seconds(),
-		block: map[tensor.DType]tensor.Tensor{}, caller: packedCaller, out: out}
+		block: map[tensor.DType]tensor.Tensor{}, out: out}
 	var err error
 	if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
 		err = panicked

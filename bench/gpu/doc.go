@@ -1,8 +1,7 @@
 // Command gpu is the tests and benchmarks of CUDA in one file, for a machine with a GPU and without Go.
 //
 //	go run ./bench/gpu pack bin/ringo-gpu      # here: builds the file
-//	bin/ringo-gpu                              # there: doctor, smoke, tests, then measurements beside PyTorch
-//	bin/ringo-gpu smoke                        # driver, copies, compiler, a kernel, cuBLASLt, NCCL, training; a line each
+//	bin/ringo-gpu                              # there: doctor, tests, then measurements beside PyTorch
 //	bin/ringo-gpu test -run GEMM tensor/cuda   # one suite
 //	bin/ringo-gpu bench copy gemm              # two sections
 //
@@ -11,11 +10,11 @@
 // in `go test` the emulator. Tests of things that only the emulator does, and tests that need more GPUs than there are, are skipped and say
 // so.
 //
-// Every step of smoke, every test, and every section with Ringo runs in its own process: if one crashes, hangs or fails, the others still
-// run. Problems that the doctor finds are printed; they stop the run only if there is no device. If CUDA stopped a test's kernel, the test
-// runs again under compute-sanitizer, if that is installed. Tests of kernels on tensor cores also run under its racecheck. At the end come
-// the failures, with the lines that matter, and the tables of measurements and of targets, in less than 12,000 characters. All output is in
-// the folder -logs, or $OUT: tests.log, rows.log, bench.log and torch.log.
+// Every test and every section with Ringo runs in its own process: if one crashes, hangs or fails, the others still run. Problems that the
+// doctor finds are printed; they stop the run only if there is no device. If CUDA stopped a test's kernel, the test runs again under
+// compute-sanitizer, if that is installed. Tests of kernels on tensor cores also run under its racecheck. At the end come the failures,
+// with the lines that matter, and the tables of measurements and of targets, in less than 12,000 characters. All output is in the folder
+// -logs, or $OUT: tests.log, rows.log, bench.log and torch.log.
 //
 // bench trains and measures in turn with torch_gpu.py, which is part of the file. It prints a table of both, and a table of the targets
 // (targets.go) with the worst case of each. Times are the host's, for windows that begin and end with an idle device: the median of five
@@ -33,7 +32,6 @@
 // Nothing of this has run on a GPU yet. These are estimates, for an H100 with 16 cores and PyTorch from wheels:
 //
 //	doctor   20 s   reads cuBLASLt from the disk for the first time, 0.5 GB; one kernel through NVRTC
-//	smoke    15 s   nine lines with times: the first that failed often explains the ones after it
 //	tests   120 s   100 tests, 6 at once, 1 s each for the driver and the context; 60 s of NVRTC, shared by a cache on disk.
 //	                PyTorch compiles GPT-2 at the same time, for its cache on the disk: 60 to 100 s
 //	bench   240 s   half of it PyTorch; the sections that say most come first
@@ -45,8 +43,8 @@
 //
 // After that call:
 //
-//  1. Read the output from the top: doctor, then smoke, then the first suites (internal/cuda, internal/cuda/blas, tensor/cuda), on which
-//     the others depend.
+//  1. Read the output from the top: doctor, then the first suites (internal/cuda, internal/cuda/blas, tensor/cuda), on which the others
+//     depend.
 //  2. If "test kernel NAME" fails by a wrong number, the tolerance, or the order of additions, fitted only the emulator. Compare with the
 //     CPU's result by hand before you increase the tolerance. If it fails by an error of CUDA, RINGO_CUDA_DEBUG=1 bin/ringo-gpu test -run
 //     NAME tensor/cuda names the launch, and compute-sanitizer the thread and the address.

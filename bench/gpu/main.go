@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
 func main() {
@@ -55,11 +57,6 @@ func run(args []string, out io.Writer) error {
 		return o.all(out)
 	case "doctor":
 		return o.examine(out)
-	case "smoke":
-		_, err := o.smoke(out)
-		return err
-	case "try":
-		return try(o.device, fs.Args(), out)
 	case "list":
 		return o.list(out)
 	case "test":
@@ -76,7 +73,7 @@ func run(args []string, out io.Writer) error {
 		}
 		return pack(fs.Arg(0), out)
 	}
-	return fmt.Errorf("no command %s: all, doctor, smoke, try, list, test, bench, measure or pack", command)
+	return fmt.Errorf("no command %s: all, doctor, list, test, bench, measure or pack", command)
 }
 
 // options are the flags.
@@ -102,13 +99,12 @@ func (o *options) findWheels() {
 	}
 }
 
-// all shows the machine, runs smoke, then tests for half of the time, and then measures even if something failed. If the doctor finds no
-// device, it stops. The important results are printed again at the end, because often only the end of an output is kept.
+// all shows the machine, tests for half of the time, and then measures even if something failed. If there is no device, it stops. The
+// important results are printed again at the end, because often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
 	found := o.child(out, "doctor")
-	there, tried := o.smoke(out)
-	if !there {
-		return fmt.Errorf("nothing was tested or measured: %w", errors.Join(found, tried))
+	if _, err := cuda.CountGPUs(); err != nil && o.device == "cuda" {
+		return fmt.Errorf("nothing was tested or measured: %w", err)
 	}
 	compiled := o.compileAhead()
 	half := *o
@@ -121,7 +117,7 @@ func (o *options) all(out io.Writer) error {
 	if found != nil {
 		found = fmt.Errorf("doctor: %w: see the beginning", found)
 	}
-	all := errors.Join(found, tried, measured)
+	all := errors.Join(found, measured)
 	if all != nil {
 		fmt.Fprintln(out, all)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,8 +45,7 @@ type meter struct {
 	exchange string  // folder in which PyTorch gets the weights; empty: it does not get them
 	block    map[tensor.DType]tensor.Tensor
 	rows     []row
-	out      io.Writer                 // gets rows as they come; nil: none
-	caller   func() (*exec.Cmd, error) // makes the command that calls NCCL from C
+	out      io.Writer // gets rows as they come; nil: none
 }
 
 // note adds a row of the section, and prints it: so rows of a section that is stopped are not lost.

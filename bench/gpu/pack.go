@@ -57,15 +57,6 @@ func pack(file string, out io.Writer) error {
 		}
 		names, entries = append(names, s.Name), append(entries, s)
 	}
-	if _, err := exec.LookPath("gcc"); err != nil || os.Getenv("GOARCH") != "" {
-		fmt.Fprintln(out, "There is no gcc here for that machine: calls of NCCL from C are not measured there.")
-	} else {
-		e := bundle.Entry{Name: caller, File: filepath.Join(tmp, "caller")}
-		if err := buildCaller(e.File); err != nil {
-			return err
-		}
-		entries = append(entries, e)
-	}
 	if err := bundle.Join(file, loader, entries); err != nil {
 		return err
 	}

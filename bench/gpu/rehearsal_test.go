@@ -95,19 +95,16 @@ func TestFaultsAreNamed(t *testing.T) {
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
 }
 
-// TestGoesOn: problems that the doctor finds, and a step of smoke that fails, stop nothing if there is a device.
+// TestGoesOn: problems that the doctor finds stop nothing if there is a device.
 func TestGoesOn(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	t.Setenv("RINGO_CUBLASLT_LIB", "/nowhere/libcublasLt.so")
 	out, err := program(t, testPrograms(t), "-small", "-python", "", "-run", "TestSummary")
 	require.Error(t, err)
 	assert.Contains(t, out, "no usable cuBLASLt")
-	assert.Regexp(t, `(?s)kernel: .* ms\ncuBLASLt: FAILED: .*\nNCCL, one rank: NCCL .* ms\ntraining: FAILED: .*\ncaptured training: FAILED: `,
-		out)
 	assert.Contains(t, out, "suite/gpu.test: 1 passed, 0 failed")
 	_, said, _ := strings.Cut(out, "tests: 1 of 1 passed")
-	assert.Regexp(t,
-		`(?s)doctor: exit status 1: see the beginning.*smoke: cuBLASLt: .*smoke: captured training: .*copy by Ringo: exit status 1`, said)
+	assert.Regexp(t, `(?s)doctor: exit status 1: see the beginning.*copy by Ringo: exit status 1`, said)
 
 	t.Setenv("EMU_DEVICES", "0")
 	out, err = program(t, testPrograms(t), "-small", "-python", "")
@@ -133,9 +130,6 @@ func TestLongRehearsal(t *testing.T) {
 	t.Setenv("EMU_DEVICES", "1")
 	out, err := program(t, file, "-small", "-python", python, "-window", "1ms", "-each", "60s", "-logs", logs)
 	require.Error(t, err)
-	for _, step := range steps {
-		assert.Regexp(t, `(?m)^`+step.name+`: .*, \d+ ms$`, out)
-	}
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 2 failed, 0 skipped")
 	for _, s := range sections {
 		assert.Regexp(t, "(?m)^"+s.name+"\t.*\tringo\t", out, "a row of each section")
@@ -147,8 +141,8 @@ func TestLongRehearsal(t *testing.T) {
 	assert.Regexp(t, "(?m)^grouped\t64 rows, 16 to 64, forward\tringo", out, "what was measured before")
 	wrong := regexp.MustCompile(`(?m)^  (\w+( by \w+)?): `).FindAllString(tail(out, "not measured:"), -1)
 	slices.Sort(wrong)
-	assert.Equal(t, []string{"  float8 by Ringo: ", "  grouped by Ringo: ", "  nccl by Ringo: ", "  rows by Ringo: "}, slices.Compact(wrong),
-		"there is no program in C; others are whole")
+	assert.Equal(t, []string{"  float8 by Ringo: ", "  grouped by Ringo: ", "  rows by Ringo: "}, slices.Compact(wrong),
+		"others are whole")
 	assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16, loss after 20 steps\tringo\tloss\t", out)
 	if python != "" {
 		assert.Regexp(t, "(?m)^gpt2\t2 layers of 32, batch 2, length 16, loss after 20 steps\teager\tloss\t", out)
@@ -165,7 +159,7 @@ func TestPackedFile(t *testing.T) {
 	machineWithoutGo(t)
 	t.Setenv("GPU_TEST_FAULTS", "")
 	for _, args := range [][]string{
-		{"doctor"}, {"smoke"}, {"test", "dist/peer"}, {"bench", "-small", "-python", "", "-window", "1us", "copy"},
+		{"doctor"}, {"test", "dist/peer"}, {"bench", "-small", "-python", "", "-window", "1us", "copy"},
 	} {
 		out, err := program(t, file, args...)
 		require.NoError(t, err, "%s: %s", args, out)

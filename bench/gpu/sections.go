@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -31,8 +30,6 @@ var sections = []section{
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"host", "what the host needs for a small operation", false, measureHost},
-	{"allocs", "Go allocations of a small operation", true, measureAllocs},
-	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
 	{ncclPair, "sums of float32 by NCCL between two ranks that share the device, bytes read and written", true, measureNCCLPair},
 	{"grouped", "products of 32768 rows of bfloat16 in 8 groups of unequal size with a matrix each, as of experts", false, measureGrouped},
@@ -77,26 +74,6 @@ func hostOp(m *meter) (op func(), check func() error) {
 		}
 		return bound{0, 1e-6}.near(y, want)
 	}
-}
-
-func measureAllocs(m *meter) error {
-	op, check := hostOp(m)
-	if err := check(); err != nil {
-		return err
-	}
-	const n = 1000
-	for range n {
-		op()
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range n {
-		op()
-	}
-	runtime.ReadMemStats(&after)
-	per := float64(after.Mallocs-before.Mallocs) / n
-	m.ours("2x+1 of 1024 elements", "allocs/op", []float64{per})
-	return m.dev.Queue(0).Sync()
 }
 
 // gemms are m, n and k of x·wᵀ with x [m,k] and w [n,k]: squares, and the layers of GPT-2 at 32 × 1024 tokens.

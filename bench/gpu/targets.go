@@ -34,9 +34,7 @@ var targets = []target{
 	{"memory-bound kernels by copying", "rows", pattern(`x(4096|11264)$`), "GB/s", byCopy, 0.85, false},
 	{"norms of rows of 768 elements by copying", "rows", pattern(`x768$`), "GB/s", byCopy, 0.8, false},
 	{"all-reduce of two ranks on one GPU by copying", "allreduce", pattern(``), "GB/s", byCopy, 0.85, false},
-	{"µs of a call of NCCL more than in C", "nccl", pattern(`^` + moreThanC), "µs/call", bySelf, 3, true},
 	{"µs of a small operation on the host without the launch", "host", pattern(`^` + bare), "µs/op", bySelf, 0.7, true},
-	{"allocations of a small operation", "allocs", pattern(``), "allocs/op", bySelf, 0, true},
 }
 
 var pattern = regexp.MustCompile
