@@ -45,7 +45,7 @@ func newCatalog(src *storage.Reader) (catalog, error) {
 // agree returns an error if the ranks do not read the same checkpoint. mine is this rank's error from opening it.
 func (l *loader) agree(mine error) (err error) {
 	if l.c.Strategy == Broadcast {
-		l.cat, err = fromRank0(l.g, l.cat, mine)
+		l.cat, err = dist.OnRank0(l.g, func() (catalog, error) { return l.cat, mine })
 		return err
 	}
 	if err := gatherErrors(l.g, mine); err != nil || l.g == nil {

@@ -1,6 +1,10 @@
 package ckpt
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist"
+)
 
 // Ranks plan a save as in PyTorch's DCP. Each rank makes a local plan: what it holds. From these, rank 0 (the
 // coordinator) makes the global plan, and sends each rank its work. All ranks keep their plans. As long as no rank
@@ -29,12 +33,14 @@ func (s *Saver) coordinate(c summary, mine *planned, st *State) error {
 		return err
 	}
 	usable := !slices.ContainsFunc(all, func(c summary) bool { return !c.Planned }) // all ranks can use the last plan
-	if s.g.Rank() == 0 {
-		if err = compare(all); err == nil && usable {
+	usable, err = dist.OnRank0(s.g, func() (bool, error) {
+		err := compare(all)
+		if err == nil && usable {
 			err = s.planned.global.setState(all, st.Files)
 		}
-	}
-	if usable, err = fromRank0(s.g, usable, err); err != nil || usable {
+		return usable, err
+	})
+	if err != nil || usable {
 		return err
 	}
 	return s.planAnew(mine, all, st)
@@ -47,13 +53,14 @@ func (s *Saver) planAnew(mine *planned, summaries []summary, st *State) error {
 	if err != nil {
 		return err
 	}
-	var todo []work
-	if s.g.Rank() == 0 {
+	var todo []work // of rank 0
+	_, err = dist.OnRank0(s.g, func() (_ bool, err error) {
 		if mine.global, todo, err = newPlan(locals, st.TP, s.fileBytes); err == nil {
 			err = mine.global.setState(summaries, st.Files)
 		}
-	}
-	if _, err = fromRank0(s.g, true, err); err != nil {
+		return true, err
+	})
+	if err != nil {
 		return err
 	}
 	own, err := scatter(s.g, todo)

@@ -158,13 +158,13 @@ func errNegative(step int) error {
 
 // finish writes this rank's pieces. Rank 0 commits if all ranks have succeeded.
 func (w *writer) finish(ctx context.Context) (err error) {
-	tmp := ""
-	if w.g.Rank() == 0 {
-		w.unlock = func() {}
-		defer func() { w.unlock() }()
+	tmp := "" // on rank 0, which makes it
+	w.unlock = func() {}
+	defer func() { w.unlock() }()
+	name, err := dist.OnRank0(w.g, func() (_ string, err error) {
 		tmp, err = w.prepare()
-	}
-	name, err := fromRank0(w.g, tmp, err)
+		return tmp, err
+	})
 	if err != nil {
 		return w.drop(tmp, err)
 	}
@@ -175,13 +175,13 @@ func (w *writer) finish(ctx context.Context) (err error) {
 	if err != nil {
 		return w.drop(tmp, err)
 	}
-	if w.g.Rank() == 0 {
-		if err = w.global.agree(all); err == nil {
+	_, err = dist.OnRank0(w.g, func() (bool, error) {
+		err := w.global.agree(all)
+		if err == nil {
 			err = w.commit(tmp)
 		}
-		err = w.drop(tmp, err)
-	}
-	_, err = fromRank0(w.g, true, err)
+		return true, w.drop(tmp, err)
+	})
 	return err
 }
 

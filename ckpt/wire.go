@@ -3,7 +3,6 @@ package ckpt
 import (
 	"bytes"
 	"encoding/gob"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -75,22 +74,4 @@ func scatter[V any](g *dist.Group, all []V) (mine V, err error) {
 		return mine, err
 	}
 	return mine, gob.NewDecoder(bytes.NewReader(text)).Decode(&mine)
-}
-
-// fromRank0 returns rank 0's value and error on all ranks. After an error, it waits until all ranks have it, because a
-// rank that returns early may end the job, and then the others would only report that. It is collective.
-func fromRank0[V any](g *dist.Group, v V, err error) (V, error) {
-	type answer struct {
-		V   V
-		Err string
-	}
-	a := answer{V: v}
-	if err != nil {
-		a.Err = err.Error()
-	}
-	if a, err = dist.BroadcastObject(g, a, 0); err == nil && a.Err != "" {
-		_ = g.Barrier().Wait() // an error here does not change rank 0's
-		err = errors.New(a.Err)
-	}
-	return a.V, err
 }

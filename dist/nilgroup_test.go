@@ -35,6 +35,7 @@ func TestNoGroup(t *testing.T) {
 		"Recv":            func() { _ = g.Recv(x, 0, 0).Wait() },
 		"RecvAny":         func() { _, _ = g.RecvAny(x, 0) },
 		"Batch":           func() { _ = g.Batch(func(*Batch) {}).Wait() },
+		"OnRank0":         func() { _, _ = OnRank0(g, func() (int, error) { return 1, nil }) },
 		"Agree":           func() { _ = Agree(g, "test", nil, nil) },
 		"AllGatherObject": func() { _, _ = AllGatherObject(g, 1) },
 	} {

@@ -2,6 +2,7 @@ package dist
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
@@ -67,4 +68,27 @@ func BroadcastObject[V any](g *Group, v V, root int) (V, error) {
 		return out, fmt.Errorf("dist: object of rank %d: %w", root, err)
 	}
 	return out, nil
+}
+
+// OnRank0 calls f on g's rank 0, for what one rank must do, such as looking at files. All ranks get what it returns, an error by its text.
+// It is collective: after an error it returns when all ranks have it, because a rank that returns early may end the job.
+func OnRank0[V any](g *Group, f func() (V, error)) (V, error) {
+	var got struct {
+		V   V
+		Err string
+	}
+	var mine error
+	if g.Rank() == 0 {
+		if got.V, mine = f(); mine != nil {
+			got.Err = mine.Error()
+		}
+	}
+	got, err := BroadcastObject(g, got, 0)
+	if err == nil && got.Err != "" {
+		_ = g.Barrier().Wait() // its error would change nothing
+		if mine == nil {
+			mine = errors.New(got.Err)
+		}
+	}
+	return got.V, errors.Join(mine, err)
 }

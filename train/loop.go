@@ -15,7 +15,6 @@ import (
 	"github.com/ringo-ml/ringo/train/internal/output"
 	"github.com/ringo-ml/ringo/train/internal/progress"
 	"github.com/ringo-ml/ringo/train/internal/values"
-	"github.com/ringo-ml/ringo/train/internal/zero"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -92,7 +91,7 @@ func (l *Loop) begin() (err error) {
 		step = 0
 	}
 	c := checkpoint.Config{Dir: l.o.Save, Resume: l.o.Resume, Step: step, Keep: l.o.Keep, Best: l.o.best(), LR: l.o.Override == "lr"}
-	if c.Settings, err = zero.Do(l.g, l.o.settings); err != nil {
+	if c.Settings, err = dist.OnRank0(l.g, l.o.settings); err != nil {
 		return err
 	}
 	if l.survivor, _ = l.ctx.Value(survivorKey{}).(*survivor); l.survivor != nil {

@@ -110,3 +110,15 @@ func TestSteadyStep(t *testing.T) {
 	r.Begin(0, 0)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { r.Step(3) }))
 }
+
+func TestNumber(t *testing.T) {
+	for _, x := range []float64{0, -0.1, 1e300, 5e-324, 1. / 3, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		text, err := json.Marshal(Number(x))
+		require.NoError(t, err)
+		var y Number
+		require.NoError(t, json.Unmarshal(text, &y))
+		require.Equal(t, math.Float64bits(x), math.Float64bits(float64(y)), "%s", text)
+	}
+	var y Number
+	require.Error(t, json.Unmarshal([]byte(`"x"`), &y))
+}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // Recorder keeps what a rank's training loop does until the next report. The methods of a nil *Recorder do nothing; a rank that nobody
@@ -108,7 +106,7 @@ func (r *Recorder) Take(into *Report) {
 	for i := max(0, r.put-MaxPoints); i < r.put; i++ {
 		p := r.points[i%MaxPoints]
 		v := &all[p.name]
-		v.Name, v.Steps, v.Values = r.names[p.name], append(v.Steps, p.step), append(v.Values, metrics.Number(p.value))
+		v.Name, v.Steps, v.Values = r.names[p.name], append(v.Steps, p.step), append(v.Values, Number(p.value))
 	}
 	into.Values = slices.DeleteFunc(all, func(v Values) bool { return v.Name == "" })
 	r.from, r.fresh, r.samples, r.put = r.last, 0, 0, 0

@@ -2,9 +2,11 @@ package live
 
 import (
 	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
 
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // The limits of a report. If there is more, the oldest is left out.
@@ -33,9 +35,28 @@ type Report struct {
 
 // Values are the values of a name since the last report. Steps count from 1.
 type Values struct {
-	Name   string           `json:"name"`
-	Steps  []int            `json:"steps"`
-	Values []metrics.Number `json:"values"`
+	Name   string   `json:"name"`
+	Steps  []int    `json:"steps"`
+	Values []Number `json:"values"`
+}
+
+// Number is a float64 whose NaN and infinities go into JSON as strings.
+type Number float64
+
+// MarshalJSON writes a number that parses to the same bits, or "NaN", "+Inf", "-Inf".
+func (x Number) MarshalJSON() ([]byte, error) {
+	text := strconv.FormatFloat(float64(x), 'g', -1, 64)
+	if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+		text = strconv.Quote(text)
+	}
+	return []byte(text), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (x *Number) UnmarshalJSON(text []byte) error {
+	v, err := strconv.ParseFloat(strings.Trim(string(text), `"`), 64)
+	*x = Number(v)
+	return err
 }
 
 // Op is what a rank did with one kind of operation, in all its groups, since it joined the job.

@@ -6,35 +6,18 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/internal/live"
 )
 
 // Number is a float64 whose NaN and infinities go into JSON as strings.
-type Number float64
-
-// MarshalJSON writes a number that parses to the same bits, or "NaN", "+Inf", "-Inf".
-func (x Number) MarshalJSON() ([]byte, error) {
-	text := strconv.FormatFloat(float64(x), 'g', -1, 64)
-	if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-		text = strconv.Quote(text)
-	}
-	return []byte(text), nil
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
-func (x *Number) UnmarshalJSON(text []byte) error {
-	v, err := strconv.ParseFloat(strings.Trim(string(text), `"`), 64)
-	*x = Number(v)
-	return err
-}
+type Number = live.Number
 
 // Writer takes the values of a training: see train.Loop.To.
 type Writer interface {

@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -65,16 +64,4 @@ func TestFiles(t *testing.T) {
 	require.NoError(t, f.Close())
 	_, err = metrics.Open(filepath.Join(t.TempDir(), "none", "m.csv"), 3)
 	require.ErrorContains(t, err, "none")
-}
-
-func TestNumber(t *testing.T) {
-	for _, x := range []float64{0, -0.1, 1e300, 5e-324, 1. / 3, math.NaN(), math.Inf(1), math.Inf(-1)} {
-		text, err := json.Marshal(metrics.Number(x))
-		require.NoError(t, err)
-		var y metrics.Number
-		require.NoError(t, json.Unmarshal(text, &y))
-		require.Equal(t, math.Float64bits(x), math.Float64bits(float64(y)), "%s", text)
-	}
-	var y metrics.Number
-	require.Error(t, json.Unmarshal([]byte(`"x"`), &y))
 }

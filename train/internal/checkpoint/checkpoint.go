@@ -13,7 +13,6 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/train/internal/values"
-	"github.com/ringo-ml/ringo/train/internal/zero"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -57,12 +56,12 @@ func Open(ctx context.Context, r *dist.Rank, g *dist.Group, c Config, st ckpt.St
 	if c.Dir == "" {
 		return d, nil
 	}
-	path, err := zero.Do(g, func() (string, error) { return c.find() })
+	path, err := dist.OnRank0(g, func() (string, error) { return c.find() })
 	if err == nil && path != "" {
 		err = d.load(ctx, g, path)
 	}
 	if err == nil && c.Step != 0 {
-		d.Notes, err = zero.Do(g, func() ([]string, error) { return c.putAside(d.Notes) })
+		d.Notes, err = dist.OnRank0(g, func() ([]string, error) { return c.putAside(d.Notes) })
 	}
 	if err != nil {
 		return nil, err
@@ -99,7 +98,7 @@ func (d *Dir) Continue(g *dist.Group, steps int, loader data.State) (err error) 
 	if d.c.Dir == "" {
 		return nil
 	}
-	d.saved, err = zero.Do(g, func() (saved int, err error) { // perhaps more than those know who failed while saving
+	d.saved, err = dist.OnRank0(g, func() (saved int, err error) { // perhaps more than those know who failed while saving
 		paths, err := ckpt.Steps(d.c.Dir)
 		if err == nil && len(paths) > 0 {
 			_, err = fmt.Sscanf(filepath.Base(paths[len(paths)-1]), "step-%d", &saved)

@@ -12,7 +12,6 @@ import (
 	"github.com/ringo-ml/ringo/internal/curve"
 	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/train/internal/values"
-	"github.com/ringo-ml/ringo/train/internal/zero"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -25,7 +24,7 @@ type Files struct {
 
 // Try returns an error, on all ranks of g, unless the files can be written. They stay, empty if they are new.
 func (f Files) Try(g *dist.Group) error {
-	_, err := zero.Do(g, func() (any, error) {
+	_, err := dist.OnRank0(g, func() (any, error) {
 		for _, x := range [][2]string{{"-metrics", f.Metrics}, {"-plot", f.Plot}, {"-trace", f.timeline(0)}} {
 			if x[1] == "" {
 				continue
@@ -45,7 +44,7 @@ func (f Files) Try(g *dist.Group) error {
 
 // Record has t write its values to the file, behind those of the steps that are over, and to where RINGO_GRADS asks for them.
 func (f Files) Record(g *dist.Group, t *values.Table) error {
-	_, err := zero.Do(g, func() (any, error) {
+	_, err := dist.OnRank0(g, func() (any, error) {
 		t.To(grads.Losses{})
 		if f.Metrics == "" {
 			return nil, nil

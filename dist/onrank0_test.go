@@ -1,4 +1,4 @@
-package zero_test
+package dist_test
 
 import (
 	"context"
@@ -12,18 +12,17 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
-	"github.com/ringo-ml/ringo/train/internal/zero"
 )
 
 // All ranks get what rank 0 has: a value, or an error, which has the same text everywhere and is itself on rank 0.
-func TestDo(t *testing.T) {
+func TestOnRank0(t *testing.T) {
 	got := make([]string, 3)
 	require.NoError(t, dist.Run(context.Background(), dist.Config{
 		Ranks: len(got), Log: io.Discard,
 	}, func(_ context.Context, r *dist.Rank) error {
 		rank := r.World.Rank()
-		v := disttest.Must(zero.Do(r.World, func() (string, error) { return fmt.Sprint("from ", rank), nil }))
-		_, err := zero.Do(r.World, func() (int, error) { return 1, fs.ErrExist })
+		v := disttest.Must(dist.OnRank0(r.World, func() (string, error) { return fmt.Sprint("from ", rank), nil }))
+		_, err := dist.OnRank0(r.World, func() (int, error) { return 1, fs.ErrExist })
 		if rank == 0 && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("rank 0 has lost the error: %v", err)
 		}
