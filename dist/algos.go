@@ -95,7 +95,7 @@ type algoCalls struct {
 
 // choose returns the counter of the algorithm that runs op on this lane, and counts op; nil if the engine does not say which one runs.
 func (l *lane) choose(op *backend.Op) *algoCalls {
-	x, ok := l.be.(backend.Chooser)
+	x, ok := l.be.(backend.Algorithms)
 	if !ok {
 		return nil
 	}

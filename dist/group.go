@@ -154,8 +154,7 @@ func (c *comm) newLane(g *group, be backend.Backend, id uint64, ranks []int) *la
 	if be != nil {
 		l.caps = be.Caps()
 		l.async = l.caps.Async
-		l.taker, _ = be.(backend.DeviceTaker)
-		l.orderer, _ = be.(backend.Orderer)
+		l.device, _ = be.(backend.DeviceUser)
 	}
 	if be != nil && !l.async {
 		c.driven++

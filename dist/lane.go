@@ -24,12 +24,11 @@ type lane struct {
 	over   atomic.Bool   // the group failed: all later operations are over
 
 	caps    backend.Caps
-	taker   backend.DeviceTaker // nil: host memory only
-	orderer backend.Orderer     // nil: the host waits
-	ordered atomic.Uint64       // the device's compute queue already waits for operations up to this one
-	err     error               // the first cause; set before over
-	active  bool                // in comm.active
-	waited  atomic.Uint64       // the last operation for which somebody has waited
+	device  backend.DeviceUser // nil: host memory only, and the host waits
+	ordered atomic.Uint64      // the device's compute queue already waits for operations up to this one
+	err     error              // the first cause; set before over
+	active  bool               // in comm.active
+	waited  atomic.Uint64      // the last operation for which somebody has waited
 
 	track        *recordedOps  // what the last captured step does here
 	crowded      bool          // an operation waits until there is a free slot
@@ -85,7 +84,7 @@ func (l *lane) order(seq uint64) bool {
 			}
 		}
 		return true
-	case l.orderer == nil || l.over.Load() || !l.orderer.Order(seq):
+	case l.device == nil || l.over.Load() || !l.device.Order(seq):
 		return false
 	}
 	l.ordered.Store(seq)

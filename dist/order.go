@@ -9,7 +9,7 @@ import (
 // Operations of one rank that use the same memory take effect in the order in which they were issued. Engines do not guarantee this: some
 // read an input as soon as it is posted, lanes are independent, and peers write into outputs. So before an engine gets an operation, the
 // operation waits for those in flight whose result it reads or overwrites, and for those that still read what it overwrites. Two
-// operations that only read the same memory run at the same time. If the device can wait instead of the host, it does (backend.Orderer),
+// operations that only read the same memory run at the same time. If the device can wait instead of the host, it does (backend.DeviceUser),
 // and later computation waits, too.
 
 // span is memory from address lo up to hi. The zero value is empty.

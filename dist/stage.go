@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// If Go code cannot access a tensor's memory, and the engine cannot use it either (backend.DeviceTaker), an operation is done in host
+// If Go code cannot access a tensor's memory, and the engine cannot use it either (backend.DeviceUser), an operation is done in host
 // memory. Its input is copied to the host before it is issued, and the host waits for this copy. When it is done, its output is copied
 // back, in the order of the device's computing queue. So every engine works with every device; an engine that knows the device is faster.
 
@@ -28,7 +28,7 @@ const maxSpares = 16
 
 // takes reports whether the engine can do op on op's own memory.
 func (l *lane) takes(op *backend.Op) bool {
-	return !op.OnDevice() || l.taker != nil && l.taker.TakesDevice(op)
+	return !op.OnDevice() || l.device != nil && l.device.TakesDevice(op)
 }
 
 // stage replaces device memory by host memory. It needs c.mu.

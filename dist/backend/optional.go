@@ -8,7 +8,27 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Interfaces that an Engine or a Backend may implement in addition. Package dist checks for these, and for no others.
+// Interfaces that an Engine or a Backend may implement in addition. Package dist checks for these, and for no others. shm is a group of
+// dist/tcp whose ranks share memory; nccl passes what is not its own on to the engine that it has for control.
+//
+//	of an Engine   local tcp  mpi  nccl       what for
+//	Allocator       -    x    -    -          buffers that peers read in place
+//	Crowder         x    -    -    x          ranks in a process: how long a wait spins
+//	Finisher        x    x    x    x          a rank that has ended fails those that wait for it
+//	Leaver          x    -    -    x          nobody waits for its answer after a failure
+//	Parker          x    x    x    x          sleep until any group of the rank has progress
+//	Rebuilder       x    x    -    x          survivors go on after a failure
+//
+//	of a Backend   local tcp  shm  mpi  nccl  what for
+//	Algorithms      x    x    x    x    x     forced algorithms, and counts of those that ran
+//	Closer          x    x    x    x    x     a group that is dropped
+//	DeviceUser      x    -    -    -    x     device memory without a copy, and waits on the device
+//	Listener        -    x    -    -    -     a late rank that may be lost is not blamed yet
+//	Named           -    -    x    -    -     the engine's name for users
+//	Peeker          x    x    x    x    x     RecvAny
+//	Splitter        -    -    -    -    x     ncclCommSplit
+//	Suspecter       x    x    x    x    x     a timeout names ranks
+//	Witness         -    -    -    x    x     a timeout names the library's call
 
 // Allocator is implemented by an Engine that may have memory that peers read and write in place.
 type Allocator interface {
@@ -55,13 +75,6 @@ type Witness interface {
 	Whereabouts(seq uint64) string
 }
 
-// Orderer is implemented by a Backend whose operations run on queues of the rank's device. After Order, everything that is launched on
-// the device's compute queue waits for operation seq; then the host need not wait. Order returns false if it cannot do so yet, because
-// the operation is not queued on the device. It never blocks.
-type Orderer interface {
-	Order(seq uint64) bool
-}
-
 // Rebuilder is implemented by an Engine whose groups can be rebuilt after a failure. Survivors waits until the members of the failed
 // group s that are left agree on who they are. It returns their world ranks, in group order: the same list on all of them, or an error. A
 // list has a quorum of the group (more than half, or half with the first member): if a network is cut in two parts, at most one part goes
@@ -91,19 +104,9 @@ type Parker interface {
 	Park(ctx context.Context) error
 }
 
-// Algorithms is implemented by a Backend that has several algorithms. It returns the names that Op.Algo may have.
-type Algorithms interface {
-	Algorithms() []string
-}
-
 // Named is implemented by a Backend that does not move data in the way that its Engine's name says, for example over shared memory.
 type Named interface {
 	Name() string
-}
-
-// Chooser is implemented by a Backend that can tell which algorithm runs op.
-type Chooser interface {
-	Choice(op *Op) string
 }
 
 // Crowder is implemented by an Engine that counts the ranks of this process that are awake. This decides how long a wait spins.
@@ -111,8 +114,18 @@ type Crowder interface {
 	Crowd() *wait.Crowd
 }
 
-// DeviceTaker is implemented by a Backend that may use memory of the rank's device. TakesDevice reports whether it does so for op, the
-// same on all ranks of the group. Otherwise package dist gives it a copy in host memory.
-type DeviceTaker interface {
+// Algorithms is implemented by a Backend that has several algorithms, and says which one runs an operation.
+type Algorithms interface {
+	Algorithms() []string // the names that Op.Algo may have
+	Choice(op *Op) string
+}
+
+// DeviceUser is implemented by a Backend that may use memory of the rank's device, in operations that run on the device's queues.
+type DeviceUser interface {
+	// TakesDevice reports whether it uses device memory for op, the same on all ranks of the group. Otherwise package dist gives it a copy
+	// in host memory.
 	TakesDevice(op *Op) bool
+	// Order makes everything that is launched on the device's compute queue from now on wait for operation seq; then the host need not
+	// wait. It returns false if it cannot do so yet, because the operation is not queued on the device. It never blocks.
+	Order(seq uint64) bool
 }

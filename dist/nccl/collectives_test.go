@@ -156,7 +156,7 @@ func steady(r *rank, algo string, kernels int64) error {
 		r.seq++
 		op.Seq = r.seq
 		err = errors.Join(err, r.world.Issue(&op))
-		for err == nil && !r.world.(backend.Orderer).Order(r.seq) {
+		for err == nil && !r.world.(backend.DeviceUser).Order(r.seq) {
 			runtime.Gosched() // to the goroutine that issues: AllocsPerRun leaves it no other thread
 			_, err = r.world.Progress()
 		}

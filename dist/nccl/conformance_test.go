@@ -94,15 +94,19 @@ type hostEnd interface {
 	backend.Suspecter
 	backend.Peeker
 	backend.Algorithms
-	backend.DeviceTaker
+	backend.DeviceUser
 }
+
+type waitsOnHost struct{ hostEnd }
+
+func (waitsOnHost) Order(uint64) bool { return false }
 
 func (e onHost) Open(s backend.Spec) (backend.Backend, error) {
 	b, err := e.Engine.Open(s)
 	if err != nil {
 		return nil, err
 	}
-	return struct{ hostEnd }{b.(hostEnd)}, nil
+	return waitsOnHost{b.(hostEnd)}, nil
 }
 
 func startOnHost(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {

@@ -305,7 +305,7 @@ func TestClosedEnd(t *testing.T) {
 		if err := errors.Join(err, g.issue(), g.wait(), g.close()); err != nil {
 			return err
 		}
-		assert.False(t, g.Backend.(backend.Orderer).Order(1))
+		assert.False(t, g.Backend.(backend.DeviceUser).Order(1))
 		err = g.issue()
 		assert.ErrorIs(t, err, backend.ErrClosed)
 		assert.ErrorContains(t, err, "rank 0: allreduce seq 2 of group closed")
@@ -340,7 +340,7 @@ func TestEndDuringCalls(t *testing.T) {
 				case err != nil:
 				case done+backend.Depth/2 > g.seq:
 					err = g.issue()
-					g.Backend.(backend.Orderer).Order(g.seq)
+					g.Backend.(backend.DeviceUser).Order(g.seq)
 				case over.Load(): // a closed group makes no progress
 					err = backend.ErrClosed
 				}

@@ -109,7 +109,7 @@ func (b *endpoint) Choice(op *backend.Op) string {
 	case b.onDevice(op):
 		return "nccl"
 	}
-	if x, ok := b.ctl.(backend.Chooser); ok {
+	if x, ok := b.ctl.(backend.Algorithms); ok {
 		return x.Choice(op)
 	}
 	return b.e.Control.Name()

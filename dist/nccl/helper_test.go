@@ -151,7 +151,7 @@ func (r *rank) issue(op backend.Op) error {
 func (r *rank) order() error {
 	return r.until(func() (bool, error) {
 		_, err := r.world.Progress()
-		return r.world.(backend.Orderer).Order(r.seq), err
+		return r.world.(backend.DeviceUser).Order(r.seq), err
 	})
 }
 

@@ -96,7 +96,7 @@ func (p *program) step() error {
 	case 2:
 		return p.split(g, colors)
 	case 3:
-		g.Backend.(backend.Orderer).Order(g.seq)
+		g.Backend.(backend.DeviceUser).Order(g.seq)
 	default:
 		if g.issue() != nil {
 			g.seq--
