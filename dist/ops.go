@@ -33,8 +33,8 @@ var (
 	BXor = Op{red: backend.BXor}
 )
 
-// PreMulSum multiplies this rank's input by factor before the sum. Floats only. Ranks may have different factors: so, as with NCCL's, a mean
-// with weights needs no pass of its own.
+// PreMulSum multiplies this rank's input by factor before the sum. Floats only. Ranks may have different factors: so, as with NCCL's, a
+// mean with weights needs no pass of its own.
 func PreMulSum(factor float64) Op { return Op{red: backend.PreMulSum, factor: factor} }
 
 // In says in which step the ranks combine elements: that of t. Ranks in different steps, or with other batches or seeds, get an error (see

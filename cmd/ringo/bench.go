@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -188,11 +187,9 @@ func (c *benchCmd) report(all [][]benchRow) error {
 		if rows == nil {
 			rows = []benchRow{}
 		}
-		b, err := json.MarshalIndent(rows, "", " ")
-		if err != nil {
+		if err := printJSON(rows); err != nil {
 			return err
 		}
-		fmt.Printf("%s\n", b)
 	}
 	if c.Plot != "" && len(rows) > 0 {
 		if err := plotBench(c.Plot, all); err != nil {

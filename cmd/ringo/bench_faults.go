@@ -82,11 +82,7 @@ func benchFaults(ops []string, ranks []int, backends []string, asJSON bool) erro
 
 func writeFaults(results []faultResult, asJSON bool) error {
 	if asJSON {
-		b, err := json.MarshalIndent(results, "", " ")
-		if err == nil {
-			_, err = fmt.Printf("%s\n", b)
-		}
-		return err
+		return printJSON(results)
 	}
 	fmt.Fprintln(os.Stderr)
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

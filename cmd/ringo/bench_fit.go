@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/bits"
 	"os"
@@ -79,7 +80,7 @@ func benchFit(out, progress io.Writer) error {
 
 func times(us map[string][]float64) string {
 	var text string
-	for _, name := range sortedKeys(us) {
+	for _, name := range slices.Sorted(maps.Keys(us)) {
 		text += fmt.Sprintf(" %s %.1f", name, median(us[name]))
 	}
 	return text + " µs"
@@ -90,15 +91,6 @@ func median(x []float64) float64 {
 		return 0
 	}
 	return slices.Sorted(slices.Values(x))[len(x)/2]
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // plainAlgo is the algorithm that is used unless another one is clearly faster.
@@ -250,7 +242,7 @@ func fitUse(plain string, points []fitPoint) []algo.Use {
 	var use []algo.Use
 	for i, p := range points {
 		best := plain
-		for _, name := range sortedKeys(p.US) {
+		for _, name := range slices.Sorted(maps.Keys(p.US)) {
 			if faster(i, name) && (faster(i-1, name) || faster(i+1, name)) && median(p.US[name]) < median(p.US[best]) {
 				best = name
 			}

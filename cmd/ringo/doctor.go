@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 
 	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
@@ -31,11 +29,9 @@ func (c *doctorCmd) Run() error {
 	}
 	d := doctor.Examine(c.Device == "cuda")
 	if c.JSON {
-		b, err := json.MarshalIndent(d, "", " ")
-		if err != nil {
+		if err := printJSON(d); err != nil {
 			return err
 		}
-		fmt.Printf("%s\n", b)
 	} else {
 		d.Write(os.Stdout)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -79,9 +80,9 @@ func (c *simCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	report, out := &simReport{Topology: top}, &lasting{w: os.Stdout}
+	report, out := &simReport{Topology: top}, bufio.NewWriter(os.Stdout)
 	if c.JSON {
-		out.w = io.Discard
+		out.Reset(io.Discard)
 	}
 	width := 0
 	for _, x := range cases {
@@ -89,9 +90,11 @@ func (c *simCmd) Run() error {
 	}
 	fmt.Fprintf(out, "%v on %s\n%6s  %-*s  %6s  %12s  %8s  busiest links\n", kind, top.Name, "ranks", max(width, 9), "algorithm", "bytes",
 		"time", "GB/s")
+	_ = out.Flush() // it keeps its error
 	err = simulate(top, kind, cases, func(r *sim.Result) {
 		report.Rows = append(report.Rows, r)
 		fmt.Fprintf(out, "%6d  %-*s  %6s  %12v  %8.2f  %s\n", r.Ranks, max(width, 9), r.Algo, sizeName(r.Bytes), r.Time, r.BusGBs, busiest(r))
+		_ = out.Flush()
 	})
 	if err != nil {
 		return err
@@ -105,22 +108,7 @@ func (c *simCmd) Run() error {
 	if err == nil && c.Plot != "" {
 		err = c.draw(report)
 	}
-	return cmp.Or(err, out.err)
-}
-
-// lasting is a Writer that remembers the first error.
-type lasting struct {
-	w   io.Writer
-	err error
-}
-
-func (l *lasting) Write(b []byte) (int, error) {
-	if l.err != nil {
-		return 0, l.err
-	}
-	n, err := l.w.Write(b)
-	l.err = err
-	return n, err
+	return cmp.Or(err, out.Flush())
 }
 
 // cases reads the command line.

@@ -106,11 +106,7 @@ func (c *topoCmd) print(t *topology) error {
 		t.write(os.Stdout)
 		return nil
 	}
-	b, err := json.MarshalIndent(t, "", " ")
-	if err == nil {
-		_, err = fmt.Printf("%s\n", b)
-	}
-	return err
+	return printJSON(t)
 }
 
 // topoRank measures the links to the other ranks. Rank 0 gives the result to emit.
