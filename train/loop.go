@@ -266,24 +266,24 @@ func (l *Loop) measure(step int) error {
 	if err := l.g.SumFloats(sum); err != nil {
 		return err
 	}
-	before, _ := l.Values(e.name)
+	since := 0
+	if before, _ := l.Values(e.name); len(before) > 0 {
+		since = before[len(before)-1]
+	}
 	l.Log(e.name, sum[0]/float64(samples))
 	if err := l.Flush(); err != nil {
 		return err
 	}
-	l.Logf("step %d  loss %.4f  %s %.4f", step, l.meanLoss(before), e.name, sum[0]/float64(samples))
+	l.Logf("step %d  loss %.4f  %s %.4f", step, l.Mean("loss", since), e.name, sum[0]/float64(samples))
 	return nil
 }
 
-// meanLoss is the mean of the losses since the last of these steps.
-func (l *Loop) meanLoss(before []int) (mean float64) {
-	steps, losses := l.Values("loss")
-	if len(before) > 0 {
-		first, _ := slices.BinarySearch(steps, before[len(before)-1]+1)
-		losses = losses[first:]
-	}
-	for _, v := range losses {
-		mean += v / float64(len(losses))
+// Mean is the mean of the values of a name in the steps after so many; 0 if there are none.
+func (l *Loop) Mean(name string, after int) (mean float64) {
+	steps, values := l.Values(name)
+	first, _ := slices.BinarySearch(steps, after+1)
+	for _, v := range values[first:] {
+		mean += v / float64(len(values)-first)
 	}
 	return mean
 }

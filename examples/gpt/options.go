@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"strings"
 
@@ -36,13 +37,7 @@ func define(fs *flag.FlagSet) func() options {
 // check returns an error for impossible options, and sets the default learning rate.
 func (o *options) check() (tensor.DType, error) {
 	dtype, err := o.Check()
-	if err != nil {
-		return 0, err
-	}
-	if err := o.checkModel(); err != nil {
-		return 0, err
-	}
-	return dtype, o.checkPipeline()
+	return dtype, cmp.Or(err, o.checkModel(), o.checkPipeline())
 }
 
 func (o *options) checkPipeline() error {

@@ -159,23 +159,13 @@ type layerOfExperts struct {
 	Sent    uint64  `json:"bytes"`   // to other experts and back, by this rank in training steps
 }
 
-// mean is the mean of a value of a layer over the last 100 steps.
-func (t *trainer) mean(name string, layer int) float64 {
-	_, values := t.loop.Values(fmt.Sprintf("%s of layer %d", name, layer))
-	sum := 0.0
-	values = values[max(0, len(values)-100):]
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(max(1, len(values)))
-}
-
 // report prints the summary and a text.
 func (t *trainer) report(text *lm.Corpus) error {
 	s := summary{Summary: t.o.Summary(t.loop, "moe", t.count, text)}
 	lines := []string{s.String()}
 	for i, g := range t.at.Experts {
-		l := layerOfExperts{t.mean("cv", i), t.mean("entropy", i), t.mean("dropped", i), t.o.forced, t.loop.Sent(g)}
+		mean := func(name string) float64 { return t.loop.Mean(fmt.Sprintf("%s of layer %d", name, i), s.Steps-100) }
+		l := layerOfExperts{mean("cv"), mean("entropy"), mean("dropped"), t.o.forced, t.loop.Sent(g)}
 		s.Experts = append(s.Experts, l)
 		lines = append(lines, fmt.Sprintf("layer %d: expert load varies by %.2f, entropy %.3f of %.3f, %.2f%% dropped, sent %.2f MiB a step",
 			i, l.CV, l.Entropy, math.Log(float64(t.o.experts)), 100*l.Dropped, s.PerStep(l.Sent)))
