@@ -54,6 +54,16 @@ func ForwardOnly(ranks, micros int) *Schedule {
 	return build("forward", micros, loop(ranks, 1), func(r int) []Action { return all(F, r, micros) })
 }
 
+// Forward returns the forward passes of s alone, to evaluate what s trains.
+func (s *Schedule) Forward() *Schedule {
+	f := *s
+	f.Actions = nil
+	for _, list := range s.Actions {
+		f.Actions = append(f.Actions, slices.DeleteFunc(slices.Clone(list), func(a Action) bool { return a.Kind != F }))
+	}
+	return &f
+}
+
 // GPipe does all forward passes first (Huang et al. 2019, arXiv:1811.06965): a rank holds every microbatch.
 func GPipe(ranks, micros int) *Schedule {
 	return build("gpipe", micros, loop(ranks, 1), func(r int) []Action { return append(all(F, r, micros), all(B, r, micros)...) })

@@ -22,6 +22,9 @@
 // about signals: after the first SIGINT, SIGTERM or SIGHUP the running step is the last one, Close saves, and Exit prints it. A
 // signal that comes more than a second later kills the process.
 //
+// Evaluate has the loop measure a value at intervals, such as an accuracy. Summary says what a training did and what it cost, for people
+// and as JSON. Measure names the groups whose bytes and waits it counts.
+//
 // A step whose loss or gradients are not finite ends the training, before it changes anything, with an error that names the step, the
 // loss, the parameter, the rank and the samples. Options.Nonfinite skips such steps.
 //

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
+	"time"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/data"
@@ -39,6 +41,11 @@ type Loop struct {
 	snapshot *snapshot // nil without -rebuild
 	running  int       // the step that runs, or ran last
 	early    bool      // Options.Patience has ended it
+	until    int       // steps at the end of Steps or Batches
+
+	begun time.Time
+	meter meter
+	eval  evaluation
 }
 
 // Start begins a training with the state st. With Options.Resume it goes on from the newest checkpoint. If a file cannot be written, or
@@ -49,7 +56,7 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	}
 	g := r.World.With(dist.Name("train"))
 	l := &Loop{ctx: ctx, r: r, g: g, o: *o, opt: st.Optimizer, files: output.Files{Metrics: o.Metrics, Plot: o.Plot, Trace: o.Trace}}
-	l.state, l.values = st, values.New(g, r.Device)
+	l.state, l.values, l.begun = st, values.New(g, r.Device), time.Now()
 	err := l.files.Try(g)
 	if err == nil {
 		err = l.begin()
@@ -119,14 +126,15 @@ func (l *Loop) begin() (err error) {
 // after a signal or an error, which Close returns. If you break, do it at the end of a step: the step counts.
 func (l *Loop) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		l.setSteps(n)
-		defer l.progress.Run(0)
+		l.beginSteps(n)
+		defer l.endSteps()
 		for l.more(n) {
 			l.r.Trace.Step(l.values.Done)
 			if !l.step(0, func() bool { return yield(l.values.Done) }) {
 				return
 			}
 		}
+		l.evaluateLast()
 	}
 }
 
@@ -134,8 +142,8 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 // Checkpoints have b's place in the data.
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
-		l.setSteps(n)
-		defer l.progress.Run(0)
+		l.beginSteps(n)
+		defer l.endSteps()
 		at := b.State()
 		if l.source == nil && l.dir.From > 0 {
 			at = l.dir.Loader
@@ -163,16 +171,25 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			}
 			at = b.State()
 		}
+		l.evaluateLast()
 	}
 }
 
 // more reports whether the loop goes on to step n.
 func (l *Loop) more(n int) bool { return l.Going() && !l.early && l.values.Done < n }
 
-// setSteps tells progress and the live view how many steps there will be.
-func (l *Loop) setSteps(n int) {
+// beginSteps tells progress and the live view how many steps there will be.
+func (l *Loop) beginSteps(n int) {
+	l.until = n
 	l.progress.Until(n)
 	l.r.Live.Begin(l.values.Done, n)
+	l.meter.turn(true)
+}
+
+// endSteps ends what beginSteps began.
+func (l *Loop) endSteps() {
+	l.progress.Run(0)
+	l.meter.turn(false)
 }
 
 // beginStep begins a step in the trace, with the wait for its batch.
@@ -186,6 +203,9 @@ func (l *Loop) step(samples int, body func() bool) bool {
 	l.progress.Run(l.values.Done + 1)
 	l.running = l.values.Done
 	stays := body()
+	if done := l.running + 1; stays && (done == l.until || l.eval.every > 0 && done%l.eval.every == 0) {
+		l.evaluate(done)
+	}
 	flush := l.values.Step()
 	if err := l.takeSnapshot(l.values.Done); err != nil && l.err == nil {
 		l.err = err
@@ -203,6 +223,76 @@ func (l *Loop) step(samples int, body func() bool) bool {
 	}
 	l.r.Trace.EndStep()
 	return true
+}
+
+// evaluation is what Evaluate got.
+type evaluation struct {
+	name  string
+	every int
+	b     *data.Loader
+	f     func(b data.Batch) (float64, error)
+}
+
+// Evaluate has Steps and Batches measure a value of this name after every n-th step, and after the last one: the mean over the samples of
+// b, where f returns what this rank adds for a batch. They log it, and print it with the mean loss since the last time. The time that this
+// takes is no part of that of steps (Summary).
+func (l *Loop) Evaluate(name string, n int, b *data.Loader, f func(b data.Batch) (float64, error)) {
+	l.eval = evaluation{name, n, b, f}
+}
+
+// evaluate measures the value at the end of a step, the last one that counts.
+func (l *Loop) evaluate(step int) {
+	if l.Going() && l.eval.f != nil {
+		l.meter.turn(false)
+		l.err = l.measure(step)
+		l.meter.turn(true)
+	}
+}
+
+func (l *Loop) measure(step int) error {
+	e, sum, samples := l.eval, []float64{0}, 0
+	for _, b := range e.b.Epoch(l.ctx, 0) {
+		part, err := e.f(b)
+		if err != nil {
+			return err
+		}
+		sum[0] += part
+		samples += b.Global
+	}
+	if err := e.b.Err(); err != nil {
+		return err
+	}
+	if err := l.g.SumFloats(sum); err != nil {
+		return err
+	}
+	since := 0
+	if before, _ := l.Values(e.name); len(before) > 0 {
+		since = before[len(before)-1]
+	}
+	l.Log(e.name, sum[0]/float64(samples))
+	if err := l.Flush(); err != nil {
+		return err
+	}
+	l.Logf("step %d  loss %.4f  %s %.4f", step, l.Mean("loss", since), e.name, sum[0]/float64(samples))
+	return nil
+}
+
+// Mean is the mean of the values of a name in the steps after so many; 0 if there are none.
+func (l *Loop) Mean(name string, after int) (mean float64) {
+	steps, values := l.Values(name)
+	first, _ := slices.BinarySearch(steps, after+1)
+	for _, v := range values[first:] {
+		mean += v / float64(len(values)-first)
+	}
+	return mean
+}
+
+// evaluateLast evaluates after the last step, unless that has been done: a training may resume there.
+func (l *Loop) evaluateLast() {
+	done := l.values.Done
+	if before, _ := l.Values(l.eval.name); done > 0 && (len(before) == 0 || before[len(before)-1] != done) {
+		l.evaluate(done)
+	}
 }
 
 // Sum adds part, one number, to the value of a name in this step. The value is the sum over all ranks, as for a loss under ddp and

@@ -30,7 +30,7 @@ func TestCapturedOnCUDA(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, o.steps-2, strings.Count(string(trace), `"name":"graph"`))
 	require.Equal(t, want.Steps, got.Steps)
-	require.InEpsilon(t, want.FinalLoss, got.FinalLoss, 1e-3)
+	require.InEpsilon(t, float64(want.FinalLoss), float64(got.FinalLoss), 1e-3)
 	require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
 }
 
@@ -46,8 +46,8 @@ func TestCUDA(t *testing.T) {
 		want := trained(t, o)
 		o.Device = disttest.CUDA(t, emu.Config{Devices: c.gpus, Lazy: true})
 		got := trained(t, o)
-		require.InEpsilon(t, want.FirstLoss, got.FirstLoss, c.tol, c.dtype)
-		require.InEpsilon(t, want.FinalLoss, got.FinalLoss, c.tol, c.dtype)
+		require.InEpsilon(t, float64(want.FirstLoss), float64(got.FirstLoss), c.tol, c.dtype)
+		require.InEpsilon(t, float64(want.FinalLoss), float64(got.FinalLoss), c.tol, c.dtype)
 		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
 	}
 }
@@ -89,8 +89,8 @@ func TestProcessesOnCUDA(t *testing.T) {
 	var got summary
 	require.NoError(t, json.Unmarshal(bytes.TrimSpace(printed[0]), &got), "%s", printed[0])
 	require.Equal(t, [2]any{"nccl", 2}, [2]any{got.Backend, got.Ranks})
-	require.InEpsilon(t, one.FirstLoss, got.FirstLoss, 1e-5)
-	require.InEpsilon(t, one.FinalLoss, got.FinalLoss, 1e-5)
+	require.InEpsilon(t, float64(one.FirstLoss), float64(got.FirstLoss), 1e-5)
+	require.InEpsilon(t, float64(one.FinalLoss), float64(got.FinalLoss), 1e-5)
 	require.Equal(t, goroutines.ParamsSHA256, got.ParamsSHA256)
 	require.Equal(t, goroutines.LossesSHA256, got.LossesSHA256)
 }

@@ -136,8 +136,8 @@ func disparity(t *testing.T, o options, tol float64) (worst float64) {
 	one := trained(t, o)
 	for _, o.ranks = range []int{2, 3, 4} {
 		many := trained(t, o)
-		require.InEpsilon(t, one.FirstLoss, many.FirstLoss, tol)
-		worst = max(worst, math.Abs(many.FinalLoss/one.FinalLoss-1))
+		require.InEpsilon(t, float64(one.FirstLoss), float64(many.FirstLoss), tol)
+		worst = max(worst, math.Abs(float64(many.FinalLoss)/float64(one.FinalLoss)-1))
 	}
 	return worst
 }
@@ -228,7 +228,7 @@ func TestResume(t *testing.T) {
 	o.ranks, o.Resume, o.steps = 3, true, 6
 	got := trained(t, o)
 	require.Equal(t, 3, got.ResumedAt)
-	require.InEpsilon(t, want.FinalLoss, got.FinalLoss, 1e-4)
+	require.InEpsilon(t, float64(want.FinalLoss), float64(got.FinalLoss), 1e-4)
 
 	var out bytes.Buffer
 	o.Quiet, o.steps = false, 8
@@ -271,10 +271,10 @@ func TestHalf(t *testing.T) {
 	full := trained(t, o)
 	for _, o.dtype = range []string{"bfloat16", "float16"} {
 		half := trained(t, o)
-		require.InEpsilon(t, full.FirstLoss, half.FirstLoss, 2e-3)
+		require.InEpsilon(t, float64(full.FirstLoss), float64(half.FirstLoss), 2e-3)
 		require.NotEqual(t, full.FirstLoss, half.FirstLoss)
-		require.InDelta(t, full.FinalLoss, half.FinalLoss, 0.02)
-		require.Less(t, half.FinalLoss, 0.05)
+		require.InDelta(t, float64(full.FinalLoss), float64(half.FinalLoss), 0.02)
+		require.Less(t, float64(half.FinalLoss), 0.05)
 		require.InDelta(t, full.TestAccuracy, half.TestAccuracy, 0.01)
 		require.Equal(t, full.PayloadBytes/2, half.PayloadBytes)
 		few, two := o, o
@@ -288,8 +288,8 @@ func TestFloat64IsFiner(t *testing.T) {
 	f32 := trained(t, o)
 	o.dtype = "float64"
 	f64 := trained(t, o)
-	require.InDelta(t, f64.FinalLoss, f32.FinalLoss, 1e-4)
-	require.Greater(t, math.Abs(f64.FinalLoss-f32.FinalLoss), 0.0)
+	require.InDelta(t, float64(f64.FinalLoss), float64(f32.FinalLoss), 1e-4)
+	require.Greater(t, math.Abs(float64(f64.FinalLoss)-float64(f32.FinalLoss)), 0.0)
 }
 
 // trainedCNN returns the parameters of the convolutional network after ten steps in float64.

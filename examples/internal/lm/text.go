@@ -20,10 +20,10 @@ import (
 //go:embed opticks.txt.gz
 var opticks []byte
 
-// text returns the text to learn.
-func (o *Options) text() ([]byte, error) {
-	if o.data != "" {
-		lines, err := data.Lines(o.data)
+// Read returns the text of a file, or the Opticks.
+func Read(file string) ([]byte, error) {
+	if file != "" {
+		lines, err := data.Lines(file)
 		return []byte(strings.Join(append(lines, ""), "\n")), err
 	}
 	z, err := gzip.NewReader(bytes.NewReader(opticks))
@@ -33,29 +33,30 @@ func (o *Options) text() ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// corpus is a text as tokens.
-type corpus struct {
+// Corpus is a text as tokens.
+type Corpus struct {
 	*tokenizer.Tokenizer
-	learn, test *data.Text // the first 90% of the text, and the rest
+	Learn, Test *data.Text // the first 90% of the text, and the rest
 	perByte     float64    // tokens per byte of the rest
 }
 
-func (o *Options) corpus() (*corpus, error) {
-	tok, _, err := o.tokenizer()
+// Corpus returns the text of -data, in the tokens of -load.
+func (o *Options) Corpus() (*Corpus, error) {
+	tok, _, err := o.Tokenizer()
 	if err != nil {
 		return nil, err
 	}
-	text, err := o.text()
+	text, err := Read(o.Data)
 	if err != nil {
 		return nil, err
 	}
-	c, cut := &corpus{Tokenizer: tok}, len(text)*9/10
-	if c.learn, err = data.NewText(tok.Encode(string(text[:cut])), o.seq, 1); err != nil {
+	c, cut := &Corpus{Tokenizer: tok}, len(text)*9/10
+	if c.Learn, err = data.NewText(tok.Encode(string(text[:cut])), o.Seq, 1); err != nil {
 		return nil, o.tooShort(err)
 	}
 	rest := tok.Encode(string(text[cut:]))
 	c.perByte = float64(len(rest)) / float64(len(text)-cut)
-	if c.test, err = data.NewText(rest, o.seq, o.seq); err != nil {
+	if c.Test, err = data.NewText(rest, o.Seq, o.Seq); err != nil {
 		return nil, o.tooShort(err)
 	}
 	return c, nil
@@ -63,15 +64,13 @@ func (o *Options) corpus() (*corpus, error) {
 
 // tooShort names the text. It is cut in two.
 func (o *Options) tooShort(err error) error {
-	return fmt.Errorf("%s: the last tenth is for the test: %w", cmp.Or(o.data, "the Opticks"), err)
+	return fmt.Errorf("%s: the last tenth is for the test: %w", cmp.Or(o.Data, "the Opticks"), err)
 }
 
-const tokenizerFile = "tokenizer.json"
-
-// tokenizer returns the tokenizer of the loaded folder, or else that of bytes.
-func (o *Options) tokenizer() (tok *tokenizer.Tokenizer, bytes bool, err error) {
-	if o.load != "" {
-		tok, err := tokenizer.Open(o.load)
+// Tokenizer returns the tokenizer of the loaded folder, or else that of bytes.
+func (o *Options) Tokenizer() (tok *tokenizer.Tokenizer, bytes bool, err error) {
+	if o.Load != "" {
+		tok, err := tokenizer.Open(o.Load)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return tok, false, err
 		}

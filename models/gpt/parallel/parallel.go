@@ -60,9 +60,18 @@ type Attached struct {
 	Layers *dist.Group    // ranks that divide layers
 	// Groups are all that send parameters, gradients and activations; Experts, which are among them, those of each layer with experts.
 	Groups, Experts []*dist.Group
+	mixtures        []*moe.Layer
 	Loss            func(logits, labels nn.T) nn.T      // this rank's part of the mean
 	Split           *tp.CrossEntropy                    // Loss, if ranks divide the words: for its Ignore and Count
 	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
+}
+
+// Once is x on one of the ranks that have the same rows, and 0 on the others: a sum over all ranks counts it once.
+func (a *Attached) Once(x nn.T) nn.T {
+	if a.Layers.Rank() == 0 {
+		return x
+	}
+	return x.Scale(0)
 }
 
 // Attach gives each rank its part of m, on a mesh with the axes of Layout.Mesh, in the order that the packages need: first layers (tp), in
@@ -84,7 +93,7 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	} else {
 		g := a.Sum.With(dist.Name("ddp"))
 		a.Groups = append(a.Groups, g)
-		c.DDP.Over = moe.Over(mesh.Group("dp", "fsdp", "ring", "cp"), experts(m)...)
+		c.DDP.Over = moe.Over(mesh.Group("dp", "fsdp", "ring", "cp"), a.mixtures...)
 		a.Params, err = ddp.Attach(g, m, c.DDP)
 	}
 	if err != nil {
@@ -188,7 +197,7 @@ func (a *Attached) divideExperts(mesh *dist.Mesh, m *gpt.Model, p *tp.Parallel) 
 		if err := moe.Parallelize(ranks, l); err != nil {
 			return err
 		}
-		a.Experts = append(a.Experts, ranks.Experts)
+		a.Experts, a.mixtures = append(a.Experts, ranks.Experts), append(a.mixtures, l)
 	}
 	a.Groups = append(a.Groups, a.Experts...)
 	return nil
@@ -203,15 +212,6 @@ func blocks(m *gpt.Model) iter.Seq2[int, *gpt.Block] {
 			}
 		}
 	}
-}
-
-func experts(m *gpt.Model) (list []*moe.Layer) {
-	for _, b := range blocks(m) {
-		if l, ok := b.MLP.(*moe.Layer); ok {
-			list = append(list, l)
-		}
-	}
-	return list
 }
 
 // shard cuts what each rank has left of the parameters over the ranks that have the same. A block is a unit, which is gathered when it is

@@ -1,8 +1,9 @@
-package lm
+package main
 
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -14,30 +15,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/examples/internal/lm"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/train"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // short is a training of about a second.
-func short(t *testing.T) Options {
+func short(t *testing.T) options {
 	wait.ParkAtOnce.Store(true)
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t,
 		os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
-	return Options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3},
-		layers: 2, dim: 12, heads: 6, kvHeads: 2, seq: 9, batch: 5, steps: 20, sample: 15, optim: "adamw", dtype: "float64", seed: 3, data: text}
+	return options{Options: lm.Options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true}, Layout: on(0, 1, 3), Layers: 2,
+		Dim: 12, Heads: 6, KVHeads: 2, Seq: 9, Batch: 5, Steps: 20, Sample: 15, Optim: "adamw", DType: "float64", Seed: 3, Data: text}}
 }
 
-func trained(t *testing.T, o Options) summary {
+func trained(t *testing.T, o options) lm.Summary {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, o.run(&out))
 	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
-	var s summary
+	var s lm.Summary
 	require.NoError(t, json.Unmarshal(lines[len(lines)-1], &s), out.String())
 	require.Len(t, s.Losses, s.Steps)
 	return s
@@ -52,12 +55,18 @@ func requireLosses(t *testing.T, want, got []metrics.Number, tol float64, what .
 }
 
 // on is a layout without tensor parallelism.
-func on(dp, fsdp, stage int) layout {
-	return layout{dp: dp, fsdp: fsdp, stage: stage, tp: 1, cp: 1, ep: 1}
+func on(dp, fsdp, stage int) lm.Layout {
+	return lay(dp, fsdp, stage, 1, false, 0, 1, 1, 0, 0)
+}
+
+// lay is a layout, with its numbers in the order of the fields.
+func lay(dp, fsdp, stage, tp int, sp bool, async, cp, ep, pp, ring int) lm.Layout {
+	l := parallel.Layout{DP: dp, FSDP: fsdp, TP: tp, CP: cp, EP: ep, PP: pp, Ring: ring}
+	return lm.Layout{Layout: l, Stage: stage, SP: sp, Async: async}
 }
 
 // layouts of up to six ranks; most of these numbers do not divide five sequences.
-func layouts() (all []layout) {
+func layouts() (all []lm.Layout) {
 	for _, l := range [][2]int{{2, 1}, {3, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 3}} {
 		for stage := 1; stage <= 3; stage++ {
 			if l[1] > 1 || stage == 3 {
@@ -65,18 +74,19 @@ func layouts() (all []layout) {
 			}
 		}
 	}
-	return append(all, []layout{{1, 1, 3, 2, false, 0, 1, 1, 0, 0}, {1, 1, 3, 2, true, 0, 1, 1, 0, 0}, {2, 1, 3, 2, true, 3, 1, 1, 0, 0},
-		{1, 2, 3, 2, false, 0, 1, 1, 0, 0}, {1, 2, 2, 2, true, 0, 1, 1, 0, 0}, {1, 1, 3, 6, false, 0, 1, 1, 0, 0},
-		{1, 1, 3, 6, true, 2, 1, 1, 0, 0},
-		{1, 1, 3, 1, false, 0, 2, 1, 0, 0}, {2, 2, 3, 1, false, 0, 2, 1, 0, 0},
-		{1, 1, 3, 1, false, 0, 1, 1, 0, 3}, {1, 2, 3, 1, false, 0, 2, 1, 0, 2}, {1, 1, 3, 2, true, 0, 1, 1, 0, 2}}...)
+	return append(all, []lm.Layout{lay(1, 1, 3, 2, false, 0, 1, 1, 0, 0), lay(1, 1, 3, 2, true, 0, 1, 1, 0, 0),
+		lay(2, 1, 3, 2, true, 3, 1, 1, 0, 0),
+		lay(1, 2, 3, 2, false, 0, 1, 1, 0, 0), lay(1, 2, 2, 2, true, 0, 1, 1, 0, 0), lay(1, 1, 3, 6, false, 0, 1, 1, 0, 0),
+		lay(1, 1, 3, 6, true, 2, 1, 1, 0, 0),
+		lay(1, 1, 3, 1, false, 0, 2, 1, 0, 0), lay(2, 2, 3, 1, false, 0, 2, 1, 0, 0),
+		lay(1, 1, 3, 1, false, 0, 1, 1, 0, 3), lay(1, 2, 3, 1, false, 0, 2, 1, 0, 2), lay(1, 1, 3, 2, true, 0, 1, 1, 0, 2)}...)
 }
 
 // Every layout has the losses and the text of one rank, with one of two optimizers.
 func TestLayouts(t *testing.T) {
 	for k, optim := range []string{"adamw", "sgd"} {
 		o := short(t)
-		o.optim = optim
+		o.Optim = optim
 		want := trained(t, o)
 		require.Less(t, want.FinalLoss, want.FirstLoss)
 		require.NotEmpty(t, want.Sample)
@@ -84,13 +94,13 @@ func TestLayouts(t *testing.T) {
 			if i%2 != k {
 				continue
 			}
-			o.layout = l
+			o.Layout = l
 			got := trained(t, o)
 			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", optim, l)
 			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", optim, l)
 			require.Equal(t, want.Sample, got.Sample, "%s %+v", optim, l)
 			require.Equal(t, want.Params, got.Params)
-			require.Equal(t, l.ranks(), got.Ranks)
+			require.Equal(t, l.Ranks(), got.Ranks)
 			require.Positive(t, got.CommBytes["allreduce"]+got.CommBytes["reducescatterv"], "%+v", got.CommBytes)
 		}
 	}
@@ -100,20 +110,21 @@ func TestLayouts(t *testing.T) {
 func TestResumeElsewhere(t *testing.T) {
 	o := short(t)
 	want := trained(t, o)
-	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{
-		on(1, 1, 3), {1, 2, 3, 2, true, 0, 1, 1, 0, 0}, {1, 3, 3, 1, false, 0, 2, 1, 0, 0}, {2, 1, 3, 2, false, 0, 1, 1, 0, 0}, on(1, 2, 2),
+	o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, l := range []lm.Layout{
+		on(1, 1, 3), lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0), lay(1, 3, 3, 1, false, 0, 2, 1, 0, 0), lay(2, 1, 3, 2, false, 0, 1, 1, 0, 0),
+		on(1, 2, 2),
 	} {
-		o.layout = l
-		o.steps += 4
+		o.Layout = l
+		o.Steps += 4
 		got := trained(t, o)
-		require.Equal(t, o.steps-4, got.ResumedAt)
-		requireLosses(t, want.Losses[:o.steps], got.Losses, 1e-9, "%+v", l)
+		require.Equal(t, o.Steps-4, got.ResumedAt)
+		requireLosses(t, want.Losses[:o.Steps], got.Losses, 1e-9, "%+v", l)
 	}
-	o.heads, o.kvHeads = 3, 1 // parameters of the same sizes, but another model
+	o.Heads, o.KVHeads = 3, 1 // parameters of the same sizes, but another model
 	require.ErrorContains(t, o.run(new(bytes.Buffer)),
 		"-resume: the checkpoint is of a model with -layers 2 -dim 12 -heads 6 -kv-heads 2 -seq 9, not -layers 2 -dim 12 -heads 3 -kv-heads 1")
-	o.heads, o.kvHeads = 6, 2
+	o.Heads, o.KVHeads = 6, 2
 	last := trained(t, o) // nothing is left to do
 	require.Equal(t, 20, last.ResumedAt)
 	require.Equal(t, want.Sample, last.Sample)
@@ -122,13 +133,13 @@ func TestResumeElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	o.Quiet = false
 	require.NoError(t, o.run(&out))
-	require.Contains(t, out.String(), " 0 steps (20 in all), world size 2 ")
+	require.Contains(t, out.String(), "\n0 steps (20 in all), world size 2 ")
 }
 
 // A training that diverges ends.
 func TestDiverged(t *testing.T) {
 	o := short(t)
-	o.dtype, o.lr = "float32", 1e30
+	o.DType, o.LR = "float32", 1e30
 	require.ErrorContains(t, o.run(io.Discard), "optim: step 2: the norm of the gradients is NaN; "+
 		"the first one that is not finite is that of tok.weight; the loss is NaN")
 }
@@ -138,18 +149,18 @@ func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
-		for i, l := range []layout{on(2, 1, 3), on(1, 2, 3), {1, 1, 3, 2, false, 0, 1, 1, 0, 0}, {1, 2, 3, 2, true, 0, 1, 1, 0, 0},
-			{1, 1, 3, 2, true, 3, 1, 1, 0, 0}, {1, 2, 3, 1, false, 0, 2, 1, 0, 0}} {
-			o.dtype, o.layout = dtype, l
+		for i, l := range []lm.Layout{on(2, 1, 3), on(1, 2, 3), lay(1, 1, 3, 2, false, 0, 1, 1, 0, 0), lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0),
+			lay(1, 1, 3, 2, true, 3, 1, 1, 0, 0), lay(1, 2, 3, 1, false, 0, 2, 1, 0, 0)} {
+			o.DType, o.Layout = dtype, l
 			if dtype == "bfloat16" || dtype == "float32" && i%2 == 0 { // TestLayouts has float64
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			}
 			if dtype == "float64" && i%2 > 0 || dtype != "bfloat16" && reliability.Long(t) { // the emulator is slow
 				many := o
 				if many.Device = cuda; !reliability.Long(t) {
-					many.steps = 4
+					many.Steps = 4
 				}
-				requireLosses(t, want.Losses[:many.steps], trained(t, many).Losses, tol, "CUDA, %+v", l)
+				requireLosses(t, want.Losses[:many.Steps], trained(t, many).Losses, tol, "CUDA, %+v", l)
 			}
 		}
 	}
@@ -158,29 +169,29 @@ func TestTypesAndDevices(t *testing.T) {
 func TestLongTypesAndDevices(t *testing.T) { reliability.AsLong(t, TestTypesAndDevices) }
 
 func TestMisuse(t *testing.T) {
-	for want, change := range map[string]func(o *Options){
-		"-dtype int64: float32, float64 or bfloat16":                  func(o *Options) { o.dtype = "int64" },
-		"-dtype float16: float32, float64 or bfloat16":                func(o *Options) { o.dtype = "float16" },
-		"-optim adam: adamw or sgd":                                   func(o *Options) { o.optim = "adam" },
-		"-batch and -steps must be at least 1":                        func(o *Options) { o.steps = 0 },
-		"-sample not negative":                                        func(o *Options) { o.sample = -1 },
-		"-lr NaN: want a number that is not negative":                 func(o *Options) { o.lr = math.NaN() },
-		"-dp -1 -fsdp 1 -tp 1 -cp 1: ranks of an axis are at least 1": func(o *Options) { o.dp = -1 },
-		"-dp 0 -fsdp 0 -tp 1 -cp 1: ranks of an axis are at least 1":  func(o *Options) { o.fsdp = 0 },
-		"-sp needs -tp": func(o *Options) { o.sp = true },
-		"-cp 3: 2 heads of keys and values of a rank do not divide over 3 ranks": func(o *Options) { o.cp = 3 },
-		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ring -1: ranks of an axis are at least 1":    func(o *Options) { o.ring = -1 },
-		"int64[5,9]: 9 positions do not divide over 10 ranks":                    func(o *Options) { o.ring = 10 },
-		"-async needs -sp": func(o *Options) { o.tp, o.async = 2, 4 },
-		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *Options) { o.tp = 4 },
-		"-stage 4: 1, 2 or 3": func(o *Options) { o.stage = 4 },
-		"6 heads of queries cannot share 4 of keys and values":                            func(o *Options) { o.kvHeads = 4 },
-		"12 features do not divide into 5 heads":                                          func(o *Options) { o.heads = 5 },
-		"Positions is 0, and must be positive":                                            func(o *Options) { o.seq = 0 },
-		"a text of 81 tokens is too short: a window of 81 needs one more token as target": func(o *Options) { o.seq = 81 },
-		"no such file":        func(o *Options) { o.data = "/none" },
-		"-resume needs -save": func(o *Options) { o.Resume = true },
-		"-metrics x.txt: the name must end in .jsonl or .csv": func(o *Options) { o.Metrics = "x.txt" },
+	for want, change := range map[string]func(o *options){
+		"-dtype int64: float32, float64 or bfloat16":                  func(o *options) { o.DType = "int64" },
+		"-dtype float16: float32, float64 or bfloat16":                func(o *options) { o.DType = "float16" },
+		"-optim adam: adamw or sgd":                                   func(o *options) { o.Optim = "adam" },
+		"-batch and -steps must be at least 1":                        func(o *options) { o.Steps = 0 },
+		"-sample not negative":                                        func(o *options) { o.Sample = -1 },
+		"-lr NaN: want a number that is not negative":                 func(o *options) { o.LR = math.NaN() },
+		"-dp -1 -fsdp 1 -tp 1 -cp 1: ranks of an axis are at least 1": func(o *options) { o.DP = -1 },
+		"-dp 0 -fsdp 0 -tp 1 -cp 1: ranks of an axis are at least 1":  func(o *options) { o.FSDP = 0 },
+		"-sp needs -tp": func(o *options) { o.SP = true },
+		"-cp 3: 2 heads of keys and values of a rank do not divide over 3 ranks": func(o *options) { o.CP = 3 },
+		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ring -1: ranks of an axis are at least 1":    func(o *options) { o.Ring = -1 },
+		"int64[5,9]: 9 positions do not divide over 10 ranks":                    func(o *options) { o.Ring = 10 },
+		"-async needs -sp": func(o *options) { o.TP, o.Async = 2, 4 },
+		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *options) { o.TP = 4 },
+		"-stage 4: 1, 2 or 3": func(o *options) { o.Stage = 4 },
+		"6 heads of queries cannot share 4 of keys and values":                            func(o *options) { o.KVHeads = 4 },
+		"12 features do not divide into 5 heads":                                          func(o *options) { o.Heads = 5 },
+		"Positions is 0, and must be positive":                                            func(o *options) { o.Seq = 0 },
+		"a text of 81 tokens is too short: a window of 81 needs one more token as target": func(o *options) { o.Seq = 81 },
+		"no such file":        func(o *options) { o.Data = "/none" },
+		"-resume needs -save": func(o *options) { o.Resume = true },
+		"-metrics x.txt: the name must end in .jsonl or .csv": func(o *options) { o.Metrics = "x.txt" },
 	} {
 		o := short(t)
 		change(&o)
@@ -189,34 +200,34 @@ func TestMisuse(t *testing.T) {
 	for text, want := range map[string]string{"abc\n": "file: the last tenth is for the test: data: a text of 3 tokens is too short",
 		"\xff\xfea\x00": "file: the text is UTF-16"} {
 		o := short(t)
-		o.data = filepath.Join(t.TempDir(), "file")
-		require.NoError(t, os.WriteFile(o.data, []byte(text), 0o666))
+		o.Data = filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(o.Data, []byte(text), 0o666))
 		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
 	}
 	for want, c := range map[string]struct {
-		l layout
+		l lm.Layout
 		n int
 	}{"-fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(0, 3, 3), 4},
 		"-dp 2 -fsdp 3 -tp 1 -cp 1 does not fit the launcher's 4 ranks": {on(2, 3, 3), 4}} {
-		require.EqualError(t, c.l.fill(c.n), want)
+		require.EqualError(t, c.l.Fill(c.n), want)
 	}
 	l := on(0, 2, 3)
-	require.NoError(t, l.fill(6))
+	require.NoError(t, l.Fill(6))
 	require.Equal(t, on(3, 2, 3), l)
 }
 
 // TestLongLearns trains with the program's defaults, which takes a few minutes. The loss gets lower than that of a trigram model.
 func TestLongLearns(t *testing.T) {
 	reliability.SkipUnlessLong(t)
-	o := Options{Options: train.Options{Quiet: true}, layout: layout{fsdp: 1, tp: 1, cp: 1, ep: 1, stage: 3}, layers: 4, dim: 128, heads: 4,
-		seq: 128, batch: 16, steps: 500, optim: "adamw", dtype: "float32", seed: 9}
-	text, err := o.text()
+	o := options{Options: lm.Options{Options: train.Options{Quiet: true}, Layout: on(0, 1, 3), Layers: 4, Dim: 128, Heads: 4, Seq: 128,
+		Batch: 16, Steps: 500, Optim: "adamw", DType: "float32", Seed: 9}}
+	text, err := lm.Read("")
 	require.NoError(t, err)
 	cut := len(text) * 9 / 10
 	bar := trigram(text[:cut], text[cut:])
 	require.InDelta(t, 1.975, bar, 0.01)
 	got := float64(trained(t, o).ValLoss)
-	fmt.Printf("validation loss %.4f after %d steps, of a trigram %.4f\n", got, o.steps, bar)
+	fmt.Printf("validation loss %.4f after %d steps, of a trigram %.4f\n", got, o.Steps, bar)
 	require.Less(t, got, bar)
 }
 
@@ -253,13 +264,21 @@ func trigram(learn, test []byte) float64 {
 	return loss / float64(len(test)-2)
 }
 
+// The flags make a training.
+func TestFlags(t *testing.T) {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	o := define(fs)
+	require.NoError(t, fs.Parse([]string{"-steps", "1", "-layers", "1", "-dim", "16", "-seq", "8", "-sample", "0", "-json"}))
+	require.Equal(t, "gpt", trained(t, o()).Example)
+}
+
 // The norm of each parameter's gradient is that of one rank, on every layout.
 func TestGradNorms(t *testing.T) {
-	norms := func(l layout) (steps []grads.Step) {
+	norms := func(l lm.Layout) (steps []grads.Step) {
 		dir := t.TempDir()
 		t.Setenv("RINGO_GRADS", dir)
 		o := short(t)
-		o.layout, o.steps, o.sample = l, 3, 0
+		o.Layout, o.Steps, o.Sample = l, 3, 0
 		trained(t, o)
 		steps, err := grads.Read(dir)
 		require.NoError(t, err)

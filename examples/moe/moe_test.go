@@ -1,11 +1,13 @@
-package lm
+package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,17 +15,43 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/examples/internal/lm"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/curve"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
+	"github.com/ringo-ml/ringo/train"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
-// shortMixture is short with experts.
-func shortMixture(t *testing.T) Options {
-	o := short(t)
-	o.mixture = mixture{experts: 4, topK: 2, aux: 0.01}
-	return o
+// shortMixture is a training of about a second.
+func shortMixture(t *testing.T) options {
+	wait.ParkAtOnce.Store(true)
+	text := filepath.Join(t.TempDir(), "text")
+	require.NoError(t,
+		os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
+	return options{lm.Options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true},
+		Layout: lm.Layout{Layout: parallel.Layout{FSDP: 1, TP: 1, CP: 1, EP: 1}, Stage: 3}, Layers: 2, Dim: 12,
+		Heads: 6, KVHeads: 2, Seq: 9, Batch: 5, Steps: 20, Sample: 15, Optim: "adamw", DType: "float64", Seed: 3, Data: text}, mixtures["aux"]}
+}
+
+func trained(t *testing.T, o options) summary {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, o.run(&out))
+	var s summary
+	require.NoError(t, json.Unmarshal(out.Bytes(), &s), out.String())
+	require.Len(t, s.Losses, s.Steps)
+	return s
+}
+
+func requireLosses(t *testing.T, want, got []metrics.Number, tol float64, what ...any) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		require.InDelta(t, float64(want[i]), float64(got[i]), tol, what...)
+	}
 }
 
 // mixtures are different models with experts.
@@ -34,17 +62,17 @@ var mixtures = map[string]mixture{
 }
 
 // withExperts are layouts in which ranks share experts, or have all of them.
-func withExperts() []layout {
-	l := func(dp, fsdp, tp, cp, ep int) layout {
-		return layout{dp: dp, fsdp: fsdp, stage: 3, tp: tp, cp: cp, ep: ep}
+func withExperts() []lm.Layout {
+	l := func(dp, fsdp, tp, cp, ep int) lm.Layout {
+		return lm.Layout{Layout: parallel.Layout{DP: dp, FSDP: fsdp, TP: tp, CP: cp, EP: ep}, Stage: 3}
 	}
-	return []layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2),
+	return []lm.Layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2),
 		l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2), divided(l(1, 1, 2, 1, 2)), divided(l(1, 2, 2, 1, 1)), divided(l(2, 1, 2, 1, 2))}
 }
 
 // divided is l with sequence parallelism.
-func divided(l layout) layout {
-	l.sp = true
+func divided(l lm.Layout) lm.Layout {
+	l.SP = true
 	return l
 }
 
@@ -60,16 +88,16 @@ func TestLayoutsOfExperts(t *testing.T) {
 		require.Equal(t, m.capacity > 0, want.Experts[0].Dropped > 0)
 		require.Zero(t, want.Experts[0].Sent)
 		for i := k; i < len(withExperts()); i += len(mixtures) {
-			o.layout = withExperts()[i]
+			o.Layout = withExperts()[i]
 			got := trained(t, o)
-			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", name, o.layout)
-			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", name, o.layout)
-			require.Equal(t, want.Sample, got.Sample, "%s %+v", name, o.layout)
+			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", name, o.Layout)
+			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", name, o.Layout)
+			require.Equal(t, want.Sample, got.Sample, "%s %+v", name, o.Layout)
 			for i, l := range got.Experts {
 				require.InDelta(t, want.Experts[i].CV, l.CV, 1e-12)
 				require.InDelta(t, want.Experts[i].Entropy, l.Entropy, 1e-12)
 				require.InDelta(t, want.Experts[i].Dropped, l.Dropped, 1e-12)
-				require.Equal(t, o.ep > 1, l.Sent > 0)
+				require.Equal(t, o.EP > 1, l.Sent > 0)
 			}
 		}
 	}
@@ -80,10 +108,10 @@ func TestResumeExpertsElsewhere(t *testing.T) {
 	o := shortMixture(t)
 	o.mixture = mixtures["bias"]
 	want := trained(t, o)
-	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, o.layout = range withExperts()[:5] {
-		o.steps += 4
-		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", o.layout)
+	o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, o.Layout = range withExperts()[:5] {
+		o.Steps += 4
+		requireLosses(t, want.Losses[:o.Steps], trained(t, o).Losses, 1e-9, "%+v", o.Layout)
 	}
 	o.mixture = mixtures["aux"]
 	require.ErrorContains(t, o.run(new(bytes.Buffer)),
@@ -95,30 +123,30 @@ func TestExpertsOnDevices(t *testing.T) {
 	cuda := disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	for name, m := range mixtures {
 		o := shortMixture(t)
-		o.mixture, o.steps = m, 3
+		o.mixture, o.Steps = m, 3
 		want := trained(t, o)
-		o.dtype, o.layout = "bfloat16", withExperts()[3]
+		o.DType, o.Layout = "bfloat16", withExperts()[3]
 		require.InDelta(t, float64(want.FinalLoss), float64(trained(t, o).FinalLoss), 0.1)
-		o.dtype, o.Device = "float64", cuda
+		o.DType, o.Device = "float64", cuda
 		for _, i := range []int{0, 3, 5} {
-			if o.layout = withExperts()[i]; i == 0 && name == "capacity" || i > 0 && name == "bias" {
-				requireLosses(t, want.Losses, trained(t, o).Losses, 1e-9, "CUDA, %s %+v", name, o.layout)
+			if o.Layout = withExperts()[i]; i == 0 && name == "capacity" || i > 0 && name == "bias" {
+				requireLosses(t, want.Losses, trained(t, o).Losses, 1e-9, "CUDA, %s %+v", name, o.Layout)
 			}
 		}
 	}
 }
 
 func TestWrongMixtures(t *testing.T) {
-	for want, change := range map[string]func(o *Options){
-		"-experts -1 -topk 2 -shared 0: a token has at least one of the experts": func(o *Options) { o.mixture.experts = -1 },
-		"-experts 4 -topk 5 -shared 0":                                           func(o *Options) { o.topK = 5 },
-		"-capacity -1 -aux 0.01 -bias 0":                                         func(o *Options) { o.capacity = -1 },
-		"-capacity 0 -aux NaN -bias 0":                                           func(o *Options) { o.aux = math.NaN() },
-		"-ep 3: 4 experts do not divide over the ranks":                          func(o *Options) { o.ep = 3 },
-		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ep 0: ranks of an axis":                      func(o *Options) { o.ep = 0 },
-		"-bias with -forced":                                                     func(o *Options) { o.forced, o.bias = true, 1 },
-		"-load reads models without experts":                                     func(o *Options) { o.load = folder(t, gpt2) },
-		"hidden features do not divide over 6 ranks":                             func(o *Options) { o.tp = 6 },
+	for want, change := range map[string]func(o *options){
+		"-experts -1 -topk 2 -shared 0: a token has at least one of the experts": func(o *options) { o.mixture.experts = -1 },
+		"-experts 4 -topk 5 -shared 0":                                           func(o *options) { o.topK = 5 },
+		"-capacity -1 -aux 0.01 -bias 0":                                         func(o *options) { o.capacity = -1 },
+		"-capacity 0 -aux NaN -bias 0":                                           func(o *options) { o.aux = math.NaN() },
+		"-ep 3: 4 experts do not divide over the ranks":                          func(o *options) { o.EP = 3 },
+		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ep 0: ranks of an axis":                      func(o *options) { o.EP = 0 },
+		"-bias with -forced":                                                     func(o *options) { o.forced, o.bias = true, 1 },
+		"-load reads models without experts":                                     func(o *options) { o.Load = "model" },
+		"hidden features do not divide over 6 ranks":                             func(o *options) { o.TP = 6 },
 	} {
 		o := shortMixture(t)
 		change(&o)
@@ -146,9 +174,9 @@ func TestValuesOfExperts(t *testing.T) {
 // One plot shows the load of experts without balancing, with the loss, and with the bias, as ringo plot draws it.
 func TestPictureOfBalances(t *testing.T) {
 	var runs []curve.Run
-	for name, set := range map[string]func(o *Options){
-		"no balancing": func(o *Options) { o.aux = 0 }, "balance loss": func(o *Options) { o.aux = 0.5 },
-		"moving bias": func(o *Options) { o.aux, o.bias = 0, 0.1 },
+	for name, set := range map[string]func(o *options){
+		"no balancing": func(o *options) { o.aux = 0 }, "balance loss": func(o *options) { o.aux = 0.5 },
+		"moving bias": func(o *options) { o.aux, o.bias = 0, 0.1 },
 	} {
 		o := shortMixture(t)
 		o.Metrics = filepath.Join(t.TempDir(), "m.jsonl")
@@ -174,38 +202,37 @@ func TestPictureOfBalances(t *testing.T) {
 	require.Equal(t, 3, strings.Count(string(picture), ">load of layer 1<"))
 }
 
-// The two programs' flags make models of the same active size.
+// The flags make a training with experts.
 func TestFlags(t *testing.T) {
-	for _, experts := range []bool{false, true} {
-		fs := flag.NewFlagSet("", flag.ContinueOnError)
-		o := define(fs, experts)
-		require.NoError(t, fs.Parse([]string{"-steps", "1", "-layers", "1", "-dim", "16", "-seq", "8", "-sample", "0", "-json"}))
-		s := trained(t, o())
-		require.Equal(t, experts, s.Example == "moe")
-		require.Equal(t, experts, len(s.Experts) == 1)
-	}
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	o := define(fs)
+	require.NoError(t, fs.Parse([]string{"-steps", "1", "-layers", "1", "-dim", "16", "-seq", "8", "-sample", "0", "-json"}))
+	s := trained(t, o())
+	require.Equal(t, "moe", s.Example)
+	require.Len(t, s.Experts, 1)
 }
 
 // With experts the loss gets lower than with one MLP of their active size, with both ways to balance them (the short form of the
 // measurement in docs/BENCHMARKS.md).
 func TestLongExpertsLearn(t *testing.T) {
 	reliability.SkipUnlessLong(t)
-	run := func(experts bool, flags ...string) (val, cv float64) {
-		fs := flag.NewFlagSet("", flag.ContinueOnError)
-		o := define(fs, experts)
-		require.NoError(t, fs.Parse(
-			append([]string{"-steps", "300", "-layers", "2", "-dim", "64", "-heads", "2", "-seq", "64", "-sample", "0", "-json"}, flags...)))
-		s := trained(t, o())
+	run := func(program string, flags ...string) (val, cv float64) {
+		args := append([]string{"run", program, "-steps", "300", "-layers", "2", "-dim", "64", "-heads", "2", "-seq", "64", "-sample", "0",
+			"-json"}, flags...)
+		out, err := exec.Command("go", args...).Output()
+		require.NoError(t, err)
+		var s summary
+		require.NoError(t, json.Unmarshal(out, &s), "%s", out)
 		for _, l := range s.Experts {
 			cv += l.CV / float64(len(s.Experts))
 		}
-		fmt.Printf("experts %v %v: validation loss %.4f, load varies by %.3f\n", experts, flags, float64(s.ValLoss), cv)
+		fmt.Printf("%s %v: validation loss %.4f, load varies by %.3f\n", s.Example, flags, float64(s.ValLoss), cv)
 		return float64(s.ValLoss), cv
 	}
-	dense, _ := run(false)
-	loss, balanced := run(true)
-	_, free := run(true, "-aux", "0")
-	_, biased := run(true, "-aux", "0", "-bias", "0.01")
+	dense, _ := run("../gpt")
+	loss, balanced := run(".")
+	_, free := run(".", "-aux", "0")
+	_, biased := run(".", "-aux", "0", "-bias", "0.01")
 	require.Less(t, loss, dense-0.03)
 	require.Greater(t, free, 1.5*balanced)
 	require.Greater(t, free, 1.5*biased)
@@ -214,7 +241,7 @@ func TestLongExpertsLearn(t *testing.T) {
 // Experts that are taken in turn have the same load, and the output says so.
 func TestForcedExperts(t *testing.T) {
 	o := shortMixture(t)
-	o.forced, o.ep, o.batch = true, 2, 4
+	o.forced, o.EP, o.Batch = true, 2, 4
 	for _, l := range trained(t, o).Experts {
 		require.Zero(t, l.CV)
 		require.True(t, l.Forced)

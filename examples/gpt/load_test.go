@@ -1,4 +1,4 @@
-package lm
+package main
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/peft"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/examples/internal/lm"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -35,7 +36,7 @@ func folderOf(t *testing.T, c gpt.Config, seed uint64, tokenizer ...string) stri
 		require.NoError(t, err)
 		for _, name := range tokenizer {
 			if files["tokenizer.json"], err = os.ReadFile(
-				filepath.Join("..", "..", "..", "data", "tokenizer", "testdata", name, "tokenizer.json")); err != nil {
+				filepath.Join("..", "..", "data", "tokenizer", "testdata", name, "tokenizer.json")); err != nil {
 				return err
 			}
 		}
@@ -57,7 +58,7 @@ func TestLoadWhatWasSaved(t *testing.T) {
 	saved := trained(t, o)
 	path, err := ckpt.Latest(o.Save)
 	require.NoError(t, err)
-	o.Save, o.load, o.steps, o.layers, o.dim = "", path, 1, 7, 1 // the flags for sizes are ignored
+	o.Save, o.Load, o.Steps, o.Layers, o.Dim = "", path, 1, 7, 1 // the flags for sizes are ignored
 	again := trained(t, o)
 	require.Equal(t, saved.Params, again.Params)
 	require.InDelta(t, float64(saved.FinalLoss), float64(again.FirstLoss), 0.05)
@@ -70,29 +71,29 @@ func TestFinetune(t *testing.T) {
 	llama.Kind, llama.KVHeads, llama.Tied, llama.Heads = gpt.Llama, 1, false, 2
 	for _, config := range []gpt.Config{gpt2, llama} {
 		o := short(t)
-		o.load, o.steps, o.lr = folder(t, config), 10, 0.1
-		for o.lora = range 3 {
-			if o.lora == 1 {
+		o.Load, o.Steps, o.LR = folder(t, config), 10, 0.1
+		for o.LoRA = range 3 {
+			if o.LoRA == 1 {
 				continue
 			}
-			o.layout = on(1, 1, 3)
+			o.Layout = on(1, 1, 3)
 			want := trained(t, o)
 			require.Less(t, want.FinalLoss, want.FirstLoss)
-			all := []layout{on(2, 1, 3), on(1, 2, 3), on(1, 3, 1), on(2, 2, 2)}
+			all := []lm.Layout{on(2, 1, 3), on(1, 2, 3), on(1, 3, 1), on(2, 2, 2)}
 			if config.Heads%2 == 0 {
-				all = append(all, layout{1, 1, 3, 2, false, 0, 1, 1, 0, 0}, layout{1, 2, 3, 2, true, 0, 1, 1, 0, 0})
+				all = append(all, lay(1, 1, 3, 2, false, 0, 1, 1, 0, 0), lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0))
 			} else {
-				all = append(all, layout{1, 1, 3, 3, true, 0, 1, 1, 0, 0}, layout{2, 1, 3, 3, false, 0, 1, 1, 0, 0})
+				all = append(all, lay(1, 1, 3, 3, true, 0, 1, 1, 0, 0), lay(2, 1, 3, 3, false, 0, 1, 1, 0, 0))
 			}
-			for i := o.lora / 2; i < len(all); i += 2 {
-				o.layout = all[i]
+			for i := o.LoRA / 2; i < len(all); i += 2 {
+				o.Layout = all[i]
 				got := trained(t, o)
-				requireLosses(t, want.Losses, got.Losses, 1e-9, "%v -lora %d, %+v", config.Kind, o.lora, o.layout)
+				requireLosses(t, want.Losses, got.Losses, 1e-9, "%v -lora %d, %+v", config.Kind, o.LoRA, o.Layout)
 				require.Equal(t, want.Sample, got.Sample)
 			}
-			o.dtype, o.layout = "bfloat16", on(1, 2, 3)
-			requireLosses(t, want.Losses, trained(t, o).Losses, 0.05, "%v -lora %d, bfloat16", config.Kind, o.lora)
-			o.dtype = "float64"
+			o.DType, o.Layout = "bfloat16", on(1, 2, 3)
+			requireLosses(t, want.Losses, trained(t, o).Losses, 0.05, "%v -lora %d, bfloat16", config.Kind, o.LoRA)
+			o.DType = "float64"
 		}
 	}
 }
@@ -103,13 +104,13 @@ func TestTokens(t *testing.T) {
 		c := gpt2
 		c.Vocab = 700
 		o := short(t)
-		o.load, o.steps, o.Save = folder(t, c, name), 3, filepath.Join(t.TempDir(), "ckpt")
+		o.Load, o.Steps, o.Save = folder(t, c, name), 3, filepath.Join(t.TempDir(), "ckpt")
 		want := trained(t, o)
 		require.InDelta(t, math.Log(700), float64(want.FirstLoss), 0.5)
 		require.NotEmpty(t, want.Sample)
 		path, err := ckpt.Latest(o.Save)
 		require.NoError(t, err)
-		o.load, o.Save = path, ""
+		o.Load, o.Save = path, ""
 		require.InDelta(t, float64(want.FinalLoss), float64(trained(t, o).FirstLoss), 0.1)
 	}
 }
@@ -117,13 +118,13 @@ func TestTokens(t *testing.T) {
 // A checkpoint of adapters has nothing else. It can be continued on another layout with the same base, and is in PEFT's format.
 func TestAdaptersApart(t *testing.T) {
 	o := short(t)
-	o.load, o.lora, o.steps = folder(t, gpt2), 2, 8
+	o.Load, o.LoRA, o.Steps = folder(t, gpt2), 2, 8
 	want := trained(t, o)
-	o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []layout{on(1, 2, 3), {1, 1, 3, 3, true, 0, 1, 1, 0, 0}, on(2, 1, 3), on(1, 3, 2)} {
-		o.layout = l
-		o.steps += 2
-		requireLosses(t, want.Losses[:o.steps], trained(t, o).Losses, 1e-9, "%+v", l)
+	o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, l := range []lm.Layout{on(1, 2, 3), lay(1, 1, 3, 3, true, 0, 1, 1, 0, 0), on(2, 1, 3), on(1, 3, 2)} {
+		o.Layout = l
+		o.Steps += 2
+		requireLosses(t, want.Losses[:o.Steps], trained(t, o).Losses, 1e-9, "%+v", l)
 	}
 	path, err := ckpt.Latest(o.Save)
 	require.NoError(t, err)
@@ -134,12 +135,12 @@ func TestAdaptersApart(t *testing.T) {
 			require.Contains(t, x.Name, ".lora_")
 		}
 	}
-	m, err := gpt.Open(o.load)
+	m, err := gpt.Open(o.Load)
 	require.NoError(t, err)
 	adapters, err := peft.Apply(m, filepath.Join(o.Save, "adapters"))
 	require.NoError(t, err)
 	require.Len(t, adapters, 2*2*3)
-	o.lora = 3
+	o.LoRA = 3
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "shape")
 }
 
@@ -147,17 +148,17 @@ func TestAdaptersApart(t *testing.T) {
 // and where they are its shards. GPT-2's files have several parameters in one matrix, and transposed matrices.
 func TestHalfResumesElsewhere(t *testing.T) {
 	o := short(t)
-	o.dtype, o.lr, o.load = "bfloat16", 0.01, folder(t, gpt2)
-	for _, o.lora = range []int{0, 2} {
-		o.layout, o.Save, o.Resume, o.steps = on(1, 1, 3), "", false, 12
+	o.DType, o.LR, o.Load = "bfloat16", 0.01, folder(t, gpt2)
+	for _, o.LoRA = range []int{0, 2} {
+		o.Layout, o.Save, o.Resume, o.Steps = on(1, 1, 3), "", false, 12
 		want := trained(t, o)
-		o.Save, o.Resume, o.steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-		for _, l := range []layout{on(2, 1, 3), on(1, 2, 3), on(1, 1, 3), on(1, 3, 1), {1, 1, 3, 3, true, 0, 1, 1, 0, 0}, on(2, 2, 2)} {
-			o.layout = l
-			o.steps += 2
+		o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+		for _, l := range []lm.Layout{on(2, 1, 3), on(1, 2, 3), on(1, 1, 3), on(1, 3, 1), lay(1, 1, 3, 3, true, 0, 1, 1, 0, 0), on(2, 2, 2)} {
+			o.Layout = l
+			o.Steps += 2
 			got := trained(t, o)
-			require.Equal(t, o.steps-2, got.ResumedAt)
-			requireLosses(t, want.Losses[:o.steps], got.Losses, 2e-3, "-lora %d, %+v", o.lora, l)
+			require.Equal(t, o.Steps-2, got.ResumedAt)
+			requireLosses(t, want.Losses[:o.Steps], got.Losses, 2e-3, "-lora %d, %+v", o.LoRA, l)
 		}
 	}
 }
@@ -167,35 +168,35 @@ func TestAdaptersOfAnotherBase(t *testing.T) {
 	o := short(t)
 	first, second := folder(t, gpt2), t.TempDir()
 	require.NoError(t, os.CopyFS(second, os.DirFS(first)))
-	o.load, o.lora, o.steps, o.dtype, o.layout, o.Save, o.Resume = first, 2, 2, "bfloat16", on(1, 2, 3), filepath.Join(t.TempDir(), "ckpt"),
+	o.Load, o.LoRA, o.Steps, o.DType, o.Layout, o.Save, o.Resume = first, 2, 2, "bfloat16", on(1, 2, 3), filepath.Join(t.TempDir(), "ckpt"),
 		true
 	trained(t, o)
-	o.load, o.steps, o.layout = second, 4, on(2, 1, 3)
+	o.Load, o.Steps, o.Layout = second, 4, on(2, 1, 3)
 	require.Equal(t, 2, trained(t, o).ResumedAt)
-	o.load, o.steps = folderOf(t, gpt2, 4), 6
-	for _, o.layout = range []layout{on(1, 1, 3), on(1, 3, 3), {1, 2, 3, 3, true, 0, 1, 1, 0, 0}} {
+	o.Load, o.Steps = folderOf(t, gpt2, 4), 6
+	for _, o.Layout = range []lm.Layout{on(1, 1, 3), on(1, 3, 3), lay(1, 2, 3, 3, true, 0, 1, 1, 0, 0)} {
 		err := o.run(new(bytes.Buffer))
 		require.ErrorContains(t, err, "its adapters were trained above the base "+second+" (SHA-256 ")
-		require.ErrorContains(t, err, "…), which is not the base "+o.load+" (SHA-256 ")
+		require.ErrorContains(t, err, "…), which is not the base "+o.Load+" (SHA-256 ")
 	}
 }
 
 func TestWrongLoad(t *testing.T) {
 	base, other := folder(t, gpt2), gpt2
 	other.Vocab = 300
-	for want, change := range map[string]func(o *Options){
-		"-lora -1: a rank is at least 1": func(o *Options) { o.lora = -1 },
-		"-lora needs -load":              func(o *Options) { o.lora = 2 },
-		"-load: gpt: ":                   func(o *Options) { o.load = t.TempDir() },
-		"-heads: the model is that of -load": func(o *Options) {
-			o.load, o.given = base, map[string]bool{"heads": true}
+	for want, change := range map[string]func(o *options){
+		"-lora -1: a rank is at least 1": func(o *options) { o.LoRA = -1 },
+		"-lora needs -load":              func(o *options) { o.LoRA = 2 },
+		"-load: gpt: ":                   func(o *options) { o.Load = t.TempDir() },
+		"-heads: the model is that of -load": func(o *options) {
+			o.Load, o.Given = base, map[string]bool{"heads": true}
 		},
-		"-seq 12: the model of " + base + " has 11 positions":                           func(o *Options) { o.load, o.seq = base, 12 },
-		"has no tokenizer.json, so that tokens are bytes, and the model has 300 tokens": func(o *Options) { o.load = folder(t, other) },
-		"has 424 tokens, the model 300":                                                 func(o *Options) { o.load = folder(t, other, "gpt2") },
-		"tokenizer.json: ": func(o *Options) {
-			o.load = folder(t, other)
-			require.NoError(t, os.WriteFile(filepath.Join(o.load, "tokenizer.json"), []byte("{}"), 0o666))
+		"-seq 12: the model of " + base + " has 11 positions":                           func(o *options) { o.Load, o.Seq = base, 12 },
+		"has no tokenizer.json, so that tokens are bytes, and the model has 300 tokens": func(o *options) { o.Load = folder(t, other) },
+		"has 424 tokens, the model 300":                                                 func(o *options) { o.Load = folder(t, other, "gpt2") },
+		"tokenizer.json: ": func(o *options) {
+			o.Load = folder(t, other)
+			require.NoError(t, os.WriteFile(filepath.Join(o.Load, "tokenizer.json"), []byte("{}"), 0o666))
 		},
 	} {
 		o := short(t)

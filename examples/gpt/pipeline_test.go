@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/examples/internal/lm"
+)
+
+// staged is a training that stages can share.
+func staged(t *testing.T) options {
+	o := short(t)
+	o.Layers, o.Batch, o.Steps = 4, 6, 8
+	o.micro, o.chunks = 3, 2
+	return o
+}
+
+// Stages have the losses of one rank, with any schedule and on any other axis, and go on from each other's checkpoints.
+func TestPipelines(t *testing.T) {
+	o := staged(t)
+	o.Steps = 16
+	want := trained(t, o)
+	o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, c := range []struct {
+		lm.Layout
+		schedule string
+	}{
+		{lay(1, 1, 3, 1, false, 0, 1, 1, 4, 0), "1f1b"}, {lay(2, 1, 3, 1, false, 0, 1, 1, 2, 0), "zbv"},
+		{lay(1, 2, 3, 1, false, 0, 1, 1, 2, 0), "interleaved"}, {Layout: on(1, 2, 2)}, {lay(1, 1, 3, 2, true, 0, 1, 1, 2, 0), "zb-h1"},
+		{lay(1, 2, 2, 1, false, 0, 2, 1, 2, 0), "gpipe"}, {Layout: on(1, 1, 3)}, {lay(2, 2, 1, 1, false, 0, 1, 1, 2, 0), "v-half"},
+	} {
+		o.Layout, o.schedule = c.Layout, c.schedule
+		o.Steps += 2
+		got := trained(t, o)
+		requireLosses(t, want.Losses[:o.Steps], got.Losses, 1e-9, "%+v", c)
+		require.Equal(t, want.Params, got.Params)
+		require.Equal(t, c.Ranks(), got.Ranks)
+		if o.Steps == 16 {
+			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9)
+		}
+	}
+}
+
+func TestPipelinesRefused(t *testing.T) {
+	given := func(name string) map[string]bool { return map[string]bool{name: true} }
+	for want, change := range map[string]func(o *options){
+		"-micro 4: microbatches of -batch 6 sequences must": func(o *options) { o.micro = 4 },
+		"-micro 0: microbatches of -batch 6 sequences must": func(o *options) { o.micro = 0 },
+		"-micro needs -pp":                                            func(o *options) { o.PP, o.Given = 1, given("micro") },
+		"-pp -1: ranks of an axis are at least 1":                     func(o *options) { o.PP = -1 },
+		"-sample 15: stages write no text":                            func(o *options) { o.Given = given("sample") },
+		"-schedule forward trains nothing":                            func(o *options) { o.schedule = "forward" },
+		`-schedule: pp: no schedule "2f2b" of 2 ranks, 2 chunks, 3 m`: func(o *options) { o.schedule = "2f2b" },
+		`-schedule: pp: no schedule "1f1b" of 2 ranks, 0 chunks, 3 m`: func(o *options) { o.chunks = 0 },
+		"-schedule: pp: DualPipeV needs at least 4 microbatches on 2": func(o *options) { o.schedule = "dualpipev" },
+		"-pp 8 -schedule 1f1b: gpt: stage 4 has 0 layers":             func(o *options) { o.PP = 8 },
+	} {
+		o := staged(t)
+		o.PP, o.schedule = 2, "1f1b"
+		change(&o)
+		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
+	}
+}

@@ -1,0 +1,106 @@
+package train_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train"
+)
+
+// summary is what a program prints.
+type summary struct {
+	train.Summary
+	Sent uint64 `json:"sent"`
+}
+
+// evaluated does five steps on two ranks, and measures the mean of the labels by this name. It returns rank 0's summary and the steps of
+// the value.
+func evaluated(t *testing.T, o train.Options, name string) (s summary, at []int, out string) {
+	var text bytes.Buffer
+	require.NoError(t, o.Run(dist.Config{Ranks: 2, Log: &text}, func(ctx context.Context, r *dist.Rank) error {
+		model, g := nn.NewLinear(3, 1), r.World.With(dist.Name("measured"))
+		params := disttest.Must(ddp.Attach(g, model, ddp.Config{DType: tensor.Float64, Seed: 1}))
+		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.01}), tensor.NewTape(r.Device)
+		l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: params, Optimizer: opt, Tape: tape}))
+		l.Measure(g)
+		l.Evaluate(name, 2, data.NewLoader(points{}, data.Config{Batch: 7, Sharder: r.World}), func(b data.Batch) (sum float64, err error) {
+			for _, v := range tensor.Floats(b.Y) {
+				sum += v
+			}
+			return sum, g.SumFloats([]float64{1})
+		})
+		for _, b := range l.Batches(data.NewLoader(points{}, data.Config{Batch: 6, Sharder: r.World}), 5) {
+			loss := nn.MSE(model.Forward(tape.Input(b.X)), b.Y)
+			l.Sum("loss", loss)
+			tape.Backward(loss)
+			disttest.OK(opt.Step())
+			tape.Reset()
+		}
+		mine := summary{l.Summary(train.Summary{Example: "points", Batch: 6}), l.Sent(g)}
+		disttest.OK(l.Report(mine, mine.String(), "bye", ""))
+		if r.World.Rank() == 0 {
+			var values []float64
+			s = mine
+			at, values = l.Values(name)
+			for _, v := range values {
+				require.InDelta(t, meanLabel(), v, 1e-12)
+			}
+		}
+		return l.Close()
+	}))
+	return s, at, text.String()
+}
+
+// meanLabel is the mean of the points' labels.
+func meanLabel() (mean float64) {
+	for k := range 20 {
+		for j := range 3 {
+			mean += float64(j+1) * math.Sin(float64(3*k+j)) / 20
+		}
+	}
+	return mean
+}
+
+// A value is measured after every second step and the last one. A training that resumes behind its last step measures what it has no value
+// of. What that sends is no part of the steps.
+func TestEvaluate(t *testing.T) {
+	o := train.Options{Threads: 1, Save: t.TempDir()}
+	s, at, out := evaluated(t, o, "label")
+	require.Equal(t, []int{2, 4, 5}, at)
+	require.Equal(t, uint64(5*4*8), s.CommBytes["allreduce"])
+	require.Equal(t, s.CommBytes["allreduce"]+s.CommBytes["allgather"]+s.CommBytes["allgatherv"], s.Sent) // ranks compare themselves, too
+	require.Contains(t, out, "5 steps, world size 2 (local, 1 threads each) in ")
+	require.Regexp(t, `step 4  loss [\d.]+  label -?[\d.]+\n`, out)
+	require.Regexp(t, "memory of rank 0 .* at most: .*parameters 32 B.*\nbye\n$", out)
+	o.Resume = true
+	_, at, out = evaluated(t, o, "label")
+	require.Equal(t, []int{2, 4, 5}, at)
+	require.Contains(t, out, "0 steps (5 in all), world size 2 ")
+	_, at, _ = evaluated(t, o, "other")
+	require.Equal(t, []int{6}, at)
+}
+
+// With Quiet, the summary is one line of JSON.
+func TestReport(t *testing.T) {
+	want, _, out := evaluated(t, train.Options{Threads: 1, Quiet: true}, "label")
+	var got summary
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Equal(t, [3]any{"points", "local", 5}, [3]any{got.Example, got.Backend, got.Steps})
+	require.Less(t, float64(got.FinalLoss), float64(got.FirstLoss))
+	require.Equal(t, want.LossesSHA256, got.LossesSHA256)
+	require.InEpsilon(t, 6*got.StepsPerS, got.SamplesPerS, 1e-9)
+	require.Positive(t, got.Memory["parameters"].Peak)
+}
