@@ -24,6 +24,7 @@ type Agreement struct {
 	Rate            float64 // of the optimizer's step before
 	Frozen          uint64  // a digest of the parameters that were frozen in it
 	Inputs          uint64  // a digest of the values of inputs without Rows
+	Params          uint64  // the same of parameters that nobody owns
 	// Along axes on which ranks have the same rows:
 	First, N int
 	Seq      Spans
@@ -38,6 +39,7 @@ type told struct {
 	rate           float64 // of the last step of an optimizer, since the last Backward
 	frozen         uint64  // in that step
 	inputs         uint64  // a sum: see target
+	params         uint64
 	values         uint64
 	over           Axes      // along which some input differs between ranks
 	rows           batch     // when Backward began
@@ -63,7 +65,7 @@ func (t *Tape) Agreement(along Axes) Agreement {
 	a := Agreement{Seed: t.random.Seed, Step: uint64(t.random.Step), Batch: s.numbers.last, Batches: s.numbers.digest,
 		Total: r.Total, SeqTotal: r.Seq.Total, Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
 	if r.Seq.Total == 0 { // tables of positions differ rightly
-		a.Inputs = s.inputs
+		a.Inputs, a.Params = s.inputs, s.params
 	}
 	if along != 0 && along&s.over == 0 {
 		a.First, a.N, a.Seq, a.Values = r.First, r.N, r.Seq, s.values
@@ -106,7 +108,7 @@ func (n *batches) add(number int) {
 // ranks. So it is not with what a Function uses, which may depend on the rank.
 func (t *Tape) tell(h *header) {
 	s := &t.told
-	if s.steps == comparedSteps && !s.compared || t.noGrad || !t.training || t.quiet || t.recompute || h.tape != nil {
+	if !t.compares() || h.tape != nil {
 		return
 	}
 	sum := checksum(h)
@@ -119,6 +121,18 @@ func (t *Tape) tell(h *header) {
 		s.inputs += sum
 		s.recent[s.told%len(s.recent)] = sum
 		s.told++
+	}
+}
+
+// compares reports whether ranks compare values of the step.
+func (t *Tape) compares() bool {
+	return (t.told.steps < comparedSteps || t.told.compared) && !t.noGrad && t.training && !t.quiet && !t.recompute
+}
+
+// tellParam notes the values of a parameter that nobody owns, such as a teacher's.
+func (t *Tape) tellParam(p *Param) {
+	if t.compares() && !t.inBackward && p.owner == nil && !p.IsCut() {
+		t.told.params += checksum(p.Value.hdr())
 	}
 }
 
@@ -169,14 +183,14 @@ func (s *told) backward(more bool) {
 		s.kept, s.rate, s.frozen, s.steps = batches{}, 0, 0, min(s.steps+1, comparedSteps)
 		s.compared, s.next = s.next, false
 	}
-	s.numbers, s.count, s.counts, s.inputs, s.values, s.recent = s.kept, 0, 0, 0, 0, [4]uint64{}
+	s.numbers, s.count, s.counts, s.inputs, s.params, s.values, s.recent = s.kept, 0, 0, 0, 0, 0, [4]uint64{}
 }
 
 // Print returns bits that differ if Agreements do.
 func (a *Agreement) Print() uint64 {
 	return kernel.Key(a.Seed, a.Step, uint64(a.Batch), a.Batches, uint64(a.Total), uint64(a.SeqTotal), math.Float64bits(a.Count), a.Counts,
-		math.Float64bits(a.Rate), a.Frozen, a.Inputs, uint64(a.First), uint64(a.N), uint64(a.Seq.First), uint64(a.Seq.Break), uint64(a.Seq.Skip),
-		a.Values)
+		math.Float64bits(a.Rate), a.Frozen, a.Inputs, a.Params, uint64(a.First), uint64(a.N), uint64(a.Seq.First), uint64(a.Seq.Break),
+		uint64(a.Seq.Skip), a.Values)
 }
 
 // Difference returns what differs first between two ranks, and what to do about it; "" if nothing does.
@@ -201,6 +215,8 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 		{a.Frozen != b.Frozen, "frozen parameters", "some", "others", "all ranks freeze and unfreeze the same, by what they have alike"},
 		{a.Inputs != b.Inputs, "inputs without Rows", "some values", "others",
 			"if they belong to rows, say so (WithRows); otherwise all ranks need the same"},
+		{a.Params != b.Params, "parameters that are not attached", "some values", "others",
+			"all ranks need the same: one seed, and the same changes on all ranks (those of an attached and frozen model are compared by name)"},
 		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},
 		{a.Seq != b.Seq, "Rows.Seq", a.Seq, b.Seq, "ranks that share the work on a batch need the same positions"},
 		{a.Values != b.Values, "inputs", "some values", "others", "ranks that share the work on a batch need the same inputs and labels"},

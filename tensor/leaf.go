@@ -209,6 +209,7 @@ func (s *leafState) registerOwner() {
 		return
 	}
 	s.hooked, s.version = true, s.p.version
+	s.t.tellParam(s.p)
 	if k := s.p.owner; k != nil && !slices.Contains(s.t.owners, k) {
 		s.t.owners = append(s.t.owners, k)
 	}

@@ -47,3 +47,38 @@ func TestPartOfGradient(t *testing.T) {
 		require.Equal(t, one, one.ToLocal(), "what is not a part")
 	}
 }
+
+// A gradient that its owner sums behind the last microbatch is refused before: what the host changes then, it changes of own rows.
+func TestGradientOfSomeMicrobatches(t *testing.T) {
+	p := NewParam(Constant(2), 3)
+	over := axis(1, 2).Axes
+	p.SumOver(over)
+	p.Make(hostDevice, Float64, 1)
+	require.NoError(t, p.Own(fills{p}))
+	tape := NewTape(hostDevice)
+	x := FromSlice([]float64{1, 1, 1, 1, 1, 1}, 2, 3).WithRows(Rows{Stride: 1, Total: 4, Over: over})
+	backward := func(o ...BackwardOption) { tape.Backward(tape.Input(x).Mul(tape.Use(p)).Sum(), o...) }
+	backward(More())
+	for range 2 {
+		assert.ErrorContains(t, Try(func() { Data[float64](p.Grad)[0] = 0 }), "add up behind the last microbatch")
+		require.Equal(t, 2.0, Floats(p.Grad.ToLocal())[0])
+		backward()
+		require.Equal(t, 4.0, Floats(p.Grad)[0])
+		p.Consume()
+		backward(More())
+	}
+}
+
+// fills is an owner that sums behind the last microbatch.
+type fills struct{ p *Param }
+
+func (fills) BeforeUse(*Param, Phase)                   {}
+func (fills) BackwardBegin(bool)                        {}
+func (fills) GradReady(_ *Param, after Pending) Pending { return after }
+func (fills) Changed(*Param)                            {}
+func (f fills) BackwardDone(last bool) error {
+	if last {
+		f.p.FillGrad()
+	}
+	return nil
+}

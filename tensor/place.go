@@ -67,25 +67,44 @@ func (p *Param) Placement() layout.Placement { return p.place }
 // IsCut reports whether other ranks have other parts of p. It says nothing of sharded data parallelism, which gathers them.
 func (p *Param) IsCut() bool { return p.place.Divided() != 0 }
 
-// markPart says of p's gradient whether other ranks have other elements of it, along an axis or by Shard. What the host makes of it then
-// differs from one rank, unless each element counts alone.
+// partOf says what a gradient is a part of. What the host makes of it then differs from one rank.
+type partOf uint8
+
+const (
+	ofNothing  partOf = iota
+	ofSum             // other ranks have other terms, until the last microbatch
+	ofElements        // other ranks have other elements, along an axis or by Shard: each element counts alone
+)
+
+// markPart says of p's gradient what it is a part of.
 func (p *Param) markPart() {
 	h := p.Grad.hdr()
-	h.part = h.part || p.IsCut() || p.Local.Len() != p.Len()
+	switch {
+	case h.part == ofElements || p.IsCut() || p.Local.Len() != p.Len():
+		h.part = ofElements
+	case p.state == gradPartial && p.owner != nil && p.place.Summed() != 0:
+		h.part = ofSum
+	default:
+		h.part = ofNothing
+	}
 }
 
 func (h *header) mustBeWhole(op string) {
-	if h.part {
+	switch h.part {
+	case ofSum:
+		fail(op, these(h), "a gradient of this rank's rows alone: the ranks add up behind the last microbatch (the Backward without More). "+
+			"Read and change it after that; Grad.ToLocal() is this rank's part")
+	case ofElements:
 		fail(op, these(h), "a gradient's elements on this rank alone: their norm or mean is not that of one rank. Write Grad.ToLocal() for what "+
 			"is right for each element; add sums up with SumFloats of what the optimizer has as its Norm; its Clip clips")
 	}
 }
 
-// ToLocal returns x, or, if x is the gradient of a parameter that ranks divide, this rank's part of it for the host to read and write, as
-// PyTorch's DTensor.to_local. Without it, the part is refused: what is computed of all its elements is not what one rank computes.
+// ToLocal returns x, or, if x is the gradient of a parameter that ranks divide, or have not added up yet, this rank's part of it for the
+// host to read and write, as PyTorch's DTensor.to_local. Without it, the part is refused: what is computed of it is not what one rank has.
 func (x Tensor) ToLocal() Tensor {
 	h := x.hdr()
-	if !h.part {
+	if h.part == ofNothing {
 		return x
 	}
 	return Tensor{&header{dtype: h.dtype, st: h.st, off: h.off, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld}, 0}

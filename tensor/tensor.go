@@ -55,9 +55,9 @@ type header struct {
 	local  bool // made inside a Function and saved by it
 	isGrad bool // a gradient, or a contribution to one
 	ty     Types
-	at     place // where the rows are
-	uses   uint8 // recorded operations that it is an input of; 2 is many, and spent says that its graph is gone
-	part   bool  // of a parameter's gradient: other ranks have its other elements
+	at     place  // where the rows are
+	uses   uint8  // recorded operations that it is an input of; 2 is many, and spent says that its graph is gone
+	part   partOf // of a parameter's gradient
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective still runs

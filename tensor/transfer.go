@@ -35,7 +35,7 @@ func Copy(dst, src Tensor) {
 	if d.dtype != s.dtype || d.n != s.n || d.ld != 0 || s.ld != 0 {
 		fail("Copy", these(d, s), "the tensors must be contiguous, of one type and number of elements")
 	}
-	if !d.part {
+	if d.part == ofNothing {
 		s.mustBeWhole("Copy")
 	}
 	transfer(d, s)

@@ -377,6 +377,14 @@ var ranksDiffer = []wrongProgram{
 			return p.backward(loss(p.logits(b).Mul(mask), b))
 		})
 	}},
+	{"a teacher of each rank", params, 1, func(p *program) error { return p.distill(func(*nn.Linear, int) {}, uint64(1+p.rank)) }},
+	{"a teacher that one rank changes", params, 2, func(p *program) error {
+		return p.distill(func(teacher *nn.Linear, i int) {
+			if p.rank == 0 {
+				tensor.Data[float32](teacher.W.Value)[i] = 2
+			}
+		}, 1)
+	}},
 }
 
 // differLater begin to differ after the first steps, which owners of gradients find.
@@ -422,9 +430,24 @@ var sharersDiffer = []wrongProgram{
 	}},
 }
 
+const params = "parameters that are not attached some values (rank 0) vs others (rank 1), all ranks need the same: one seed"
+
 const sharedInputs = "inputs some values (rank 0) vs others (rank 1), ranks that share the work on a batch need the same inputs and labels"
 
 const inputs = "inputs without Rows some values (rank 0) vs others (rank 1), if they belong to rows, say so (WithRows)"
+
+// distill trains with a teacher that is not attached, and changes it after each step.
+func (p *program) distill(change func(teacher *nn.Linear, i int), seed uint64) error {
+	teacher := nn.NewLinear(inWidth, outWidth)
+	for _, p := range nn.Init(teacher, p.r.Device, tensor.Float32, seed) {
+		p.Freeze()
+	}
+	return p.epoch(p.loader(1), 0, func(i int, b data.Batch) error {
+		defer change(teacher, i)
+		x := p.tape.Input(b.X)
+		return p.backward(loss(p.model.Forward(x).Mul(teacher.Forward(x)), b))
+	})
+}
 
 // times trains with features that are multiplied by values from step first on.
 func (p *program) times(first, n int, values ...float32) error {
