@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // What each function of nn says when it is used wrong.
@@ -173,12 +174,12 @@ func misuseOfPictures() []misuse.Case {
 	tape, train := tensor.NewTape(host, tensor.NoGrad()), tensor.NewTape(host)
 	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
 	pixels := func(dims ...int) nn.T { return train.Input(tensor.New(host, tensor.Float32, dims...)) }
-	conv, norm, group := nn.NewConv2d(4, 6, 3, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
+	conv, norm, group := nn.NewConv2d(4, 6, 3, ops.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
 	nn.Init(nn.Sequential{conv, norm, group}, host, tensor.Float32, 1)
 	return []misuse.Case{
 		do("NewConv2d", "nn.NewConv2d: 5 channels in and 6 out do not divide into 2 groups",
-			func() { nn.NewConv2d(5, 6, 3, tensor.Conv2dOptions{Groups: 2}) }),
-		do("NewConv2d", "NewParam: dimension 0 of [-6 4 3 3] is negative", func() { nn.NewConv2d(4, -6, 3, tensor.Conv2dOptions{}) }),
+			func() { nn.NewConv2d(5, 6, 3, ops.Conv2dOptions{Groups: 2}) }),
+		do("NewConv2d", "NewParam: dimension 0 of [-6 4 3 3] is negative", func() { nn.NewConv2d(4, -6, 3, ops.Conv2dOptions{}) }),
 		do("Conv2d.Forward", "conv2d float32[2,3,5,5], 0.weight float32[6,4,3,3]: dimension 1 of the input is 3 in 1 groups, "+
 			"dimension 1 of 0.weight is 4", func() { conv.Forward(x(2, 3, 5, 5)) }),
 		do("Conv2d.Forward", "conv2d float32[2,4,2,5], 0.weight float32[6,4,3,3]: a kernel of 3x3 does not fit into 2x5, "+

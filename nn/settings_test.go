@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func TestSettingsOf(t *testing.T) {
@@ -17,7 +18,7 @@ func TestSettingsOf(t *testing.T) {
 		Norm *nn.LayerNorm
 		Pool *nn.MaxPool2d
 	}
-	m := &other{3, nn.NewLinear(16, 32), nn.NewDropout(0.25), nn.NewLayerNorm(4), &nn.MaxPool2d{tensor.Pool2dOptions{Kernel: [2]int{2, 3}}}}
+	m := &other{3, nn.NewLinear(16, 32), nn.NewDropout(0.25), nn.NewLayerNorm(4), &nn.MaxPool2d{ops.Pool2dOptions{Kernel: [2]int{2, 3}}}}
 	before := nn.SettingsOf(m)
 	assert.Contains(t, before, "drop: P=0.25")
 	assert.Contains(t, before, "norm: Eps=1e-05")

@@ -8,7 +8,7 @@ import (
 
 func init() {
 	define(OpRound8, OpSpec{Name: "round8", Const: true, optional: true, CPU: [NumDTypes]Kernel{Float32: spread(outLen, one, 16,
-		func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 			kernel.Round8(slice[float32](a, 0)[lo:hi], slice[float32](a, 1)[lo:hi], kernel.Float8(a.I[0]))
 		})}})
 	// Devices with 8-bit matrix products compute with the codes.

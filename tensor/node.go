@@ -65,7 +65,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	var need, leaf, old uint8
 	var s inputAxes
 	o := &ops[op]
-	placed, index := op == OpBroadcast, o.Index
+	placed, index := op == OpBroadcast || o.Rows == RowsSum, o.Index
 	for i, h := range in {
 		if h == nil {
 			continue

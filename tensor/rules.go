@@ -131,18 +131,6 @@ const (
 	OpCrossAttention
 	OpCrossAttentionGrad
 	OpCrossAttentionLSE
-	OpConv2d
-	OpConv2dGradX
-	OpConv2dGradW
-	OpMaxPool2d
-	OpMaxPool2dGrad
-	OpAvgPool2d
-	OpAvgPool2dGrad
-	OpChannelSums
-	OpChannelSumsGrad
-	OpBatchNorm
-	OpBatchNormGrad
-	OpRunningStats
 	OpRound8
 	OpQuantize8
 	OpScaledMM

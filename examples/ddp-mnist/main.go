@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -180,7 +181,7 @@ func newModel(name string) nn.Sequential {
 	if name == "mlp" {
 		return nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
 	}
-	same := tensor.Conv2dOptions{Padding: [2]int{1, 1}}
+	same := ops.Conv2dOptions{Padding: [2]int{1, 1}}
 	return nn.Sequential{picture{}, nn.NewConv2d(1, 32, 3, same), nn.ReLU, nn.NewMaxPool2d(2), nn.NewConv2d(32, 64, 3, same), nn.ReLU,
 		nn.NewMaxPool2d(2), nn.Flatten{}, nn.NewLinear(64*7*7, 128), nn.ReLU, nn.NewLinear(128, 10)}
 }
