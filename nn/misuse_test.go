@@ -146,7 +146,7 @@ func misuseOfModels() []misuse.Case {
 			nn.LoRA(nn.Sequential{nn.NewLinear(4, 4)}, nn.LoRAConfig{Rank: rank, Alpha: 1, Targets: targets})
 		}
 	}
-	float8 := func(s tensor.Float8, targets ...string) func() {
+	float8 := func(s ops.Float8, targets ...string) func() {
 		return func() { nn.Float8(nn.Sequential{nn.NewLinear(4, 16)}, s, targets...) }
 	}
 	return []misuse.Case{
@@ -160,9 +160,9 @@ func misuseOfModels() []misuse.Case {
 		do("LoRA", "nn.LoRA: rank 0 and alpha 1 must be positive", lora(0, "*")),
 		do("LoRA", "nn.LoRA: there are no targets", lora(2)),
 		do("LoRA", `nn.LoRA: the target "attention.*" matches no Linear of the model`, lora(2, "attention.*")),
-		do("Float8", "nn.Float8: 0 has 4 inputs and 16 outputs, which must be multiples of 16", float8(tensor.PerRow, "*")),
-		do("Float8", "nn.Float8: there are no targets", float8(tensor.PerRow)),
-		do("Float8", `nn.Float8: the target "head" matches no Linear of the model`, float8(tensor.PerTensor, "head")),
+		do("Float8", "nn.Float8: 0 has 4 inputs and 16 outputs, which must be multiples of 16", float8(ops.PerRow, "*")),
+		do("Float8", "nn.Float8: there are no targets", float8(ops.PerRow)),
+		do("Float8", `nn.Float8: the target "head" matches no Linear of the model`, float8(ops.PerTensor, "head")),
 		do("Float8", "nn.Float8: there is no scaling 3", float8(3, "*")),
 		do("Merge", "nn.Merge: no Linear of the model has an adapter", func() { nn.Merge(nn.NewLinear(4, 4)) }),
 		do("Unmerge", "nn.Unmerge: no Linear of the model has an adapter", func() { nn.Unmerge(nn.NewLinear(4, 4)) }),

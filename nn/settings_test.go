@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -28,7 +27,7 @@ func TestSettingsOf(t *testing.T) {
 		assert.NotContains(t, line, "Rank")
 		assert.NotContains(t, line, "0x", "an address differs from process to process")
 	}
-	nn.Float8(m, tensor.PerRow, "*")
+	nn.Float8(m, ops.PerRow, "*")
 	assert.NotEqual(t, before, nn.SettingsOf(m))
 	assert.Equal(t, []string{"P=0.5"}, nn.SettingsOf(nn.NewDropout(0.5)))
 }

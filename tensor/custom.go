@@ -38,6 +38,9 @@ func headersOf(xs []Tensor) []*header {
 // NameOr returns the name of the parameter that x is or views, or else role: what errors call an operand.
 func (x Tensor) NameOr(role string) string { return x.hdr().called(role) }
 
+// Records reports whether operations are recorded now, for gradients.
+func (t *Tape) Records() bool { return t.recording() }
+
 // Packed returns x on the tape, without gaps: x itself, or a copy, which is recorded.
 func (t *Tape) Packed(x Tensor) Tensor { return t.contiguous(t.arg(x)).tensor() }
 

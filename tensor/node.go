@@ -65,7 +65,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	var need, leaf, old uint8
 	var s inputAxes
 	o := &ops[op]
-	placed, index := op == OpBroadcast || o.Rows == RowsSum, o.Index
+	placed, index := op == OpBroadcast, o.Index
 	for i, h := range in {
 		if h == nil {
 			continue
@@ -98,7 +98,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		if out.ty = s.types(); s.clash() != 0 {
 			op.mustFit(out, in, &s)
 		}
-		if placed && o.Rows != rowsByCaller {
+		if placed && o.Rows != rowsByCaller || o.Rows == RowsSum {
 			t.locate(op, out, in)
 		}
 	}

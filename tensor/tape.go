@@ -12,9 +12,6 @@ const slabLen = 128 // headers, nodes and contributions are made in slabs of thi
 // belongs to one goroutine; a rank may have several.
 type Tape struct {
 	Exec
-	modes
-	pass
-	step
 	mem          *arena
 	headers      []*[slabLen]header
 	nh           int
@@ -30,6 +27,9 @@ type Tape struct {
 	used         []*leafState // leaves used since Reset
 	owners       []Hooks      // of the leaves used since the last Backward, each once
 	unreferenced []*storage   // not referred to any more, but a collective still uses them
+	modes
+	pass
+	step
 
 	random    TapeState
 	serial    uint32 // counts Resets
