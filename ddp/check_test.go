@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // part is what a rank is given in a microbatch: n rows, and of each, if seq is not none, positions.
@@ -246,7 +247,7 @@ func TestOptimizersThatDiffer(t *testing.T) {
 // Layers that compute something else on one rank are refused: the parameters' shapes do not tell.
 func TestLayersThatDiffer(t *testing.T) {
 	for want, change := range map[string]func(m nn.Sequential){
-		"0: Float8=2": func(m nn.Sequential) { nn.Float8(m, tensor.PerRow, "0") },
+		"0: Float8=2": func(m nn.Sequential) { nn.Float8(m, ops.PerRow, "0") },
 		"1: P=0.2":    func(m nn.Sequential) { m[1].(*nn.Dropout).P = 0.2 },
 		"2: Eps=0.01": func(m nn.Sequential) { m[2].(*nn.LayerNorm).Eps = 0.01 },
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -242,7 +243,7 @@ func regress(t *testing.T, ranks int, loss func(x, y tensor.Tensor) tensor.Tenso
 
 // With scales per row, ranks compute what one rank does. Scales per tensor are those of a rank's rows, and differ.
 func TestFloat8EqualsOneRank(t *testing.T) {
-	for _, s := range []tensor.Float8{tensor.PerRow, tensor.PerTensor} {
+	for _, s := range []ops.Float8{ops.PerRow, ops.PerTensor} {
 		j := job{training: simple(1, 3, 96), model: func() nn.Layer {
 			m := nn.Sequential{nn.NewLinear(19, 32), nn.GELU, nn.NewLinear(32, 48), nn.GELU, nn.NewLinear(48, 5)}
 			nn.Float8(m, s, "2")
@@ -250,7 +251,7 @@ func TestFloat8EqualsOneRank(t *testing.T) {
 		}}
 		want := j.run(t)
 		for _, j.Ranks = range []int{2, 3} {
-			if got := j.run(t); s == tensor.PerRow {
+			if got := j.run(t); s == ops.PerRow {
 				disttest.RequireEqual(t, want, got, 1e-5)
 			} else {
 				require.ErrorContains(t, got.Differs(want, 1e-4), "parameter")

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // parts are the layers that right programs are made of.
@@ -37,7 +38,7 @@ type rows struct {
 
 func newParts() *parts {
 	return &parts{A: nn.NewLinear(12, 8), B: nn.NewLinear(8, 12), C: nn.NewLinear(8, 5), D: nn.NewLinear(8, 1),
-		Words: nn.NewEmbedding(7, 8), At: nn.NewEmbedding(6, 8), Conv: nn.NewConv2d(1, 2, 3, tensor.Conv2dOptions{Padding: [2]int{1, 1}}),
+		Words: nn.NewEmbedding(7, 8), At: nn.NewEmbedding(6, 8), Conv: nn.NewConv2d(1, 2, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}),
 		Gain: tensor.NewParam(tensor.Constant(1), 8), Bias: tensor.NewParam(tensor.Constant(0), 8),
 		Code: tensor.NewParam(tensor.NormalInit(0, 1), 4, 8)}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // onCopies trains two layers, a unit each, on two copies of two parts. before is called at the beginning of each of four steps and
@@ -93,7 +94,7 @@ func TestLayersThatDiffer(t *testing.T) {
 		mesh := disttest.Must(r.Mesh("dp=2,fsdp=2"))
 		m := nn.Sequential{nn.NewLinear(16, 32), nn.NewLinear(32, 16)}
 		if r.World.Rank() == 3 {
-			nn.Float8(m, tensor.PerRow, "1")
+			nn.Float8(m, ops.PerRow, "1")
 		}
 		s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp")})
 		s.Unit(m)

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Parameters are gathered in 16 bits, the optimizer updates float32 values, and any number of ranks computes nearly the
@@ -155,7 +156,7 @@ func TestUnitTypes(t *testing.T) {
 // newFloat8 is a chain whose two layers in the middle compute with 8-bit floats.
 func newFloat8() model {
 	c := &chain{nn.Sequential{nn.NewLinear(width, 32), nn.NewLinear(32, 48), nn.NewLinear(48, 32), nn.NewLinear(32, classes)}}
-	nn.Float8(c, tensor.PerRow, "layers.1", "layers.2")
+	nn.Float8(c, ops.PerRow, "layers.1", "layers.2")
 	return c
 }
 

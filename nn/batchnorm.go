@@ -1,6 +1,9 @@
 package nn
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // BatchNorm2d normalizes the channels of pictures over the batch to mean 0 and variance 1, and scales and shifts them (Ioffe and Szegedy
 // 2015). In evaluation it takes running means and variances instead, which training keeps (see tensor.Eval).
@@ -43,13 +46,13 @@ func (n *BatchNorm2d) Forward(x T) T {
 	if !t.Training() {
 		return n.evaluate(x)
 	}
-	sums := tensor.ChannelSums(x)
+	sums := ops.ChannelSums(x)
 	if n.sum != nil {
 		sums = t.Apply(n.sum, sums)
 	}
-	y := tensor.BatchNorm(x, sums, use(t, n.W), use(t, n.B), n.Eps)
+	y := ops.BatchNorm(x, sums, use(t, n.W), use(t, n.B), n.Eps)
 	t.Once(func() T { // not again when a Checkpoint recomputes
-		tensor.RunningStats(n.Mean, n.Var, sums, n.Momentum)
+		ops.RunningStats(n.Mean, n.Var, sums, n.Momentum)
 		return sums.Detach()
 	})
 	return y

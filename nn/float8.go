@@ -3,25 +3,25 @@ package nn
 import (
 	"strings"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Float8 lets each Linear that is a target compute x·Wᵀ, and its gradients, with 8-bit floats scaled as s says
-// (tensor.Float8Linear); tensor.NoFloat8 takes that back. Parameters stay in their type, and optimizers and files know nothing
+// (ops.Float8Linear); ops.NoFloat8 takes that back. Parameters stay in their type, and optimizers and files know nothing
 // of it. Targets are those of LoRAConfig; leave out a Linear whose output is sensitive, such as the one to the vocabulary. It panics
 // with a *tensor.Failure, and leaves the model as it was, for a pattern that is malformed or matches no Linear, widths that are no
 // multiples of 16, and a Linear that is cut by tensor parallelism: scales of a part are not those of the whole. The model is of
-// float32 or a 16-bit type, not of float64; with tensor.PerTensor, each rank's rows are a multiple of 16. All ranks must do the same;
+// float32 or a 16-bit type, not of float64; with ops.PerTensor, each rank's rows are a multiple of 16. All ranks must do the same;
 // where they do it before the model is attached to ddp or fsdp, these compare it (SettingsOf).
-func Float8(model any, s tensor.Float8, patterns ...string) {
-	if s > tensor.PerRow {
+func Float8(model any, s ops.Float8, patterns ...string) {
+	if s > ops.PerRow {
 		fail("Float8", "there is no scaling %d", s)
 	}
 	found := targets("Float8", walk(model).linears, patterns)
 	for _, l := range found {
 		l.mustScale("Float8", l.name)
-		if d := l.W.Dims(); d[0]%tensor.Float8Multiple != 0 || d[1]%tensor.Float8Multiple != 0 {
-			fail("Float8", "%s has %d inputs and %d outputs, which must be multiples of %d", l.name, d[1], d[0], tensor.Float8Multiple)
+		if d := l.W.Dims(); d[0]%ops.Float8Multiple != 0 || d[1]%ops.Float8Multiple != 0 {
+			fail("Float8", "%s has %d inputs and %d outputs, which must be multiples of %d", l.name, d[1], d[0], ops.Float8Multiple)
 		}
 	}
 	for _, l := range found {
@@ -40,7 +40,7 @@ func (l *Linear) mustScale(op, name string) {
 func (l *Linear) forward8(x T) T {
 	l.mustScale("Forward", strings.TrimSuffix(l.W.Name(), ".weight"))
 	t := tapeOf(x)
-	y := tensor.Float8Linear(x, t.Use(l.W), l.Float8)
+	y := ops.Float8Linear(x, t.Use(l.W), l.Float8)
 	if l.B != nil {
 		y = y.Add(t.Use(l.B))
 	}

@@ -9,10 +9,11 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // float8Losses trains a classifier of 64 inputs for 100 steps; hidden layers compute with s.
-func float8Losses(t *testing.T, d tensor.DType, s tensor.Float8) []float64 {
+func float8Losses(t *testing.T, d tensor.DType, s ops.Float8) []float64 {
 	const rows, in, hidden, classes = 64, 32, 64, 10
 	m := nn.Sequential{nn.NewLinear(in, hidden), nn.GELUTanh, nn.NewLinear(hidden, hidden), nn.GELUTanh, nn.NewLinear(hidden, classes)}
 	nn.Float8(m, s, "0", "2")
@@ -38,9 +39,9 @@ func float8Losses(t *testing.T, d tensor.DType, s tensor.Float8) []float64 {
 
 // A model that computes with 8-bit floats learns as one of bfloat16 does: at every step its loss is within 0.01 and 5% of it.
 func TestFloat8Trains(t *testing.T) {
-	want := float8Losses(t, tensor.BFloat16, tensor.NoFloat8)
+	want := float8Losses(t, tensor.BFloat16, ops.NoFloat8)
 	require.Less(t, want[99], want[0]/20)
-	for _, s := range []tensor.Float8{tensor.PerTensor, tensor.PerRow} {
+	for _, s := range []ops.Float8{ops.PerTensor, ops.PerRow} {
 		got := float8Losses(t, tensor.BFloat16, s)
 		require.NotEqual(t, want, got)
 		for i, w := range want {
@@ -60,31 +61,31 @@ func TestFloat8Layers(t *testing.T) {
 	nn.Init(m, host, tensor.Float32, 1)
 	tensor.NormalInit(0, 0.1).Fill(l.Adapter.Up.Value, 3, 0)
 	plain := output(m, x)
-	nn.Float8(m, tensor.PerRow, "*")
+	nn.Float8(m, ops.PerRow, "*")
 	tape := tensor.NewTape(host, tensor.NoGrad())
 	defer tape.Close()
 	in, a := tape.Input(x), l.Adapter
 	low := tensor.Linear(tensor.Linear(in, tape.Use(a.Down), nn.T{}), tape.Use(a.Up), nn.T{})
-	want := tensor.Float8Linear(in, tape.Use(l.W), tensor.PerRow).Add(tape.Use(l.B)).Add(low)
+	want := ops.Float8Linear(in, tape.Use(l.W), ops.PerRow).Add(tape.Use(l.B)).Add(low)
 	assert.InDeltaSlice(t, tensor.Floats(want.ReLU()), output(m, x), 1e-6)
 	assert.InDeltaSlice(t, tensor.Floats(want.Add(tape.Input(add))), tensor.Floats(l.ForwardAdd(in, tape.Input(add))), 1e-6)
-	bare := &nn.Linear{W: l.W, Float8: tensor.PerRow}
-	sum := tensor.Float8Linear(in, tape.Use(l.W), tensor.PerRow).Add(tape.Input(add))
+	bare := &nn.Linear{W: l.W, Float8: ops.PerRow}
+	sum := ops.Float8Linear(in, tape.Use(l.W), ops.PerRow).Add(tape.Input(add))
 	assert.Equal(t, tensor.Floats(sum), tensor.Floats(bare.ForwardAdd(in, tape.Input(add))))
 	assert.NotEqual(t, plain, output(m, x))
 	assert.InDeltaSlice(t, plain, output(m, x), 0.2)
-	nn.Float8(m, tensor.NoFloat8, "*")
+	nn.Float8(m, ops.NoFloat8, "*")
 	assert.Equal(t, plain, output(m, x))
 }
 
 // Where a target is refused, the others stay as they were.
 func TestFloat8RefusesAll(t *testing.T) {
 	m := nn.Sequential{nn.NewLinear(16, 16), nn.NewLinear(16, 10)}
-	require.Error(t, tensor.Try(func() { nn.Float8(m, tensor.PerRow, "*") }))
+	require.Error(t, tensor.Try(func() { nn.Float8(m, ops.PerRow, "*") }))
 	for _, l := range nn.Linears(m) {
-		assert.Equal(t, tensor.NoFloat8, l.Float8)
+		assert.Equal(t, ops.NoFloat8, l.Float8)
 	}
-	nn.Float8(m, tensor.PerRow, "0")
+	nn.Float8(m, ops.PerRow, "0")
 	nn.Init(m, host, tensor.Float64, 1)
 	x := tensor.NewTape(host).Input(tensor.New(host, tensor.Float64, 16, 16))
 	assert.ErrorContains(t, tensor.Try(func() { m.Forward(x) }), "8-bit floats are for models of bfloat16, float16 and float32")

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Layer is what a Sequential is made of.
@@ -38,7 +39,7 @@ type Linear struct {
 	Adapter *Adapter `nn:",inline"` // of LoRA; nil: none
 
 	// Float8 says how x and W are scaled to compute x·Wᵀ and its gradients with 8-bit floats; see the function Float8.
-	Float8 tensor.Float8
+	Float8 ops.Float8
 }
 
 // NewLinear returns a layer from in to out features, with PyTorch's initialization: weight and bias uniform in
@@ -53,7 +54,7 @@ func (l *Linear) Forward(x T) T { return l.forward(x, tensor.NoActivation) }
 
 // ForwardAdd returns r + Forward(x) in one operation.
 func (l *Linear) ForwardAdd(x, r T) T {
-	if l.Post != nil || l.Adapter != nil || l.Float8 != tensor.NoFloat8 {
+	if l.Post != nil || l.Adapter != nil || l.Float8 != ops.NoFloat8 {
 		return r.Add(l.Forward(x))
 	}
 	t := tapeOf(x)
@@ -70,7 +71,7 @@ func (l *Linear) ForwardAdd(x, r T) T {
 // then returns next.Forward(l.Forward(x)).
 func (l *Linear) then(next Layer, x T) T {
 	a, ok := next.(Activation)
-	if !ok || l.Post != nil || l.Adapter != nil || l.Float8 != tensor.NoFloat8 || a.fused == tensor.NoActivation {
+	if !ok || l.Post != nil || l.Adapter != nil || l.Float8 != ops.NoFloat8 || a.fused == tensor.NoActivation {
 		return next.Forward(l.Forward(x))
 	}
 	return l.forward(x, a.fused)
@@ -79,7 +80,7 @@ func (l *Linear) then(next Layer, x T) T {
 // forward applies act, which must be none with Post, an Adapter or Float8.
 func (l *Linear) forward(x T, act tensor.Activation) T {
 	t := tapeOf(x)
-	if l.Float8 != tensor.NoFloat8 {
+	if l.Float8 != ops.NoFloat8 {
 		return l.forward8(x)
 	}
 	if l.Pre != nil {

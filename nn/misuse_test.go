@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // What each function of nn says when it is used wrong.
@@ -145,7 +146,7 @@ func misuseOfModels() []misuse.Case {
 			nn.LoRA(nn.Sequential{nn.NewLinear(4, 4)}, nn.LoRAConfig{Rank: rank, Alpha: 1, Targets: targets})
 		}
 	}
-	float8 := func(s tensor.Float8, targets ...string) func() {
+	float8 := func(s ops.Float8, targets ...string) func() {
 		return func() { nn.Float8(nn.Sequential{nn.NewLinear(4, 16)}, s, targets...) }
 	}
 	return []misuse.Case{
@@ -159,9 +160,9 @@ func misuseOfModels() []misuse.Case {
 		do("LoRA", "nn.LoRA: rank 0 and alpha 1 must be positive", lora(0, "*")),
 		do("LoRA", "nn.LoRA: there are no targets", lora(2)),
 		do("LoRA", `nn.LoRA: the target "attention.*" matches no Linear of the model`, lora(2, "attention.*")),
-		do("Float8", "nn.Float8: 0 has 4 inputs and 16 outputs, which must be multiples of 16", float8(tensor.PerRow, "*")),
-		do("Float8", "nn.Float8: there are no targets", float8(tensor.PerRow)),
-		do("Float8", `nn.Float8: the target "head" matches no Linear of the model`, float8(tensor.PerTensor, "head")),
+		do("Float8", "nn.Float8: 0 has 4 inputs and 16 outputs, which must be multiples of 16", float8(ops.PerRow, "*")),
+		do("Float8", "nn.Float8: there are no targets", float8(ops.PerRow)),
+		do("Float8", `nn.Float8: the target "head" matches no Linear of the model`, float8(ops.PerTensor, "head")),
 		do("Float8", "nn.Float8: there is no scaling 3", float8(3, "*")),
 		do("Merge", "nn.Merge: no Linear of the model has an adapter", func() { nn.Merge(nn.NewLinear(4, 4)) }),
 		do("Unmerge", "nn.Unmerge: no Linear of the model has an adapter", func() { nn.Unmerge(nn.NewLinear(4, 4)) }),
@@ -173,12 +174,12 @@ func misuseOfPictures() []misuse.Case {
 	tape, train := tensor.NewTape(host, tensor.NoGrad()), tensor.NewTape(host)
 	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
 	pixels := func(dims ...int) nn.T { return train.Input(tensor.New(host, tensor.Float32, dims...)) }
-	conv, norm, group := nn.NewConv2d(4, 6, 3, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
+	conv, norm, group := nn.NewConv2d(4, 6, 3, ops.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
 	nn.Init(nn.Sequential{conv, norm, group}, host, tensor.Float32, 1)
 	return []misuse.Case{
 		do("NewConv2d", "nn.NewConv2d: 5 channels in and 6 out do not divide into 2 groups",
-			func() { nn.NewConv2d(5, 6, 3, tensor.Conv2dOptions{Groups: 2}) }),
-		do("NewConv2d", "NewParam: dimension 0 of [-6 4 3 3] is negative", func() { nn.NewConv2d(4, -6, 3, tensor.Conv2dOptions{}) }),
+			func() { nn.NewConv2d(5, 6, 3, ops.Conv2dOptions{Groups: 2}) }),
+		do("NewConv2d", "NewParam: dimension 0 of [-6 4 3 3] is negative", func() { nn.NewConv2d(4, -6, 3, ops.Conv2dOptions{}) }),
 		do("Conv2d.Forward", "conv2d float32[2,3,5,5], 0.weight float32[6,4,3,3]: dimension 1 of the input is 3 in 1 groups, "+
 			"dimension 1 of 0.weight is 4", func() { conv.Forward(x(2, 3, 5, 5)) }),
 		do("Conv2d.Forward", "conv2d float32[2,4,2,5], 0.weight float32[6,4,3,3]: a kernel of 3x3 does not fit into 2x5, "+

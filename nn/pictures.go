@@ -1,17 +1,20 @@
 package nn
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // Conv2d is a convolution of pictures [batch, channels, height, width].
 type Conv2d struct {
 	W       *tensor.Param `nn:"weight"` // [out, in/groups, rows, columns]
 	B       *tensor.Param `nn:"bias"`   // [out]; nil: none
-	Options tensor.Conv2dOptions
+	Options ops.Conv2dOptions
 }
 
 // NewConv2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and bias
 // uniform in ±1/√(size²·in/groups). For a layer without bias, set B to nil.
-func NewConv2d(in, out, size int, o tensor.Conv2dOptions) *Conv2d {
+func NewConv2d(in, out, size int, o ops.Conv2dOptions) *Conv2d {
 	if g := max(o.Groups, 1); in%g != 0 || out%g != 0 {
 		fail("NewConv2d", "%d channels in and %d out do not divide into %d groups", in, out, g)
 	}
@@ -23,30 +26,30 @@ func NewConv2d(in, out, size int, o tensor.Conv2dOptions) *Conv2d {
 // Forward returns [batch, out, height, width] for x [batch, in, height, width].
 func (c *Conv2d) Forward(x T) T {
 	t := tapeOf(x)
-	return tensor.Conv2d(x, t.Use(c.W), use(t, c.B), c.Options)
+	return ops.Conv2d(x, t.Use(c.W), use(t, c.B), c.Options)
 }
 
 // MaxPool2d takes the largest pixel of each window.
-type MaxPool2d struct{ Options tensor.Pool2dOptions }
+type MaxPool2d struct{ Options ops.Pool2dOptions }
 
 // NewMaxPool2d returns a layer with windows of size × size pixels, side by side.
 func NewMaxPool2d(size int) *MaxPool2d {
-	return &MaxPool2d{tensor.Pool2dOptions{Kernel: [2]int{size, size}}}
+	return &MaxPool2d{ops.Pool2dOptions{Kernel: [2]int{size, size}}}
 }
 
 // Forward returns [.., height, width] for x of more pixels.
-func (p *MaxPool2d) Forward(x T) T { return x.MaxPool2d(p.Options) }
+func (p *MaxPool2d) Forward(x T) T { return ops.MaxPool2d(x, p.Options) }
 
 // AvgPool2d takes the mean of each window.
-type AvgPool2d struct{ Options tensor.Pool2dOptions }
+type AvgPool2d struct{ Options ops.Pool2dOptions }
 
 // NewAvgPool2d returns a layer with windows of size × size pixels, side by side.
 func NewAvgPool2d(size int) *AvgPool2d {
-	return &AvgPool2d{tensor.Pool2dOptions{Kernel: [2]int{size, size}}}
+	return &AvgPool2d{ops.Pool2dOptions{Kernel: [2]int{size, size}}}
 }
 
 // Forward returns [.., height, width] for x of more pixels.
-func (p *AvgPool2d) Forward(x T) T { return x.AvgPool2d(p.Options) }
+func (p *AvgPool2d) Forward(x T) T { return ops.AvgPool2d(x, p.Options) }
 
 // Flatten makes rows of pictures: all dimensions but the first become one. It is a Layer: Flatten{}.
 type Flatten struct{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // picture is one result of PyTorch in testdata/pictures.json.
@@ -22,21 +23,21 @@ type picture struct {
 
 // pictureLayers are what pictures.py computes under the same name.
 func pictureLayers() map[string]nn.Layer {
-	conv := func(in, out, size int, o tensor.Conv2dOptions) nn.Layer { return nn.NewConv2d(in, out, size, o) }
-	noBias := nn.NewConv2d(3, 4, 2, tensor.Conv2dOptions{})
+	conv := func(in, out, size int, o ops.Conv2dOptions) nn.Layer { return nn.NewConv2d(in, out, size, o) }
+	noBias := nn.NewConv2d(3, 4, 2, ops.Conv2dOptions{})
 	noBias.B = nil
 	plain := nn.NewBatchNorm2d(2)
 	plain.W, plain.B = nil, nil
-	overlap := tensor.Pool2dOptions{Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}
+	overlap := ops.Pool2dOptions{Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}
 	return map[string]nn.Layer{
-		"conv2d":             conv(3, 4, 3, tensor.Conv2dOptions{}),
+		"conv2d":             conv(3, 4, 3, ops.Conv2dOptions{}),
 		"conv2d_nobias":      noBias,
-		"conv2d_padding":     conv(2, 3, 3, tensor.Conv2dOptions{Padding: [2]int{1, 1}}),
-		"conv2d_one":         conv(5, 2, 1, tensor.Conv2dOptions{}),
-		"conv2d_stride":      conv(3, 2, 3, tensor.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}}),
-		"conv2d_dilation":    conv(2, 3, 3, tensor.Conv2dOptions{Padding: [2]int{3, 1}, Dilation: [2]int{2, 1}}),
-		"conv2d_groups":      conv(4, 6, 3, tensor.Conv2dOptions{Padding: [2]int{1, 1}, Groups: 2}),
-		"conv2d_depthwise":   conv(3, 3, 3, tensor.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 2}, Dilation: [2]int{1, 2}, Groups: 3}),
+		"conv2d_padding":     conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}),
+		"conv2d_one":         conv(5, 2, 1, ops.Conv2dOptions{}),
+		"conv2d_stride":      conv(3, 2, 3, ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}}),
+		"conv2d_dilation":    conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{3, 1}, Dilation: [2]int{2, 1}}),
+		"conv2d_groups":      conv(4, 6, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}, Groups: 2}),
+		"conv2d_depthwise":   conv(3, 3, 3, ops.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 2}, Dilation: [2]int{1, 2}, Groups: 3}),
 		"max_pool2d":         nn.NewMaxPool2d(2),
 		"max_pool2d_overlap": &nn.MaxPool2d{Options: overlap},
 		"avg_pool2d":         nn.NewAvgPool2d(2),
@@ -46,8 +47,8 @@ func pictureLayers() map[string]nn.Layer {
 		"batch_norm_eval":    nn.NewBatchNorm2d(4),
 		"group_norm":         nn.NewGroupNorm(3, 6),
 		"group_norm_one":     nn.NewGroupNorm(1, 3),
-		"network": nn.Sequential{conv(1, 4, 3, tensor.Conv2dOptions{Padding: [2]int{1, 1}}), nn.NewBatchNorm2d(4), nn.ReLU, nn.NewMaxPool2d(2),
-			conv(4, 6, 3, tensor.Conv2dOptions{}), nn.NewGroupNorm(2, 6), nn.SiLU, nn.NewAvgPool2d(2), nn.Flatten{}, nn.NewLinear(6, 3)},
+		"network": nn.Sequential{conv(1, 4, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}), nn.NewBatchNorm2d(4), nn.ReLU, nn.NewMaxPool2d(2),
+			conv(4, 6, 3, ops.Conv2dOptions{}), nn.NewGroupNorm(2, 6), nn.SiLU, nn.NewAvgPool2d(2), nn.Flatten{}, nn.NewLinear(6, 3)},
 	}
 }
 

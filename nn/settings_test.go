@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func TestSettingsOf(t *testing.T) {
@@ -17,7 +17,7 @@ func TestSettingsOf(t *testing.T) {
 		Norm *nn.LayerNorm
 		Pool *nn.MaxPool2d
 	}
-	m := &other{3, nn.NewLinear(16, 32), nn.NewDropout(0.25), nn.NewLayerNorm(4), &nn.MaxPool2d{tensor.Pool2dOptions{Kernel: [2]int{2, 3}}}}
+	m := &other{3, nn.NewLinear(16, 32), nn.NewDropout(0.25), nn.NewLayerNorm(4), &nn.MaxPool2d{ops.Pool2dOptions{Kernel: [2]int{2, 3}}}}
 	before := nn.SettingsOf(m)
 	assert.Contains(t, before, "drop: P=0.25")
 	assert.Contains(t, before, "norm: Eps=1e-05")
@@ -27,7 +27,7 @@ func TestSettingsOf(t *testing.T) {
 		assert.NotContains(t, line, "Rank")
 		assert.NotContains(t, line, "0x", "an address differs from process to process")
 	}
-	nn.Float8(m, tensor.PerRow, "*")
+	nn.Float8(m, ops.PerRow, "*")
 	assert.NotEqual(t, before, nn.SettingsOf(m))
 	assert.Equal(t, []string{"P=0.5"}, nn.SettingsOf(nn.NewDropout(0.5)))
 }

@@ -65,7 +65,10 @@ func (t *Tape) Agreement(along Axes) Agreement {
 	a := Agreement{Seed: t.random.Seed, Step: uint64(t.random.Step), Batch: s.numbers.last, Batches: s.numbers.digest,
 		Total: r.Total, SeqTotal: r.Seq.Total, Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
 	if r.Seq.Total == 0 { // tables of positions differ rightly
-		a.Inputs, a.Params = s.inputs, s.params
+		a.Inputs = s.inputs
+		if r.Over != 0 { // a batch that ranks divide
+			a.Params = s.params
+		}
 	}
 	if along != 0 && along&s.over == 0 {
 		a.First, a.N, a.Seq, a.Values = r.First, r.N, r.Seq, s.values

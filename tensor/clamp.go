@@ -21,8 +21,8 @@ func (x Tensor) Clamp(lo, hi float64) Tensor {
 	if lo != lo || hi != hi {
 		fail("clamp", these(in), "a bound is NaN: %v, %v", lo, hi)
 	}
-	t.noteNumber("Clamp", in, 0, lo)
-	t.noteNumber("Clamp", in, 1, hi)
+	t.NoteNumber("Clamp", in.tensor(), 0, lo)
+	t.NoteNumber("Clamp", in.tensor(), 1, hi)
 	out := t.newLike(in)
 	if in.n > 0 {
 		a := t.Args(OpClamp, in.dtype)
@@ -69,7 +69,7 @@ func (d DType) saturate(v float64) int {
 }
 
 func clampKernel[T kernel.Number]() Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, from, to, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, from, to, _ int) {
 		var lo, hi [1]T
 		if a.DType.IsFloat() {
 			lo[0], hi[0] = T(a.F[0]), T(a.F[1])
@@ -83,7 +83,7 @@ func clampKernel[T kernel.Number]() Kernel {
 }
 
 func clampGradKernel[T kernel.Float]() Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, from, to, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, from, to, _ int) {
 		lo, hi := T(a.F[0]), T(a.F[1])
 		d, g, x := slice[T](a, 0)[from:to], slice[T](a, 1)[from:to], slice[T](a, 2)[from:to]
 		for i, v := range x {

@@ -12,43 +12,71 @@ import (
 // CPU is the host as a Device: memory from the operating system and a pool of worker threads.
 type CPU struct {
 	pool  *pool
-	queue cpuQueue
+	queue CPUQueue
 	poll  func()
 	use   Memory
 	mu    sync.Mutex
 	mem   map[Ptr][]byte
 }
 
-type cpuQueue struct {
+// CPUQueue is the queue of a CPU device, which its kernels get.
+type CPUQueue struct {
 	pool   *pool
-	half   scratch   // widened 16-bit operands
-	chunks []float32 // chunks of them, per thread
-	blocks []float32 // of OpSumSquares, per thread
+	locals map[any]any // see Local
+	half   scratch     // widened 16-bit operands
+	chunks []float32   // chunks of them, per thread
+	blocks []float32   // of OpSumSquares, per thread
 	wide   Args
 	wides  []Args // of halfRows, per thread
 	// the operand that is being widened or rounded, and its float32 memory
 	operand int
 	wideAt  Ptr
 	// packed panels of GEMM, per thread
-	workspaces32 []gemmWorkspace[float32]
-	workspaces64 []gemmWorkspace[float64]
+	workspaces32 []GemmWorkspace[float32]
+	workspaces64 []GemmWorkspace[float64]
 	// the same for bfloat16
 	workspacesBF16 []bf16Workspace
-	conv32         convWork[float32]
-	conv64         convWork[float64]
 	attn32         attnWorkspaces[float32]
 	attn64         attnWorkspaces[float64]
 	attnBF16       attnWorkspacesBF16
 }
 
+// Threads returns the number of threads that compute.
+func (q *CPUQueue) Threads() int { return q.pool.n }
+
+// Grain returns the least number of element operations for which it pays to wake a thread.
+func (q *CPUQueue) Grain() int { return q.pool.grain }
+
+// SetGrain sets Grain. With 1 even the smallest work is divided: for tests that the result does not depend on the cuts.
+func (q *CPUQueue) SetGrain(n int) { q.pool.grain = n }
+
+// Run divides n items of work over the threads, in parts of at least least items, and calls fn for each part. Cuts are multiples of align.
+func (q *CPUQueue) Run(a *Args, n, least, align int, fn Part) { q.pool.run(q, a, n, least, align, fn) }
+
+// Local is a T for each CPU device, which kernels keep from launch to launch.
+type Local[T any] struct{}
+
+// Of returns the T of q's device. It is made at the first call, which is by the goroutine that launches.
+func (Local[T]) Of(q *CPUQueue) *T {
+	if v, ok := q.locals[(*T)(nil)].(*T); ok {
+		return v
+	}
+	if q.locals == nil {
+		q.locals = map[any]any{}
+	}
+	v := new(T)
+	q.locals[(*T)(nil)] = v
+	return v
+}
+
 // Sync returns nil: a launch on the CPU returns when the kernel is done.
-func (q *cpuQueue) Sync() error { return nil }
+func (q *CPUQueue) Sync() error { return nil }
 
 // Mark returns a Pending that is over.
-func (q *cpuQueue) Mark() Pending { return Pending{} }
+func (q *CPUQueue) Mark() Pending { return Pending{} }
 
 // After waits for p.
-func (q *cpuQueue) After(p Pending) error { return p.Wait() }
+func (q *CPUQueue) After(p Pending) error { return p.Wait() }
 
 var (
 	cpuTable   Table

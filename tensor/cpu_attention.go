@@ -10,8 +10,8 @@ type attnWorkspace[A, W any] struct {
 
 type attnWorkspaces[T kernel.Float] = []attnWorkspace[kernel.Attention[T], kernel.AttentionWork[T]]
 
-func attention32(q *cpuQueue) *attnWorkspaces[float32] { return &q.attn32 }
-func attention64(q *cpuQueue) *attnWorkspaces[float64] { return &q.attn64 }
+func attention32(q *CPUQueue) *attnWorkspaces[float32] { return &q.attn32 }
+func attention64(q *CPUQueue) *attnWorkspaces[float64] { return &q.attn64 }
 
 // attentionOf is the attention of a kernel, without operands.
 func attentionOf[T kernel.Float](a *Args) kernel.Attention[T] {
@@ -31,7 +31,7 @@ func attentionShape(a *Args) kernel.AttentionShape {
 }
 
 // attentionKernel computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention.
-func attentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
+func attentionKernel[T kernel.Float](workspaces func(q *CPUQueue) *attnWorkspaces[T]) Kernel {
 	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.Out, l.LSE = slice[T](a, 0), slice[T](a, 1)
@@ -41,7 +41,7 @@ func attentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspace
 }
 
 // attentionGradKernel computes OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums.
-func attentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
+func attentionGradKernel[T kernel.Float](workspaces func(q *CPUQueue) *attnWorkspaces[T]) Kernel {
 	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.Pack(slice[T](a, 1), slice[T](a, 0))
@@ -51,7 +51,7 @@ func attentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorks
 }
 
 // crossAttentionKernel computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values, masks.
-func crossAttentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
+func crossAttentionKernel[T kernel.Float](workspaces func(q *CPUQueue) *attnWorkspaces[T]) Kernel {
 	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.Out, l.LSE = slice[T](a, 0), slice[T](a, 1)
@@ -68,7 +68,7 @@ func crossAttentionKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWork
 
 // crossAttentionGradKernel computes OpCrossAttentionGrad: operands are the gradients of queries, keys and values, these, the output,
 // its gradient, logarithmic sums, masks, the gradient of the sums.
-func crossAttentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attnWorkspaces[T]) Kernel {
+func crossAttentionGradKernel[T kernel.Float](workspaces func(q *CPUQueue) *attnWorkspaces[T]) Kernel {
 	return attentionLaunch(workspaces, kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, func(l *kernel.Attention[T], a *Args) int {
 		*l = attentionOf[T](a)
 		l.GradQ, l.GradK, l.GradV = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
@@ -81,15 +81,15 @@ func crossAttentionGradKernel[T kernel.Float](workspaces func(q *cpuQueue) *attn
 
 // attentionLaunch makes a kernel that cuts the work into as many parts as operands, which sets the attention, returns, and gives them to
 // the pool. work makes the memory of a thread, which then grows.
-func attentionLaunch[A, W any](workspaces func(q *cpuQueue) *[]attnWorkspace[A, W], work func() *W, grow func(w *W, a *A),
+func attentionLaunch[A, W any](workspaces func(q *CPUQueue) *[]attnWorkspace[A, W], work func() *W, grow func(w *W, a *A),
 	operands func(l *A, a *Args) int,
 	run func(a *A, w *W, lo, hi int)) Kernel {
-	fn := func(q *cpuQueue, _ *Args, lo, hi, thread int) {
+	fn := func(q *CPUQueue, _ *Args, lo, hi, thread int) {
 		all := *workspaces(q)
 		run(&all[0].a, all[thread].w, lo, hi)
 	}
 	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
+		c := q.(*CPUQueue)
 		all := workspaces(c)
 		for len(*all) < c.pool.n {
 			*all = append(*all, attnWorkspace[A, W]{w: work()})

@@ -4,7 +4,7 @@ import "github.com/ringo-ml/ringo/internal/kernel"
 
 type attnWorkspacesBF16 = []attnWorkspace[kernel.AttentionBF16, kernel.AttentionWorkBF16]
 
-func attentionHalf(q *cpuQueue) *attnWorkspacesBF16 { return &q.attnBF16 }
+func attentionHalf(q *CPUQueue) *attnWorkspacesBF16 { return &q.attnBF16 }
 
 // orBF16 makes half the kernel for bfloat16, if the CPU multiplies bfloat16 numbers. Otherwise it is faster to convert the operands.
 func orBF16(k [NumDTypes]Kernel, half Kernel) [NumDTypes]Kernel {

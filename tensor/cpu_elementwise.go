@@ -8,33 +8,33 @@ import (
 
 // map1 applies f(dst, x) to contiguous operands.
 func map1[T any](f func(dst, x []T)) Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0)[lo:hi], slice[T](a, 1)[lo:hi])
 	})
 }
 
 // map2 applies f(dst, x, y) to contiguous operands of one length.
 func map2[T any](f func(dst, x, y []T)) Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0)[lo:hi], slice[T](a, 1)[lo:hi], slice[T](a, 2)[lo:hi])
 	})
 }
 
 // lossGradKernel applies f(dst, g, x, y), where g is one element.
 func lossGradKernel[T any](f func(dst, g, x, y []T)) Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0)[lo:hi], slice[T](a, 3), slice[T](a, 1)[lo:hi], slice[T](a, 2)[lo:hi])
 	})
 }
 
 func affineKernel[T kernel.Float]() Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.Affine(slice[T](a, 0)[lo:hi], slice[T](a, 1)[lo:hi], T(a.F[0]), T(a.F[1]))
 	})
 }
 
 func whereKernel[T any]() Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.Where(slice[T](a, 0)[lo:hi], slice[bool](a, 1)[lo:hi], slice[T](a, 2)[lo:hi], slice[T](a, 3)[lo:hi])
 	})
 }
@@ -80,7 +80,7 @@ func inner[T any](a *Args, i, off, n int) []T {
 
 // zip applies f(dst, x, y) along the last dimension of broadcast operands.
 func zip[D, S any](f func(dst []D, x, y []S)) Kernel {
-	return spread(stridedItems, stridedCost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(stridedItems, stridedCost, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		if a.Rank == 1 {
 			o := [3]int{lo * a.Stride[0][0], lo * a.Stride[1][0], lo * a.Stride[2][0]}
 			f(inner[D](a, 0, o[0], hi-lo), inner[S](a, 1, o[1], hi-lo), inner[S](a, 2, o[2], hi-lo))
@@ -120,7 +120,7 @@ func strided[T any](f func(dst, src []T, dims, ds, ss []int)) Kernel {
 		}
 		return n
 	}
-	return spread(dim0, cost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim0, cost, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		var dims, ds, ss [MaxRank]int
 		copy(dims[:], a.Dim[:])
 		copy(ds[:], a.Stride[0][:])
@@ -145,7 +145,7 @@ var fillKernels = [NumDTypes]Kernel{
 }
 
 func fillKernel[T any](conv func(float64) T) Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.Fill(slice[T](a, 0)[lo:hi], conv(a.F[0]))
 	})
 }
@@ -159,7 +159,7 @@ var castKernels = [NumDTypes]Kernel{
 const castBlock = 256
 
 // castAny converts block by block: from floats through float64, from other types through int64.
-var castAny = spread(outLen, one, castBlock, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+var castAny = spread(outLen, one, castBlock, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 	var wide [castBlock]float64
 	var ints [castBlock]int64
 	for i := lo; i < hi; i += castBlock {

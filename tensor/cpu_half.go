@@ -14,20 +14,20 @@ const halfChunk = 1024
 const threadChunks = 3
 
 // chunk returns room for halfChunk elements: the thread's chunk i.
-func (q *cpuQueue) chunk(thread, i int) []float32 {
+func (q *CPUQueue) chunk(thread, i int) []float32 {
 	at := (threadChunks*thread + i) * halfChunk
 	return q.chunks[at : at+halfChunk]
 }
 
 // inChunks makes a kernel for 16-bit floats from a part function that works on chunks of the count(a) elements.
-func inChunks(count func(a *Args) int, fn part) Kernel {
+func inChunks(count func(a *Args) int, fn Part) Kernel {
 	return withChunks(spread(count, one, halfChunk, fn))
 }
 
 // withChunks makes a kernel that has memory for chunks.
 func withChunks(k Kernel) Kernel {
 	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
+		c := q.(*CPUQueue)
 		if c.chunks == nil {
 			c.chunks = make([]float32, threadChunks*c.pool.n*halfChunk)
 		}
@@ -40,7 +40,7 @@ func (a *Args) at(k, i int) Ptr { return unsafe.Add(a.X[k], 2*i) }
 
 // halfMap is map1 for 16-bit floats; if two is set, map2.
 func halfMap(two bool, f func(dst, x, y []float32)) Kernel {
-	return inChunks(outLen, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+	return inChunks(outLen, func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		for ; lo < hi; lo += halfChunk {
 			n := min(halfChunk, hi-lo)
 			x, y := q.chunk(thread, 0)[:n], q.chunk(thread, 1)[:n]
@@ -56,7 +56,7 @@ func halfMap(two bool, f func(dst, x, y []float32)) Kernel {
 
 // zipHalf is zip for 16-bit floats.
 func zipHalf(f func(dst, x, y []float32)) Kernel {
-	return withChunks(spread(stridedItems, stridedCost, 1, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+	return withChunks(spread(stridedItems, stridedCost, 1, func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		if a.Rank == 1 {
 			q.zipLine(a, thread, [3]int{lo * a.Stride[0][0], lo * a.Stride[1][0], lo * a.Stride[2][0]}, hi-lo, f)
 			return
@@ -68,7 +68,7 @@ func zipHalf(f func(dst, x, y []float32)) Kernel {
 }
 
 // zipLine applies f to n elements of the operands from offsets o on, along the last dimension.
-func (q *cpuQueue) zipLine(a *Args, thread int, o [3]int, n int, f func(dst, x, y []float32)) {
+func (q *CPUQueue) zipLine(a *Args, thread int, o [3]int, n int, f func(dst, x, y []float32)) {
 	dst := q.chunk(thread, 2)
 	for at := 0; at < n; at += halfChunk {
 		m := min(halfChunk, n-at)
@@ -78,7 +78,7 @@ func (q *cpuQueue) zipLine(a *Args, thread int, o [3]int, n int, f func(dst, x, 
 }
 
 // widenLine widens n elements of operand i, 1 or 2, of a line that begins at offset off: those from at on, or the one that is repeated.
-func (q *cpuQueue) widenLine(a *Args, thread, i, off, at, n int) []float32 {
+func (q *CPUQueue) widenLine(a *Args, thread, i, off, at, n int) []float32 {
 	if a.Stride[i][a.Rank-1] == 0 {
 		at, n = 0, 1
 	}
@@ -90,7 +90,7 @@ func (q *cpuQueue) widenLine(a *Args, thread, i, off, at, n int) []float32 {
 // addToHalf is OpAddTo for 16-bit floats: by chunks if the operands lie one after the other.
 func addToHalf() Kernel {
 	others := throughFloat32(addToKernel[float32]())
-	flat := inChunks(dim0, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+	flat := inChunks(dim0, func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		for ; lo < hi; lo += halfChunk {
 			n := min(halfChunk, hi-lo)
 			x, y := q.chunk(thread, 0)[:n], q.chunk(thread, 1)[:n]
@@ -136,7 +136,7 @@ func withHalf(k [NumDTypes]Kernel, half Kernel) [NumDTypes]Kernel {
 
 // castHalf converts between float32 and 16-bit floats; k converts all other types.
 func castHalf(k Kernel) Kernel {
-	direct := spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	direct := spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		if a.DT[0] == Float32 {
 			widen(slice[float32](a, 0)[lo:hi], a.at(1, lo), a.DT[1])
 		} else {
@@ -155,7 +155,7 @@ func castHalf(k Kernel) Kernel {
 // mixed makes an optimizer's kernel for 16-bit parameters with float32 masters. The groups of List are those of the float32 kernel (master,
 // gradient, moments), followed by the 16-bit value. The gradient has 16 bits, too. The kernel reads and writes memory only once.
 func mixed(group int, step func(a *Args, i int, x [4][]float32)) Kernel {
-	return inChunks(listTotal, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+	return inChunks(listTotal, func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		at := 0
 		for i, n := range a.ListLen {
 			list := a.List[i*(group+1) : (i+1)*(group+1)]
@@ -185,7 +185,7 @@ func optimizers(group int, f32 func(a *Args, i int, x [4][]float32), f64 func(a 
 }
 
 func multiTensor[T kernel.Float](group int, step func(a *Args, i int, x [4][]T)) Kernel {
-	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, group, lo, hi, step) })
+	return spread(listTotal, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) { eachList(a, group, lo, hi, step) })
 }
 
 // throughFloat32 makes a kernel for 16-bit floats from the float32 one: operands are widened, and outputs are rounded once.
@@ -194,7 +194,7 @@ func throughFloat32(k Kernel) Kernel { return throughFloat32Except(k) }
 // throughFloat32Except is throughFloat32 for a kernel that widens the operands own itself.
 func throughFloat32Except(k Kernel, own ...int) Kernel {
 	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
+		c := q.(*CPUQueue)
 		if len(a.List) > 0 {
 			fail(a.Op.String(), nil, "cpu has no kernel for lists of %v", a.DType)
 		}
@@ -227,11 +227,11 @@ func throughFloat32Except(k Kernel, own ...int) Kernel {
 }
 
 // widenPart widens a part of q.operand to q.wideAt, and narrowPart rounds it back.
-func widenPart(q *cpuQueue, a *Args, lo, hi, _ int) {
+func widenPart(q *CPUQueue, a *Args, lo, hi, _ int) {
 	widen(unsafe.Slice((*float32)(unsafe.Add(q.wideAt, 4*lo)), hi-lo), a.at(q.operand, lo), a.DT[q.operand])
 }
 
-func narrowPart(q *cpuQueue, a *Args, lo, hi, _ int) {
+func narrowPart(q *CPUQueue, a *Args, lo, hi, _ int) {
 	narrow(a.at(q.operand, lo), unsafe.Slice((*float32)(unsafe.Add(q.wideAt, 4*lo)), hi-lo), a.DT[q.operand])
 }
 

@@ -8,7 +8,7 @@ const rowOffset = 7
 // byRows are the kernels of parts that go by Dim[0] rows of Dim[1] elements. kinds has a letter for each operand: o for rows that are
 // overwritten, x for rows that are read, w for one row that all rows share, s for a number for each row, or one for all, which is not a
 // 16-bit float.
-func byRows(kinds string, f32, f64 part) (k [NumDTypes]Kernel) {
+func byRows(kinds string, f32, f64 Part) (k [NumDTypes]Kernel) {
 	half := halfRows(kinds, f32)
 	k[Float32], k[Float64], k[BFloat16], k[Float16] = spread(dim0, dim1, 1, f32), spread(dim0, dim1, 1, f64), half, half
 	return k
@@ -16,8 +16,8 @@ func byRows(kinds string, f32, f64 part) (k [NumDTypes]Kernel) {
 
 // halfRows makes a kernel for 16-bit floats of a float32 part. It widens a few rows at a time, which stay in the cache, and does not read
 // what is overwritten.
-func halfRows(kinds string, fn part) Kernel {
-	run := func(q *cpuQueue, a *Args, lo, hi, thread int) {
+func halfRows(kinds string, fn Part) Kernel {
+	run := func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		w, step := q.wideRows(kinds, a, thread), rowsAtATime(a)
 		for ; lo < hi; lo += step {
 			n := min(step, hi-lo)
@@ -31,7 +31,7 @@ func halfRows(kinds string, fn part) Kernel {
 		}
 	}
 	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
+		c := q.(*CPUQueue)
 		if c.wides == nil {
 			c.wides = make([]Args, c.pool.n)
 		}
@@ -41,7 +41,7 @@ func halfRows(kinds string, fn part) Kernel {
 }
 
 // wideRows is a with float32 operands in the thread's memory: room for a few rows, and what all rows share.
-func (q *cpuQueue) wideRows(kinds string, a *Args, thread int) *Args {
+func (q *CPUQueue) wideRows(kinds string, a *Args, thread int) *Args {
 	cols, w := a.Dim[1], &q.wides[thread]
 	*w = *a
 	w.DType = Float32

@@ -1,15 +1,15 @@
 package tensor
 
-// A part computes items lo to hi of a kernel's work, on one of the pool's threads.
-type part func(q *cpuQueue, a *Args, lo, hi, thread int)
+// Part computes items lo to hi of a kernel's work, on one of the device's threads.
+type Part func(q *CPUQueue, a *Args, lo, hi, thread int)
 
 // grainElems is the least number of elements for which it pays to wake a thread.
 const grainElems = 1 << 14
 
 // spread makes a kernel that divides count(a) items, of cost(a) elements each, over the pool.
-func spread(count, cost func(a *Args) int, align int, fn part) Kernel {
+func spread(count, cost func(a *Args) int, align int, fn Part) Kernel {
 	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
+		c := q.(*CPUQueue)
 		c.pool.run(c, a, count(a), (c.pool.grain-1)/max(cost(a), 1)+1, align, fn)
 	}
 }
@@ -17,7 +17,7 @@ func spread(count, cost func(a *Args) int, align int, fn part) Kernel {
 // Parallel makes a CPU kernel that divides count(a) items of work over the device's threads. An item costs about cost(a) element
 // operations; fn computes items lo to hi. The result must not depend on where the work is cut.
 func Parallel(count, cost func(a *Args) int, fn func(a *Args, lo, hi int)) Kernel {
-	return spread(count, cost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) { fn(a, lo, hi) })
+	return spread(count, cost, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) { fn(a, lo, hi) })
 }
 
 func one(*Args) int      { return 1 }

@@ -7,36 +7,36 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
-// gemmWorkspace is what one thread of the pool needs to multiply matrices.
-type gemmWorkspace[T kernel.Float] struct {
-	g  kernel.Gemm[T]
-	ws []T
+// GemmWorkspace is what one thread of a CPU device needs to multiply matrices: a product, and memory in which it packs operands.
+type GemmWorkspace[T kernel.Float] struct {
+	Gemm   kernel.Gemm[T]
+	Memory []T
 }
 
-func workspace32(q *cpuQueue) *[]gemmWorkspace[float32] { return &q.workspaces32 }
-func workspace64(q *cpuQueue) *[]gemmWorkspace[float64] { return &q.workspaces64 }
+func workspace32(q *CPUQueue) *[]GemmWorkspace[float32] { return &q.workspaces32 }
+func workspace64(q *CPUQueue) *[]GemmWorkspace[float64] { return &q.workspaces64 }
 
 // matmulKernel multiplies a batch of matrices: see Tape.gemm for the arguments. If there are many matrices, a thread gets whole ones; if
 // there are few and they are large, they are cut into blocks. The bits of the result are the same.
-func matmulKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[T]) Kernel {
-	whole := func(q *cpuQueue, a *Args, lo, hi, thread int) {
+func matmulKernel[T kernel.Float](workspaces func(q *CPUQueue) *[]GemmWorkspace[T]) Kernel {
+	whole := func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		l := &(*workspaces(q))[thread]
 		for b := lo; b < hi; b++ {
 			l.set(a, b)
-			kernel.GemmBlock(&l.g, l.ws, 0, l.g.M, 0, l.g.N)
+			kernel.GemmBlock(&l.Gemm, l.Memory, 0, l.Gemm.M, 0, l.Gemm.N)
 		}
 	}
-	blocks := func(q *cpuQueue, a *Args, lo, hi, thread int) {
+	blocks := func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		l := &(*workspaces(q))[thread]
 		l.set(a, a.I[4])
 		for i := lo; i < hi; i++ {
-			i0, i1 := kernel.GemmPart(l.g.M, a.I[2], i/a.I[3])
-			j0, j1 := kernel.GemmPart(l.g.N, a.I[3], i%a.I[3])
-			kernel.GemmBlock(&l.g, l.ws, i0, i1, j0, j1)
+			i0, i1 := kernel.GemmPart(l.Gemm.M, a.I[2], i/a.I[3])
+			j0, j1 := kernel.GemmPart(l.Gemm.N, a.I[3], i%a.I[3])
+			kernel.GemmBlock(&l.Gemm, l.Memory, i0, i1, j0, j1)
 		}
 	}
 	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
+		c := q.(*CPUQueue)
 		growWorkspaces(c, workspaces(c))
 		batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 		if batch >= c.pool.n && batch > 1 {
@@ -54,10 +54,20 @@ func matmulKernel[T kernel.Float](workspaces func(q *cpuQueue) *[]gemmWorkspace[
 	}
 }
 
+// GemmWorkspaceOf returns the workspace of a thread of q. A kernel calls it for all threads before it divides its work.
+func GemmWorkspaceOf[T kernel.Float](q *CPUQueue, thread int) *GemmWorkspace[T] {
+	all, ok := any(&q.workspaces32).(*[]GemmWorkspace[T])
+	if !ok {
+		all = any(&q.workspaces64).(*[]GemmWorkspace[T])
+	}
+	growWorkspaces(q, all)
+	return &(*all)[thread]
+}
+
 // growWorkspaces makes sure that every thread has a workspace.
-func growWorkspaces[T kernel.Float](c *cpuQueue, all *[]gemmWorkspace[T]) {
+func growWorkspaces[T kernel.Float](c *CPUQueue, all *[]GemmWorkspace[T]) {
 	for len(*all) < c.pool.n {
-		*all = append(*all, gemmWorkspace[T]{ws: spare[T](kernel.WorkspaceLen[T]())})
+		*all = append(*all, GemmWorkspace[T]{Memory: spare[T](kernel.WorkspaceLen[T]())})
 	}
 }
 
@@ -81,12 +91,12 @@ func spare[T kernel.Float](n int) []T {
 }
 
 // freeWorkspaces gives the memory of threads that have ended to other devices.
-func (q *cpuQueue) freeWorkspaces() {
+func (q *CPUQueue) freeWorkspaces() {
 	for i := range q.workspaces32 {
-		spares32.Put(&q.workspaces32[i].ws)
+		spares32.Put(&q.workspaces32[i].Memory)
 	}
 	for i := range q.workspaces64 {
-		spares64.Put(&q.workspaces64[i].ws)
+		spares64.Put(&q.workspaces64[i].Memory)
 	}
 	for i := range q.workspacesBF16 {
 		spares32.Put(&q.workspacesBF16[i].ws)
@@ -94,14 +104,14 @@ func (q *cpuQueue) freeWorkspaces() {
 	q.workspaces32, q.workspaces64, q.workspacesBF16 = nil, nil, nil
 }
 
-// set makes l.g the product of matrix b of the batch. With two outputs, C keeps the input of the activation, and Out gets its result.
-func (l *gemmWorkspace[T]) set(a *Args, b int) {
+// set makes l.Gemm the product of matrix b of the batch. With two outputs, C keeps the input of the activation, and Out gets its result.
+func (l *GemmWorkspace[T]) set(a *Args, b int) {
 	at := func(operand, stride int) []T {
 		off := b * a.Stride[stride][0]
 		return unsafe.Slice((*T)(unsafe.Add(a.X[operand], off*int(unsafe.Sizeof(*new(T))))), a.Len[operand]-off)
 	}
 	// Fields are set one by one: a literal would be built and copied, which is slow for small products.
-	in, g := a.Outs, &l.g
+	in, g := a.Outs, &l.Gemm
 	g.TransA, g.TransB, g.M, g.N, g.K = a.I[0] != 0, a.I[1] != 0, a.Dim[1], a.Dim[2], a.Dim[3]
 	g.Alpha, g.Beta, g.Act = 1, T(a.F[0]), Activation(a.I[5])
 	g.A, g.LDA, g.B, g.LDB = at(in, 1), a.Stride[1][1], at(in+1, 2), a.Stride[2][1]
@@ -115,7 +125,7 @@ func (l *gemmWorkspace[T]) set(a *Args, b int) {
 }
 
 func actGradKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		var sum []T
 		if a.Outs == 2 {
 			sum = slice[T](a, 1)

@@ -14,7 +14,7 @@ type bf16Workspace struct {
 
 // matmulBF16 is matmulKernel for bfloat16. Sums are float32, rounded once at the end.
 func matmulBF16(q Queue, a *Args) {
-	c := q.(*cpuQueue)
+	c := q.(*CPUQueue)
 	growBF16(c)
 	batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 	if batch >= c.pool.n && batch > 1 {
@@ -28,13 +28,13 @@ func matmulBF16(q Queue, a *Args) {
 }
 
 // growBF16 is growWorkspaces for bfloat16.
-func growBF16(c *cpuQueue) {
+func growBF16(c *CPUQueue) {
 	for len(c.workspacesBF16) < c.pool.n {
 		c.workspacesBF16 = append(c.workspacesBF16, bf16Workspace{ws: spare[float32](kernel.GemmBF16Workspace())})
 	}
 }
 
-func matmulBF16Whole(q *cpuQueue, a *Args, lo, hi, thread int) {
+func matmulBF16Whole(q *CPUQueue, a *Args, lo, hi, thread int) {
 	l := &q.workspacesBF16[thread]
 	for b := lo; b < hi; b++ {
 		l.set(a, b)
@@ -42,7 +42,7 @@ func matmulBF16Whole(q *cpuQueue, a *Args, lo, hi, thread int) {
 	}
 }
 
-func matmulBF16Blocks(q *cpuQueue, a *Args, lo, hi, thread int) {
+func matmulBF16Blocks(q *CPUQueue, a *Args, lo, hi, thread int) {
 	l := &q.workspacesBF16[thread]
 	l.set(a, a.I[4])
 	for i := lo; i < hi; i++ {

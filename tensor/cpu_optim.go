@@ -94,7 +94,7 @@ var (
 // mastered makes an optimizer's kernel from a step that reads bfloat16 gradients and writes bfloat16 parameters. The groups of List are
 // those of [mixed]; x is their float32 part, without the gradient.
 func mastered(group int, step func(a *Args, x [4][]float32, grad, out []BF16)) Kernel {
-	return spread(listTotal, one, 32, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(listTotal, one, 32, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		at := 0
 		for i, n := range a.ListLen {
 			if from, to := max(lo-at, 0), min(hi-at, n); from < to {
@@ -119,15 +119,15 @@ const SumSquaresBlock = 1 << 14
 // OpSumSquares: List = tensors. It cuts each tensor into blocks of SumSquaresBlock elements; the last one may be shorter. The output,
 // Float64, gets the sum of squares of each block, tensor by tensor, from its element I[0] on.
 var sumSquaresKernels = [NumDTypes]Kernel{
-	Float32:  sumSquaresKernel(func(_ *cpuQueue, x []float32, _ int) float64 { return kernel.SumSquares(x) }),
-	Float64:  sumSquaresKernel(func(_ *cpuQueue, x []float64, _ int) float64 { return kernel.SumSquares(x) }),
+	Float32:  sumSquaresKernel(func(_ *CPUQueue, x []float32, _ int) float64 { return kernel.SumSquares(x) }),
+	Float64:  sumSquaresKernel(func(_ *CPUQueue, x []float64, _ int) float64 { return kernel.SumSquares(x) }),
 	BFloat16: sumSquaresHalf[BF16](BFloat16),
 	Float16:  sumSquaresHalf[F16](Float16),
 }
 
 // sumSquaresKernel makes a kernel in which a thread computes the blocks that begin in its range of all elements.
-func sumSquaresKernel[T any](f func(q *cpuQueue, x []T, thread int) float64) Kernel {
-	return spread(listTotal, one, 16, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+func sumSquaresKernel[T any](f func(q *CPUQueue, x []T, thread int) float64) Kernel {
+	return spread(listTotal, one, 16, func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		out, at, block := slice[float64](a, 0), 0, a.I[0]
 		for i, n := range a.ListLen {
 			x := unsafe.Slice((*T)(a.List[i]), n)
@@ -144,13 +144,13 @@ func sumSquaresKernel[T any](f func(q *cpuQueue, x []T, thread int) float64) Ker
 
 // sumSquaresHalf widens a block first, into memory of the thread.
 func sumSquaresHalf[T any](d DType) Kernel {
-	k := sumSquaresKernel(func(q *cpuQueue, x []T, thread int) float64 {
+	k := sumSquaresKernel(func(q *CPUQueue, x []T, thread int) float64 {
 		wide := q.blocks[thread*SumSquaresBlock:][:len(x)]
 		widen(wide, unsafe.Pointer(unsafe.SliceData(x)), d)
 		return kernel.SumSquares(wide)
 	})
 	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
+		c := q.(*CPUQueue)
 		if c.blocks == nil {
 			c.blocks = make([]float32, c.pool.n*SumSquaresBlock)
 		}

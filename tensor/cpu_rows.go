@@ -3,84 +3,84 @@ package tensor
 import "github.com/ringo-ml/ringo/internal/kernel"
 
 // rows1 applies f(dst, x, cols, lo, hi) to rows.
-func rows1[T any](f func(dst, x []T, cols, lo, hi int)) part {
-	return func(_ *cpuQueue, a *Args, lo, hi, _ int) { f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi) }
+func rows1[T any](f func(dst, x []T, cols, lo, hi int)) Part {
+	return func(_ *CPUQueue, a *Args, lo, hi, _ int) { f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi) }
 }
 
 // rowsYG applies f(dst, g, y, cols, lo, hi); the operands are y, g.
-func rowsYG[T any](f func(dst, g, y []T, cols, lo, hi int)) part {
-	return func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+func rowsYG[T any](f func(dst, g, y []T, cols, lo, hi int)) Part {
+	return func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), a.Dim[1], lo, hi)
 	}
 }
 
-func softmaxCausalPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+func softmaxCausalPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.SoftmaxCausal(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi, a.I[rowOffset], a.I[0])
 }
 
 func logSumExpGradKernel[T kernel.Float]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim0, dim1, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.LogSumExpGrad(slice[T](a, 0), slice[T](a, 3), slice[T](a, 1), slice[T](a, 2), a.Dim[1], lo, hi)
 	})
 }
 
-func crossEntropyPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+func crossEntropyPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.CrossEntropy(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
 }
 
-func crossEntropyGradPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+func crossEntropyGradPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0],
 		int64(a.I[0]))
 }
 
-func layerNormPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+func layerNormPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.LayerNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi, a.F[0])
 }
 
-func layerNormGradXPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+func layerNormGradXPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.LayerNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi)
 }
 
 func layerNormGradWKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.LayerNormGradW(slice[T](a, 0), nil, slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[0], a.Dim[1], lo, hi,
 			a.F[0] != 0)
 	})
 }
 
-func rmsNormPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+func rmsNormPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.RMSNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), a.Dim[1], lo, hi, a.F[0])
 }
 
-func rmsNormGradXPart[T kernel.Float](_ *cpuQueue, a *Args, lo, hi, _ int) {
+func rmsNormGradXPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.RMSNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[1], lo, hi)
 }
 
 func rmsNormGradWKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.RMSNormGradW(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	})
 }
 
 // colSumBF16 is colSumKernel for bfloat16.
-var colSumBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+var colSumBF16 = spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.ColSumBF16(slice[BF16](a, 0), slice[BF16](a, 1), a.Dim[0], a.Dim[1], a.Dim[1], lo, hi, a.F[0] != 0)
 })
 
 // layerNormGradWBF16 and rmsNormGradWBF16 are the kernels for bfloat16 with float32 statistics.
 var (
-	layerNormGradWBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	layerNormGradWBF16 = spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), slice[float32](a, 3), slice[float32](a, 4), a.Dim[0],
 			a.Dim[1], lo, hi, a.F[0] != 0)
 	})
-	rmsNormGradWBF16 = spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	rmsNormGradWBF16 = spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), nil, slice[float32](a, 3), a.Dim[0], a.Dim[1], lo, hi,
 			a.F[0] != 0)
 	})
 )
 
 func colSumKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.ColSum(slice[T](a, 0), slice[T](a, 1), a.Dim[0], a.Dim[1], a.Dim[1], lo, hi, a.F[0] != 0)
 	})
 }
@@ -95,7 +95,7 @@ func sums(f32 sumFunc[float32], f64 sumFunc[float64], i32 sumFunc[int32], i64 su
 }
 
 func sumKernel[T any](f sumFunc[T]) Kernel {
-	return spread(outLen, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, dim1, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], a.Dim[2], lo, hi)
 	})
 }
@@ -106,26 +106,26 @@ func extremes(f32 extremeFunc[float32], f64 extremeFunc[float64], i32 extremeFun
 }
 
 func extremeKernel[T any](f extremeFunc[T]) Kernel {
-	return spread(outLen, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, dim1, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0), slice[int64](a, 1), slice[T](a, 2), a.Dim[1], a.Dim[2], lo, hi)
 	})
 }
 
 func topKKernel[T kernel.Number]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim0, dim1, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.TopK(slice[int64](a, 0), slice[T](a, 1), a.Dim[1], a.Dim[2], lo, hi)
 	})
 }
 
 func embeddingKernel[T any]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim0, dim1, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.GatherRows(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], lo, hi)
 	})
 }
 
 // embeddingGradKernel gives each thread some columns: rows may occur several times, and must be added in order.
 func embeddingGradKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.ScatterAddRows(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], lo, hi)
 	})
 }
@@ -133,19 +133,19 @@ func embeddingGradKernel[T kernel.Float]() Kernel {
 func gatherCost(a *Args) int { return a.Dim[2] * a.Dim[3] }
 
 func gatherKernel[T any]() Kernel {
-	return spread(dim0, gatherCost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim0, gatherCost, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.GatherDim(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], a.Dim[2], a.Dim[3], lo, hi)
 	})
 }
 
 func scatterAddKernel[T kernel.Number]() Kernel {
-	return spread(dim0, gatherCost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(dim0, gatherCost, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.ScatterAddDim(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], a.Dim[2], a.Dim[3], lo, hi)
 	})
 }
 
 func dropoutKernel[T kernel.Float]() Kernel {
-	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		rows := kernel.Rows{First: a.I[0], Stride: a.I[1], Elems: a.I[2], Cols: a.I[3], Line: a.I[4], Skip: a.I[5],
 			Break: a.I[6], Jump: a.I[7]}
 		kernel.Dropout(slice[T](a, 0), slice[T](a, 1), a.F[0], a.Key, rows, lo, hi)

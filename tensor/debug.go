@@ -20,17 +20,17 @@ var reference = map[Op][NumDTypes]Kernel{
 
 func refMatMul[T kernel.Float]() Kernel {
 	return func(_ Queue, a *Args) {
-		var l gemmWorkspace[T]
+		var l GemmWorkspace[T]
 		for b := range a.Dim[0] {
 			l.set(a, b)
-			kernel.RefGemm(&l.g)
+			kernel.RefGemm(&l.Gemm)
 		}
 	}
 }
 
 // oracle runs a kernel, and the reference on copies of its operands, and compares the results. It also checks that the kernel did not
 // change its inputs.
-type oracle struct{ q *cpuQueue }
+type oracle struct{ q *CPUQueue }
 
 func (o *oracle) launch(e *Exec, k Kernel) {
 	a := &e.a
@@ -40,7 +40,7 @@ func (o *oracle) launch(e *Exec, k Kernel) {
 	}
 	before, want := cloneArgs(a), cloneArgs(a)
 	if o.q == nil {
-		o.q = &cpuQueue{pool: &pool{n: 1, grain: grainElems}, half: scratch{use: new(Memory)}}
+		o.q = &CPUQueue{pool: &pool{n: 1, grain: grainElems}, half: scratch{use: new(Memory)}}
 	}
 	var bound *Args // of the error: the result of the operation on absolute values, in units of rounding errors
 	ref := reference[a.Op][a.DType]

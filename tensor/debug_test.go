@@ -53,7 +53,7 @@ func TestDebugOracle(t *testing.T) {
 		slice[float32](a, 1)[2] = 7
 	}
 	assert.ErrorContains(t, Try(func() { x.Exp() }), "exp: operand 1 element 2 is 7, want 3: it was written to by the kernel")
-	dev.table[OpNeg][Float32] = func(q Queue, a *Args) { slice[float32](a, 0)[1] = float32(q.(*cpuQueue).pool.n) }
+	dev.table[OpNeg][Float32] = func(q Queue, a *Args) { slice[float32](a, 0)[1] = float32(q.(*CPUQueue).pool.n) }
 	assert.ErrorContains(t, Try(func() { x.Neg() }), "neg: operand 0 element 1 is 2, want 1")
 }
 

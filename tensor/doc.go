@@ -82,7 +82,8 @@
 //
 // If existing operations are enough, or the work is not a kernel (a collective), write a [Function] with a Forward and a Backward, and
 // call it with [Tape.Apply]. Otherwise [Register] adds an operation with its kernels and its gradient rule. It is then like a
-// built-in one in tracing, checking and memory. The examples show both.
+// built-in one in tracing, checking and memory. The examples show both. Package ops has the operations of layers; it is made of
+// Register and what custom.go has for it.
 //
 // # Where to look
 //
@@ -92,5 +93,6 @@
 //   - a device: Device, Queue, Table, Kernel, Args with Operand, Memory;
 //   - an engine of collectives: Raw, Fence, Pending;
 //   - a package that shares parameters out: Hooks, Shard, Raw, Exec;
-//   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP and Node.
+//   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP, Node and the methods of Op; its CPU kernels: Parallel, or
+//     CPUQueue with Part, Local and GemmWorkspace.
 package tensor

@@ -135,14 +135,12 @@ func (t *Tape) binary(op Op, out, x, y *header) {
 func (t *Tape) sameDType(op string, hs ...*header) {
 	for _, h := range hs[1:] {
 		if h.dtype != hs[0].dtype {
-			t.mustSame(op, hs)
+			failSame(op, hs)
 		}
 	}
 }
 
-func (t *Tape) mustSame(op string, hs []*header) {
-	fail(op, hs, "element types differ (see Cast)")
-}
+func failSame(op string, hs []*header) { fail(op, hs, "element types differ (see Cast)") }
 
 func binaryOp(op Op, x, y Tensor) Tensor {
 	t := tapeOfOp(op, x, y)

@@ -114,6 +114,9 @@ func (a *Args) operands(outs, ins []*header) *Args {
 	return a
 }
 
+// Has reports whether the device has a kernel of op for elements of dtype.
+func (e *Exec) Has(op Op, dtype DType) bool { return e.table[op][dtype] != nil }
+
 // Launch runs the kernel that Args prepared.
 func (e *Exec) Launch() {
 	a := &e.a

@@ -6,7 +6,7 @@ package tensor
 func Poison(t *Tape) { t.mem.poison = true }
 
 // CutAll makes a device divide even the smallest work over its threads.
-func CutAll(d *CPU) { d.pool.grain = 1 }
+func CutAll(d *CPU) { d.queue.SetGrain(1) }
 
 // Recorded reports whether the tape has a node of op.
 func Recorded(t *Tape, op Op) bool {

@@ -151,18 +151,19 @@ func (t *Tape) noteAffine(x *header, a, b float64) {
 	if x.ty.On(Partial) != 0 || a == 0 && b == 0 && x.ty.On(Varying) == 0 {
 		return
 	}
-	t.noteNumber("Scale or Affine", x, 0, a)
+	t.NoteNumber("Scale or Affine", x.tensor(), 0, a)
 	if b != 0 {
-		t.noteNumber("Scale or Affine", x, 1, b)
+		t.NoteNumber("Scale or Affine", x.tensor(), 1, b)
 	}
 }
 
-// noteNumber notes a number of the host that op gets with x, if x is of rows, or depends on parameters and is the same on all ranks. An
+// NoteNumber notes a number of the host that op gets with in, if this is of rows, or depends on parameters and is the same on all ranks. An
 // operation may have several, which i numbers. It is called by what the program itself calls.
-func (t *Tape) noteNumber(op string, x *header, i int, v float64) {
+func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
 	if !t.noting() || t.inBackward || t.quiet || !t.training {
 		return
 	}
+	x := in.hdr()
 	axes := x.ty.On(Varying)
 	if x.needs {
 		axes |= x.ty.On(Replicated) | x.ty.On(Invariant)
@@ -190,7 +191,7 @@ func (t *Tape) noteFields(f Function, in []*header) {
 	for i := range v.NumField() {
 		if x := v.Field(i); x.CanFloat() {
 			for _, h := range in {
-				t.noteNumber(f.Name(), h, i, x.Float())
+				t.NoteNumber(f.Name(), h.tensor(), i, x.Float())
 			}
 		}
 	}

@@ -165,7 +165,7 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	if !t.training {
 		return x
 	}
-	t.noteNumber("Dropout", x.hdr(), 0, p)
+	t.NoteNumber("Dropout", x, 0, p)
 	if p == 0 {
 		return x
 	}
@@ -208,7 +208,7 @@ func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 	if !t.training {
 		return x
 	}
-	t.noteNumber("Dropout", x.hdr(), 0, p)
+	t.NoteNumber("Dropout", x, 0, p)
 	if p == 0 {
 		return x
 	}

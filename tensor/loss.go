@@ -61,7 +61,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		fail("cross_entropy", nil, "label smoothing %v is not in [0,1]", o.Smoothing)
 	}
 	t := tapeOf("cross_entropy", logits)
-	t.noteNumber("Smoothing of CrossEntropy", logits.hdr(), 0, o.Smoothing)
+	t.NoteNumber("Smoothing of CrossEntropy", logits, 0, o.Smoothing)
 	if o.PerRow || !o.Weights.IsZero() || labels.DType().IsFloat() {
 		return generalCrossEntropy(logits, labels, o)
 	}

@@ -37,7 +37,7 @@ func normArgs(op string, x, w, b Tensor) (t *Tape, xh, wh, bh *header, cols int)
 // last dimension, or is none (Ba et al. 2016; the variance is the biased one, as in PyTorch).
 func LayerNorm(x, w, b Tensor, eps float64) Tensor {
 	t, xh, wh, bh, cols := normArgs("layer_norm", x, w, b)
-	t.noteNumber("LayerNorm", xh, 0, eps)
+	t.NoteNumber("LayerNorm", xh.tensor(), 0, eps)
 	out := t.newLike(xh)
 	st := statType(xh.dtype)
 	mean, rstd := t.newTensor(st, xh.n/max(cols, 1)), t.newTensor(st, xh.n/max(cols, 1))
@@ -100,7 +100,7 @@ func (t *Tape) normGradW(op Op, cols int, beta float64, dst *header, in ...*head
 // is none (Zhang and Sennrich 2019).
 func RMSNorm(x, w Tensor, eps float64) Tensor {
 	t, xh, wh, _, cols := normArgs("rms_norm", x, w, Tensor{})
-	t.noteNumber("RMSNorm", xh, 0, eps)
+	t.NoteNumber("RMSNorm", xh.tensor(), 0, eps)
 	out := t.newLike(xh)
 	rstd := t.newTensor(statType(xh.dtype), xh.n/max(cols, 1))
 	if xh.n > 0 {

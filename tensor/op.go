@@ -36,10 +36,9 @@ type OpSpec struct {
 	Const bool  // its output has no gradient, or it is a step of another rule
 	// CPU holds the kernels of the host. If there is one for Float32 but none for the 16-bit floats, these are computed through float32.
 	CPU [NumDTypes]Kernel
-
-	// optional means that a device may have no kernel for it: then the tape uses several other operations. These round 16-bit floats more
-	// often.
-	optional bool
+	// Optional means that a device may have no kernel for it (see Exec.Has): then several other operations are used. These round 16-bit
+	// floats more often. The CPU's kernels are those of CPU alone.
+	Optional bool
 }
 
 var (
@@ -69,7 +68,7 @@ func define(op Op, s OpSpec) {
 	if ops[op].Name != "" {
 		fail("Register", nil, "operation %d is %s already", op, ops[op].Name)
 	}
-	if s.CPU[Float32] != nil && !s.optional {
+	if s.CPU[Float32] != nil && !s.Optional {
 		for _, d := range []DType{BFloat16, Float16} {
 			if s.CPU[d] == nil {
 				s.CPU[d] = throughFloat32(s.CPU[Float32])

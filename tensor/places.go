@@ -17,6 +17,7 @@ const (
 	RowsEach     RowsRule = iota // each element by itself, with inputs broadcast from the right
 	RowsLast                     // not linear along the last dimension, which the output may lack
 	RowsFirst                    // each element of dimension 0 by itself
+	RowsSum                      // the sum of something over all rows
 	rowsAs0                      // as input 0
 	rowsTurned                   // as input 0, whose elements are changed by a table of all positions
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
@@ -27,11 +28,11 @@ var builtinRows = [MaxOps]RowsRule{
 	OpAux: rowsAs0, OpCopy: rowsAs0, OpApply: rowsByCaller, OpReshape: rowsByCaller, OpPermute: rowsByCaller, OpSlice: rowsByCaller,
 	OpConcat: rowsByCaller, OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller,
 	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller,
-	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpChannelSums: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
+	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
 	OpCrossEntropyRows: rowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
 	OpLayerNorm: RowsLast,
-	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst, OpConv2d: RowsFirst, OpMaxPool2d: RowsFirst,
-	OpAvgPool2d: RowsFirst, OpBatchNorm: RowsFirst, OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
+	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
+	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 	OpGroupedLinear: rowsAs0, OpRotary: rowsTurned,
 }
 
@@ -141,6 +142,8 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 		t.notAlong(o.Name, out, x, int(x.rank)-1, out.rank < x.rank)
 	case RowsFirst:
 		t.byFirst(o.Name, out, in)
+	case RowsSum:
+		out.ty, out.at = out.ty.With(out.ty.On(Varying), Partial), place{}
 	case rowsAs0:
 		out.at = x.at
 	case rowsTurned:

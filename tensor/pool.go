@@ -24,8 +24,8 @@ type pool struct {
 	closed  bool
 	failed  atomic.Pointer[kernelPanic]
 
-	fn    part // the work
-	q     *cpuQueue
+	fn    Part // the work
+	q     *CPUQueue
 	a     *Args
 	total int
 	align int
@@ -102,7 +102,7 @@ func (p *pool) close() {
 
 // run cuts [0,n) into as many equal parts as there are threads, but none smaller than grain, and calls fn for them. Cuts are multiples of
 // align. fn's results must not depend on the cuts. A panic of fn becomes a panic of the caller.
-func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
+func (p *pool) run(q *CPUQueue, a *Args, n, grain, align int, fn Part) {
 	parts := min(p.n, n/max(grain, 1))
 	if parts <= 1 {
 		if n > 0 {

@@ -178,7 +178,7 @@ func (x Tensor) TopK(k int) (values, indices Tensor) {
 	if k < 0 || k > cols {
 		fail("top_k", these(in), "k is %d, of %d elements", k, cols)
 	}
-	t.noteNumber("TopK", in, 0, float64(k))
+	t.NoteNumber("TopK", in.tensor(), 0, float64(k))
 	dims := in.dims
 	dims[in.rank-1] = k
 	idx := t.newTensor(Int64, dims[:in.rank]...)

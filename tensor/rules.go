@@ -131,21 +131,6 @@ const (
 	OpCrossAttention
 	OpCrossAttentionGrad
 	OpCrossAttentionLSE
-	OpConv2d
-	OpConv2dGradX
-	OpConv2dGradW
-	OpMaxPool2d
-	OpMaxPool2dGrad
-	OpAvgPool2d
-	OpAvgPool2dGrad
-	OpChannelSums
-	OpChannelSumsGrad
-	OpBatchNorm
-	OpBatchNormGrad
-	OpRunningStats
-	OpRound8
-	OpQuantize8
-	OpScaledMM
 	numBuiltin
 )
 
@@ -238,12 +223,12 @@ var rules = map[Op]OpSpec{
 	OpMatMul: {Name: "matmul", Class: ClassMultilinear, Saves: 3, VJP: matmulVJP,
 		CPU: [NumDTypes]Kernel{Float32: matmulKernel(workspace32), Float64: matmulKernel(workspace64), BFloat16: matmulBF16}},
 	OpLinear: {Name: "linear", Class: ClassMultilinear, Saves: 3, VJP: linearVJP},
-	OpLinearAct: {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP, optional: true,
+	OpLinearAct: {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP, Optional: true,
 		CPU: floats(matmulKernel(workspace32), matmulKernel(workspace64))},
-	OpActGrad:     {Name: "act_grad", Const: true, optional: true, CPU: floats(actGradKernel[float32](), actGradKernel[float64]())},
-	OpLinearAdd:   {Name: "linear_add", Class: ClassMultilinear, Saves: 3, VJP: linearAddVJP, optional: true},
-	OpLinearGradX: {Name: "linear_grad_x", Const: true, optional: true},
-	OpLinearGradW: {Name: "linear_grad_w", Const: true, optional: true},
+	OpActGrad:     {Name: "act_grad", Const: true, Optional: true, CPU: floats(actGradKernel[float32](), actGradKernel[float64]())},
+	OpLinearAdd:   {Name: "linear_add", Class: ClassMultilinear, Saves: 3, VJP: linearAddVJP, Optional: true},
+	OpLinearGradX: {Name: "linear_grad_x", Const: true, Optional: true},
+	OpLinearGradW: {Name: "linear_grad_w", Const: true, Optional: true},
 	OpGroupedLinear: {Name: "grouped_linear", Class: ClassMultilinear, Saves: 7, VJP: groupedVJP,
 		CPU: withBF16(groupedBF16, floats(groupedKernel(workspace32), groupedKernel(workspace64)))},
 	OpGroupedGrad: {Name: "grouped_grad", Const: true,
@@ -284,7 +269,7 @@ var rules = map[Op]OpSpec{
 		CPU: byRows("ssxs", crossEntropyPart[float32], crossEntropyPart[float64])},
 	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true,
 		CPU: byRows("oxsss", crossEntropyGradPart[float32], crossEntropyGradPart[float64])},
-	OpCrossEntropyBoth: {Name: "cross_entropy_both", Const: true, optional: true},
+	OpCrossEntropyBoth: {Name: "cross_entropy_both", Const: true, Optional: true},
 	OpMSE:              {Name: "mse", Saves: 3, VJP: mseVJP, CPU: floats(map2(kernel.MSE[float32]), map2(kernel.MSE[float64]))},
 	OpMSEGrad: {Name: "mse_grad", Const: true,
 		CPU: floats(lossGradKernel(kernel.MSEGrad[float32]), lossGradKernel(kernel.MSEGrad[float64]))},
@@ -298,10 +283,10 @@ var rules = map[Op]OpSpec{
 		CPU: byRows("oxxwss", layerNormGradXPart[float32], layerNormGradXPart[float64])},
 	OpLayerNormGradW: {Name: "layer_norm_grad_w", Const: true,
 		CPU: withBF16(layerNormGradWBF16, floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64]()))},
-	OpLayerNormGrad: {Name: "layer_norm_grad", Const: true, optional: true},
+	OpLayerNormGrad: {Name: "layer_norm_grad", Const: true, Optional: true},
 	OpRMSNorm:       {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP, CPU: byRows("osxw", rmsNormPart[float32], rmsNormPart[float64])},
 	OpRMSNormGradX:  {Name: "rms_norm_grad_x", Const: true, CPU: byRows("oxxws", rmsNormGradXPart[float32], rmsNormGradXPart[float64])},
-	OpRMSNormGrad:   {Name: "rms_norm_grad", Const: true, optional: true},
+	OpRMSNormGrad:   {Name: "rms_norm_grad", Const: true, Optional: true},
 	OpRMSNormGradW: {Name: "rms_norm_grad_w", Const: true,
 		CPU: withBF16(rmsNormGradWBF16, floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64]()))},
 

@@ -21,55 +21,73 @@ type Tape struct {
 	np           int
 	calls        []*Ctx // contexts of Functions, reused
 	ncalls       int
+	contribs     [][]contrib
+	nc           int
 	leaves       map[*Param]*leafState
 	used         []*leafState // leaves used since Reset
 	owners       []Hooks      // of the leaves used since the last Backward, each once
-	fetched      *Ctx         // the Fetcher call whose output is in memory
-	lazy         lazyProduct  // a product that a Function computes
 	unreferenced []*storage   // not referred to any more, but a collective still uses them
-
-	noGrad, training  bool
-	keeper, replayed  *Ctx // Checkpoints whose functions run, for the first time and again: for Once
-	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
-	quiet             bool // in a Function's Forward
-	open              int  // running calls of Backward, Apply and Checkpoint; after a Failure, more than are running
-	seeds             int  // calls of WithAux
-	closed            bool
-	putOff            bool // weight gradients are put off until RunDeferred
-	putOffNodes       int  // number of nodes whose weight gradients are put off
-	recorded          int  // number of nodes when Backward began
-	drew              bool // random numbers since the last Backward
-	ends              []*header
-	inBackward, more  bool
-	scale, losses     float64
-	keepAll           bool // test hook: reuse nothing before Reset
-	deferred          *Node
-	deferMask         uint8
-	need              uint8   // of the rule that runs
-	at                int     // the node that run differentiates
-	root              *header // the argument of Backward
-	contribs          [][]contrib
-	nc                int
+	modes
+	pass
+	step
 
 	random    TapeState
 	serial    uint32 // counts Resets
-	rows      batch
-	tokens    int                // see SetTokens
-	turned    [2][MaxRank]int    // dimensions of operands that a product transposes
-	known     []batch            // that places refer to
-	ownWhy    string             // how the first tensor of this rank's own came about
-	fed       inputs             // of rows, since the last Backward
-	factor    float64            // of the node that is differentiated, or 0
-	stepsDone uint8              // steps that are done, up to firstSteps
-	factors   map[*header]Factor // with which they go into the loss of this Backward
-	applied   map[Function]bool  // see noteFields
-	portions  []portion          // of rows, that reach the losses of a step
-	sliced    bool               // rows were
-	times     []int              // how often indices pick each row
+	stepsDone uint8  // steps that are done, up to firstSteps
+	fed       inputs // of rows, since the last Backward
 	told      told
-	shown     [2 * maxInputs]Types // for a Function's Types
+	applied   map[Function]bool // see noteFields
 	poller    Poller
 	sent      Pending // the last copy from host memory
+
+	// Memory that operations use while they run.
+	turned [2][MaxRank]int      // dimensions of operands that a product transposes
+	times  []int                // how often indices pick each row
+	shown  [2 * maxInputs]Types // for a Function's Types
+}
+
+// modes say what the tape does with an operation.
+type modes struct {
+	noGrad, training  bool // of the whole tape
+	keepAll           bool // test hook: reuse nothing before Reset
+	closed            bool
+	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
+	quiet             bool // in a Function's Forward
+	inBackward        bool
+	putOff            bool        // weight gradients are put off until RunDeferred
+	open              int         // running calls of Backward, Apply and Checkpoint; after a Failure, more than are running
+	keeper, replayed  *Ctx        // Checkpoints whose functions run, for the first time and again: for Once
+	fetched           *Ctx        // the Fetcher call whose output is in memory
+	lazy              lazyProduct // a product that a Function computes
+}
+
+// pass is what Backward knows.
+type pass struct {
+	more        bool // see More
+	scale       float64
+	losses      float64 // of the microbatches of a step
+	root        *header // the argument of Backward
+	recorded    int     // number of nodes when Backward began
+	at          int     // the node that run differentiates
+	need        uint8   // of the rule that runs
+	deferred    *Node   // its weight gradients come next
+	deferMask   uint8
+	putOffNodes int                // number of nodes whose weight gradients are put off
+	factor      float64            // of the node that is differentiated, or 0
+	factors     map[*header]Factor // with which they go into the loss
+	portions    []portion          // of rows, that reach the losses of a step
+}
+
+// step is what the tape has learned since Reset.
+type step struct {
+	rows   batch
+	tokens int       // see SetTokens
+	known  []batch   // that places refer to
+	ownWhy string    // how the first tensor of this rank's own came about
+	sliced bool      // rows were
+	drew   bool      // random numbers since the last Backward
+	seeds  int       // calls of WithAux
+	ends   []*header // that Leaf made
 }
 
 // TapeOption configures NewTape.
@@ -92,7 +110,7 @@ func Trace(r *trace.Recorder) TapeOption {
 
 // NewTape returns a tape for dev.
 func NewTape(dev Device, opts ...TapeOption) *Tape {
-	t := &Tape{leaves: map[*Param]*leafState{}, record: true, training: true, scale: 1, serial: 1}
+	t := &Tape{modes: modes{record: true, training: true}, pass: pass{scale: 1}, leaves: map[*Param]*leafState{}, serial: 1}
 	t.init(dev)
 	t.mem = &arena{dev: dev, from: dev, use: dev.Memory(), poison: debugMode}
 	t.poller, _ = dev.(Poller)
@@ -275,13 +293,12 @@ func (t *Tape) Reset() {
 			s.p.state = gradEmpty
 		}
 	}
-	t.ends, t.putOff = t.ends[:0], false
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
-	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
-	t.keeper, t.replayed = nil, nil
+	t.modes = modes{noGrad: t.noGrad, training: t.training, keepAll: t.keepAll, closed: t.closed, record: true}
+	t.deferred = nil
 	t.forgetOwners()
-	t.used, t.fetched, t.lazy = t.used[:0], nil, lazyProduct{}
-	t.rows, t.tokens, t.drew, t.sliced, t.known, t.ownWhy = batch{}, 0, false, false, t.known[:0], ""
+	t.used = t.used[:0]
+	t.step = step{known: t.known[:0], ends: t.ends[:0]}
 	t.fed.reset()
 	t.told.reset()
 	t.serial++

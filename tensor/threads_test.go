@@ -120,7 +120,7 @@ func TestPool(t *testing.T) {
 		for _, n := range []int{0, 1, 15, 16, 17, 100, 1000} {
 			for _, align := range []int{1, 16} {
 				hits, a := make([]int32, n), &Args{}
-				p.run(nil, a, n, 1, align, func(_ *cpuQueue, got *Args, lo, hi, thread int) {
+				p.run(nil, a, n, 1, align, func(_ *CPUQueue, got *Args, lo, hi, thread int) {
 					if got != a || lo%align != 0 || thread >= threads {
 						panic("arguments")
 					}
@@ -134,11 +134,11 @@ func TestPool(t *testing.T) {
 			}
 		}
 		calls := 0
-		p.run(nil, nil, 100, 60, 1, func(_ *cpuQueue, _ *Args, lo, hi, _ int) { calls += hi - lo })
+		p.run(nil, nil, 100, 60, 1, func(_ *CPUQueue, _ *Args, lo, hi, _ int) { calls += hi - lo })
 		assert.Equal(t, 100, calls, "two parts would be too small")
 		p.close()
 		p.close()
-		p.run(nil, nil, 10, 1, 1, func(_ *cpuQueue, _ *Args, lo, hi, _ int) { calls += hi - lo })
+		p.run(nil, nil, 10, 1, 1, func(_ *CPUQueue, _ *Args, lo, hi, _ int) { calls += hi - lo })
 		assert.Equal(t, 110, calls, "a closed pool runs on the caller")
 	}
 }
@@ -150,7 +150,7 @@ func TestPoolPanics(t *testing.T) {
 	var ended [3]bool
 	run := func(bad int, v any) {
 		ended = [3]bool{}
-		p.run(nil, nil, 3, 1, 1, func(_ *cpuQueue, _ *Args, lo, _, _ int) {
+		p.run(nil, nil, 3, 1, 1, func(_ *CPUQueue, _ *Args, lo, _, _ int) {
 			if ended[lo] = true; lo == bad {
 				panic(v)
 			}
@@ -175,7 +175,7 @@ func TestPoolWaits(t *testing.T) {
 		p.policy = policy
 		for range 100 {
 			var sum [4]int
-			p.run(nil, nil, 4, 1, 1, func(_ *cpuQueue, _ *Args, lo, _, _ int) { sum[lo] = lo })
+			p.run(nil, nil, 4, 1, 1, func(_ *CPUQueue, _ *Args, lo, _, _ int) { sum[lo] = lo })
 			require.Equal(t, [4]int{0, 1, 2, 3}, sum)
 		}
 		p.close()
@@ -196,7 +196,7 @@ func TestPoolTakesOver(t *testing.T) {
 	})
 	for range 3 {
 		var hits [3]int
-		p.run(nil, nil, 3, 1, 1, func(_ *cpuQueue, _ *Args, lo, hi, thread int) {
+		p.run(nil, nil, 3, 1, 1, func(_ *CPUQueue, _ *Args, lo, hi, thread int) {
 			for i := lo; i < hi; i++ {
 				hits[i] += 1 + thread
 			}
@@ -218,7 +218,7 @@ func BenchmarkPool(b *testing.B) {
 				for i := range x { // about 2 µs
 					x[i] += 1
 				}
-				p.run(nil, nil, 2, 1, 1, func(*cpuQueue, *Args, int, int, int) {})
+				p.run(nil, nil, 2, 1, 1, func(*CPUQueue, *Args, int, int, int) {})
 			}
 		})
 	}

@@ -291,7 +291,7 @@ func (t *Tape) typeOnly(op Op, out *header, in []*header) {
 		return
 	}
 	var s inputAxes
-	placed := op == OpBroadcast
+	placed := op == OpBroadcast || ops[op].Rows == RowsSum
 	for i, h := range in {
 		if h != nil {
 			if ops[op].Index>>i&1 == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -177,14 +178,14 @@ func TestFloat8IsRefused(t *testing.T) {
 				up, down := nn.NewLinear(16, 32), nn.NewLinear(32, 16)
 				m := nn.Sequential{nn.NewLayerNorm(16), up, down}
 				if first {
-					nn.Float8(m, tensor.PerRow, target)
+					nn.Float8(m, ops.PerRow, target)
 				}
 				disttest.OK(tp.Parallelize(m, tp.Config{Group: r.World}, func(p *tp.Parallel) {
 					m[0] = p.Columns(m[0], up)
 					p.Row(down)
 				}))
 				if !first {
-					nn.Float8(m, tensor.PerRow, target)
+					nn.Float8(m, ops.PerRow, target)
 				}
 				nn.Init(m, r.Device, tensor.Float32, 1)
 				tape := tensor.NewTape(r.Device)

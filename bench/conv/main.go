@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const batch = 64
@@ -59,7 +60,7 @@ func main() {
 func (s size) step(threads int) func() {
 	dev := tensor.NewCPU(threads)
 	tape := tensor.NewTape(dev)
-	layer := nn.NewConv2d(s.in, s.out, 3, tensor.Conv2dOptions{Padding: [2]int{1, 1}})
+	layer := nn.NewConv2d(s.in, s.out, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}})
 	params := nn.Init(layer, dev, tensor.Float32, 1)
 	x, g := tensor.New(dev, tensor.Float32, batch, s.in, s.pixels, s.pixels), tensor.New(dev, tensor.Float32, batch, s.out, s.pixels, s.pixels)
 	tensor.NormalInit(0, 1).Fill(x, 2, 0)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // factor8 is a matrix of a product of 8-bit floats, on the host. A line is what is summed over: a row or, with columns, a column.
@@ -19,10 +20,10 @@ type factor8 struct {
 }
 
 // scaled8 is x with the scales of a format: of the whole, or of each line.
-func scaled8(x tensor.Tensor, format kernel.Float8, s tensor.Float8, columns bool) *factor8 {
+func scaled8(x tensor.Tensor, format kernel.Float8, s ops.Float8, columns bool) *factor8 {
 	f := &factor8{values: tensor.Floats(x), cols: x.Dim(1), columns: columns, format: format}
 	most := make([]float64, 1)
-	if s == tensor.PerRow {
+	if s == ops.PerRow {
 		most = make([]float64, f.lines())
 	}
 	for i, v := range f.values {
@@ -95,7 +96,7 @@ func checkProduct8(y tensor.Tensor, a, b *factor8, most float64, of func(f *fact
 }
 
 // checkLinear8 checks some elements of y = x·wᵀ and of the gradients dx and dw, where the gradient of y is g.
-func checkLinear8(s tensor.Float8, y, x, w, g, dx, dw tensor.Tensor) error {
+func checkLinear8(s ops.Float8, y, x, w, g, dx, dw tensor.Tensor) error {
 	wrong := func(what string, err error) error {
 		if err != nil {
 			err = fmt.Errorf("%s: %w", what, err)
@@ -106,7 +107,7 @@ func checkLinear8(s tensor.Float8, y, x, w, g, dx, dw tensor.Tensor) error {
 	err := wrong("output", checkProduct8(y, scaled8(x, kernel.E4M3, s, false), scaled8(w, kernel.E4M3, s, false), fast8, of))
 	err = errors.Join(err,
 		wrong("gradient of x", checkProduct8(dx, scaled8(g, kernel.E5M2, s, false), scaled8(w, kernel.E4M3, s, true), slow8, of)))
-	if s == tensor.PerRow { // this one is a product of bfloat16
+	if s == ops.PerRow { // this one is a product of bfloat16
 		of = (*factor8).raw
 	}
 	return errors.Join(err,

@@ -6,13 +6,14 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // scalings are those of 8-bit floats, with the names that torch_gpu.py has for them.
 var scalings = []struct {
 	name string
-	s    tensor.Float8
-}{{"per tensor", tensor.PerTensor}, {"per row", tensor.PerRow}}
+	s    ops.Float8
+}{{"per tensor", ops.PerTensor}, {"per row", ops.PerRow}}
 
 // float8s are m, n and k of products of 8-bit floats, and the last is rows, outputs and inputs of a Linear.
 var float8s = [][3]int{{4096, 4096, 4096}, {8192, 8192, 8192}, {32768, 768, 3072}, {8192, 4096, 4096}}
@@ -28,7 +29,7 @@ func measureFloat8(m *meter) error {
 	var failed error
 	for _, s := range shapes[:last] {
 		for _, scaling := range scalings {
-			if m.dev.Kernels()[tensor.OpScaledMM][tensor.BFloat16] != nil {
+			if m.dev.Kernels()[ops.OpScaledMM][tensor.BFloat16] != nil {
 				failed = errors.Join(failed, m.float8Product(s, scaling.name, scaling.s))
 			}
 		}
@@ -40,16 +41,16 @@ func measureFloat8(m *meter) error {
 }
 
 // float8Product measures x·wᵀ of codes.
-func (m *meter) float8Product(shape [3]int, name string, s tensor.Float8) error {
+func (m *meter) float8Product(shape [3]int, name string, s ops.Float8) error {
 	rows, out, in := shape[0], shape[1], shape[2]
 	x, w := m.random(tensor.BFloat16, rows, in), m.random(tensor.BFloat16, out, in)
 	fx, fw := scaled8(x, kernel.E4M3, s, false), scaled8(w, kernel.E4M3, s, false)
 	y := tensor.New(m.dev, tensor.BFloat16, rows, out)
 	cx, sx := m.quantized(x, fx)
 	cw, sw := m.quantized(w, fw)
-	a := &tensor.Args{Op: tensor.OpScaledMM, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, out, in}}
+	a := &tensor.Args{Op: ops.OpScaledMM, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, out, in}}
 	a.I[0], a.I[1], a.I[3] = int(kernel.E4M3), int(kernel.E4M3), 1
-	if s == tensor.PerRow {
+	if s == ops.PerRow {
 		a.I[2] = 1
 	}
 	product := func() { m.launch(a, y, cx, cw, sx, sw) }
@@ -72,7 +73,7 @@ func (m *meter) quantized(x tensor.Tensor, f *factor8) (codes, inverse tensor.Te
 		return y
 	}
 	codes = tensor.New(m.dev, tensor.Uint8, x.Dim(0), x.Dim(1))
-	a := &tensor.Args{Op: tensor.OpQuantize8, DType: x.DType(), Outs: 1, Dim: [6]int{x.Dim(0), x.Dim(1)}, I: [8]int{int(f.format)}}
+	a := &tensor.Args{Op: ops.OpQuantize8, DType: x.DType(), Outs: 1, Dim: [6]int{x.Dim(0), x.Dim(1)}, I: [8]int{int(f.format)}}
 	if len(f.scales) > 1 {
 		a.I[1] = 1
 	}
@@ -81,7 +82,7 @@ func (m *meter) quantized(x tensor.Tensor, f *factor8) (codes, inverse tensor.Te
 }
 
 // float8Step measures a Linear without a bias: its output and both gradients.
-func (m *meter) float8Step(shape [3]int, name string, s tensor.Float8) error {
+func (m *meter) float8Step(shape [3]int, name string, s ops.Float8) error {
 	rows, out, in := shape[0], shape[1], shape[2]
 	param := func(dims ...int) *tensor.Param {
 		p := tensor.NewParam(tensor.Constant(0), dims...)
@@ -91,7 +92,7 @@ func (m *meter) float8Step(shape [3]int, name string, s tensor.Float8) error {
 	}
 	x, w, g := param(rows, in), param(out, in), m.random(tensor.BFloat16, rows, out)
 	tape := tensor.NewTape(m.dev)
-	forward := func() tensor.Tensor { return tensor.Float8Linear(tape.Use(x), tape.Use(w), s) }
+	forward := func() tensor.Tensor { return ops.Float8Linear(tape.Use(x), tape.Use(w), s) }
 	step := func() {
 		x.Consume() // the gradients are overwritten, not added to
 		w.Consume()

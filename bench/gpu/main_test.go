@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // TestMain makes the test binary another program if the environment says so.
@@ -223,7 +224,7 @@ func TestFloat8Section(t *testing.T) {
 	assert.Equal(t, []string{"32x64x48 per tensor TFLOP/s", "32x64x48 per row TFLOP/s",
 		"Linear of 32 rows, 64 to 48 per tensor, and backward TFLOP/s", "Linear of 32 rows, 64 to 48 per row, and backward TFLOP/s"}, found)
 
-	multiply := &dev.Kernels()[tensor.OpScaledMM][tensor.BFloat16]
+	multiply := &dev.Kernels()[ops.OpScaledMM][tensor.BFloat16]
 	right := *multiply
 	defer func() { *multiply = right }()
 	for what, change := range map[string]func(a *tensor.Args){

@@ -20,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // plantFaults breaks kernels of sections if the environment says so: softmax writes a NaN, the float32 normalization writes zeros, products
@@ -44,8 +45,8 @@ func plantFaults(args []string) error {
 		return s.Fill32(out, math.Float32bits(float32(math.NaN())), 1)
 	})
 	behind(&table[tensor.OpLayerNorm][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, n int) error { return s.Fill32(out, 0, n) })
-	multiply := table[tensor.OpScaledMM][tensor.BFloat16]
-	table[tensor.OpScaledMM][tensor.BFloat16] = func(q tensor.Queue, a *tensor.Args) {
+	multiply := table[ops.OpScaledMM][tensor.BFloat16]
+	table[ops.OpScaledMM][tensor.BFloat16] = func(q tensor.Queue, a *tensor.Args) {
 		if multiply(q, a); a.I[2] != 0 { // per row
 			must(q.(*cuda.Queue).Stream().Fill32(gpu.Ptr(uintptr(a.X[0])), 0x7fc07fc0, 1))
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // pictures is a small network with batch norms, of pictures of two channels.
@@ -25,8 +26,8 @@ func pictureJob(sync func(g *dist.Group) tensor.Function) job {
 		return first, map[int][]int{1: {7}, 2: {4, 3}, 3: {4, 0, 3}}[ranks][rank]
 	}
 	return job{training: training{Batch: 14, Part: part}, model: func() model {
-		return &pictures{nn.Sequential{nn.NewConv2d(2, 5, 3, tensor.Conv2dOptions{Padding: [2]int{1, 1}}), nn.NewBatchNorm2d(5), nn.ReLU,
-			nn.NewMaxPool2d(2), nn.NewConv2d(5, 4, 2, tensor.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.Tanh, nn.NewDropout2d(0.2),
+		return &pictures{nn.Sequential{nn.NewConv2d(2, 5, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}), nn.NewBatchNorm2d(5), nn.ReLU,
+			nn.NewMaxPool2d(2), nn.NewConv2d(5, 4, 2, ops.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.Tanh, nn.NewDropout2d(0.2),
 			nn.Flatten{}, nn.NewLinear(4*2*3, 3)}, sync}
 	}}
 }

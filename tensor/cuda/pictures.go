@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // channels adds the operands and the three sizes of a kernel for channels.
@@ -14,7 +15,7 @@ func (q *Queue) channels(a *tensor.Args) *Queue {
 
 // conv adds the sizes of a convolution: struct Conv of pictures.cu.
 func (q *Queue) conv(a *tensor.Args) *Queue {
-	c := tensor.ConvOf(a)
+	c := ops.ConvOf(a)
 	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups),
 		int64(c.Groups), int64(c.KH), int64(c.KW), int64(c.StrideH), int64(c.StrideW), int64(c.PadH), int64(c.PadW),
 		int64(c.DilationH), int64(c.DilationW), int64(c.OutH), int64(c.OutW)}, 16)
@@ -52,7 +53,7 @@ func (q *Queue) blocks(k *kernel, n int) {
 
 // pooling launches a thread for each element of the output. It adds the kernel's operands, then the sizes: struct Pool of pictures.cu.
 func pooling(q *Queue, k *kernel, a *tensor.Args) {
-	p := tensor.PoolOf(a)
+	p := ops.PoolOf(a)
 	q.ptrs(a, a.N).sizes([16]int64{int64(p.Planes), int64(p.H), int64(p.W), int64(p.OutH), int64(p.OutW), int64(p.KH), int64(p.KW),
 		int64(p.StrideH), int64(p.StrideW), int64(p.PadH), int64(p.PadW)}, 11).spread(k, a.Len[0])
 }
@@ -83,16 +84,16 @@ func runningStats(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 var pictureKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpConv2d:          floats("pictures.cu", "conv2d", conv2d),
-	tensor.OpConv2dGradX:     floats("pictures.cu", "conv2d_grad_x", conv2dGradX),
-	tensor.OpConv2dGradW:     floats("pictures.cu", "conv2d_grad_w", conv2dGradW),
-	tensor.OpMaxPool2d:       floats("pictures.cu", "max_pool2d", pooling),
-	tensor.OpMaxPool2dGrad:   floats("pictures.cu", "max_pool2d_grad", pooling),
-	tensor.OpAvgPool2d:       floats("pictures.cu", "avg_pool2d", pooling),
-	tensor.OpAvgPool2dGrad:   floats("pictures.cu", "avg_pool2d_grad", pooling),
-	tensor.OpChannelSums:     floats("pictures.cu", "channel_sums", perChannel),
-	tensor.OpChannelSumsGrad: floats("pictures.cu", "channel_sums_grad", perElement),
-	tensor.OpBatchNorm:       floats("pictures.cu", "batch_norm", batchNorm),
-	tensor.OpBatchNormGrad:   floats("pictures.cu", "batch_norm_grad", batchNormGrad),
-	tensor.OpRunningStats:    floats("pictures.cu", "running_stats", runningStats),
+	ops.OpConv2d:          floats("pictures.cu", "conv2d", conv2d),
+	ops.OpConv2dGradX:     floats("pictures.cu", "conv2d_grad_x", conv2dGradX),
+	ops.OpConv2dGradW:     floats("pictures.cu", "conv2d_grad_w", conv2dGradW),
+	ops.OpMaxPool2d:       floats("pictures.cu", "max_pool2d", pooling),
+	ops.OpMaxPool2dGrad:   floats("pictures.cu", "max_pool2d_grad", pooling),
+	ops.OpAvgPool2d:       floats("pictures.cu", "avg_pool2d", pooling),
+	ops.OpAvgPool2dGrad:   floats("pictures.cu", "avg_pool2d_grad", pooling),
+	ops.OpChannelSums:     floats("pictures.cu", "channel_sums", perChannel),
+	ops.OpChannelSumsGrad: floats("pictures.cu", "channel_sums_grad", perElement),
+	ops.OpBatchNorm:       floats("pictures.cu", "batch_norm", batchNorm),
+	ops.OpBatchNormGrad:   floats("pictures.cu", "batch_norm_grad", batchNormGrad),
+	ops.OpRunningStats:    floats("pictures.cu", "running_stats", runningStats),
 }

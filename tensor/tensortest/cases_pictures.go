@@ -6,10 +6,11 @@ import (
 	"math/rand/v2"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // convolved is the convolution by its definition.
-func convolved(x []Array, o tensor.Conv2dOptions) Array {
+func convolved(x []Array, o ops.Conv2dOptions) Array {
 	groups := max(o.Groups, 1)
 	stride, dilation := [2]int{max(o.Stride[0], 1), max(o.Stride[1], 1)}, [2]int{max(o.Dilation[0], 1), max(o.Dilation[1], 1)}
 	in, w := x[0], x[1]
@@ -35,18 +36,18 @@ func convolved(x []Array, o tensor.Conv2dOptions) Array {
 
 // pictures are options of convolutions and the shapes of the inputs.
 var pictures = []struct {
-	o    tensor.Conv2dOptions
+	o    ops.Conv2dOptions
 	dims [][][]int
 }{
-	{tensor.Conv2dOptions{}, [][][]int{{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{0, 2, 3, 3}, {3, 2, 2, 2}},
+	{ops.Conv2dOptions{}, [][][]int{{{2, 3, 5, 7}, {4, 3, 3, 2}, {4}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{0, 2, 3, 3}, {3, 2, 2, 2}},
 		{{2, 5, 3, 4}, {3, 5, 1, 1}, {3}}}},
-	{tensor.Conv2dOptions{Padding: [2]int{1, 1}},
+	{ops.Conv2dOptions{Padding: [2]int{1, 1}},
 		[][][]int{{{3, 2, 6, 5}, {3, 2, 3, 3}, {3}}, {{1, 3, 33, 35}, {2, 3, 3, 3}}, {{17, 2, 7, 8}, {5, 2, 3, 3}}}},
-	{tensor.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}},
+	{ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}},
 		[][][]int{{{2, 2, 7, 9}, {3, 2, 3, 4}, {3}}, {{1, 2, 8, 8}, {1, 2, 2, 3}}}},
-	{tensor.Conv2dOptions{Dilation: [2]int{2, 1}, Padding: [2]int{3, 1}, Groups: 2},
+	{ops.Conv2dOptions{Dilation: [2]int{2, 1}, Padding: [2]int{3, 1}, Groups: 2},
 		[][][]int{{{2, 4, 6, 5}, {6, 2, 3, 2}, {6}}, {{1, 2, 3, 3}, {2, 1, 3, 3}}}},
-	{tensor.Conv2dOptions{Stride: [2]int{2, 2}, Dilation: [2]int{1, 2}, Padding: [2]int{1, 2}, Groups: 3},
+	{ops.Conv2dOptions{Stride: [2]int{2, 2}, Dilation: [2]int{1, 2}, Padding: [2]int{1, 2}, Groups: 3},
 		[][][]int{{{2, 3, 7, 6}, {3, 1, 3, 3}, {3}}}},
 }
 
@@ -82,7 +83,7 @@ func batchNormed(x []Array) Array {
 
 func batchNorm(x []tensor.Tensor) tensor.Tensor {
 	x = append(x, tensor.Tensor{}, tensor.Tensor{})
-	return tensor.BatchNorm(x[0], tensor.ChannelSums(x[0]), x[1], x[2], normEps)
+	return ops.BatchNorm(x[0], ops.ChannelSums(x[0]), x[1], x[2], normEps)
 }
 
 // runningStats updates statistics x[1] and x[2], and returns them as one tensor.
@@ -93,7 +94,7 @@ func runningStats(x []tensor.Tensor) tensor.Tensor {
 		at[i].Make(dev, x[0].DType(), 0)
 		tensor.Copy(at[i].Value, x[1+i].Reshape(-1))
 	}
-	tensor.RunningStats(at[0], at[1], tensor.ChannelSums(x[0]), 0.25)
+	ops.RunningStats(at[0], at[1], ops.ChannelSums(x[0]), 0.25)
 	return tensor.Concat(0, x[0].Tape().Input(at[0].Value), x[0].Tape().Input(at[1].Value))
 }
 
@@ -110,11 +111,11 @@ func movedStats(x []Array) Array {
 	})
 }
 
-var pools = []tensor.Pool2dOptions{{Kernel: [2]int{2, 2}}, {Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}},
+var pools = []ops.Pool2dOptions{{Kernel: [2]int{2, 2}}, {Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}},
 	{Kernel: [2]int{3, 3}, Stride: [2]int{2, 4}}, {Kernel: [2]int{2, 3}, Padding: [2]int{0, 1}}}
 
 // pooled calls f with the pixels of each window that are inside the input, and the window's size.
-func pooled(x Array, o tensor.Pool2dOptions, f func(pixels []float64, area int) float64) Array {
+func pooled(x Array, o ops.Pool2dOptions, f func(pixels []float64, area int) float64) Array {
 	rank := len(x.Dims)
 	dims := append([]int(nil), x.Dims...)
 	for i := range 2 {
@@ -143,14 +144,14 @@ func pictureCases() (cases []ValueCase) {
 	for _, p := range pictures {
 		cases = append(cases, ValueCase{Name: fmt.Sprintf("conv2d %+v", p.o), Dims: p.dims,
 			F: func(x []tensor.Tensor) tensor.Tensor {
-				return tensor.Conv2d(x[0], x[1], append(x, tensor.Tensor{})[2], p.o)
+				return ops.Conv2d(x[0], x[1], append(x, tensor.Tensor{})[2], p.o)
 			},
 			Want: func(x []Array) Array { return convolved(x, p.o) }})
 	}
 	planes := [][][]int{{{2, 3, 7, 5}}, {{1, 4, 4}}, {{0, 2, 5, 6}}}
 	for _, o := range pools {
 		cases = append(cases,
-			one1(fmt.Sprintf("max_pool2d %+v", o), planes, false, func(x tensor.Tensor) tensor.Tensor { return x.MaxPool2d(o) },
+			one1(fmt.Sprintf("max_pool2d %+v", o), planes, false, func(x tensor.Tensor) tensor.Tensor { return ops.MaxPool2d(x, o) },
 				func(x Array) Array {
 					return pooled(x, o, func(pixels []float64, _ int) float64 {
 						best := math.Inf(-1)
@@ -160,14 +161,14 @@ func pictureCases() (cases []ValueCase) {
 						return best
 					})
 				}),
-			one1(fmt.Sprintf("avg_pool2d %+v", o), planes, false, func(x tensor.Tensor) tensor.Tensor { return x.AvgPool2d(o) },
+			one1(fmt.Sprintf("avg_pool2d %+v", o), planes, false, func(x tensor.Tensor) tensor.Tensor { return ops.AvgPool2d(x, o) },
 				func(x Array) Array {
 					return pooled(x, o, func(pixels []float64, area int) float64 { return sumOf(pixels) / float64(area) })
 				}))
 	}
 	return append(cases,
 		one1("channel_sums", [][][]int{{{2, 3, 4, 5}}, {{7, 2}}, {{0, 2, 3}}}, false,
-			func(x tensor.Tensor) tensor.Tensor { return tensor.ChannelSums(x).Cast(x.DType()) }, channelSums),
+			func(x tensor.Tensor) tensor.Tensor { return ops.ChannelSums(x).Cast(x.DType()) }, channelSums),
 		ValueCase{Name: "batch_norm", Dims: [][][]int{{{2, 3, 4, 5}, {3}, {3}}, {{7, 2}}, {{3, 1, 2}, {1}, {1}}, {{0, 2, 3}}}, F: batchNorm,
 			Want: batchNormed},
 		ValueCase{Name: "running_stats", Dims: [][][]int{{{2, 3, 4, 5}, {3}, {3}}, {{7, 2}, {2}, {2}}}, F: runningStats, Want: movedStats})
@@ -179,16 +180,16 @@ func pictureGrads() map[tensor.Op][]GradCase {
 		convs = append(convs, GradCase{Name: fmt.Sprintf("%+v", p.o),
 			Shapes: func(r *rand.Rand) [][]int { return small(p.dims[r.IntN(len(p.dims))]) },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.Conv2d(x[0], x[1], append(x, tensor.Tensor{})[2], p.o)
+				return ops.Conv2d(x[0], x[1], append(x, tensor.Tensor{})[2], p.o)
 			}})
 	}
 	planes := func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 2, 3 + r.IntN(4), 3 + r.IntN(4)}} }
 	for _, o := range pools {
 		name := fmt.Sprintf("%+v", o)
 		maxes = append(maxes,
-			GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].MaxPool2d(o) }})
+			GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return ops.MaxPool2d(x[0], o) }})
 		means = append(means,
-			GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].AvgPool2d(o) }})
+			GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return ops.AvgPool2d(x[0], o) }})
 	}
 	channels := func(n int) func(r *rand.Rand) [][]int {
 		return func(r *rand.Rand) [][]int {
@@ -198,11 +199,11 @@ func pictureGrads() map[tensor.Op][]GradCase {
 	}
 	norm := func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return batchNorm(x) }
 	return map[tensor.Op][]GradCase{
-		tensor.OpConv2d: convs, tensor.OpMaxPool2d: maxes, tensor.OpAvgPool2d: means,
-		tensor.OpChannelSums: {{Name: "sums", Shapes: channels(1), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-			return tensor.ChannelSums(x[0]).Cast(x[0].DType())
+		ops.OpConv2d: convs, ops.OpMaxPool2d: maxes, ops.OpAvgPool2d: means,
+		ops.OpChannelSums: {{Name: "sums", Shapes: channels(1), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return ops.ChannelSums(x[0]).Cast(x[0].DType())
 		}}},
-		tensor.OpBatchNorm: {{Name: "weight and bias", Shapes: channels(3), F: norm}, {Name: "plain", Shapes: channels(1), F: norm}},
+		ops.OpBatchNorm: {{Name: "weight and bias", Shapes: channels(3), F: norm}, {Name: "plain", Shapes: channels(1), F: norm}},
 	}
 }
 

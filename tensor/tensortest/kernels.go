@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // kernels runs the kernels that the value cases do not use in all types.
@@ -38,10 +39,10 @@ func (s *Suite) kernels(t *testing.T) {
 	x8 := Of(tensor.Float32, []float64{1, -0.3, 2.5, 100, 0.01, 7, 8, 9, -1, -2, -3, 4, 5, 6, 7, 8}, 1, 16)
 	w8 := tensor.New(s.spy, tensor.Float32, 16, 16)
 	tensor.NormalInit(0, 1).Fill(w8, 1, 0)
-	// Tensor cores keep about 14 bits of a sum: see tensor.Float8.
+	// Tensor cores keep about 14 bits of a sum: see ops.Float8.
 	within("8-bit floats", 1e-3, func(dev tensor.Device) tensor.Tensor {
 		t := tensor.NewTape(dev)
-		return tensor.Float8Linear(t.Input(x8), t.Input(w8), tensor.PerRow)
+		return ops.Float8Linear(t.Input(x8), t.Input(w8), ops.PerRow)
 	})
 	for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		run(fmt.Sprint("sum of squares ", d), tensor.Float64, func(dev tensor.Device) tensor.Tensor { return sumSquares(dev, d) })

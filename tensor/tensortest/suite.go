@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Options changes what Run expects of a device. The zero value is the normal case.
@@ -98,7 +99,7 @@ func (c cell) String() string { return fmt.Sprintf("%v/%v", c.op, c.d) }
 
 func newSpy() *spy {
 	s := &spy{CPU: tensor.NewCPU(1), used: map[cell]bool{}, ever: map[cell]bool{}}
-	for op := range tensor.BuiltinOps {
+	for _, op := range ops.All() {
 		for d := range tensor.DType(tensor.NumDTypes) {
 			if k := s.CPU.Kernels()[op][d]; k != nil {
 				s.own[op][d] = func(q tensor.Queue, a *tensor.Args) {
@@ -131,7 +132,7 @@ func (s *Suite) Needs(t *testing.T, dev tensor.Device, f func()) bool {
 func (s *Suite) table(t *testing.T) {
 	dev := s.Device(t)
 	var empty, extra []string
-	for op := range tensor.BuiltinOps {
+	for _, op := range ops.All() {
 		for d := range tensor.DType(tensor.NumDTypes) {
 			skip := s.Skip != nil && s.Skip(op, d)
 			have := dev.Kernels()[op][d] != nil
@@ -153,7 +154,7 @@ var OptimizerOps = []tensor.Op{tensor.OpGradNorm, tensor.OpClip, tensor.OpSGD, t
 // RequireRan fails the test if a kernel of the CPU was not used, for an operation in want.
 func (s *Suite) RequireRan(t *testing.T, want func(op tensor.Op) bool) {
 	var never []string
-	for op := range tensor.BuiltinOps {
+	for _, op := range ops.All() {
 		for d := range tensor.DType(tensor.NumDTypes) {
 			if s.spy.own[op][d] != nil && want(op) && !s.spy.ever[cell{op, d}] {
 				never = append(never, cell{op, d}.String())

@@ -1,6 +1,9 @@
-package tensor
+package ops
 
-import "github.com/ringo-ml/ringo/internal/kernel"
+import (
+	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/tensor"
+)
 
 // Convolutions on the CPU are matrix products (im2col; Chellapilla et al. 2006). The pixels that each tap of the kernel reads become a row
 // of a matrix. The matrix is made for a tile of output rows at a time, so it stays in the L2 cache. The gradient of the input is such a
@@ -21,7 +24,7 @@ const (
 )
 
 // convWork is the memory that the convolutions of an element type use while they run.
-type convWork[T kernel.Float] struct {
+type convWork[T float] struct {
 	workspaces []convWorkspace[T]
 	weights    []T // flipped
 	sums       []T // weight gradients, for each part of the batch
@@ -33,7 +36,10 @@ type convWork[T kernel.Float] struct {
 }
 
 // convWorkspace is the memory of a thread.
-type convWorkspace[T kernel.Float] struct{ padded, tile []T }
+type convWorkspace[T float] struct{ padded, tile []T }
+
+// workOf returns the memory of q's device.
+func workOf[T float](q *tensor.CPUQueue) *convWork[T] { return tensor.Local[convWork[T]]{}.Of(q) }
 
 // window describes which pixels of the input an output pixel reads: taps, on planes with a border of zeros.
 type window struct {
@@ -48,13 +54,6 @@ type window struct {
 	ld             int // elements in a row of the tile's matrix
 }
 
-func conv32(q *cpuQueue) (*convWork[float32], *[]gemmWorkspace[float32]) {
-	return &q.conv32, &q.workspaces32
-}
-func conv64(q *cpuQueue) (*convWork[float64], *[]gemmWorkspace[float64]) {
-	return &q.conv64, &q.workspaces64
-}
-
 func grown[T any](x []T, n int) []T {
 	if cap(x) < n {
 		return make([]T, n)
@@ -63,8 +62,8 @@ func grown[T any](x []T, n int) []T {
 }
 
 // begin makes room for tiles of the window, of at most so many bytes.
-func (s *convWork[T]) begin(q *cpuQueue, workspaces *[]gemmWorkspace[T], bytes int) {
-	growWorkspaces(q, workspaces)
+func (s *convWork[T]) begin(q *tensor.CPUQueue, bytes int) {
+	tensor.GemmWorkspaceOf[T](q, 0) // makes those of all threads
 	w := &s.window
 	k := w.depth()
 	size := 4
@@ -79,7 +78,7 @@ func (s *convWork[T]) begin(q *cpuQueue, workspaces *[]gemmWorkspace[T], bytes i
 	if w.ld*size%4096 == 0 { // a row length of whole pages would map all rows to the same cache sets
 		w.ld += 64 / size
 	}
-	for len(s.workspaces) < q.pool.n {
+	for len(s.workspaces) < q.Threads() {
 		s.workspaces = append(s.workspaces, convWorkspace[T]{})
 	}
 	for i := range s.workspaces {
@@ -98,7 +97,7 @@ func (w *window) isInput() bool {
 }
 
 // pad copies c planes of the input into planes with a border, which is zero already.
-func pad[T kernel.Float](w *window, dst, src []T, c int) {
+func pad[T float](w *window, dst, src []T, c int) {
 	x0, x1 := inside(w.left, w.gapW, w.w, w.planeW)
 	y0, y1 := inside(w.top, w.gapH, w.h, w.planeH)
 	for p := range c {
@@ -127,7 +126,7 @@ func inside(first, gap, n, plane int) (lo, hi int) {
 }
 
 // taps fills the matrix of a tile: for each channel and tap, a row with the pixels that the tap reads for output rows r0 to r1.
-func taps[T kernel.Float](w *window, tile, padded []T, c, r0, r1 int) {
+func taps[T float](w *window, tile, padded []T, c, r0, r1 int) {
 	row := 0
 	for p := range c {
 		for i := range w.kh {
@@ -152,48 +151,48 @@ func taps[T kernel.Float](w *window, tile, padded []T, c, r0, r1 int) {
 
 // convolve applies the window to the groups of all images in src [batch, groups·c, h, w]: out = weights · matrix of taps, plus bias if
 // there is one. weights has m rows for each group.
-func (s *convWork[T]) convolve(q *cpuQueue, a *Args, part part) {
+func (s *convWork[T]) convolve(q *tensor.CPUQueue, a *tensor.Args, part tensor.Part) {
 	w := &s.window
 	cost := max(s.m*w.depth()*w.rows*w.ow, 1)
-	q.pool.run(q, a, s.conv.N*s.conv.Groups*w.tiles, (4*q.pool.grain-1)/cost+1, 1, part)
+	q.Run(a, s.conv.N*s.conv.Groups*w.tiles, (4*q.Grain()-1)/cost+1, 1, part)
 }
 
 // convPart makes the part function of convolve. The kernel's operands are out, src and, except for the gradient, weights and bias.
-func convPart[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T]), turned bool) part {
-	return func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		s, workspaces := work(q)
-		l, g, w := &s.workspaces[thread], &(*workspaces)[thread], &s.window
-		out, src, weights, bias := slice[T](a, 0), slice[T](a, 1), s.weights, []T(nil)
+func convPart[T float](turned bool) tensor.Part {
+	return func(q *tensor.CPUQueue, a *tensor.Args, lo, hi, thread int) {
+		s := workOf[T](q)
+		l, g, w := &s.workspaces[thread], tensor.GemmWorkspaceOf[T](q, thread), &s.window
+		out, src, weights, bias := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), s.weights, []T(nil)
 		if !turned {
-			weights, bias = slice[T](a, 2), slice[T](a, 3)
+			weights, bias = tensor.Operand[T](a, 2), tensor.Operand[T](a, 3)
 		}
 		k, pixels, direct, last := w.depth(), w.oh*w.ow, w.isInput(), -1
 		clear(l.padded)
-		g.g = kernel.Gemm[T]{M: s.m, K: k, LDA: k, Alpha: 1, LDC: pixels}
+		g.Gemm = kernel.Gemm[T]{M: s.m, K: k, LDA: k, Alpha: 1, LDC: pixels}
 		for item := lo; item < hi; item++ {
 			picture, tile := item/w.tiles, item%w.tiles // of a group
 			group, r0 := picture%s.conv.Groups, tile*w.rows
 			r1 := min(r0+w.rows, w.oh)
 			in := src[picture*w.c*w.h*w.w:][:w.c*w.h*w.w]
-			g.g.N, g.g.A, g.g.C = (r1-r0)*w.ow, weights[group*s.m*k:][:s.m*k], out[picture*s.m*pixels+r0*w.ow:]
+			g.Gemm.N, g.Gemm.A, g.Gemm.C = (r1-r0)*w.ow, weights[group*s.m*k:][:s.m*k], out[picture*s.m*pixels+r0*w.ow:]
 			if direct {
-				g.g.B, g.g.LDB = in[r0*w.ow:], pixels
+				g.Gemm.B, g.Gemm.LDB = in[r0*w.ow:], pixels
 			} else {
 				if picture != last {
 					pad(w, l.padded, in, w.c)
 					last = picture
 				}
 				taps(w, l.tile, l.padded, w.c, r0, r1)
-				g.g.B, g.g.LDB = l.tile, w.ld
+				g.Gemm.B, g.Gemm.LDB = l.tile, w.ld
 			}
-			g.g.Beta = 0
+			g.Gemm.Beta = 0
 			if bias != nil {
-				g.g.Beta = 1
+				g.Gemm.Beta = 1
 				for o := range s.m {
-					kernel.Fill(g.g.C[o*pixels:][:g.g.N], bias[group*s.m+o])
+					kernel.Fill(g.Gemm.C[o*pixels:][:g.Gemm.N], bias[group*s.m+o])
 				}
 			}
-			kernel.GemmBlock(&g.g, g.ws, 0, g.g.M, 0, g.g.N)
+			kernel.GemmBlock(&g.Gemm, g.Memory, 0, g.Gemm.M, 0, g.Gemm.N)
 		}
 	}
 }
@@ -211,27 +210,27 @@ func (c *Conv) gradWindow() window {
 		planeH: c.H + spanH, planeW: c.W + spanW, kh: c.KH, kw: c.KW, dh: c.DilationH, dw: c.DilationW, sh: 1, sw: 1, oh: c.H, ow: c.W}
 }
 
-func convKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T])) Kernel {
-	run := convPart(work, false)
-	return func(queue Queue, a *Args) {
-		q := queue.(*cpuQueue)
-		s, workspaces := work(q)
+func convKernel[T float]() tensor.Kernel {
+	run := convPart[T](false)
+	return func(queue tensor.Queue, a *tensor.Args) {
+		q := queue.(*tensor.CPUQueue)
+		s := workOf[T](q)
 		s.conv = ConvOf(a)
 		s.window, s.m = s.conv.window(), s.conv.Out/s.conv.Groups
-		s.begin(q, workspaces, convTile)
+		s.begin(q, convTile)
 		s.convolve(q, a, run)
 	}
 }
 
-func convGradXKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T])) Kernel {
-	run := convPart(work, true)
-	return func(queue Queue, a *Args) {
-		q := queue.(*cpuQueue)
-		s, workspaces := work(q)
+func convGradXKernel[T float]() tensor.Kernel {
+	run := convPart[T](true)
+	return func(queue tensor.Queue, a *tensor.Args) {
+		q := queue.(*tensor.CPUQueue)
+		s := workOf[T](q)
 		s.conv = ConvOf(a)
 		s.window, s.m = s.conv.gradWindow(), s.conv.In/s.conv.Groups
-		s.begin(q, workspaces, convTile)
-		s.flipWeights(slice[T](a, 2))
+		s.begin(q, convTile)
+		s.flipWeights(tensor.Operand[T](a, 2))
 		s.convolve(q, a, run)
 	}
 }
@@ -254,23 +253,23 @@ func (s *convWork[T]) flipWeights(w []T) {
 
 // convGradWKernel computes the gradient of the weights. It sums the products of taps and gradients for each part of the batch and block of
 // channels, and then adds the parts in their order.
-func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]gemmWorkspace[T])) Kernel {
-	part := func(q *cpuQueue, a *Args, lo, hi, thread int) {
-		s, workspaces := work(q)
+func convGradWKernel[T float]() tensor.Kernel {
+	part := func(q *tensor.CPUQueue, a *tensor.Args, lo, hi, thread int) {
+		s := workOf[T](q)
 		clear(s.workspaces[thread].padded)
 		for item := lo; item < hi; item++ {
-			s.sumPart(&s.workspaces[thread], &(*workspaces)[thread], slice[T](a, 1), slice[T](a, 2), item)
+			s.sumPart(&s.workspaces[thread], tensor.GemmWorkspaceOf[T](q, thread), tensor.Operand[T](a, 1), tensor.Operand[T](a, 2), item)
 		}
 	}
-	whole := func(q *cpuQueue, a *Args, lo, hi, _ int) {
-		s, _ := work(q)
+	whole := func(q *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+		s := workOf[T](q)
 		for item := lo; item < hi; item++ {
-			s.addParts(slice[T](a, 0), T(a.F[0]), item)
+			s.addParts(tensor.Operand[T](a, 0), T(a.F[0]), item)
 		}
 	}
-	return func(queue Queue, a *Args) {
-		q := queue.(*cpuQueue)
-		s, workspaces := work(q)
+	return func(queue tensor.Queue, a *tensor.Args) {
+		q := queue.(*tensor.CPUQueue)
+		s := workOf[T](q)
 		s.conv = ConvOf(a)
 		c := &s.conv
 		s.window, s.m = c.window(), c.Out/c.Groups
@@ -279,13 +278,13 @@ func convGradWKernel[T kernel.Float](work func(q *cpuQueue) (*convWork[T], *[]ge
 		s.parts = max(min(c.N, convParts, convPartsElems/a.Len[0]), 1)
 		all := s.window.c
 		s.window.c = (all + s.blocks - 1) / s.blocks
-		s.begin(q, workspaces, convGradTile)
+		s.begin(q, convGradTile)
 		s.window.c = all
 		s.sums = grown(s.sums, s.parts*a.Len[0])
 		items := c.Groups * s.blocks
 		cost := max(a.Len[0]/items*c.OutH*c.OutW*(c.N/s.parts), 1)
-		q.pool.run(q, a, s.parts*items, (4*q.pool.grain-1)/cost+1, 1, part)
-		q.pool.run(q, a, items, (q.pool.grain-1)/max(s.parts*a.Len[0]/items, 1)+1, 1, whole)
+		q.Run(a, s.parts*items, (4*q.Grain()-1)/cost+1, 1, part)
+		q.Run(a, items, (q.Grain()-1)/max(s.parts*a.Len[0]/items, 1)+1, 1, whole)
 	}
 }
 
@@ -299,11 +298,11 @@ func (s *convWork[T]) block(item int) (sums []T, part, group, c0, c1 int) {
 	return s.sums[(part*s.conv.Groups+group)*w.c*column+c0*column:][:(c1-c0)*column], part, group, c0, c1
 }
 
-func (s *convWork[T]) sumPart(l *convWorkspace[T], g *gemmWorkspace[T], x, grad []T, item int) {
+func (s *convWork[T]) sumPart(l *convWorkspace[T], g *tensor.GemmWorkspace[T], x, grad []T, item int) {
 	w := &s.window
 	sums, part, group, c0, c1 := s.block(item)
 	pixels, k := w.oh*w.ow, (c1-c0)*w.kh*w.kw
-	g.g = kernel.Gemm[T]{TransB: true, M: k, N: s.m, Alpha: 1, LDA: w.ld, LDB: pixels, C: sums, LDC: s.m}
+	g.Gemm = kernel.Gemm[T]{TransB: true, M: k, N: s.m, Alpha: 1, LDA: w.ld, LDB: pixels, C: sums, LDC: s.m}
 	clear(sums)
 	for n := s.conv.N * part / s.parts; n < s.conv.N*(part+1)/s.parts; n++ {
 		picture := n*s.conv.Groups + group
@@ -311,8 +310,8 @@ func (s *convWork[T]) sumPart(l *convWorkspace[T], g *gemmWorkspace[T], x, grad 
 		for r0 := 0; r0 < w.oh; r0 += w.rows {
 			r1 := min(r0+w.rows, w.oh)
 			taps(w, l.tile, l.padded, c1-c0, r0, r1)
-			g.g.K, g.g.A, g.g.B, g.g.Beta = (r1-r0)*w.ow, l.tile, grad[picture*s.m*pixels+r0*w.ow:], 1
-			kernel.GemmBlock(&g.g, g.ws, 0, k, 0, s.m)
+			g.Gemm.K, g.Gemm.A, g.Gemm.B, g.Gemm.Beta = (r1-r0)*w.ow, l.tile, grad[picture*s.m*pixels+r0*w.ow:], 1
+			kernel.GemmBlock(&g.Gemm, g.Memory, 0, k, 0, s.m)
 		}
 	}
 }

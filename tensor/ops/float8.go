@@ -1,19 +1,23 @@
-package tensor
+package ops
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
+// The steps of Float8Linear. Devices with 8-bit matrix products compute with the codes, which OpQuantize8 makes and OpScaledMM multiplies.
+var OpRound8, OpQuantize8, OpScaledMM tensor.Op
+
 func init() {
-	define(OpRound8, OpSpec{Name: "round8", Const: true, optional: true, CPU: [NumDTypes]Kernel{Float32: spread(outLen, one, 16,
-		func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-			kernel.Round8(slice[float32](a, 0)[lo:hi], slice[float32](a, 1)[lo:hi], kernel.Float8(a.I[0]))
-		})}})
-	// Devices with 8-bit matrix products compute with the codes.
-	define(OpQuantize8, OpSpec{Name: "quantize8", Const: true, optional: true})
-	define(OpScaledMM, OpSpec{Name: "scaled_mm", Const: true, optional: true})
+	OpRound8 = register(tensor.OpSpec{Name: "round8", Const: true, Optional: true},
+		tensor.Parallel(outLen, one, func(a *tensor.Args, lo, hi int) {
+			kernel.Round8(tensor.Operand[float32](a, 0)[lo:hi], tensor.Operand[float32](a, 1)[lo:hi], kernel.Float8(a.I[0]))
+		}), nil)
+	OpQuantize8 = register(tensor.OpSpec{Name: "quantize8", Const: true, Optional: true}, nil, nil)
+	OpScaledMM = register(tensor.OpSpec{Name: "scaled_mm", Const: true, Optional: true}, nil, nil)
 }
 
 // Float8 says how the operands of a product are scaled before they are rounded to 8-bit floats.
@@ -41,23 +45,26 @@ const float8Smallest = 1e-12
 // Float8Linear returns x·wᵀ for x [..., in] and w [out, in]. Both are rounded to scaled 8-bit floats, in the gradients, too. in and out
 // must be multiples of 16; for PerTensor and a w with a gradient, also the number of rows. On the CPU the product is computed in float32
 // from the rounded numbers. It differs from a product of 8-bit floats only in the order of its sums.
-func Float8Linear(x, w Tensor, s Float8) Tensor {
-	t := tapeOfOp(OpLinear, x, w)
-	xh, wh := t.arg(x), t.arg(w)
-	t.checkLinear(xh, wh, nil)
+func Float8Linear(x, w tensor.Tensor, s Float8) tensor.Tensor {
+	t := tensor.OpLinear.Tape(x, w)
+	checkLinear(x, w)
+	fail := func(format string, a ...any) {
+		panic(&tensor.Failure{Op: "float8_linear", Shapes: []tensor.Shape{x.Shape(), w.Shape()},
+			Params: []string{x.NameOr(""), w.NameOr("")}, Err: fmt.Errorf(format, a...)})
+	}
+	rows := x.Len() / max(w.Dim(1), 1)
 	switch {
 	case s != PerTensor && s != PerRow:
-		fail("float8_linear", these(xh, wh), "the scaling %d is neither PerTensor nor PerRow", s)
-	case xh.dtype == Float64:
-		fail("float8_linear", these(xh, wh), "8-bit floats are for models of bfloat16, float16 and float32")
-	case wh.dims[0]%Float8Multiple != 0 || wh.dims[1]%Float8Multiple != 0:
-		fail("float8_linear", these(xh, wh), "products of 8-bit floats want widths that are multiples of %d", Float8Multiple)
-	case s == PerTensor && wh.needs && t.recording() && xh.rowCount()%Float8Multiple != 0:
-		fail("float8_linear", these(xh, wh),
-			"the gradient of the weight wants a number of rows that is a multiple of %d, not %d: change the batch, or take PerRow",
-			Float8Multiple, xh.rowCount())
-	case xh.n == 0:
-		return Linear(x, w, Tensor{})
+		fail("the scaling %d is neither PerTensor nor PerRow", s)
+	case x.DType() == tensor.Float64:
+		fail("8-bit floats are for models of bfloat16, float16 and float32")
+	case w.Dim(0)%Float8Multiple != 0 || w.Dim(1)%Float8Multiple != 0:
+		fail("products of 8-bit floats want widths that are multiples of %d", Float8Multiple)
+	case s == PerTensor && w.NeedsGrad() && t.Records() && rows%Float8Multiple != 0:
+		fail("the gradient of the weight wants a number of rows that is a multiple of %d, not %d: change the batch, or take PerRow",
+			Float8Multiple, rows)
+	case x.Len() == 0:
+		return tensor.Linear(x, w, tensor.Tensor{})
 	}
 	return t.Apply(float8Linears[s], x, w)
 }
@@ -69,7 +76,7 @@ var float8Linears = [...]*float8Linear{PerTensor: {PerTensor}, PerRow: {PerRow}}
 
 func (*float8Linear) Name() string { return "float8_linear" }
 
-func (f *float8Linear) Forward(c *Ctx, in []Tensor) Tensor {
+func (f *float8Linear) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	x, w := in[0], in[1]
 	if c.Need(0) {
 		c.Save(w)
@@ -78,58 +85,61 @@ func (f *float8Linear) Forward(c *Ctx, in []Tensor) Tensor {
 		c.Save(x)
 	}
 	rows := matrix(x)
-	y := c.t.product8(operand8{rows, kernel.E4M3, f.s == PerRow, false}, operand8{w, kernel.E4M3, f.s == PerRow, true}, true)
-	var dims [MaxRank]int
-	n := copy(dims[:], x.hdr().dims[:x.hdr().rank])
-	dims[n-1] = w.hdr().dims[0]
-	return y.Reshape(dims[:n]...)
+	y := product8(c.Tape(), operand8{rows, kernel.E4M3, f.s == PerRow, false}, operand8{w, kernel.E4M3, f.s == PerRow, true}, true)
+	return withLast(y, x, w.Dim(0))
 }
 
-func (f *float8Linear) Backward(c *Ctx, g Tensor, grads []Tensor) {
+func (f *float8Linear) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	if g.IsZero() {
 		return
 	}
 	rows, perRow := matrix(g), f.s == PerRow
 	if c.Need(0) {
-		dx := c.t.product8(operand8{rows, kernel.E5M2, perRow, false}, operand8{c.Saved(0), kernel.E4M3, perRow, false}, false)
-		h := c.in[0].hdr()
-		grads[0] = dx.Reshape(h.dims[:h.rank]...)
+		dx := product8(c.Tape(), operand8{rows, kernel.E5M2, perRow, false}, operand8{c.Saved(0), kernel.E4M3, perRow, false}, false)
+		grads[0] = withLast(dx, g, dx.Dim(1))
 	}
 	if !c.Need(1) {
 		return
 	}
 	x := matrix(c.Saved(b2i(c.Need(0))))
 	if perRow {
-		grads[1] = MatMul(rows, x, true, false)
+		grads[1] = tensor.MatMul(rows, x, true, false)
 	} else {
-		grads[1] = c.t.product8(operand8{rows, kernel.E5M2, false, true}, operand8{x, kernel.E4M3, false, false}, false)
+		grads[1] = product8(c.Tape(), operand8{rows, kernel.E5M2, false, true}, operand8{x, kernel.E4M3, false, false}, false)
 	}
 }
 
 // matrix returns x [..., n] as rows of n.
-func matrix(x Tensor) Tensor {
-	h := x.hdr()
-	return x.Reshape(h.rowCount(), h.dims[h.rank-1])
+func matrix(x tensor.Tensor) tensor.Tensor {
+	n := x.Dim(-1)
+	return x.Reshape(x.Len()/max(n, 1), n)
+}
+
+// withLast returns rows y in the shape of x, but for the last dimension, which is n.
+func withLast(y, x tensor.Tensor, n int) tensor.Tensor {
+	d, rank := dimsOf(x)
+	d[rank-1] = n
+	return y.Reshape(d[:rank]...)
 }
 
 // operand8 is a factor of a product: the matrix, whether it is transposed, its format, and whether each row of the left factor, or column
 // of the right one, has its own scale.
 type operand8 struct {
-	x          Tensor
+	x          tensor.Tensor
 	format     kernel.Float8
 	perRow     bool
 	transposed bool
 }
 
 // product8 returns a·b in a's type. If fast, a device may sum with fewer bits, as torchao lets it in the forward pass but not in gradients.
-func (t *Tape) product8(a, b operand8, fast bool) Tensor {
+func product8(t *tensor.Tape, a, b operand8, fast bool) tensor.Tensor {
 	a.x, b.x = matrix(a.x), matrix(b.x)
-	if t.table[OpScaledMM][a.x.DType()] != nil {
-		return t.scaledMM(a, b, fast)
+	if t.Has(OpScaledMM, a.x.DType()) {
+		return scaledMM(t, a, b, fast)
 	}
-	x, xs := t.round8(a, a.transposed)
-	y, ys := t.round8(b, !b.transposed)
-	c := MatMul(x, y, a.transposed, b.transposed)
+	x, xs := round8(t, a, a.transposed)
+	y, ys := round8(t, b, !b.transposed)
+	c := tensor.MatMul(x, y, a.transposed, b.transposed)
 	rows, cols := 1, 1
 	if a.perRow {
 		rows = xs.Len()
@@ -141,9 +151,9 @@ func (t *Tape) product8(a, b operand8, fast bool) Tensor {
 }
 
 // scaledMM is product8 by OpScaledMM, which needs both matrices with the summed dimension last.
-func (t *Tape) scaledMM(a, b operand8, fast bool) Tensor {
-	x, xs := t.quantize8(a, a.transposed)
-	y, ys := t.quantize8(b, !b.transposed)
+func scaledMM(t *tensor.Tape, a, b operand8, fast bool) tensor.Tensor {
+	x, xs := quantize8(t, a, a.transposed)
+	y, ys := quantize8(t, b, !b.transposed)
 	c := t.New(a.x.DType(), x.Dim(0), y.Dim(0))
 	args := t.Args(OpScaledMM, c.DType()).Out(c).In(x).In(y).In(xs).In(ys)
 	args.Dim[0], args.Dim[1], args.Dim[2] = x.Dim(0), y.Dim(0), x.Dim(1)
@@ -154,9 +164,9 @@ func (t *Tape) scaledMM(a, b operand8, fast bool) Tensor {
 
 // quantize8 returns the codes of o, multiplied by the scales, and the inverse scales. If columns is set, each column has a scale, not each
 // row, and the codes are transposed.
-func (t *Tape) quantize8(o operand8, columns bool) (codes, inverse Tensor) {
-	scale, shape := t.scale8(o, columns)
-	codes = t.New(Uint8, o.x.Dim(0), o.x.Dim(1))
+func quantize8(t *tensor.Tape, o operand8, columns bool) (codes, inverse tensor.Tensor) {
+	scale, shape := scale8(t, o, columns)
+	codes = t.New(tensor.Uint8, o.x.Dim(0), o.x.Dim(1))
 	args := t.Args(OpQuantize8, o.x.DType()).Out(codes).In(o.x).In(scale)
 	args.Dim[0], args.Dim[1] = o.x.Dim(0), o.x.Dim(1)
 	args.I[0], args.I[1], args.I[2] = int(o.format), b2i(shape[0] > 1), b2i(shape[1] > 1)
@@ -170,7 +180,7 @@ func (t *Tape) quantize8(o operand8, columns bool) (codes, inverse Tensor) {
 // scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o. The codes
 // need another pass over o: the first of them depends on the last element. One kernel could keep a row, but not a column or the whole,
 // between the two. torch.compile has two passes, too; the magnitudes that are written and read here are a third.
-func (t *Tape) scale8(o operand8, columns bool) (scale Tensor, shape [2]int) {
+func scale8(t *tensor.Tape, o operand8, columns bool) (scale tensor.Tensor, shape [2]int) {
 	magnitudes := o.x.Abs()
 	shape = [2]int{1, 1}
 	switch {
@@ -183,17 +193,20 @@ func (t *Tape) scale8(o operand8, columns bool) (scale Tensor, shape [2]int) {
 		magnitudes, _ = magnitudes.Max(1)
 		shape[0] = magnitudes.Len()
 	}
-	amax := magnitudes.Cast(Float32).Clamp(float8Smallest, math.Inf(1))
-	return t.full(amax.hdr(), float64(o.format.Max())).tensor().Div(amax), shape
+	amax := magnitudes.Cast(tensor.Float32).Clamp(float8Smallest, math.Inf(1))
+	most := t.NewLike(amax)
+	t.Args(tensor.OpFill, tensor.Float32).Out(most).F[0] = float64(o.format.Max())
+	t.Launch()
+	return most.Div(amax), shape
 }
 
 // round8 returns the rounded numbers of o, multiplied by the scales, and the inverse scales. If columns is set, each column has a scale,
 // not each row.
-func (t *Tape) round8(o operand8, columns bool) (y, inverse Tensor) {
-	scale, shape := t.scale8(o, columns)
-	scaled := o.x.Cast(Float32).Mul(scale.Reshape(shape[:]...))
+func round8(t *tensor.Tape, o operand8, columns bool) (y, inverse tensor.Tensor) {
+	scale, shape := scale8(t, o, columns)
+	scaled := o.x.Cast(tensor.Float32).Mul(scale.Reshape(shape[:]...))
 	y = t.NewLike(scaled)
-	args := t.Args(OpRound8, Float32).Out(y).In(scaled)
+	args := t.Args(OpRound8, tensor.Float32).Out(y).In(scaled)
 	args.I[0] = int(o.format)
 	t.Launch()
 	return y, scale.Recip()

@@ -1,4 +1,4 @@
-package tensor_test
+package ops_test
 
 import (
 	"fmt"
@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // naiveConv computes the convolution by its definition, and the gradients of x and w from g, the output's gradient.
-func naiveConv(x, w, g []float64, c tensor.Conv) (out, dx, dw []float64) {
+func naiveConv(x, w, g []float64, c ops.Conv) (out, dx, dw []float64) {
 	out, dx, dw = make([]float64, len(g)), make([]float64, len(x)), make([]float64, len(w))
 	in, each := c.In/c.Groups, c.Out/c.Groups
 	at := 0
@@ -44,7 +45,7 @@ func naiveConv(x, w, g []float64, c tensor.Conv) (out, dx, dw []float64) {
 // Images that are cut into several tiles, blocks of channels and parts of the batch have the outputs and gradients of plain loops, with the
 // same bits for any number of threads. The gradient of the weights is added to the old one.
 func TestConvCut(t *testing.T) {
-	for _, c := range []tensor.Conv{
+	for _, c := range []ops.Conv{
 		{N: 2, In: 64, H: 5, W: 4, Out: 70, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1, DilationH: 1, DilationW: 1,
 			OutH: 5, OutW: 4},
 		{N: 1, In: 40, H: 34, W: 36, Out: 2, Groups: 1, KH: 3, KW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 0, DilationH: 1, DilationW: 1,
@@ -56,12 +57,12 @@ func TestConvCut(t *testing.T) {
 		{N: 2, In: 3, H: 4, W: 5, Out: 2, Groups: 1, KH: 1, KW: 1, StrideH: 1, StrideW: 1, PadH: 1, PadW: 2, DilationH: 1, DilationW: 1,
 			OutH: 6, OutW: 9},
 	} {
-		o := tensor.Conv2dOptions{Stride: [2]int{c.StrideH, c.StrideW}, Padding: [2]int{c.PadH, c.PadW},
+		o := ops.Conv2dOptions{Stride: [2]int{c.StrideH, c.StrideW}, Padding: [2]int{c.PadH, c.PadW},
 			Dilation: [2]int{c.DilationH, c.DilationW}, Groups: c.Groups}
 		var bits [3][]float64
 		for _, threads := range []int{1, 2, 3} {
 			dev := tensor.NewCPU(threads)
-			tensor.CutAll(dev)
+			dev.Queue(0).(*tensor.CPUQueue).SetGrain(1)
 			x, w := tensor.NewParam(tensor.UniformInit(-1, 1), c.N, c.In, c.H, c.W),
 				tensor.NewParam(tensor.UniformInit(-1, 1), c.Out, c.In/c.Groups, c.KH, c.KW)
 			x.SetName("x")
@@ -72,7 +73,7 @@ func TestConvCut(t *testing.T) {
 			tape := tensor.NewTape(dev)
 			var y []float64
 			for range 2 {
-				out := tensor.Conv2d(tape.Use(x), tape.Use(w), tensor.Tensor{}, o)
+				out := ops.Conv2d(tape.Use(x), tape.Use(w), tensor.Tensor{}, o)
 				y = tensor.Floats(out)
 				tape.Backward(out.Mul(g).Sum(), tensor.More())
 				tape.Reset()
@@ -99,40 +100,40 @@ func TestPictureErrors(t *testing.T) {
 	tape := tensor.NewTape(tensor.NewCPU(1))
 	x := tape.Input(tensor.New(tape.Device(), tensor.Float32, 2, 4, 5, 6))
 	w := tape.Input(tensor.New(tape.Device(), tensor.Float32, 6, 2, 3, 3))
-	conv := func(o tensor.Conv2dOptions) func() {
-		return func() { tensor.Conv2d(x, w, tensor.Tensor{}, o) }
+	conv := func(o ops.Conv2dOptions) func() {
+		return func() { ops.Conv2d(x, w, tensor.Tensor{}, o) }
 	}
 	double := func(dims ...int) tensor.Tensor { return tape.Input(tensor.New(tape.Device(), tensor.Float64, dims...)) }
 	for want, f := range map[string]func(){
-		"dimension 1 of the input is 4 in 1 groups, dimension 1 of the weight is 2": conv(tensor.Conv2dOptions{}),
-		"4 channels in and 6 out do not divide into 4 groups":                       conv(tensor.Conv2dOptions{Groups: 4}),
-		"a kernel of 3x3 does not fit into 5x6": conv(tensor.Conv2dOptions{Groups: 2,
+		"dimension 1 of the input is 4 in 1 groups, dimension 1 of the weight is 2": conv(ops.Conv2dOptions{}),
+		"4 channels in and 6 out do not divide into 4 groups":                       conv(ops.Conv2dOptions{Groups: 4}),
+		"a kernel of 3x3 does not fit into 5x6": conv(ops.Conv2dOptions{Groups: 2,
 			Dilation: [2]int{3, 1}}),
-		"no option may be negative": conv(tensor.Conv2dOptions{Groups: 2,
+		"no option may be negative": conv(ops.Conv2dOptions{Groups: 2,
 			Padding: [2]int{-1, 0}}),
 		"conv2d float32[2,4,30], float32[6,2,3,3]: wants an input [batch, in, h, w]": func() {
-			tensor.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, tensor.Conv2dOptions{})
+			ops.Conv2d(x.Reshape(2, 4, 30), w, tensor.Tensor{}, ops.Conv2dOptions{})
 		},
-		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants": func() { tensor.Conv2d(x, w, x, tensor.Conv2dOptions{Groups: 2}) },
+		"conv2d float32[2,4,5,6], float32[6,2,3,3], float32[2,4,5,6]: wants": func() { ops.Conv2d(x, w, x, ops.Conv2dOptions{Groups: 2}) },
 		"conv2d float32[2,4,5,6], float64[6,2,3,3]": func() {
-			tensor.Conv2d(x, double(6, 2, 3, 3), tensor.Tensor{}, tensor.Conv2dOptions{Groups: 2})
+			ops.Conv2d(x, double(6, 2, 3, 3), tensor.Tensor{}, ops.Conv2dOptions{Groups: 2})
 		},
 		"conv2d float32[2,4,5,6], float64[6]": func() {
-			tensor.Conv2d(x, w, double(6), tensor.Conv2dOptions{Groups: 2})
+			ops.Conv2d(x, w, double(6), ops.Conv2dOptions{Groups: 2})
 		},
-		"no option may be negative: {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:-1}": conv(tensor.Conv2dOptions{Groups: -1}),
-		"that the window fits into": func() { x.MaxPool2d(tensor.Pool2dOptions{}) },
+		"no option may be negative: {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:-1}": conv(ops.Conv2dOptions{Groups: -1}),
+		"that the window fits into": func() { ops.MaxPool2d(x, ops.Pool2dOptions{}) },
 		"padding of at most half of it": func() {
-			x.AvgPool2d(tensor.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}})
+			ops.AvgPool2d(x, ops.Pool2dOptions{Kernel: [2]int{3, 3}, Padding: [2]int{2, 0}})
 		},
 		"max_pool2d float32[2,4,5,6]: wants": func() {
-			x.MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{6, 1}})
+			ops.MaxPool2d(x, ops.Pool2dOptions{Kernel: [2]int{6, 1}})
 		},
 		"wants the sums of ChannelSums": func() {
-			tensor.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1)
+			ops.BatchNorm(x, x, tensor.Tensor{}, tensor.Tensor{}, 1)
 		},
 		"wants a weight and a bias [channels]": func() {
-			tensor.BatchNorm(x, tensor.ChannelSums(x), tape.Input(tensor.New(tape.Device(), tensor.Float32, 3)), tensor.Tensor{}, 1)
+			ops.BatchNorm(x, ops.ChannelSums(x), tape.Input(tensor.New(tape.Device(), tensor.Float32, 3)), tensor.Tensor{}, 1)
 		},
 	} {
 		assert.ErrorContains(t, tensor.Try(f), want)
@@ -154,7 +155,7 @@ func TestMaxPoolTakesTheFirst(t *testing.T) {
 		x.Make(dev, tensor.Float64, 1)
 		tape := tensor.NewTape(dev)
 		tensor.Copy(x.Value, tensor.FromSlice(c.x, 1, 1, 2, 2))
-		y := tape.Use(x).MaxPool2d(tensor.Pool2dOptions{Kernel: [2]int{2, 2}})
+		y := ops.MaxPool2d(tape.Use(x), ops.Pool2dOptions{Kernel: [2]int{2, 2}})
 		want := c.x[slices.Index(c.grad, 1)]
 		require.Equal(t, math.IsNaN(want), math.IsNaN(y.Item()), c)
 		if !math.IsNaN(want) {

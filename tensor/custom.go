@@ -1,0 +1,69 @@
+package tensor
+
+// What operations of other packages need besides Register, Tape.Record and Exec.Launch: package ops is made of it.
+
+// Tape returns the tape of the first operand that has one. It is a Failure of op if none has.
+func (op Op) Tape(xs ...Tensor) *Tape { return tapeOf(op.String(), xs...) }
+
+// Fail panics with a *Failure of op about operands, of which some may be none.
+func (op Op) Fail(in []Tensor, format string, a ...any) {
+	fail(op.String(), headersOf(in), format, a...)
+}
+
+// SameDType fails unless all operands have the same element type.
+func (op Op) SameDType(in ...Tensor) {
+	for _, x := range in[1:] {
+		if x.DType() != in[0].DType() {
+			failSame(op.String(), headersOf(in))
+		}
+	}
+}
+
+// Refuse panics with a *Failure if operands have a kind that does not fit along the axes in bad. On a tape that records nothing, and on a
+// rank without rows, nothing is refused.
+func (op Op) Refuse(in []Tensor, bad Axes, c Clash, have, want Kind) {
+	if t := op.Tape(in...); bad != 0 && t.recording() {
+		op.clash(headersOf(in), bad, c, have, want)
+	}
+}
+
+func headersOf(xs []Tensor) []*header {
+	hs := make([]*header, len(xs))
+	for i, x := range xs {
+		hs[i] = x.h
+	}
+	return hs
+}
+
+// NameOr returns the name of the parameter that x is or views, or else role: what errors call an operand.
+func (x Tensor) NameOr(role string) string { return x.hdr().called(role) }
+
+// Records reports whether operations are recorded now, for gradients.
+func (t *Tape) Records() bool { return t.recording() }
+
+// Packed returns x on the tape, without gaps: x itself, or a copy, which is recorded.
+func (t *Tape) Packed(x Tensor) Tensor { return t.contiguous(t.arg(x)).tensor() }
+
+// Save keeps one or two tensors that an operation made besides its output for its gradient rule. If n is nil, it frees them.
+func (t *Tape) Save(n *Node, xs ...Tensor) {
+	for i, x := range xs {
+		if n != nil {
+			n.aux[i] = x.hdr()
+		} else {
+			t.release(x.hdr())
+		}
+	}
+}
+
+// Saved returns tensor i of Tape.Save.
+func (n *Node) Saved(i int) Tensor { return n.aux[i].maybe() }
+
+// GradTarget returns memory for the gradient of n's input i, which a rule adds to beta times the old content: the gradient that is there
+// already, with 1, or memory of any content, with 0. GradDone follows it. A rule that has its own memory calls AddGrad instead.
+func (t *Tape) GradTarget(n *Node, i int) (dst Tensor, beta float64) {
+	h, beta := t.gradTarget(n.in[i])
+	return h.tensor(), beta
+}
+
+// GradDone says that dst, of GradTarget, is written.
+func (t *Tape) GradDone(n *Node, i int, dst Tensor) { t.gradDone(n.in[i], dst.hdr()) }

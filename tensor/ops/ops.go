@@ -1,0 +1,86 @@
+package ops
+
+import "github.com/ringo-ml/ringo/tensor"
+
+var registered []tensor.Op
+
+// register is tensor.Register of an operation with kernels for float32 and float64, which may be nil.
+func register(s tensor.OpSpec, f32, f64 tensor.Kernel) tensor.Op {
+	s.CPU[tensor.Float32], s.CPU[tensor.Float64] = f32, f64
+	op := tensor.Register(s)
+	registered = append(registered, op)
+	return op
+}
+
+// All returns the operations of package tensor and of this one: what a device should have kernels for.
+func All() []tensor.Op {
+	var list []tensor.Op
+	for op := range tensor.BuiltinOps {
+		list = append(list, op)
+	}
+	return append(list, registered...)
+}
+
+// maybeIn adds an input that may be absent, maybeOut an output.
+func maybeIn(a *tensor.Args, x tensor.Tensor) *tensor.Args {
+	if x.IsZero() {
+		return a.None()
+	}
+	return a.In(x)
+}
+
+func maybeOut(a *tensor.Args, x tensor.Tensor) {
+	if x.IsZero() {
+		a.Outs++
+		a.None()
+	} else {
+		a.Out(x)
+	}
+}
+
+// float is the element type of a kernel.
+type float interface{ float32 | float64 }
+
+// dims are the dimensions of a tensor.
+type dims [tensor.MaxRank]int
+
+func dimsOf(x tensor.Tensor) (d dims, rank int) {
+	rank = x.Rank()
+	for i := range rank {
+		d[i] = x.Dim(i)
+	}
+	return d, rank
+}
+
+func product(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// checkLinear fails unless x·wᵀ exists, as tensor.Linear does.
+func checkLinear(x, w tensor.Tensor) {
+	in := []tensor.Tensor{x, w}
+	tensor.OpLinear.SameDType(in...)
+	if x.Rank() < 1 || w.Rank() != 2 {
+		tensor.OpLinear.Fail(in, "wants an input [..., in], a weight [out, in] and a bias [out]")
+	}
+	if x.Dim(-1) != w.Dim(1) {
+		tensor.OpLinear.Fail(in, "dimension %d of %s is %d, dimension 1 of %s is %d", x.Rank()-1, x.NameOr("the input"), x.Dim(-1),
+			w.NameOr("the weight"), w.Dim(1))
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func outLen(a *tensor.Args) int { return a.Len[0] }
+func dim0(a *tensor.Args) int   { return a.Dim[0] }
+func dim1(a *tensor.Args) int   { return a.Dim[1] }
+func one(*tensor.Args) int      { return 1 }
