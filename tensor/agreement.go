@@ -66,7 +66,7 @@ func (t *Tape) Agreement(along Axes) Agreement {
 		Total: r.Total, SeqTotal: r.Seq.Total, Count: s.count, Counts: s.counts, Rate: s.rate, Frozen: s.frozen}
 	if r.Seq.Total == 0 { // tables of positions differ rightly
 		a.Inputs = s.inputs
-		if r.Over != 0 { // a batch that ranks divide
+		if r.Total != 0 { // the step has a batch
 			a.Params = s.params
 		}
 	}
