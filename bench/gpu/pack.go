@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -138,9 +139,8 @@ func (p *listedPackage) paths(files []string) (out []string) {
 	return out
 }
 
-// isTool reports packages whose tests start the emulator to test a program, not a GPU. It also reports examples, and train: the tests
-// of other packages test the same, and each of these is as large as many.
+// isTool reports packages whose tests start the emulator to test a program, not a GPU. It also reports examples, train, join and powersgd:
+// the tests of other packages, such as TestPowerSGDInCapturedSteps of ddp, test the same, and each of these is as large as many.
 func isTool(path string) bool {
-	name := strings.TrimPrefix(path, module+"/")
-	return strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "bench/") || strings.HasPrefix(name, "examples/") || name == "train"
+	return regexp.MustCompile(`^((cmd|bench|examples)/.*|train|dist/join|ddp/powersgd)$`).MatchString(strings.TrimPrefix(path, module+"/"))
 }
