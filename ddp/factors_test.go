@@ -397,3 +397,17 @@ func TestFactorsOfARankWithoutRows(t *testing.T) {
 		r.backward(nn.GlobalMean(r.losses()).Add(r.tape.Use(r.B.W).Square().Sum().Scale(3 - float64(r.n))))
 	}))
 }
+
+// Behind AsPart no check sees by what a sum of chosen rows was divided: Agree compares it.
+func TestFactorBehindAsPart(t *testing.T) {
+	chosen := func(divisor func(r *rows) int) step {
+		return func(r *rows) {
+			l, n := r.losses(), divisor(r)
+			r.tape.Agree(float64(n))
+			first := l.Gather(0, r.tape.Input(tensor.FromSlice([]int64{0}, 1))).Sum()
+			r.backward(tensor.AsPart(first.Scale(1/float64(n)), r.group.Axes()))
+		}
+	}
+	require.NoError(t, tryFactors(false, 7, chosen(func(r *rows) int { return r.total })))
+	require.ErrorContains(t, tryFactors(false, 7, chosen(func(r *rows) int { return r.n })), "Count")
+}
