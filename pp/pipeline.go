@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -80,7 +81,7 @@ func New(c Config) (*Pipeline, error) {
 		return nil, errors.New("pp: Config.Group is nil: it has the ranks of the pipeline, such as mesh.Group(\"pp\")")
 	}
 	rep, err := c.check()
-	if err := dist.Agree(c.Group, "pp", c.lines(), err); err != nil {
+	if err := dist.Agree(c.Group, "pp", c.lines(), errors.Join(rebuild.Refuse("pp"), err)); err != nil {
 		return nil, err
 	}
 	p := &Pipeline{Config: c, checks: dist.StepCheck{Every: c.CheckEvery}}

@@ -80,6 +80,17 @@ func TestNewRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "pp: Config.Group is nil")
 }
 
+// A lost rank's stages are lost: the others cannot go on.
+func TestNewRefusesRebuild(t *testing.T) {
+	t.Setenv("RINGO_REBUILD", "1")
+	err := disttest.OnRanks(2, func(r *dist.Rank) error {
+		c, _ := pair(r)
+		_, err := pp.New(c)
+		return err
+	})
+	require.ErrorContains(t, err, "pp: ringo run -rebuild goes on without a lost rank, but pp divides parameters")
+}
+
 // Schedules that cannot run are refused with their reasons, on all ranks.
 func TestNewRefusesBrokenSchedules(t *testing.T) {
 	require.GreaterOrEqual(t, len(broken), 12)

@@ -108,7 +108,7 @@ var table = map[string]row{
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor internal/rebuild"},
 	"moe/router":   {own: "nn tensor"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
-	"pp":           {own: "nn optim dist tensor internal/bounded"},
+	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
 	"fsdp/internal/quant": {own: "tensor"},
 
