@@ -55,7 +55,8 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 		return nil, err
 	}
 	g := r.World.With(dist.Name("train"))
-	l := &Loop{ctx: ctx, r: r, g: g, o: *o, opt: st.Optimizer, files: output.Files{Metrics: o.Metrics, Plot: o.Plot, Trace: o.Trace}}
+	l := &Loop{ctx: ctx, r: r, g: g, o: *o, opt: st.Optimizer}
+	l.files = output.Files{Metrics: o.Metrics, TensorBoard: o.TensorBoard, Plot: o.Plot, Trace: o.Trace}
 	l.state, l.values, l.begun = st, values.New(g, r.Device), time.Now()
 	err := l.files.Try(g)
 	if err == nil {

@@ -16,26 +16,27 @@ import (
 
 // Options are the values of the flags that Flags defines. The zero Options save and write nothing.
 type Options struct {
-	Threads    int             // computing threads of a rank; 0: cores / ranks
-	Device     dist.DeviceFunc // what ranks compute on; nil: RINGO_DEVICE, or the CPU
-	Save       string          // directory of checkpoints
-	SaveEvery  int             // steps between checkpoints; the last step is saved too. 0: only that
-	Keep       int             // newest checkpoints that stay; 0: all
-	KeepBest   string          // the checkpoint with the smallest of these values stays, too; the largest, if the name follows "max:"
-	Patience   int             // the training ends if so many values of KeepBest in a row are not better than the best; 0: it does not
-	Resume     bool            // go on from the newest checkpoint in Save, if there is one
-	ResumeStep int             // go on from the checkpoint of this step, with Resume; those behind it get other names; 0: the newest
-	Override   string          // "lr": the learning rate of the program holds after a resume, not that of the checkpoint
-	Metrics    string          // file of values by step: .jsonl or .csv
-	Plot       string          // picture of the values: .svg, .png or .pdf
-	Trace      string          // file with a timeline of all ranks for Perfetto; with %r, which stands for the rank, a file for each
-	Nonfinite  optim.Nonfinite // steps to skip if the loss or gradients are not finite; 0: the first one ends the training
-	flags      *flag.FlagSet   // of Flags, or nil
-	Quiet      bool            // no progress, and Logf prints nothing: the script prints a summary in JSON, or a table
+	Threads     int             // computing threads of a rank; 0: cores / ranks
+	Device      dist.DeviceFunc // what ranks compute on; nil: RINGO_DEVICE, or the CPU
+	Save        string          // directory of checkpoints
+	SaveEvery   int             // steps between checkpoints; the last step is saved too. 0: only that
+	Keep        int             // newest checkpoints that stay; 0: all
+	KeepBest    string          // the checkpoint with the smallest of these values stays, too; the largest, if the name follows "max:"
+	Patience    int             // the training ends if so many values of KeepBest in a row are not better than the best; 0: it does not
+	Resume      bool            // go on from the newest checkpoint in Save, if there is one
+	ResumeStep  int             // go on from the checkpoint of this step, with Resume; those behind it get other names; 0: the newest
+	Override    string          // "lr": the learning rate of the program holds after a resume, not that of the checkpoint
+	Metrics     string          // file of values by step: .jsonl or .csv
+	TensorBoard string          // directory of event files for TensorBoard
+	Plot        string          // picture of the values: .svg, .png or .pdf
+	Trace       string          // file with a timeline of all ranks for Perfetto; with %r, which stands for the rank, a file for each
+	Nonfinite   optim.Nonfinite // steps to skip if the loss or gradients are not finite; 0: the first one ends the training
+	flags       *flag.FlagSet   // of Flags, or nil
+	Quiet       bool            // no progress, and Logf prints nothing: the script prints a summary in JSON, or a table
 }
 
-// Flags defines -threads, -device, -save, -save-every, -keep, -keep-best, -patience, -resume, -override, -skip-nonfinite, -metrics, -plot
-// and -trace. Parsing fs sets the Options that it returns.
+// Flags defines -threads, -device, -save, -save-every, -keep, -keep-best, -patience, -resume, -override, -skip-nonfinite, -metrics,
+// -tensorboard, -plot and -trace. Parsing fs sets the Options that it returns.
 // A script whose output is read by programs sets Options.Quiet, by a flag of its own.
 func Flags(fs *flag.FlagSet) *Options {
 	o := &Options{flags: fs}
@@ -54,6 +55,7 @@ func Flags(fs *flag.FlagSet) *Options {
 	fs.IntVar((*int)(&o.Nonfinite), "skip-nonfinite", 0,
 		"`steps` one after another to skip if loss or gradients are NaN or infinite (0: the first one ends the training)")
 	fs.StringVar(&o.Metrics, "metrics", "", "write values by step to this .jsonl or .csv `file`")
+	fs.StringVar(&o.TensorBoard, "tensorboard", "", "write values by step for TensorBoard to a new file in this `directory`")
 	fs.StringVar(&o.Plot, "plot", "", "draw values by step to this .svg, .png or .pdf `file`")
 	fs.StringVar(&o.Trace, "trace", "", "write a timeline for Perfetto to this `file`; with %r in its name one for each rank, for ringo trace")
 	return o
@@ -101,7 +103,7 @@ func (o *Options) best() checkpoint.Best {
 
 // anyRun lists flags that do not change what is trained.
 var anyRun = []string{"threads", "device", "save", "save-every", "keep", "keep-best", "patience", "resume", "override", "skip-nonfinite",
-	"metrics", "plot", "trace", "json"}
+	"metrics", "tensorboard", "plot", "trace", "json"}
 
 // settings returns the values of the script's flags, for checkpoints.
 func (o *Options) settings() (map[string]string, error) {

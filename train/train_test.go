@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -369,6 +370,25 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// Rank 0 writes an event file, and a run that goes on another one.
+func TestTensorBoard(t *testing.T) {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	o := train.Flags(fs)
+	require.NoError(t, fs.Parse([]string{"-save", t.TempDir(), "-tensorboard", filepath.Join(t.TempDir(), "events")}))
+	x := run{ranks: 2, steps: 3, Options: *o}
+	for files := range 2 {
+		_, err := x.train()
+		require.NoError(t, err)
+		names, err := filepath.Glob(filepath.Join(x.TensorBoard, "events.out.tfevents.*"))
+		require.NoError(t, err)
+		require.Len(t, names, files+1)
+		text, err := os.ReadFile(names[files])
+		require.NoError(t, err)
+		require.Equal(t, x.steps-3*files, strings.Count(string(text), "loss"), "a value of each step")
+		x.Resume, x.steps = true, 6
+	}
+}
+
 // Memory that Go code cannot touch makes no difference.
 func TestDevice(t *testing.T) {
 	x := run{ranks: 2, steps: 9}
@@ -504,6 +524,7 @@ func TestEarly(t *testing.T) {
 		"-trace: open /nowhere":   {Trace: "/nowhere/t.json"},
 		"-metrics: open /nowhere": {Metrics: "/nowhere/t.csv"},
 		"-save: mkdir":            {Save: filepath.Join(file, "below")},
+		"-tensorboard: mkdir":     {TensorBoard: filepath.Join(file, "below")},
 	} {
 		x := run{Options: o, ranks: 2, steps: 3, each: func(*dist.Rank, int, *train.Loop) error { panic("trained") }}
 		_, err := x.train()

@@ -33,13 +33,17 @@ type cli struct {
 
 func main() { os.Exit(ringo(os.Args[1:])) }
 
+// newParser returns a parser into line.
+func newParser(line *cli) *kong.Kong {
+	return kong.Must(line, kong.Name("ringo"),
+		kong.Description("Ringo trains neural networks in parallel, in pure Go."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Resolvers(kong.ResolverFunc(kubeflow)))
+}
+
 // ringo runs a command line and returns the exit status: 2 for a wrong command line.
 func ringo(args []string) int {
 	var line cli
-	parser := kong.Must(&line, kong.Name("ringo"),
-		kong.Description("Ringo trains neural networks in parallel, in pure Go."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
-	ctx, err := parser.Parse(longFlags(args))
+	ctx, err := newParser(&line).Parse(longFlags(args))
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "ringo: %s\n", wrongFlags(err))
 		return 2

@@ -65,6 +65,9 @@ On several hosts run it once on each, with the same secret in the environment (o
   ringo run -n 4 -nodes 2 -node-rank 0 -rdzv host0:29400 ./train     # on host0
   ringo run -n 4 -nodes 2 -node-rank 1 -rdzv host0:29400 ./train     # on the other
 
+With Kubeflow Trainer, where PET_NPROC_PER_NODE, PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT are set as for
+torchrun, they stand for -n, -nodes, -node-rank and -rdzv. A flag overrides them.
+
 Ranks of one host listen on 127.0.0.1 only. -bind eth0 or -bind 10.0.0.5 says otherwise; -ports 20000-20100 is for firewalls.
 They become RINGO_BIND and RINGO_PORTS of the ranks.
 

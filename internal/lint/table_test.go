@@ -129,7 +129,7 @@ var table = map[string]row{
 	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/... internal/rebuild"},
 	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values"},
 	"train/internal/interrupt":  {},
-	"train/internal/output":     {own: "dist internal/curve internal/grads train/metrics train/internal/values"},
+	"train/internal/output":     {own: "dist internal/curve internal/grads train/metrics train/tensorboard train/internal/values"},
 	"train/internal/progress":   {own: "train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/internal/values":     {own: "dist tensor train/metrics"},
 	"train/metrics":             {own: "internal/bounded internal/live"},

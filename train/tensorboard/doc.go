@@ -1,5 +1,7 @@
 // Package tensorboard writes values for TensorBoard: event files, which `tensorboard --logdir DIR` shows.
 //
+// The flag -tensorboard of train.Flags does it. In a script of its own flags:
+//
 //	if r.World.Rank() == 0 {
 //		w, err := tensorboard.Create(dir)
 //		// …

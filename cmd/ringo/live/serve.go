@@ -147,6 +147,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveState(w)
 	case "events":
 		s.serveEvents(w, r)
+	case "metrics":
+		s.servePrometheus(w)
+	case "debug/vars":
+		s.serveVars(w)
 	case "":
 		serveFile(w, "page.html")
 	default:

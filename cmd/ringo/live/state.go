@@ -30,10 +30,17 @@ type state struct {
 	job     jobView
 	rates   series
 	samples series
+	done    done
 	values  []*series
 	slow    *slowest
 	ranks   []rankState
 	tails   map[int][]string
+}
+
+// done is what rank 0 has reported in all generations.
+type done struct {
+	steps, samples int
+	seconds        float64
 }
 
 // rankState is the last report of a rank in this generation.
@@ -158,7 +165,9 @@ func (s *state) Shown(gen, rank int, report []byte) {
 		return
 	}
 	s.job.Step, s.job.Total = r.Step, r.Total
-	if seconds := float64(r.Elapsed) / 1e6; r.Steps > 0 && seconds > 0 {
+	seconds := float64(r.Elapsed) / 1e6
+	s.done.steps, s.done.samples, s.done.seconds = s.done.steps+r.Steps, s.done.samples+r.Samples, s.done.seconds+seconds
+	if r.Steps > 0 && seconds > 0 {
 		s.rates.add(r.Step, float64(r.Steps)/seconds)
 		if r.Samples > 0 {
 			s.samples.add(r.Step, float64(r.Samples)/seconds)
@@ -176,6 +185,7 @@ func (s *state) Shown(gen, rank int, report []byte) {
 
 // series returns the values of a name; nil if there are too many names.
 func (s *state) series(name string) *series {
+	name = strings.ToValidUTF8(name, "�") // it may be cut in the middle of a letter
 	i := slices.IndexFunc(s.values, func(x *series) bool { return x.Name == name })
 	if i < 0 {
 		if i = len(s.values); i == maxSeries {
@@ -243,6 +253,12 @@ type view struct {
 func (s *state) encode() ([]byte, int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	text, err := json.Marshal(s.view())
+	return text, s.version, err
+}
+
+// view returns the view, which is valid while s.mu is held.
+func (s *state) view() view {
 	v := view{Job: s.job, Rates: []*series{&s.rates}, Values: s.values, Kinds: []string{}, Memory: make([][]int, len(s.ranks)),
 		Slow: s.slow.view(), Status: make([]string, len(s.ranks)), Comm: []live.Op{}}
 	if len(s.samples.Steps) > 0 {
@@ -264,8 +280,7 @@ func (s *state) encode() ([]byte, int, error) {
 		v.Memory[r] = append(v.Memory[r], rank.memory["total"].Peak)
 		v.Comm = addOps(v.Comm, rank.comm)
 	}
-	text, err := json.Marshal(v)
-	return text, s.version, err
+	return v
 }
 
 // addOps adds the operations of a rank to sums.

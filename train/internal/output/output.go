@@ -13,13 +13,15 @@ import (
 	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/train/internal/values"
 	"github.com/ringo-ml/ringo/train/metrics"
+	"github.com/ringo-ml/ringo/train/tensorboard"
 )
 
 // Files are names of files, "" for none.
 type Files struct {
-	Metrics string // of values by step
-	Plot    string // a picture of them
-	Trace   string // a timeline of all ranks; with %r, which stands for the rank, one of each
+	Metrics     string // of values by step
+	TensorBoard string // directory of TensorBoard's event files
+	Plot        string // a picture of them
+	Trace       string // a timeline of all ranks; with %r, which stands for the rank, one of each
 }
 
 // Try returns an error, on all ranks of g, unless the files can be written. They stay, empty if they are new.
@@ -42,10 +44,18 @@ func (f Files) Try(g *dist.Group) error {
 	return err
 }
 
-// Record has t write its values to the file, behind those of the steps that are over, and to where RINGO_GRADS asks for them.
+// Record has t write its values to the file, behind those of the steps that are over, to a new event file, and to where RINGO_GRADS asks
+// for them.
 func (f Files) Record(g *dist.Group, t *values.Table) error {
 	_, err := dist.OnRank0(g, func() (any, error) {
 		t.To(grads.Losses{})
+		if f.TensorBoard != "" {
+			events, err := tensorboard.Create(f.TensorBoard)
+			if err != nil {
+				return nil, fmt.Errorf("-%w", err)
+			}
+			t.To(events)
+		}
 		if f.Metrics == "" {
 			return nil, nil
 		}
