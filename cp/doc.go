@@ -32,4 +32,7 @@
 //
 // Positions (learned and rotary), dropout of hidden values and losses use the place in the whole sequence (tensor.Rows), which Part sets. A
 // program without the exchange or the ring in attention is refused, and so is one that sums gradients over dp alone.
+//
+// Experts (package moe) take tokens in any order, so they may be beside a ring. A Capacity, and a balance loss of sequences, need the
+// order, and are refused there: with Ulysses they are not.
 package cp

@@ -12,6 +12,8 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -36,6 +38,7 @@ type job struct {
 	change    func(m *gpt.Model, mesh *dist.Mesh)
 	part      func(f *cp.Ring) func(x nn.T) nn.T // in place of Ring.Part
 	sum       string                             // axis over which gradients are summed; "": all
+	experts   moe.Config                         // in place of MLPs, shared by the ranks of ep; no experts: MLPs
 }
 
 func (j job) training() disttest.Training {
@@ -52,6 +55,7 @@ func drop(m *gpt.Model) {
 func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 	m := disttest.Must(gpt.New(models[j.model]))
 	drop(m)
+	layers := j.mix(m)
 	m.Recompute = j.again
 	part := func(x nn.T) nn.T { return x } // this rank's positions
 	a = disttest.Attached{Norm: r.World, Loss: func(b disttest.Batch) nn.T {
@@ -73,6 +77,9 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 		j.change(m, mesh)
 	}
 	a.Data, a.Sum = mesh.Group("dp"), r.World
+	if layers != nil {
+		return j.attachExperts(a, m, mesh, layers)
+	}
 	if j.sum != "" {
 		a.Sum = mesh.Group(j.sum)
 	}
@@ -86,6 +93,30 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 		s.Unit(b)
 	}
 	a.Params, err = s.Attach(m)
+	return a, err
+}
+
+// mix makes mixtures of experts of the MLPs.
+func (j job) mix(m *gpt.Model) (layers []*moe.Layer) {
+	if j.experts.Experts == 0 {
+		return nil
+	}
+	for _, b := range m.Blocks {
+		l := moe.NewLayer(j.experts)
+		b.MLP, layers = l, append(layers, l)
+	}
+	return layers
+}
+
+// attachExperts gives each rank of ep its experts. These ranks have other rows.
+func (j job) attachExperts(a disttest.Attached, m *gpt.Model, mesh *dist.Mesh, layers []*moe.Layer) (_ disttest.Attached, err error) {
+	a.Data = mesh.Group("dp", "ep")
+	ranks := moe.Ranks{Tokens: a.Sum, Positions: mesh.Group("cp"), Experts: mesh.Group("ep").With(dist.Name("experts"))}
+	if err := moe.Parallelize(ranks, layers...); err != nil {
+		return a, err
+	}
+	a.Params, err = ddp.Attach(a.Sum, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 500,
+		Over: moe.Over(mesh.Group("dp", "cp"), layers...)})
 	return a, err
 }
 
@@ -158,6 +189,28 @@ func TestUnifiedEqualsOneRank(t *testing.T) {
 }
 
 func TestLongUnifiedEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestUnifiedEqualsOneRank) }
+
+// So is one with experts, also if ranks of ep share them, with losses of the router that count the tokens of the batch.
+func TestRingOfExpertsEqualsOneRank(t *testing.T) {
+	one := job{model: "gqa", positions: 9, experts: ofExperts}
+	want := one.training().Run(t)
+	for _, mesh := range []string{"dp=1,ep=1,cp=3", "dp=1,ep=2,cp=2", "dp=2,ep=1,cp=2"} {
+		j := one
+		j.mesh = mesh
+		disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
+	}
+}
+
+var ofExperts = moe.Config{Features: 12, Hidden: 7, Experts: 4, Router: router.Config{Top: 2}, Balance: 0.1, Z: 0.01}
+
+// What needs the order of a sequence's tokens is refused: ranks of a ring have two runs of them.
+func TestOrderOfExpertsInARingIsRefused(t *testing.T) {
+	for _, change := range []func(c *moe.Config){func(c *moe.Config) { c.Capacity = 1 }, func(c *moe.Config) { c.Sequence = 9 }} {
+		j := job{model: "gqa", positions: 9, experts: ofExperts, mesh: "dp=1,ep=2,cp=2"}
+		change(&j.experts)
+		j.training().Refused(t, "a balance loss of sequences, and a Capacity, need Ranks.Positions, the ranks with parts of the same sequences")
+	}
+}
 
 // Programs that forget a part of the ring, or take that of another division, are refused before a step is trained.
 func TestWrongRingsAreRefused(t *testing.T) {

@@ -30,14 +30,17 @@ type Stage struct {
 const putOff = 1.4
 
 // Pipeline returns the plan of t in stages with equally many layers, which are on ranks of Config.Layout.PP. The table of tokens is on the
-// first stage and on the last one. Memory is that of the rank that needs most, and Stages has all. It is planned with ddp, beside ring and
-// cp. Activations are those of models/gpt: within a few percent, and with put-off weight gradients up to a quarter more than needed.
+// first stage and on the last one. Memory is that of the rank that needs most, and Stages has all. It is planned with ddp and fsdp
+// (OncePerStep), beside ring and cp. Activations are those of models/gpt: within a few percent, and with put-off weight gradients up to a
+// quarter more than needed.
 func (t Transformer) Pipeline(c Config, s Pipeline) (*Plan, error) {
 	switch {
 	case c.Layout.pp() == 1 || len(s.Live) != c.Layout.pp():
 		return nil, fmt.Errorf("pp=%d: a schedule of %d ranks does not fit", c.Layout.pp(), len(s.Live))
-	case c.Layout.FSDP > 0 || c.Layout.tp() > 1 || t.Experts > 0:
-		return nil, fmt.Errorf("pp=%d with fsdp, tp or experts: this is not planned yet", c.Layout.pp())
+	case c.Layout.tp() > 1 || t.Experts > 0:
+		return nil, fmt.Errorf("pp=%d with tp or experts: this is not planned yet", c.Layout.pp())
+	case c.Host > 0:
+		return nil, fmt.Errorf("pp=%d with hosts that have copies: stages gather values once a step, and need none", c.Layout.pp())
 	case t.Layers < len(s.Ranks):
 		return nil, fmt.Errorf("%d layers are too few for %d stages", t.Layers, len(s.Ranks))
 	case t.Batch%s.Micros != 0 || t.Batch/s.Micros < c.Layout.shards():
@@ -87,19 +90,24 @@ func (t Transformer) messages(c Config, s Pipeline) (list []Traffic) {
 		list = append(list, Traffic{"send", "pp", 2 * n * t.Batch * t.Seq * t.Dim * size,
 			fmt.Sprintf("2·%d·%d·%d·%d", n, t.Batch*t.Seq, t.Dim, size)})
 	}
-	if copies := c.Layout.shards() * c.Layout.positions(); s.Ranks[0] != s.Ranks[last] {
+	copies, size := c.Layout.shards()*c.Layout.positions(), c.grads().Size()
+	if c.Layout.FSDP > 0 { // each rank has a part
+		copies = c.Layout.dp()
+	}
+	if s.Ranks[0] != s.Ranks[last] {
 		list = append(list, Traffic{"allreduce", "pp", 2 * copies * t.Vocab * t.Dim * size,
 			fmt.Sprintf("2·%d·%d·%d·%d", copies, t.Vocab, t.Dim, size)})
 	}
 	return list
 }
 
-// stage returns what a rank has of the model. Activations are those of its largest stage, for each microbatch that it holds. The last
-// backward pass of a rank is cut in two in any schedule, so that its gradient leaves early.
+// stage returns what a rank has of the model. As in models/gpt/parallel, the table is a unit of its own, and all units stay until a step
+// ends. Activations are those of its largest stage, for each microbatch that it holds. The last backward pass of a rank is cut in two in
+// any schedule, so that its gradient leaves early.
 func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 	d, last, tokens := t.Dim, len(s.Ranks)-1, t.tokens(c, s.Micros)
 	costs, x := t.costs(c, tokens, 4), tensor.StepBytes(tokens*t.Dim*c.Params.Size())
-	var tables []int
+	var table, others []int
 	kept, loss, most := 0, 0, max(costs.mlp, costs.ring)
 	for i, on := range s.Ranks {
 		if on != rank {
@@ -109,19 +117,20 @@ func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 		bytes := x + (hi-lo)*costs.block
 		if i == 0 {
 			bytes += x // what it looked up, and its sum with positions
-			tables = append(tables, t.Vocab*d, t.Seq*d)
+			table, others = []int{t.Vocab * d}, append(others, t.Seq*d)
 		}
 		if i == last {
 			loss, most = x+costs.logits, max(most, costs.head-x-costs.logits)
-			if tables = append(tables, d, d); s.Ranks[0] != rank {
-				tables = append(tables, t.Vocab*d)
-			}
+			table, others = []int{t.Vocab * d}, append(others, d, d)
 		}
 		kept, st.Layers = max(kept, bytes), st.Layers+hi-lo
 	}
-	m.Units = []Unit{{Params: tables, Keep: true}}
+	m.Units = []Unit{{Params: table}, {Params: others}}
 	for range st.Layers {
 		m.Units = append(m.Units, t.block(c)...)
+	}
+	for i := range m.Units {
+		m.Units[i].Keep = true
 	}
 	off := min(s.PutOff[rank], s.Held[rank])
 	live := s.Held[rank] - off

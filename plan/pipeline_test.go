@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
@@ -37,7 +38,7 @@ func (c staged) plan() (*plan.Plan, error) {
 
 // train does some steps. It returns what each rank of the first pipeline has, and what all ranks send in a step, by operation and axis.
 func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]int, err error) {
-	l := parallel.Layout{PP: c.Layout.PP, DP: c.Layout.DP, Ring: c.Layout.Ring, CP: c.Layout.CP}
+	l := parallel.Layout{PP: c.Layout.PP, DP: c.Layout.DP, FSDP: c.Layout.FSDP, Ring: c.Layout.Ring, CP: c.Layout.CP}
 	memory, sent = make([]map[string]tensor.MemoryUse, c.Layout.PP), map[string]int{}
 	err = disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
 		mesh := disttest.Must(r.Mesh(l.Mesh(c.Heads)))
@@ -51,7 +52,7 @@ func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]i
 			}
 		}
 		stages := disttest.Must(m.Stages(layout.Shares(make([]int, len(c.Ranks)), c.Layers), mine...))
-		a := disttest.Must(parallel.Attach(mesh, m, parallel.Config{}))
+		a := disttest.Must(parallel.Attach(mesh, m, c.how()))
 		opt, tape, run := optim.NewAdamW(a.Params, optim.AdamWConfig{Clip: 1, Norm: r.World}), tensor.NewTape(r.Device), map[int]pp.Stage{}
 		defer tape.Close()
 		n := c.Batch / c.Micros / a.Data.Size()
@@ -71,10 +72,8 @@ func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]i
 		p := disttest.Must(pp.New(pp.Config{Group: g, Schedule: c.Schedule, Stages: run, Tape: tape, Params: a.Params, Optimizer: opt}))
 		defer p.Close()
 		bytes := map[string]int{}
-		groups := map[string]*dist.Group{"pp": g}
-		for _, g := range a.Groups {
-			groups[map[string]string{"ddp": "dp", "ring": "ring", "cp": "cp"}[g.Name()]] = g
-		}
+		groups := c.groups(a)
+		groups["pp"] = g
 		for step := range 4 {
 			if step == 3 {
 				count(bytes, groups, -1)
@@ -98,14 +97,44 @@ func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]i
 	return memory, sent, err
 }
 
+// how says how stages are divided.
+func (c staged) how() (how parallel.Config) {
+	if c.Layout.FSDP > 0 {
+		how.FSDP = &fsdp.Config{Stage: c.Stage, DType: tensor.Float32, OncePerStep: true}
+	}
+	return how
+}
+
+// groups are those that count bytes, by axis.
+func (c staged) groups(a *parallel.Attached) map[string]*dist.Group {
+	groups, left := map[string]*dist.Group{}, a.Groups
+	if a.Shards != nil {
+		shards := a.Shards.Groups()
+		for i, g := range shards {
+			groups[[]string{"fsdp", "fsdp reduce", "dp"}[i]] = g
+		}
+		left = left[:len(left)-len(shards)]
+	}
+	for _, g := range left {
+		groups[map[string]string{"ddp": "dp", "ring": "ring", "cp": "cp"}[g.Name()]] = g
+	}
+	return groups
+}
+
 // Parameters and gradients of stages, and what they send, are planned to the byte, activations within a few percent.
 func TestPipelineReality(t *testing.T) {
 	size := plan.Transformer{Layers: 8, Dim: 48, Heads: 6, Vocab: 300, Batch: 16, Seq: 24}
+	odd := plan.Transformer{Layers: 8, Dim: 40, Heads: 5, Vocab: 301, Batch: 24, Seq: 25}
 	for _, c := range []staged{
 		{size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.GPipe(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 4}}, pp.OneF1B(4, 8)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, DP: 2}}, pp.OneF1B(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.ZBH1(2, 8)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, Ring: 2}}, pp.OneF1B(2, 4)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2}}, disttest.Must(pp.ZBV(2, 8))},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2}, Stage: 1}, pp.OneF1B(2, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 4, FSDP: 2}, Stage: 2}, pp.GPipe(4, 8)},
+		{odd, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 3}, Stage: 3}, pp.OneF1B(2, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, DP: 2, FSDP: 2}, Stage: 3}, disttest.Must(pp.ZBV(2, 4))},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2, Ring: 2}, Stage: 3}, pp.OneF1B(2, 4)},
 	} {
 		c.Params = tensor.Float32
 		p, err := c.plan()
@@ -114,8 +143,13 @@ func TestPipelineReality(t *testing.T) {
 		require.NoError(t, err)
 		name := fmt.Sprintf("%s %v", c.Name, c.Layout)
 		for rank, s := range p.Stages {
-			for _, kind := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients} {
-				require.Equal(t, 4*s.Parameters, memory[rank][kind.String()].Peak, "%s: %v of rank %d", name, kind, rank)
+			for _, kind := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.Gathered} {
+				switch got := memory[rank][kind.String()].Peak; {
+				case s.Total == p.Total:
+					require.Equal(t, p.Of(kind), got, "%s: %v of rank %d", name, kind, rank)
+				case c.Layout.FSDP == 0 && kind != tensor.Gathered:
+					require.Equal(t, 4*s.Parameters, got, "%s: %v of rank %d", name, kind, rank)
+				}
 			}
 			got := float64(memory[rank][tensor.Activations.String()].Peak) / float64(s.Activations)
 			require.InDelta(t, 1, got, map[bool]float64{false: 0.05, true: 0.15}[s.PutOff > 0 || c.Layout.Ring > 1], "%s: rank %d", name, rank)
@@ -128,6 +162,7 @@ func TestPipelineReality(t *testing.T) {
 				delete(sent, what)
 			}
 		}
+		delete(sent, "allreduce over fsdp") // votes
 		for what, n := range sent {
 			require.Zero(t, n, "%s: %s is not in the plan", name, what)
 		}
@@ -138,13 +173,15 @@ func TestPipelineReality(t *testing.T) {
 func TestPipelineNeeds(t *testing.T) {
 	size := plan.Transformer{Layers: 8, Dim: 48, Heads: 6, Vocab: 300, Batch: 16, Seq: 24}
 	for want, c := range map[string]staged{
-		"pp=3: a schedule of 2 ranks does not fit":               {size, plan.Config{Layout: plan.Layout{PP: 3}}, pp.GPipe(2, 4)},
-		"pp=1: a schedule of 2 ranks does not fit":               {size, plan.Config{}, pp.GPipe(2, 4)},
-		"pp=2 with fsdp, tp or experts: this is not planned yet": {size, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}}, pp.GPipe(2, 4)},
-		"8 layers are too few for 9 stages":                      {size, plan.Config{Layout: plan.Layout{PP: 9}}, pp.GPipe(9, 4)},
-		"3 microbatches of 16 sequences must divide them":        {size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.GPipe(2, 3)},
-		"and have one for each of 8 ranks":                       {size, plan.Config{Layout: plan.Layout{PP: 2, DP: 8}}, pp.GPipe(2, 4)},
-		"6 heads of a rank do not divide over cp=4 ranks":        {size, plan.Config{Layout: plan.Layout{PP: 2, CP: 4}}, pp.GPipe(2, 4)},
+		"pp=3: a schedule of 2 ranks does not fit":         {size, plan.Config{Layout: plan.Layout{PP: 3}}, pp.GPipe(2, 4)},
+		"pp=1: a schedule of 2 ranks does not fit":         {size, plan.Config{}, pp.GPipe(2, 4)},
+		"pp=2 with tp or experts: this is not planned yet": {size, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}}, pp.GPipe(2, 4)},
+		"pp=2 with hosts that have copies: stages gather values": {size, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2}, Host: 2},
+			pp.GPipe(2, 4)},
+		"8 layers are too few for 9 stages":               {size, plan.Config{Layout: plan.Layout{PP: 9}}, pp.GPipe(9, 4)},
+		"3 microbatches of 16 sequences must divide them": {size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.GPipe(2, 3)},
+		"and have one for each of 8 ranks":                {size, plan.Config{Layout: plan.Layout{PP: 2, DP: 8}}, pp.GPipe(2, 4)},
+		"6 heads of a rank do not divide over cp=4 ranks": {size, plan.Config{Layout: plan.Layout{PP: 2, CP: 4}}, pp.GPipe(2, 4)},
 	} {
 		_, err := c.plan()
 		require.ErrorContains(t, err, want)

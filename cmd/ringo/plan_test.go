@@ -31,6 +31,11 @@ func TestPlan(t *testing.T) {
 		"alltoall over cp"} {
 		assert.Contains(t, stdout, want)
 	}
+	stdout, stderr, code = run(t, "plan", "-layout", "pp=4,fsdp=2", "-batch", "64", "-micro", "16")
+	require.Equal(t, 0, code, stderr)
+	for _, want := range []string{"pp=4,fsdp=2, fsdp stage 3, 8 ranks", "gathered", "allgather over fsdp", "reducescatter over fsdp"} {
+		assert.Contains(t, stdout, want)
+	}
 	stdout, stderr, code = run(t, "plan", "-layout", "pp=4,dp=2", "-batch", "64", "-micro", "16")
 	require.Zero(t, code, stderr)
 	for _, want := range []string{"pp=4,dp=2, ddp, 8 ranks", "memory is that of rank 0 of the pipeline, where P = ",

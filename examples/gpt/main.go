@@ -207,5 +207,9 @@ func (t *trainer) close() error {
 	if err != nil {
 		return err
 	}
-	return peft.Export(t.model, last, filepath.Join(t.o.Save, "adapters"))
+	whole, err := t.o.newModel() // this rank may have a stage alone
+	if err != nil {
+		return err
+	}
+	return peft.Export(whole, last, filepath.Join(t.o.Save, "adapters"))
 }

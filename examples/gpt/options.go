@@ -51,8 +51,6 @@ func (o *options) checkPipeline() error {
 		return nil
 	case o.micro < 1 || o.Batch%o.micro != 0:
 		return train.Usagef("-micro %d: microbatches of -batch %d sequences must be at least 1, and divide them", o.micro, o.Batch)
-	case o.LoRA > 0:
-		return train.Usagef("-lora trains on whole models, without -pp")
 	case o.Given["sample"] && o.Sample > 0:
 		return train.Usagef("-sample %d: stages write no text", o.Sample)
 	case o.schedule == "forward":

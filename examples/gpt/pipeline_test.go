@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ckpt/peft"
 	"github.com/ringo-ml/ringo/examples/internal/lm"
+	"github.com/ringo-ml/ringo/models/gpt"
 )
 
 // staged is a training that stages can share.
@@ -41,6 +43,42 @@ func TestPipelines(t *testing.T) {
 		if o.Steps == 16 {
 			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9)
 		}
+	}
+}
+
+// Stages finetune adapters as one rank does. The checkpoint has those of all stages and nothing else, goes on elsewhere with the same base,
+// and is in PEFT's format.
+func TestPipelinesOfAdapters(t *testing.T) {
+	config := gpt2
+	config.Layers = 4
+	for _, config.Tied = range []bool{true, false} {
+		o := staged(t)
+		o.Load, o.LoRA, o.LR, o.Steps = folder(t, config), 2, 0.1, 12
+		want := trained(t, o)
+		require.Less(t, want.FinalLoss, want.FirstLoss)
+		for _, o.schedule = range []string{"1f1b", "zbv"} {
+			o.Layout = lay(1, 2, 3, 1, false, 0, 1, 1, 2, 0)
+			got := trained(t, o)
+			requireLosses(t, want.Losses, got.Losses, 1e-9, "tied %v, %s", config.Tied, o.schedule)
+			require.Equal(t, want.Params, got.Params)
+		}
+		o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+		for _, c := range []struct {
+			lm.Layout
+			schedule string
+		}{
+			{lay(1, 1, 3, 1, false, 0, 1, 1, 4, 0), "zb-h1"}, {Layout: on(1, 2, 3)}, {lay(2, 1, 3, 1, false, 0, 1, 1, 2, 0), "interleaved"},
+			{Layout: on(1, 1, 3)}, {lay(1, 2, 2, 1, false, 0, 1, 1, 2, 0), "gpipe"}, {lay(1, 1, 3, 3, true, 0, 1, 1, 2, 0), "1f1b"},
+		} {
+			o.Layout, o.schedule = c.Layout, c.schedule
+			o.Steps += 2
+			requireLosses(t, want.Losses[:o.Steps], trained(t, o).Losses, 1e-9, "tied %v, %+v", config.Tied, c)
+		}
+		m, err := gpt.Open(o.Load)
+		require.NoError(t, err)
+		adapters, err := peft.Apply(m, filepath.Join(o.Save, "adapters"))
+		require.NoError(t, err)
+		require.Len(t, adapters, 2*4*3)
 	}
 }
 
