@@ -16,7 +16,7 @@
 //
 // The model does not know about parallelism: ddp, fsdp and others divide its layers from outside. Package parallel has all of them.
 //
-//	config.go      Config: the sizes
+//	config.go      Config: the sizes; kinds.go: what distinguishes the kinds
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
 //	stage.go       Stages of a pipeline

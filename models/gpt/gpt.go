@@ -12,7 +12,7 @@ import (
 type Model struct {
 	Config Config        `nn:"-"`
 	Tok    *nn.Embedding // [vocabulary, width]
-	Pos    *nn.Positions // nil in Llama
+	Pos    *nn.Positions // only in GPT-2
 	Blocks []*Block
 	Norm   nn.Layer
 	Head   *nn.Linear // without bias; if the model is tied, its weight is Tok's
@@ -58,7 +58,7 @@ func New(c Config) (*Model, error) {
 	}
 	m := &Model{Config: c, Tok: &nn.Embedding{W: tensor.NewParam(normal, c.Vocab, c.Width)}, Norm: c.norm()}
 	var rope *nn.Rotary
-	if c.Kind == Llama {
+	if c.kind().rotary {
 		rope = nn.NewRotary(c.HeadDim, c.Positions)
 		rope.Base, rope.Scaling = c.Base, c.Scaling
 	} else {
@@ -79,10 +79,10 @@ func New(c Config) (*Model, error) {
 
 var normal = tensor.NormalInit(0, 0.02)
 
-// linear returns a layer with the initialization of GPT-2 and Llama.
+// linear returns a layer with the initialization of all kinds.
 func (c *Config) linear(in, out int) *nn.Linear {
 	l := &nn.Linear{W: tensor.NewParam(normal, out, in)}
-	if c.Kind == GPT2 {
+	if c.kind().biases {
 		l.B = tensor.NewParam(tensor.Constant(0), out)
 	}
 	return l
@@ -91,7 +91,7 @@ func (c *Config) linear(in, out int) *nn.Linear {
 // residual is linear for a layer whose output is added to the residual stream.
 func (c *Config) residual(in, out int) *nn.Linear {
 	l := c.linear(in, out)
-	if c.Kind == GPT2 {
+	if !c.kind().rotary {
 		l.W = tensor.NewParam(tensor.NormalInit(0, 0.02/math.Sqrt(float64(2*c.Layers))), out, in)
 	}
 	return l
@@ -99,7 +99,7 @@ func (c *Config) residual(in, out int) *nn.Linear {
 
 func (c *Config) mlp() MLP {
 	up, down := c.linear(c.Width, c.Hidden), c.residual(c.Hidden, c.Width)
-	if c.Kind == GPT2 {
+	if !c.kind().rotary {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
 	}
 	return &nn.GatedMLP{Gate: c.linear(c.Width, c.Hidden), Up: up, Down: down, Act: nn.SiLU}

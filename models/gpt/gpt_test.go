@@ -173,7 +173,7 @@ func TestConfigMisuse(t *testing.T) {
 		"gpt: rotary positions need an even number of features":     func(c *gpt.Config) { c.HeadDim = 3 },
 		"gpt: Layers is 1000000000; at most 16384 is allowed":       func(c *gpt.Config) { c.Layers = 1e9 },
 		"gpt: HeadDim is 4611686018427387904; at most 4096":         func(c *gpt.Config) { c.HeadDim = 1 << 62 },
-		"gpt: Kind is 7, not GPT2 or Llama":                         func(c *gpt.Config) { c.Kind = 7 },
+		"gpt: Kind is 7: there are gpt2 and llama":                  func(c *gpt.Config) { c.Kind = 7 },
 		"gpt: Hidden is -2, and must be positive":                   func(c *gpt.Config) { c.Hidden = -2 },
 		"gpt: Eps 1e-05 and Base -1 must be positive":               func(c *gpt.Config) { c.Base = -1 },
 		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {
