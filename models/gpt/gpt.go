@@ -67,8 +67,7 @@ func New(c Config) (*Model, error) {
 	for range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
-			Q: c.linear(c.Width, q), K: c.linear(c.Width, kv), V: c.linear(c.Width, kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim,
-			Rope: rope}})
+			Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope}})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {
@@ -80,17 +79,20 @@ func New(c Config) (*Model, error) {
 var normal = tensor.NormalInit(0, 0.02)
 
 // linear returns a layer with the initialization of all kinds.
-func (c *Config) linear(in, out int) *nn.Linear {
+func linear(in, out int, bias bool) *nn.Linear {
 	l := &nn.Linear{W: tensor.NewParam(normal, out, in)}
-	if c.kind().biases {
+	if bias {
 		l.B = tensor.NewParam(tensor.Constant(0), out)
 	}
 	return l
 }
 
+// heads returns a layer of queries, keys or values.
+func (c *Config) heads(out int) *nn.Linear { return linear(c.Width, out, c.kind().qkvBiases) }
+
 // residual is linear for a layer whose output is added to the residual stream.
 func (c *Config) residual(in, out int) *nn.Linear {
-	l := c.linear(in, out)
+	l := linear(in, out, c.kind().biases)
 	if !c.kind().rotary {
 		l.W = tensor.NewParam(tensor.NormalInit(0, 0.02/math.Sqrt(float64(2*c.Layers))), out, in)
 	}
@@ -98,11 +100,11 @@ func (c *Config) residual(in, out int) *nn.Linear {
 }
 
 func (c *Config) mlp() MLP {
-	up, down := c.linear(c.Width, c.Hidden), c.residual(c.Hidden, c.Width)
+	up, down := linear(c.Width, c.Hidden, c.kind().biases), c.residual(c.Hidden, c.Width)
 	if !c.kind().rotary {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
 	}
-	return &nn.GatedMLP{Gate: c.linear(c.Width, c.Hidden), Up: up, Down: down, Act: nn.SiLU}
+	return &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
 }
 
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.

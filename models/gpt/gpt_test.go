@@ -21,6 +21,7 @@ var small = map[string]gpt.Config{
 	"llama": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 20},
 	"wide heads": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 10, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, Hidden: 7, Base: 500,
 		Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
+	"qwen2": {Kind: gpt.Qwen2, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, Hidden: 7},
 }
 
 func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
@@ -173,7 +174,7 @@ func TestConfigMisuse(t *testing.T) {
 		"gpt: rotary positions need an even number of features":     func(c *gpt.Config) { c.HeadDim = 3 },
 		"gpt: Layers is 1000000000; at most 16384 is allowed":       func(c *gpt.Config) { c.Layers = 1e9 },
 		"gpt: HeadDim is 4611686018427387904; at most 4096":         func(c *gpt.Config) { c.HeadDim = 1 << 62 },
-		"gpt: Kind is 7: there are gpt2 and llama":                  func(c *gpt.Config) { c.Kind = 7 },
+		"gpt: Kind is 7: there are gpt2, llama, mistral and qwen2":  func(c *gpt.Config) { c.Kind = 7 },
 		"gpt: Hidden is -2, and must be positive":                   func(c *gpt.Config) { c.Hidden = -2 },
 		"gpt: Eps 1e-05 and Base -1 must be positive":               func(c *gpt.Config) { c.Base = -1 },
 		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {

@@ -163,6 +163,7 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, bounded.Plain(string(all[name])), want))
 		}
 	}
+	wrong = append(wrong, k.check(&c, all))
 	if k.rotary {
 		wrong = append(wrong, c.readRopes(all))
 		if c.Hidden == 0 {
@@ -178,6 +179,30 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 		return c, nil, err
 	}
 	return c, all, c.check()
+}
+
+// check returns an error for what is missing, and for layers that do not see all positions.
+func (k *kind) check(c *Config, all map[string]json.RawMessage) (err error) {
+	for _, name := range k.given {
+		if all[name] == nil {
+			err = errors.Join(err, fmt.Errorf("%s is not given", name))
+		}
+	}
+	var window *int
+	var types []string
+	if raw := all["sliding_window"]; raw != nil && k.windows {
+		err = errors.Join(err, named("sliding_window", json.Unmarshal(raw, &window)))
+	}
+	if window != nil && *window < c.Positions {
+		err = errors.Join(err, fmt.Errorf("sliding_window is %d, and only null or all %d positions are computed here", *window, c.Positions))
+	}
+	if raw := all["layer_types"]; raw != nil {
+		err = errors.Join(err, named("layer_types", json.Unmarshal(raw, &types)))
+	}
+	if i := slices.IndexFunc(types, func(s string) bool { return s != "full_attention" }); i >= 0 {
+		err = errors.Join(err, fmt.Errorf("layer_types has %s, and only full_attention is computed here", bounded.Quote(types[i])))
+	}
+	return err
 }
 
 // readRopes reads rope_scaling, then rope_parameters. transformers takes the first one if a file has both, so they must say the same.
@@ -276,6 +301,9 @@ func (m *Model) Files() (map[string][]byte, error) {
 	if !k.rotary && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
+	}
+	if _, is := all["sliding_window"]; k.windows && !is {
+		all["sliding_window"] = nil
 	}
 	if k.rotary {
 		all["rope_theta"] = decimal(c.Base)

@@ -13,6 +13,10 @@ const (
 	GPT2 Kind = iota
 	// Llama has rotary positions, RMSNorm, no biases, and an MLP with SwiGLU. Several heads of queries may share one of keys and values.
 	Llama
+	// Mistral is Llama, in files whose window of attention, if any, has all positions.
+	Mistral
+	// Qwen2 is Llama with biases of queries, keys and values.
+	Qwen2
 )
 
 // kind is what distinguishes a Kind from others, in the model and in Hugging Face's files.
@@ -20,10 +24,13 @@ type kind struct {
 	model, class string // model_type and architectures in config.json
 	rotary       bool   // positions are rotary, norms RMSNorm, and the MLP is gated
 	biases       bool   // of all layers
+	qkvBiases    bool   // of queries, keys and values
 
 	settings func(c *Config) map[string]any // names in config.json, and where their values are
 	missing  Config                         // what config.json means if it does not say these
 	fixed    map[string]any                 // settings that have the same value in all models of this kind
+	given    []string                       // settings that config.json must say: transformers takes the numbers of a large model else
+	windows  bool                           // sliding_window must be null, or at least Positions
 
 	names      map[string]string   // of the model's parts in the files; others have their own
 	fused      map[string][]string // matrices of the files that have several parts, one after the other
@@ -33,7 +40,7 @@ type kind struct {
 }
 
 var kinds = [...]kind{
-	GPT2: {model: "gpt2", class: "GPT2LMHeadModel", biases: true, settings: gpt2Settings, missing: Config{Tied: true},
+	GPT2: {model: "gpt2", class: "GPT2LMHeadModel", biases: true, qkvBiases: true, settings: gpt2Settings, missing: Config{Tied: true},
 		fixed: map[string]any{"activation_function": "gelu_new", "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
 			"add_cross_attention": false},
 		names: map[string]string{"tok": "wte", "pos": "wpe", "blocks": "h", "norm": "ln_f", "head": "lm_head",
@@ -42,6 +49,12 @@ var kinds = [...]kind{
 		transposed: true, prefix: "transformer.", ignored: []string{"h.*.attn.bias", "h.*.attn.masked_bias"}},
 	Llama: {model: "llama", class: "LlamaForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
 		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "mlp_bias": false},
+		names: rotaryNames, ignored: rotaryIgnored},
+	Mistral: {model: "mistral", class: "MistralForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
+		fixed: map[string]any{"hidden_act": "silu"}, given: []string{"num_key_value_heads", "sliding_window"}, windows: true,
+		names: rotaryNames, ignored: rotaryIgnored},
+	Qwen2: {model: "qwen2", class: "Qwen2ForCausalLM", rotary: true, qkvBiases: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
+		fixed: map[string]any{"hidden_act": "silu", "use_sliding_window": false}, given: []string{"num_key_value_heads"},
 		names: rotaryNames, ignored: rotaryIgnored},
 }
 
