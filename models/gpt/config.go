@@ -60,6 +60,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("gpt: Eps %v and Base %v must be positive", c.Eps, c.Base)
 	case c.kind().rotary && c.HeadDim%2 != 0:
 		return fmt.Errorf("gpt: rotary positions need an even number of features in a head, not %d", c.HeadDim)
+	case c.Kind == Phi3 && !c.Scaling.None():
+		return fmt.Errorf("gpt: rotary positions of type %q: Phi-3 has none that are scaled", c.Scaling.Type)
 	case !c.kind().rotary && !c.Scaling.None():
 		return fmt.Errorf("gpt: GPT-2 has no rotary positions to scale")
 	}
@@ -72,11 +74,23 @@ func (c *Config) check() error {
 // norm returns a norm of the model's kind.
 func (c *Config) norm() nn.Layer {
 	if c.kind().rotary {
-		n := nn.NewRMSNorm(c.Width)
-		n.Eps = c.Eps
-		return n
+		return c.rmsNorm(c.Width)
 	}
 	n := nn.NewLayerNorm(c.Width)
 	n.Eps = c.Eps
 	return n
+}
+
+func (c *Config) rmsNorm(features int) *nn.RMSNorm {
+	n := nn.NewRMSNorm(features)
+	n.Eps = c.Eps
+	return n
+}
+
+// headNorm returns a norm of each head's queries or keys, or nil.
+func (c *Config) headNorm() *nn.RMSNorm {
+	if !c.kind().qkNorms {
+		return nil
+	}
+	return c.rmsNorm(c.HeadDim)
 }

@@ -1,5 +1,5 @@
-// Package gpt is a family of transformers for text: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), and what followed it: Mistral
-// and Qwen2. A setting of their files that is not computed exactly is an error that names it.
+// Package gpt is a family of transformers for text: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), and what followed it:
+// Mistral, Qwen2, Qwen3 and Phi-3. A setting of their files that is not computed exactly is an error that names it.
 //
 //	m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: 128, Width: 128, Layers: 4, Heads: 4, KVHeads: 2})
 //	nn.Init(m, dev, tensor.Float32, seed)            // or Attach of ddp or fsdp

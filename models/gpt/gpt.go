@@ -47,6 +47,9 @@ type Attention struct {
 	Out     *nn.Linear
 	HeadDim int
 	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
+
+	QNorm   *nn.RMSNorm `nn:"q_norm"` // of each head's queries; nil: none
+	KNorm   *nn.RMSNorm `nn:"k_norm"` // of each head's keys
 	nn.Core `nn:"-"`
 }
 
@@ -67,7 +70,8 @@ func New(c Config) (*Model, error) {
 	for range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
-			Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope}})
+			Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
+			QNorm: c.headNorm(), KNorm: c.headNorm()}})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {
@@ -146,10 +150,14 @@ func (a *Attention) Settings() any {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	of := func(l *nn.Linear) nn.T {
+	of := func(l *nn.Linear, norm *nn.RMSNorm) nn.T {
 		y := l.Forward(x)
-		return y.Reshape(batch, time, y.Dim(1))
+		features := y.Dim(1)
+		if norm != nil {
+			y = norm.Forward(y.Reshape(-1, a.HeadDim))
+		}
+		return y.Reshape(batch, time, features)
 	}
-	y := a.Attend(of(a.Q), of(a.K), of(a.V), a.HeadDim, a.Rope, c)
+	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c)
 	return y.Reshape(batch*time, y.Dim(2))
 }

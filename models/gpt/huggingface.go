@@ -29,8 +29,9 @@ const (
 // ropeParameters is rope_parameters in config.json. Before version 5, it was rope_scaling, and rope_theta was beside it.
 type ropeParameters struct {
 	nn.RotaryScaling
-	OldType string  `json:"type,omitempty"`
-	Base    float64 `json:"rope_theta,omitempty"`
+	OldType string   `json:"type,omitempty"`
+	Base    float64  `json:"rope_theta,omitempty"`
+	Partial *float64 `json:"partial_rotary_factor,omitempty"`
 }
 
 // ReadConfig reads config.json in a folder with Hugging Face's layout. A setting that this package does not support is an error that names
@@ -184,7 +185,7 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 // check returns an error for what is missing, and for layers that do not see all positions.
 func (k *kind) check(c *Config, all map[string]json.RawMessage) (err error) {
 	for _, name := range k.given {
-		if all[name] == nil {
+		if raw := all[name]; raw == nil || name == "head_dim" && string(raw) == "null" {
 			err = errors.Join(err, fmt.Errorf("%s is not given", name))
 		}
 	}
@@ -207,7 +208,11 @@ func (k *kind) check(c *Config, all map[string]json.RawMessage) (err error) {
 
 // readRopes reads rope_scaling, then rope_parameters. transformers takes the first one if a file has both, so they must say the same.
 func (c *Config) readRopes(all map[string]json.RawMessage) error {
-	err := c.readRope("rope_scaling", all)
+	var err error
+	if raw := all["partial_rotary_factor"]; raw != nil && !slices.Contains([]string{"1", "1.0", "null"}, string(raw)) {
+		err = fmt.Errorf("partial_rotary_factor is %s, and only 1 is computed here", bounded.Plain(string(raw)))
+	}
+	err = errors.Join(err, c.readRope("rope_scaling", all))
 	old := c.Scaling
 	err = errors.Join(err, c.readRope("rope_parameters", all))
 	if old.Type != "" && old != c.Scaling && !(old.None() && c.Scaling.None()) {
@@ -225,6 +230,9 @@ func (c *Config) readRope(name string, all map[string]json.RawMessage) error {
 	err := json.Unmarshal(raw, &r)
 	r.Type = cmp.Or(r.Type, r.OldType)
 	c.Scaling, c.Base = r.RotaryScaling, cmp.Or(r.Base, c.Base)
+	if r.Partial != nil && *r.Partial != 1 {
+		err = fmt.Errorf("partial_rotary_factor is %v, and only 1 is computed here", *r.Partial)
+	}
 	return named(name, err)
 }
 

@@ -26,6 +26,8 @@ var files = map[string]gpt.Config{
 		Eps: 1e-6, Base: 500, Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
 	"mistral": tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 4, Eps: 1e-6}),
 	"qwen2":   tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 2, Eps: 1e-6, Tied: true}),
+	"qwen3":   tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
+	"phi3":    tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
 }
 
 // tiny sets what the small models of newer kinds have alike.
@@ -143,6 +145,15 @@ func TestWrongConfigFiles(t *testing.T) {
 		{"qwen2", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
 		{"qwen2", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true"},
 		{"qwen2", `"full_attention"`, `"sliding_attention"`, `layer_types has "sliding_attention", and only full_attention is computed here`},
+		{"qwen3", `"head_dim": 4,`, ``, "head_dim is not given"},
+		{"qwen3", `"head_dim": 4`, `"head_dim": null`, "head_dim is not given"},
+		{"qwen3", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
+		{"phi3", `"sliding_window": null`, `"sliding_window": 7`, "sliding_window is 7"},
+		{"phi3", `"partial_rotary_factor": 1.0`, `"partial_rotary_factor": 0.5`, "partial_rotary_factor is 0.5, and only 1 is computed here"},
+		{"phi3", `"resid_pdrop": 0.0`, `"partial_rotary_factor": 0.75`, "partial_rotary_factor is 0.75, and only 1 is computed here"},
+		{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},
+		{"phi3", `"resid_pdrop": 0.0`, `"rope_scaling": {"type": "su", "long_factor": [1.0]}`, "rope_scaling and rope_parameters differ"},
+		{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": Phi-3 has none`},
 		{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", c.file, "config.json"))

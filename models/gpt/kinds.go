@@ -17,6 +17,10 @@ const (
 	Mistral
 	// Qwen2 is Llama with biases of queries, keys and values.
 	Qwen2
+	// Qwen3 is Llama with an RMSNorm of each head's queries and keys, before positions turn them.
+	Qwen3
+	// Phi3 is Llama, in files with fused matrices.
+	Phi3
 )
 
 // kind is what distinguishes a Kind from others, in the model and in Hugging Face's files.
@@ -25,6 +29,7 @@ type kind struct {
 	rotary       bool   // positions are rotary, norms RMSNorm, and the MLP is gated
 	biases       bool   // of all layers
 	qkvBiases    bool   // of queries, keys and values
+	qkNorms      bool   // of each head
 
 	settings func(c *Config) map[string]any // names in config.json, and where their values are
 	missing  Config                         // what config.json means if it does not say these
@@ -56,6 +61,13 @@ var kinds = [...]kind{
 	Qwen2: {model: "qwen2", class: "Qwen2ForCausalLM", rotary: true, qkvBiases: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
 		fixed: map[string]any{"hidden_act": "silu", "use_sliding_window": false}, given: []string{"num_key_value_heads"},
 		names: rotaryNames, ignored: rotaryIgnored},
+	Qwen3: {model: "qwen3", class: "Qwen3ForCausalLM", rotary: true, qkNorms: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
+		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "use_sliding_window": false},
+		given: []string{"num_key_value_heads", "head_dim"}, names: rotaryNames, ignored: rotaryIgnored},
+	Phi3: {model: "phi3", class: "Phi3ForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-5},
+		fixed: map[string]any{"hidden_act": "silu"}, windows: true, names: rotaryNames, ignored: rotaryIgnored,
+		fused: map[string][]string{"self_attn.qkv_proj": {"attn.q", "attn.k", "attn.v"},
+			"mlp.gate_up_proj": {"mlp.gate_proj", "mlp.up_proj"}}},
 }
 
 func (c *Config) kind() *kind { return &kinds[c.Kind] }
@@ -92,6 +104,7 @@ func rotarySettings(c *Config) map[string]any {
 // rotaryNames are those of Llama and of its successors. nn.GatedMLP has the names of the files.
 var rotaryNames = map[string]string{"tok": "model.embed_tokens", "blocks": "model.layers", "norm": "model.norm", "head": "lm_head",
 	"norm1": "input_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj",
+	"attn.q_norm": "self_attn.q_norm", "attn.k_norm": "self_attn.k_norm",
 	"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"}
 
 var rotaryIgnored = []string{"model.layers.*.self_attn.rotary_emb.inv_freq"}

@@ -278,7 +278,7 @@ func pythonWith(t *testing.T, packages string) (name string) {
 func TestPythonTransformers(t *testing.T) {
 	name := pythonWith(t, "transformers")
 	kinds := map[string]string{"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "scaled": "LlamaForCausalLM",
-		"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+		"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM"}
 	for _, model := range transformed {
 		kind, path := kinds[model], tuned(t, filepath.Join("testdata", model))
 		c := exec.Command(name, "-I", "-c", python, path)

@@ -79,7 +79,8 @@ func (m *Model) module(part string) (name string, fused []int, ok bool) {
 
 // place returns the first row of a part in a matrix of several, and the number of all rows.
 func (c *Config) place(part string, parts []string) (first, total int, ok bool) {
-	rows := map[string]int{"attn.q": c.Heads * c.HeadDim, "attn.k": c.KVHeads * c.HeadDim, "attn.v": c.KVHeads * c.HeadDim}
+	rows := map[string]int{"attn.q": c.Heads * c.HeadDim, "attn.k": c.KVHeads * c.HeadDim, "attn.v": c.KVHeads * c.HeadDim,
+		"mlp.gate_proj": c.Hidden, "mlp.up_proj": c.Hidden}
 	for _, p := range parts {
 		if p == part {
 			first, ok = total, true

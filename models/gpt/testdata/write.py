@@ -10,8 +10,8 @@ import shutil
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 # Angles, norms and softmax are computed in float32 by transformers, whatever the model's type: here in float64.
 torch.float = torch.float32 = torch.float64
@@ -82,7 +82,9 @@ expect = {}
 for name, kind, config in [
         ("gpt2", GPT2LMHeadModel, gpt2), ("llama", LlamaForCausalLM, llama), ("scaled", LlamaForCausalLM, scaled),
         ("mistral", MistralForCausalLM, MistralConfig(**tiny, head_dim=4, sliding_window=POSITIONS)),
-        ("qwen2", Qwen2ForCausalLM, Qwen2Config(**tiny, tie_word_embeddings=True))]:
+        ("qwen2", Qwen2ForCausalLM, Qwen2Config(**tiny, tie_word_embeddings=True)),
+        ("qwen3", Qwen3ForCausalLM, Qwen3Config(**tiny, head_dim=4)),
+        ("phi3", Phi3ForCausalLM, Phi3Config(**tiny))]:
     m = made(kind, config)
     shutil.rmtree(name, ignore_errors=True)
     m.save_pretrained(name)
