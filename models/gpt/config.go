@@ -88,7 +88,7 @@ func (c *Config) rmsNorm(features int) *nn.RMSNorm {
 }
 
 // headNorm returns a norm of each head's queries or keys, or nil.
-func (c *Config) headNorm() *nn.RMSNorm {
+func (c *Config) headNorm() nn.Layer {
 	if !c.kind().qkNorms {
 		return nil
 	}

@@ -48,8 +48,8 @@ type Attention struct {
 	HeadDim int
 	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
 
-	QNorm   *nn.RMSNorm `nn:"q_norm"` // of each head's queries; nil: none
-	KNorm   *nn.RMSNorm `nn:"k_norm"` // of each head's keys
+	QNorm   nn.Layer `nn:"q_norm"` // of each head's queries; nil: none
+	KNorm   nn.Layer `nn:"k_norm"` // of each head's keys
 	nn.Core `nn:"-"`
 }
 
@@ -150,7 +150,7 @@ func (a *Attention) Settings() any {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	of := func(l *nn.Linear, norm *nn.RMSNorm) nn.T {
+	of := func(l *nn.Linear, norm nn.Layer) nn.T {
 		y := l.Forward(x)
 		features := y.Dim(1)
 		if norm != nil {

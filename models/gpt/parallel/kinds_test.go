@@ -1,9 +1,14 @@
 package parallel_test
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -71,12 +76,41 @@ func TestKindsEqualOneRank(t *testing.T) {
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{TP: 4}, false},
 			{parallel.Layout{TP: 4}, true}, {parallel.Layout{FSDP: 2}, false}, {parallel.Layout{FSDP: 2, TP: 2}, true},
 			{parallel.Layout{CP: 2}, false}, {parallel.Layout{Ring: 2}, false}} {
-			training := plan{kind, &l.Layout, l.sequence}.training()
-			if kind == gpt.Qwen3 && l.TP > 1 {
-				training.Refused(t, "parallel: tensor parallelism cannot divide the norms of heads that qwen3 has: use fsdp")
-				continue
-			}
-			disttest.RequireEqual(t, want, training.Run(t), 1e-10)
+			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence}.training().Run(t), 1e-10)
 		}
+	}
+}
+
+// values returns those of a folder's model, as one rank reads them.
+func values(t *testing.T, dir string) map[string][]float64 {
+	all := map[string][]float64{}
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m := disttest.Must(gpt.Open(dir))
+		params := nn.Init(m, r.Device, tensor.Float64, 1)
+		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig()))
+		for _, p := range params {
+			all[p.Name()] = tensor.Floats(p.Value)
+		}
+		return nil
+	}))
+	return all
+}
+
+// Ranks that divide layers read their parts of the files, of fused matrices too, and write the same ones.
+func TestKindsFromFiles(t *testing.T) {
+	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3"} {
+		dir, to := filepath.Join("..", "testdata", kind), t.TempDir()
+		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+			m := disttest.Must(gpt.Open(dir))
+			mesh := disttest.Must(r.Mesh(parallel.Layout{FSDP: 2, TP: 2}.Mesh(m.Config.KVHeads)))
+			a := disttest.Must(parallel.Attach(mesh, m, parallel.Config{FSDP: &fsdp.Config{DType: tensor.Float64, Seed: 1}}))
+			disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: a.Params}, m.LoadConfig()))
+			saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
+			disttest.OK(saver.Save(ctx, ckpt.State{Params: a.Params, Files: disttest.Must(m.Files())}))
+			return saver.Close()
+		}))
+		path, err := ckpt.Latest(to)
+		require.NoError(t, err)
+		require.Equal(t, values(t, dir), values(t, path), kind)
 	}
 }

@@ -151,11 +151,6 @@ func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
 // Divide is the part of Attach that divides layers: heads, hidden features, and the vocabulary. It returns the loss of divided logits. more
 // divides what else the model has; it may be nil.
 func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.CrossEntropy, err error) {
-	for _, b := range blocks(m) {
-		if b.Attn.QNorm != nil {
-			return nil, fmt.Errorf("parallel: tensor parallelism cannot divide the norms of heads that %v has: use fsdp", m.Config.Kind)
-		}
-	}
 	err = tp.Parallelize(m, c, func(p *tp.Parallel) {
 		if m.Tok != nil {
 			p.Vocab(m.Tok)
@@ -164,6 +159,7 @@ func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.Cros
 		for _, b := range blocks(m) {
 			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
 			p.Row(b.Attn.Out)
+			b.Attn.QNorm, b.Attn.KNorm = divideNorm(b.Attn.QNorm, c.Group), divideNorm(b.Attn.KNorm, c.Group)
 			switch mlp := b.MLP.(type) {
 			case *nn.MLP:
 				b.Norm2 = p.Columns(b.Norm2, mlp.Up)
