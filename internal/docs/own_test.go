@@ -251,7 +251,7 @@ func TestOwnModel(t *testing.T) {
 		{"", bare.with("model/pytorch_model.bin.index.json", "{}"), []string{"write it again in Python", "save_pretrained of transformers"}},
 		{"", good.with("model/config.json", pointer), isPointer},
 		{"", good.with("model/config.json", ""), []string{"config.json", "save_pretrained of transformers writes it"}},
-		{"", good.with("model/config.json", strings.Replace(config, `"llama"`, `"bert"`, 1)), []string{"there are gpt2 and llama"}},
+		{"", good.with("model/config.json", strings.Replace(config, `"llama"`, `"bert"`, 1)), []string{"there are gpt2, llama, "}},
 		{"", good.with("model/tokenizer.json", sign), isPage},
 		{"", good.with("model/tokenizer.json", ""), []string{`AutoTokenizer.from_pretrained("model").save_pretrained("model")`}},
 		{"", good.with("text.txt", "caf\xe9\n"), []string{"text.txt: line 1 is no UTF-8", "iconv -f latin1 -t utf-8 FILE"}},

@@ -7,24 +7,6 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 )
 
-// Kind is the architecture of a model.
-type Kind uint8
-
-const (
-	// GPT2 has learned positions, LayerNorm, biases, and an MLP with GELU (its tanh approximation).
-	GPT2 Kind = iota
-	// Llama has rotary positions, RMSNorm, no biases, and an MLP with SwiGLU. Several heads of queries may share one of keys and values.
-	Llama
-)
-
-// String returns "gpt2" or "llama", as model_type in config.json.
-func (k Kind) String() string {
-	if k < 2 {
-		return [...]string{"gpt2", "llama"}[k]
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
-
 // Config is the kind and size of a model. Vocab, Positions, Width, Layers and Heads must be set.
 type Config struct {
 	Kind      Kind
@@ -39,17 +21,17 @@ type Config struct {
 	Tied      bool    // the head's weight is the table of tokens
 	Eps       float64 // of the norms; 0: 1e-5
 
-	Base    float64          // of Llama's rotary positions; 0: 10,000
+	Base    float64          // of rotary positions; 0: 10,000
 	Scaling nn.RotaryScaling // of the rotary positions
 }
 
 // check sets defaults, and returns an error for impossible sizes.
 func (c *Config) check() error {
-	if c.Kind > Llama {
-		return fmt.Errorf("gpt: Kind is %d, not GPT2 or Llama", c.Kind)
+	if int(c.Kind) >= len(kinds) {
+		return fmt.Errorf("gpt: Kind is %d: there are %s", c.Kind, allKinds())
 	}
 	c.KVHeads, c.Eps, c.Base = cmp.Or(c.KVHeads, c.Heads), cmp.Or(c.Eps, 1e-5), cmp.Or(c.Base, 10_000)
-	if c.Hidden == 0 && c.Kind == Llama {
+	if c.Hidden == 0 && c.kind().rotary {
 		c.Hidden = (8*c.Width/3 + 31) / 32 * 32
 	}
 	c.Hidden = cmp.Or(c.Hidden, 4*c.Width)
@@ -76,9 +58,11 @@ func (c *Config) check() error {
 		return fmt.Errorf("gpt: %d heads of queries cannot share %d of keys and values", c.Heads, c.KVHeads)
 	case !(c.Eps > 0) || !(c.Base > 0):
 		return fmt.Errorf("gpt: Eps %v and Base %v must be positive", c.Eps, c.Base)
-	case c.Kind == Llama && c.HeadDim%2 != 0:
+	case c.kind().rotary && c.HeadDim%2 != 0:
 		return fmt.Errorf("gpt: rotary positions need an even number of features in a head, not %d", c.HeadDim)
-	case c.Kind == GPT2 && !c.Scaling.None():
+	case c.Kind == Phi3 && !c.Scaling.None():
+		return fmt.Errorf("gpt: rotary positions of type %q: Phi-3 has none that are scaled", c.Scaling.Type)
+	case !c.kind().rotary && !c.Scaling.None():
 		return fmt.Errorf("gpt: GPT-2 has no rotary positions to scale")
 	}
 	if err := c.Scaling.Check(); err != nil {
@@ -89,12 +73,24 @@ func (c *Config) check() error {
 
 // norm returns a norm of the model's kind.
 func (c *Config) norm() nn.Layer {
-	if c.Kind == Llama {
-		n := nn.NewRMSNorm(c.Width)
-		n.Eps = c.Eps
-		return n
+	if c.kind().rotary {
+		return c.rmsNorm(c.Width)
 	}
 	n := nn.NewLayerNorm(c.Width)
 	n.Eps = c.Eps
 	return n
+}
+
+func (c *Config) rmsNorm(features int) *nn.RMSNorm {
+	n := nn.NewRMSNorm(features)
+	n.Eps = c.Eps
+	return n
+}
+
+// headNorm returns a norm of each head's queries or keys, or nil.
+func (c *Config) headNorm() nn.Layer {
+	if !c.kind().qkNorms {
+		return nil
+	}
+	return c.rmsNorm(c.HeadDim)
 }

@@ -1,4 +1,5 @@
-// Package gpt is a family of transformers for text: GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023).
+// Package gpt is a family of transformers for text: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), and what followed it:
+// Mistral, Qwen2, Qwen3 and Phi-3. A setting of their files that is not computed exactly is an error that names it.
 //
 //	m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: 128, Width: 128, Layers: 4, Heads: 4, KVHeads: 2})
 //	nn.Init(m, dev, tensor.Float32, seed)            // or Attach of ddp or fsdp
@@ -14,9 +15,16 @@
 //
 // transformers opens what a ckpt.Saver writes, if it writes Files, too.
 //
+// What the kinds are in files, and what is refused by name:
+//
+//	gpt2, llama   attention_bias, mlp_bias; rotary scalings but linear and llama3
+//	mistral       a sliding_window of less than max_position_embeddings
+//	qwen2, qwen3  use_sliding_window, attention_bias of qwen3; without num_key_value_heads (and head_dim of qwen3)
+//	phi3          a sliding_window as mistral's, every rotary scaling (longrope), partial_rotary_factor
+//
 // The model does not know about parallelism: ddp, fsdp and others divide its layers from outside. Package parallel has all of them.
 //
-//	config.go      Config: the sizes
+//	config.go      Config: the sizes; kinds.go: what distinguishes the kinds
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
 //	stage.go       Stages of a pipeline

@@ -12,7 +12,7 @@ import (
 type Model struct {
 	Config Config        `nn:"-"`
 	Tok    *nn.Embedding // [vocabulary, width]
-	Pos    *nn.Positions // nil in Llama
+	Pos    *nn.Positions // only in GPT-2
 	Blocks []*Block
 	Norm   nn.Layer
 	Head   *nn.Linear // without bias; if the model is tied, its weight is Tok's
@@ -47,6 +47,9 @@ type Attention struct {
 	Out     *nn.Linear
 	HeadDim int
 	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
+
+	QNorm   nn.Layer `nn:"q_norm"` // of each head's queries; nil: none
+	KNorm   nn.Layer `nn:"k_norm"` // of each head's keys
 	nn.Core `nn:"-"`
 }
 
@@ -58,7 +61,7 @@ func New(c Config) (*Model, error) {
 	}
 	m := &Model{Config: c, Tok: &nn.Embedding{W: tensor.NewParam(normal, c.Vocab, c.Width)}, Norm: c.norm()}
 	var rope *nn.Rotary
-	if c.Kind == Llama {
+	if c.kind().rotary {
 		rope = nn.NewRotary(c.HeadDim, c.Positions)
 		rope.Base, rope.Scaling = c.Base, c.Scaling
 	} else {
@@ -67,8 +70,8 @@ func New(c Config) (*Model, error) {
 	for range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
-			Q: c.linear(c.Width, q), K: c.linear(c.Width, kv), V: c.linear(c.Width, kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim,
-			Rope: rope}})
+			Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
+			QNorm: c.headNorm(), KNorm: c.headNorm()}})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {
@@ -79,30 +82,33 @@ func New(c Config) (*Model, error) {
 
 var normal = tensor.NormalInit(0, 0.02)
 
-// linear returns a layer with the initialization of GPT-2 and Llama.
-func (c *Config) linear(in, out int) *nn.Linear {
+// linear returns a layer with the initialization of all kinds.
+func linear(in, out int, bias bool) *nn.Linear {
 	l := &nn.Linear{W: tensor.NewParam(normal, out, in)}
-	if c.Kind == GPT2 {
+	if bias {
 		l.B = tensor.NewParam(tensor.Constant(0), out)
 	}
 	return l
 }
 
+// heads returns a layer of queries, keys or values.
+func (c *Config) heads(out int) *nn.Linear { return linear(c.Width, out, c.kind().qkvBiases) }
+
 // residual is linear for a layer whose output is added to the residual stream.
 func (c *Config) residual(in, out int) *nn.Linear {
-	l := c.linear(in, out)
-	if c.Kind == GPT2 {
+	l := linear(in, out, c.kind().biases)
+	if !c.kind().rotary {
 		l.W = tensor.NewParam(tensor.NormalInit(0, 0.02/math.Sqrt(float64(2*c.Layers))), out, in)
 	}
 	return l
 }
 
 func (c *Config) mlp() MLP {
-	up, down := c.linear(c.Width, c.Hidden), c.residual(c.Hidden, c.Width)
-	if c.Kind == GPT2 {
+	up, down := linear(c.Width, c.Hidden, c.kind().biases), c.residual(c.Hidden, c.Width)
+	if !c.kind().rotary {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
 	}
-	return &nn.GatedMLP{Gate: c.linear(c.Width, c.Hidden), Up: up, Down: down, Act: nn.SiLU}
+	return &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
 }
 
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
@@ -144,10 +150,14 @@ func (a *Attention) Settings() any {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	of := func(l *nn.Linear) nn.T {
+	of := func(l *nn.Linear, norm nn.Layer) nn.T {
 		y := l.Forward(x)
-		return y.Reshape(batch, time, y.Dim(1))
+		features := y.Dim(1)
+		if norm != nil {
+			y = norm.Forward(y.Reshape(-1, a.HeadDim))
+		}
+		return y.Reshape(batch, time, features)
 	}
-	y := a.Attend(of(a.Q), of(a.K), of(a.V), a.HeadDim, a.Rope, c)
+	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c)
 	return y.Reshape(batch*time, y.Dim(2))
 }

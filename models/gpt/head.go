@@ -37,13 +37,13 @@ func (k Kind) ownHead(dir string) bool {
 		}
 		return openSection(dir, file, name)
 	}
-	head := find(names[k]["head"] + ".weight")
+	head := find(kinds[k].names["head"] + ".weight")
 	if head == nil {
 		return false
 	}
 	defer head.Close()
 	for _, prefix := range []string{"", "transformer."} {
-		if table := find(prefix + names[k]["tok"] + ".weight"); table != nil {
+		if table := find(prefix + kinds[k].names["tok"] + ".weight"); table != nil {
 			defer table.Close()
 			return !head.equal(table)
 		}

@@ -26,29 +26,12 @@ const (
 	maxFile    = 64 << 20
 )
 
-// settings maps the names in config.json of Hugging Face's transformers to the fields of a Config.
-func (c *Config) settings() map[string]any {
-	if c.Kind == GPT2 {
-		return map[string]any{"vocab_size": &c.Vocab, "n_positions": &c.Positions, "n_embd": &c.Width, "n_layer": &c.Layers, "n_head": &c.Heads,
-			"n_inner": &c.Hidden, "layer_norm_epsilon": &c.Eps, "tie_word_embeddings": &c.Tied}
-	}
-	return map[string]any{"vocab_size": &c.Vocab, "max_position_embeddings": &c.Positions, "hidden_size": &c.Width,
-		"num_hidden_layers": &c.Layers, "num_attention_heads": &c.Heads, "num_key_value_heads": &c.KVHeads, "head_dim": &c.HeadDim,
-		"intermediate_size": &c.Hidden, "rms_norm_eps": &c.Eps, "tie_word_embeddings": &c.Tied, "rope_theta": &c.Base}
-}
-
-// computed are settings that have the same value in all models of this package.
-var computed = [...]map[string]any{
-	GPT2: {"activation_function": "gelu_new", "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
-		"add_cross_attention": false},
-	Llama: {"hidden_act": "silu", "attention_bias": false, "mlp_bias": false},
-}
-
 // ropeParameters is rope_parameters in config.json. Before version 5, it was rope_scaling, and rope_theta was beside it.
 type ropeParameters struct {
 	nn.RotaryScaling
-	OldType string  `json:"type,omitempty"`
-	Base    float64 `json:"rope_theta,omitempty"`
+	OldType string   `json:"type,omitempty"`
+	Base    float64  `json:"rope_theta,omitempty"`
+	Partial *float64 `json:"partial_rotary_factor,omitempty"`
 }
 
 // ReadConfig reads config.json in a folder with Hugging Face's layout. A setting that this package does not support is an error that names
@@ -133,15 +116,11 @@ func (c *Config) memory() int64 {
 		}
 		return n
 	}
-	matrices := 2
-	if c.Kind == Llama {
-		matrices = 3
+	matrices, positions := 2, n(c.Positions, c.Width)
+	if c.kind().rotary {
+		matrices, positions = 3, n(c.Positions, c.HeadDim)
 	}
 	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden) + layer
-	positions := n(c.Positions, c.Width)
-	if c.Kind == Llama {
-		positions = n(c.Positions, c.HeadDim)
-	}
 	all := n(c.Vocab, c.Width) + positions + float64(float64(c.Layers)*block)
 	if !c.Tied {
 		all += n(c.Vocab, c.Width)
@@ -152,13 +131,8 @@ func (c *Config) memory() int64 {
 // LoadConfig returns the settings of ckpt.Load for Hugging Face's files, old and new: types are converted, names of GPT-2's tensors may
 // begin with "transformer.", and masks and tables in some files are ignored.
 func (m *Model) LoadConfig() ckpt.LoadConfig {
-	c := ckpt.LoadConfig{Cast: true}
-	if m.Config.Kind == GPT2 {
-		c.Prefix = "transformer."
-		c.AllowUnexpected = []string{"h.*.attn.bias", "h.*.attn.masked_bias"}
-	} else {
-		c.AllowUnexpected = []string{"model.layers.*.self_attn.rotary_emb.inv_freq"}
-	}
+	k := m.Config.kind()
+	c := ckpt.LoadConfig{Cast: true, Prefix: k.prefix, AllowUnexpected: slices.Clone(k.ignored)}
 	if m.Config.Tied {
 		c.AllowUnexpected = append(c.AllowUnexpected, "lm_head.weight")
 	}
@@ -170,27 +144,28 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 	if err := json.Unmarshal(text, &all); err != nil {
 		return Config{}, nil, err
 	}
-	c = Config{Kind: GPT2, Tied: true}
-	switch kind := string(all["model_type"]); kind {
-	case `"gpt2"`:
-	case `"llama"`:
-		c = Config{Kind: Llama, Eps: 1e-6}
-	default:
-		return c, nil, fmt.Errorf("model_type is %s: there are gpt2 and llama", bounded.Plain(cmp.Or(kind, "not given")))
+	model := string(all["model_type"])
+	at := slices.IndexFunc(kinds[:], func(k kind) bool { return model == strconv.Quote(k.model) })
+	if at < 0 {
+		return c, nil, fmt.Errorf("model_type is %s: there are %s", bounded.Plain(cmp.Or(model, "not given")), allKinds())
 	}
+	k := &kinds[at]
+	c = k.missing
+	c.Kind = Kind(at)
 	var wrong []error
-	settings := c.settings()
+	settings := k.settings(&c)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if at, is := settings[name]; is {
 			wrong = append(wrong, named(name, json.Unmarshal(all[name], at)))
 		}
-		want, is := computed[c.Kind][name]
+		want, is := k.fixed[name]
 		var got any
 		if is && json.Unmarshal(all[name], &got) == nil && got != nil && got != want {
 			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, bounded.Plain(string(all[name])), want))
 		}
 	}
-	if c.Kind == Llama {
+	wrong = append(wrong, k.check(&c, all))
+	if k.rotary {
 		wrong = append(wrong, c.readRopes(all))
 		if c.Hidden == 0 {
 			wrong = append(wrong, errors.New("intermediate_size is not given"))
@@ -207,9 +182,37 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 	return c, all, c.check()
 }
 
+// check returns an error for what is missing, and for layers that do not see all positions.
+func (k *kind) check(c *Config, all map[string]json.RawMessage) (err error) {
+	for _, name := range k.given {
+		if raw := all[name]; raw == nil || name == "head_dim" && string(raw) == "null" {
+			err = errors.Join(err, fmt.Errorf("%s is not given", name))
+		}
+	}
+	var window *int
+	var types []string
+	if raw := all["sliding_window"]; raw != nil && k.windows {
+		err = errors.Join(err, named("sliding_window", json.Unmarshal(raw, &window)))
+	}
+	if window != nil && *window < c.Positions {
+		err = errors.Join(err, fmt.Errorf("sliding_window is %d, and only null or all %d positions are computed here", *window, c.Positions))
+	}
+	if raw := all["layer_types"]; raw != nil {
+		err = errors.Join(err, named("layer_types", json.Unmarshal(raw, &types)))
+	}
+	if i := slices.IndexFunc(types, func(s string) bool { return s != "full_attention" }); i >= 0 {
+		err = errors.Join(err, fmt.Errorf("layer_types has %s, and only full_attention is computed here", bounded.Quote(types[i])))
+	}
+	return err
+}
+
 // readRopes reads rope_scaling, then rope_parameters. transformers takes the first one if a file has both, so they must say the same.
 func (c *Config) readRopes(all map[string]json.RawMessage) error {
-	err := c.readRope("rope_scaling", all)
+	var err error
+	if raw := all["partial_rotary_factor"]; raw != nil && !slices.Contains([]string{"1", "1.0", "null"}, string(raw)) {
+		err = fmt.Errorf("partial_rotary_factor is %s, and only 1 is computed here", bounded.Plain(string(raw)))
+	}
+	err = errors.Join(err, c.readRope("rope_scaling", all))
 	old := c.Scaling
 	err = errors.Join(err, c.readRope("rope_parameters", all))
 	if old.Type != "" && old != c.Scaling && !(old.None() && c.Scaling.None()) {
@@ -227,6 +230,9 @@ func (c *Config) readRope(name string, all map[string]json.RawMessage) error {
 	err := json.Unmarshal(raw, &r)
 	r.Type = cmp.Or(r.Type, r.OldType)
 	c.Scaling, c.Base = r.RotaryScaling, cmp.Or(r.Base, c.Base)
+	if r.Partial != nil && *r.Partial != 1 {
+		err = fmt.Errorf("partial_rotary_factor is %v, and only 1 is computed here", *r.Partial)
+	}
 	return named(name, err)
 }
 
@@ -291,20 +297,23 @@ func (m *Model) setDType(all map[string]any) {
 // those that this package does not use. The tokenizer, the settings of generation and the chat template come from the folder unchanged;
 // several chat templates are in tokenizer_config.json.
 func (m *Model) Files() (map[string][]byte, error) {
-	c, all, files := m.Config, map[string]any{}, map[string][]byte{}
+	c, k, all, files := m.Config, m.Config.kind(), map[string]any{}, map[string][]byte{}
 	for name, value := range m.origin.settings {
 		all[name] = value
 	}
 	m.setDType(all)
-	all["model_type"] = c.Kind.String()
-	all["architectures"] = []string{[...]string{"GPT2LMHeadModel", "LlamaForCausalLM"}[c.Kind]}
-	maps.Copy(all, c.settings())
-	maps.Copy(all, computed[c.Kind])
-	if c.Kind == GPT2 && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
+	all["model_type"] = k.model
+	all["architectures"] = []string{k.class}
+	maps.Copy(all, k.settings(&c))
+	maps.Copy(all, k.fixed)
+	if !k.rotary && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
 	}
-	if c.Kind == Llama {
+	if _, is := all["sliding_window"]; k.windows && !is {
+		all["sliding_window"] = nil
+	}
+	if k.rotary {
 		all["rope_theta"] = decimal(c.Base)
 		rope := ropeSettings(c.Scaling)
 		all["rope_parameters"] = rope

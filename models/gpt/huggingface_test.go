@@ -24,6 +24,17 @@ var files = map[string]gpt.Config{
 		Base: 10_000, Scaling: nn.RotaryScaling{Type: "default"}},
 	"scaled": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, HeadDim: 6, Hidden: 20, Tied: true,
 		Eps: 1e-6, Base: 500, Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
+	"mistral": tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 4, Eps: 1e-6}),
+	"qwen2":   tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 2, Eps: 1e-6, Tied: true}),
+	"qwen3":   tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
+	"phi3":    tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
+}
+
+// tiny sets what the small models of newer kinds have alike.
+func tiny(c gpt.Config) gpt.Config {
+	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, 1, 4, 2, 10
+	c.Base, c.Scaling = 10_000, nn.RotaryScaling{Type: "default"}
+	return c
 }
 
 // Files of transformers can be read, and what is written reads as the same.
@@ -107,8 +118,8 @@ func configIn(t testing.TB, text string) (dir string) {
 
 func TestWrongConfigFiles(t *testing.T) {
 	for _, c := range []struct{ file, old, new, want string }{
-		{"gpt2", `"model_type": "gpt2",`, ``, `model_type is not given: there are gpt2 and llama`},
-		{"gpt2", `"model_type": "gpt2"`, `"model_type": "bert"`, `model_type is "bert": there are gpt2 and llama`},
+		{"gpt2", `"model_type": "gpt2",`, ``, `model_type is not given: there are gpt2, llama, `},
+		{"gpt2", `"model_type": "gpt2"`, `"model_type": "bert"`, `model_type is "bert": there are gpt2, llama, `},
 		{"gpt2", `"gelu_new"`, `"relu"`, `activation_function is "relu", and only "gelu_new" is computed here`},
 		{"gpt2", `"scale_attn_weights": true`, `"scale_attn_weights": false`, "scale_attn_weights is false"},
 		{"gpt2", `"add_cross_attention": false`, `"add_cross_attention": true`, "add_cross_attention is true"},
@@ -127,6 +138,22 @@ func TestWrongConfigFiles(t *testing.T) {
 		{"llama", `"mlp_bias": false`, `"rope_scaling": {"rope_type": "linear", "factor": 2.0}`, "rope_scaling and rope_parameters differ"},
 		{"llama", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 0.0`, "rms_norm_eps is 0, and must be positive"},
 		{"llama", `"rope_parameters": {`, `"rope_theta": 0, "other": {`, "rope_theta is 0, and must be positive"},
+		{"mistral", `"sliding_window": 12`, `"sliding_window": 11`, "sliding_window is 11, and only null or all 12 positions are computed here"},
+		{"mistral", `"sliding_window": 12`, `"sliding_window": 0`, "sliding_window is 0"},
+		{"mistral", `"sliding_window": 12,`, ``, "sliding_window is not given"},
+		{"mistral", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
+		{"qwen2", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
+		{"qwen2", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true"},
+		{"qwen2", `"full_attention"`, `"sliding_attention"`, `layer_types has "sliding_attention", and only full_attention is computed here`},
+		{"qwen3", `"head_dim": 4,`, ``, "head_dim is not given"},
+		{"qwen3", `"head_dim": 4`, `"head_dim": null`, "head_dim is not given"},
+		{"qwen3", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
+		{"phi3", `"sliding_window": null`, `"sliding_window": 7`, "sliding_window is 7"},
+		{"phi3", `"partial_rotary_factor": 1.0`, `"partial_rotary_factor": 0.5`, "partial_rotary_factor is 0.5, and only 1 is computed here"},
+		{"phi3", `"resid_pdrop": 0.0`, `"partial_rotary_factor": 0.75`, "partial_rotary_factor is 0.75, and only 1 is computed here"},
+		{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},
+		{"phi3", `"resid_pdrop": 0.0`, `"rope_scaling": {"type": "su", "long_factor": [1.0]}`, "rope_scaling and rope_parameters differ"},
+		{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": Phi-3 has none`},
 		{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", c.file, "config.json"))

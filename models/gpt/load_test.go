@@ -233,7 +233,7 @@ func TestAddedParameters(t *testing.T) {
 
 // A model trained on two ranks can be opened on one, and as three copies, with the same logits, which differ from those before training.
 func TestTunedOpens(t *testing.T) {
-	for _, name := range []string{"gpt2", "llama", "scaled"} {
+	for _, name := range transformed {
 		dir := filepath.Join("testdata", name)
 		path := tuned(t, dir)
 		m, _, dev := opened(t, path, tensor.Float64)
@@ -277,9 +277,10 @@ func pythonWith(t *testing.T, packages string) (name string) {
 // TestPythonTransformers: transformers opens a model that was trained and saved here, with the same logits.
 func TestPythonTransformers(t *testing.T) {
 	name := pythonWith(t, "transformers")
-	kinds := map[string]string{"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "scaled": "LlamaForCausalLM"}
-	for model, kind := range kinds {
-		path := tuned(t, filepath.Join("testdata", model))
+	kinds := map[string]string{"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "scaled": "LlamaForCausalLM",
+		"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM"}
+	for _, model := range transformed {
+		kind, path := kinds[model], tuned(t, filepath.Join("testdata", model))
 		c := exec.Command(name, "-I", "-c", python, path)
 		c.Stderr = os.Stderr
 		out, err := c.Output()
@@ -364,7 +365,7 @@ func TestOwnHead(t *testing.T) {
 // A model that was opened and trained has what was in its folder: settings that this package does not use, the tokenizer, the settings of
 // generation. The settings of the model are its own.
 func TestFilesOfOpenedModels(t *testing.T) {
-	for _, kind := range []string{"gpt2", "llama", "scaled"} {
+	for _, kind := range transformed {
 		dir := t.TempDir()
 		require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", kind))))
 		text, err := os.ReadFile(filepath.Join(dir, "config.json"))

@@ -1,21 +1,13 @@
 package gpt
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
-
-// names maps the fields of a model to the names of its parts in Hugging Face's files.
-var names = [...]map[string]string{
-	GPT2: {"tok": "wte", "pos": "wpe", "blocks": "h", "norm": "ln_f", "head": "lm_head",
-		"norm1": "ln_1", "attn.out": "attn.c_proj", "norm2": "ln_2", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"},
-	Llama: {"tok": "model.embed_tokens", "blocks": "model.layers", "norm": "model.norm", "head": "lm_head",
-		"norm1": "input_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj",
-		"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"},
-}
 
 // Stored returns the names of a parameter in Hugging Face's files (nn.Storer). GPT-2's files have queries, keys and values in one matrix,
 // one after the other, and all matrices except the tables as [in, out]. Adapters (nn.LoRA) have the names of Hugging Face's PEFT. An
@@ -27,8 +19,8 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 		if !ok || fused != nil {
 			return nil, false
 		}
-		if m.Config.Kind == GPT2 && of != "head" {
-			module = "transformer." + module
+		if of != "head" {
+			module = m.Config.kind().prefix + module
 		}
 		return []tensor.Stored{{Name: "base_model.model." + module + "." + matrix + "." + kind, Rows: dims[0], Total: dims[0]}}, false
 	}
@@ -43,7 +35,7 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 	if fused != nil {
 		s.First, s.Total = fused[0], fused[1]
 	}
-	return []tensor.Stored{s}, m.Config.Kind == GPT2 && strings.HasPrefix(part, "blocks.") && len(dims) == 2
+	return []tensor.Stored{s}, m.Config.kind().transposed && strings.HasPrefix(part, "blocks.") && len(dims) == 2
 }
 
 // ofMLP asks a block's MLP if that is a Storer, such as a mixture of experts.
@@ -59,7 +51,7 @@ func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, 
 		}
 		as, transposed = s.Stored(rest, dims)
 		for k := range as {
-			as[k].Name = fmt.Sprintf("%s.%d.mlp.%s", names[m.Config.Kind]["blocks"], i, as[k].Name)
+			as[k].Name = fmt.Sprintf("%s.%d.mlp.%s", m.Config.kind().names["blocks"], i, as[k].Name)
 		}
 		return as, transposed, as != nil
 	}
@@ -69,24 +61,33 @@ func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, 
 // module returns the name in Hugging Face's model of a part such as "blocks.3.attn.q". If that is a part of a matrix, fused has its first
 // row and the number of all rows.
 func (m *Model) module(part string) (name string, fused []int, ok bool) {
-	table := names[m.Config.Kind]
+	k := m.Config.kind()
 	rest, inBlock := strings.CutPrefix(part, "blocks.")
 	if !inBlock {
-		name, ok = table[part]
+		name, ok = k.names[part]
 		return name, nil, ok
 	}
 	layer, part, _ := strings.Cut(rest, ".")
-	prefix := table["blocks"] + "." + layer + "."
-	if m.Config.Kind == GPT2 {
-		q, kv := m.Config.Heads*m.Config.HeadDim, m.Config.KVHeads*m.Config.HeadDim
-		if first, ok := map[string]int{"attn.q": 0, "attn.k": q, "attn.v": q + kv}[part]; ok {
-			return prefix + "attn.c_attn", []int{first, q + 2*kv}, true
+	prefix := k.names["blocks"] + "." + layer + "."
+	for matrix, parts := range k.fused {
+		if first, total, ok := m.Config.place(part, parts); ok {
+			return prefix + matrix, []int{first, total}, true
 		}
 	}
-	if name = table[part]; name == "" { // nn.GatedMLP uses the same names
-		name = part
+	return prefix + cmp.Or(k.names[part], part), nil, true
+}
+
+// place returns the first row of a part in a matrix of several, and the number of all rows.
+func (c *Config) place(part string, parts []string) (first, total int, ok bool) {
+	rows := map[string]int{"attn.q": c.Heads * c.HeadDim, "attn.k": c.KVHeads * c.HeadDim, "attn.v": c.KVHeads * c.HeadDim,
+		"mlp.gate_proj": c.Hidden, "mlp.up_proj": c.Hidden}
+	for _, p := range parts {
+		if p == part {
+			first, ok = total, true
+		}
+		total += rows[p]
 	}
-	return prefix + name, nil, true
+	return first, total, ok
 }
 
 // cut splits "tok.weight" at the last point.

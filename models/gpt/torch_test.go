@@ -2,8 +2,10 @@ package gpt_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,15 +15,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// transformed are the folders of testdata that are as transformers writes them.
+var transformed = []string{"gpt2", "llama", "scaled", "mistral", "qwen2", "qwen3", "phi3"}
+
 // TestTorch: with weights that transformers wrote, logits and 20 steps of AdamW equal PyTorch's.
 func TestTorch(t *testing.T) {
 	var expect map[string]struct{ Before, Losses, After []float64 }
 	text, err := os.ReadFile("testdata/expect.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &expect))
-	for _, name := range []string{"gpt2", "llama", "scaled"} {
+	require.ElementsMatch(t, transformed, slices.Collect(maps.Keys(expect)))
+	for name, want := range expect {
 		m, params, dev := opened(t, filepath.Join("testdata", name), tensor.Float64)
-		want := expect[name]
 		logits := func() []float64 {
 			tape := tensor.NewTape(dev, tensor.NoGrad())
 			return tensor.Floats(m.Forward(tape.Input(torchIDs(0))))
@@ -37,7 +42,9 @@ func TestTorch(t *testing.T) {
 			require.NoError(t, opt.Step())
 			tape.Reset()
 		}
-		require.InDeltaSlice(t, want.After, logits(), 1e-9, name)
+		if want.After != nil {
+			require.InDeltaSlice(t, want.After, logits(), 1e-9, name)
+		}
 	}
 }
 

@@ -159,6 +159,7 @@ func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.Cros
 		for _, b := range blocks(m) {
 			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
 			p.Row(b.Attn.Out)
+			b.Attn.QNorm, b.Attn.KNorm = divideNorm(b.Attn.QNorm, c.Group), divideNorm(b.Attn.KNorm, c.Group)
 			switch mlp := b.MLP.(type) {
 			case *nn.MLP:
 				b.Norm2 = p.Columns(b.Norm2, mlp.Up)

@@ -1,0 +1,110 @@
+package gpt
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind is the architecture of a model.
+type Kind uint8
+
+const (
+	// GPT2 has learned positions, LayerNorm, biases, and an MLP with GELU (its tanh approximation).
+	GPT2 Kind = iota
+	// Llama has rotary positions, RMSNorm, no biases, and an MLP with SwiGLU. Several heads of queries may share one of keys and values.
+	Llama
+	// Mistral is Llama, in files whose window of attention, if any, has all positions.
+	Mistral
+	// Qwen2 is Llama with biases of queries, keys and values.
+	Qwen2
+	// Qwen3 is Llama with an RMSNorm of each head's queries and keys, before positions turn them.
+	Qwen3
+	// Phi3 is Llama, in files with fused matrices.
+	Phi3
+)
+
+// kind is what distinguishes a Kind from others, in the model and in Hugging Face's files.
+type kind struct {
+	model, class string // model_type and architectures in config.json
+	rotary       bool   // positions are rotary, norms RMSNorm, and the MLP is gated
+	biases       bool   // of all layers
+	qkvBiases    bool   // of queries, keys and values
+	qkNorms      bool   // of each head
+
+	settings func(c *Config) map[string]any // names in config.json, and where their values are
+	missing  Config                         // what config.json means if it does not say these
+	fixed    map[string]any                 // settings that have the same value in all models of this kind
+	given    []string                       // settings that config.json must say: transformers takes the numbers of a large model else
+	windows  bool                           // sliding_window must be null, or at least Positions
+
+	names      map[string]string   // of the model's parts in the files; others have their own
+	fused      map[string][]string // matrices of the files that have several parts, one after the other
+	transposed bool                // matrices of blocks are [in, out]
+	prefix     string              // that names in files may have, and those of PEFT do
+	ignored    []string            // tensors of some files that are not parameters
+}
+
+var kinds = [...]kind{
+	GPT2: {model: "gpt2", class: "GPT2LMHeadModel", biases: true, qkvBiases: true, settings: gpt2Settings, missing: Config{Tied: true},
+		fixed: map[string]any{"activation_function": "gelu_new", "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
+			"add_cross_attention": false},
+		names: map[string]string{"tok": "wte", "pos": "wpe", "blocks": "h", "norm": "ln_f", "head": "lm_head",
+			"norm1": "ln_1", "attn.out": "attn.c_proj", "norm2": "ln_2", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"},
+		fused:      map[string][]string{"attn.c_attn": {"attn.q", "attn.k", "attn.v"}},
+		transposed: true, prefix: "transformer.", ignored: []string{"h.*.attn.bias", "h.*.attn.masked_bias"}},
+	Llama: {model: "llama", class: "LlamaForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
+		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "mlp_bias": false},
+		names: rotaryNames, ignored: rotaryIgnored},
+	Mistral: {model: "mistral", class: "MistralForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
+		fixed: map[string]any{"hidden_act": "silu"}, given: []string{"num_key_value_heads", "sliding_window"}, windows: true,
+		names: rotaryNames, ignored: rotaryIgnored},
+	Qwen2: {model: "qwen2", class: "Qwen2ForCausalLM", rotary: true, qkvBiases: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
+		fixed: map[string]any{"hidden_act": "silu", "use_sliding_window": false}, given: []string{"num_key_value_heads"},
+		names: rotaryNames, ignored: rotaryIgnored},
+	Qwen3: {model: "qwen3", class: "Qwen3ForCausalLM", rotary: true, qkNorms: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
+		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "use_sliding_window": false},
+		given: []string{"num_key_value_heads", "head_dim"}, names: rotaryNames, ignored: rotaryIgnored},
+	Phi3: {model: "phi3", class: "Phi3ForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-5},
+		fixed: map[string]any{"hidden_act": "silu"}, windows: true, names: rotaryNames, ignored: rotaryIgnored,
+		fused: map[string][]string{"self_attn.qkv_proj": {"attn.q", "attn.k", "attn.v"},
+			"mlp.gate_up_proj": {"mlp.gate_proj", "mlp.up_proj"}}},
+}
+
+func (c *Config) kind() *kind { return &kinds[c.Kind] }
+
+// String returns model_type of config.json, such as "gpt2".
+func (k Kind) String() string {
+	if int(k) < len(kinds) {
+		return kinds[k].model
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// allKinds is "gpt2 and llama".
+func allKinds() string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.model)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+func gpt2Settings(c *Config) map[string]any {
+	return map[string]any{"vocab_size": &c.Vocab, "n_positions": &c.Positions, "n_embd": &c.Width, "n_layer": &c.Layers, "n_head": &c.Heads,
+		"n_inner": &c.Hidden, "layer_norm_epsilon": &c.Eps, "tie_word_embeddings": &c.Tied}
+}
+
+func rotarySettings(c *Config) map[string]any {
+	return map[string]any{"vocab_size": &c.Vocab, "max_position_embeddings": &c.Positions, "hidden_size": &c.Width,
+		"num_hidden_layers": &c.Layers, "num_attention_heads": &c.Heads, "num_key_value_heads": &c.KVHeads, "head_dim": &c.HeadDim,
+		"intermediate_size": &c.Hidden, "rms_norm_eps": &c.Eps, "tie_word_embeddings": &c.Tied, "rope_theta": &c.Base}
+}
+
+// rotaryNames are those of Llama and of its successors. nn.GatedMLP has the names of the files.
+var rotaryNames = map[string]string{"tok": "model.embed_tokens", "blocks": "model.layers", "norm": "model.norm", "head": "lm_head",
+	"norm1": "input_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj",
+	"attn.q_norm": "self_attn.q_norm", "attn.k_norm": "self_attn.k_norm",
+	"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"}
+
+var rotaryIgnored = []string{"model.layers.*.self_attn.rotary_emb.inv_freq"}

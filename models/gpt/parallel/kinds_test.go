@@ -1,0 +1,116 @@
+package parallel_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/models/gpt/parallel"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// plan is a training of a small model of a kind.
+type plan struct {
+	kind     gpt.Kind
+	layout   *parallel.Layout // nil: one rank, without package parallel
+	sequence bool
+}
+
+func (p plan) training() disttest.Training {
+	c := disttest.Training{Attach: p.attach, Batch: 6, Steps: 10, Name: fmt.Sprintf("%v %+v %v", p.kind, p.layout, p.sequence)}
+	if p.layout != nil {
+		c.Mesh = p.layout.Mesh(2)
+	}
+	return c
+}
+
+func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
+	m := disttest.Must(gpt.New(gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4,
+		Hidden: 10}))
+	ids := func(b disttest.Batch) (x, next tensor.Tensor) {
+		of, after := make([]int64, b.N*8), make([]int64, b.N*8)
+		for i := range of {
+			k := b.First*8 + i
+			of[i] = int64(k * k % 19 % 11)
+			after[i] = (3*of[i] + int64(k%2)) % 11
+		}
+		return tensor.FromSlice(of, b.N, 8).WithRows(b.Rows), tensor.FromSlice(after, b.N, 8).WithRows(b.Rows)
+	}
+	if p.layout == nil {
+		return disttest.Attached{Params: nn.Init(m, r.Device, tensor.Float64, 3), Norm: r.World, Loss: func(b disttest.Batch) nn.T {
+			x, next := ids(b)
+			return nn.CrossEntropy(m.Forward(b.Tape.Input(x)), next)
+		}}, nil
+	}
+	c := parallel.Config{Sequence: p.sequence, DDP: ddp.Config{DType: tensor.Float64, Seed: 3}}
+	if p.layout.FSDP > 1 {
+		c.FSDP = &fsdp.Config{DType: tensor.Float64, Seed: 3}
+	}
+	a, err := parallel.Attach(mesh, m, c)
+	if err != nil {
+		return disttest.Attached{}, err
+	}
+	return disttest.Attached{Params: a.Params, Norm: r.World, Data: a.Data, Sum: a.Sum, Loss: func(b disttest.Batch) nn.T {
+		x, next := ids(b)
+		return a.Loss(m.Forward(b.Tape.Input(a.Part(x))), a.Part(next))
+	}}, nil
+}
+
+// The newer kinds are trained as on one rank by all that divides layers, parameters or sequences.
+func TestKindsEqualOneRank(t *testing.T) {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3} {
+		want := plan{kind: kind}.training().Run(t)
+		for _, l := range []struct {
+			parallel.Layout
+			sequence bool
+		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{TP: 4}, false},
+			{parallel.Layout{TP: 4}, true}, {parallel.Layout{FSDP: 2}, false}, {parallel.Layout{FSDP: 2, TP: 2}, true},
+			{parallel.Layout{CP: 2}, false}, {parallel.Layout{Ring: 2}, false}} {
+			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence}.training().Run(t), 1e-10)
+		}
+	}
+}
+
+// values returns those of a folder's model, as one rank reads them.
+func values(t *testing.T, dir string) map[string][]float64 {
+	all := map[string][]float64{}
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m := disttest.Must(gpt.Open(dir))
+		params := nn.Init(m, r.Device, tensor.Float64, 1)
+		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig()))
+		for _, p := range params {
+			all[p.Name()] = tensor.Floats(p.Value)
+		}
+		return nil
+	}))
+	return all
+}
+
+// Ranks that divide layers read their parts of the files, of fused matrices too, and write the same ones.
+func TestKindsFromFiles(t *testing.T) {
+	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3"} {
+		dir, to := filepath.Join("..", "testdata", kind), t.TempDir()
+		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+			m := disttest.Must(gpt.Open(dir))
+			mesh := disttest.Must(r.Mesh(parallel.Layout{FSDP: 2, TP: 2}.Mesh(m.Config.KVHeads)))
+			a := disttest.Must(parallel.Attach(mesh, m, parallel.Config{FSDP: &fsdp.Config{DType: tensor.Float64, Seed: 1}}))
+			disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: a.Params}, m.LoadConfig()))
+			saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
+			disttest.OK(saver.Save(ctx, ckpt.State{Params: a.Params, Files: disttest.Must(m.Files())}))
+			return saver.Close()
+		}))
+		path, err := ckpt.Latest(to)
+		require.NoError(t, err)
+		require.Equal(t, values(t, dir), values(t, path), kind)
+	}
+}
