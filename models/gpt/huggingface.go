@@ -191,7 +191,7 @@ func (k *kind) check(c *Config, all map[string]json.RawMessage) (err error) {
 	}
 	var window *int
 	var types []string
-	if raw := all["sliding_window"]; raw != nil && k.windows {
+	if raw := all["sliding_window"]; raw != nil && slices.Contains(k.nulls, "sliding_window") {
 		err = errors.Join(err, named("sliding_window", json.Unmarshal(raw, &window)))
 	}
 	if window != nil && *window < c.Positions {
@@ -310,8 +310,10 @@ func (m *Model) Files() (map[string][]byte, error) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
 	}
-	if _, is := all["sliding_window"]; k.windows && !is {
-		all["sliding_window"] = nil
+	for _, name := range k.nulls {
+		if _, is := all[name]; !is {
+			all[name] = nil
+		}
 	}
 	if k.rotary {
 		all["rope_theta"] = decimal(c.Base)

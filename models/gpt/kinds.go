@@ -35,7 +35,7 @@ type kind struct {
 	missing  Config                         // what config.json means if it does not say these
 	fixed    map[string]any                 // settings that have the same value in all models of this kind
 	given    []string                       // settings that config.json must say: transformers takes the numbers of a large model else
-	windows  bool                           // sliding_window must be null, or at least Positions
+	nulls    []string                       // settings that are null if nothing says them: transformers takes numbers of a large model else
 
 	names      map[string]string   // of the model's parts in the files; others have their own
 	fused      map[string][]string // matrices of the files that have several parts, one after the other
@@ -56,7 +56,7 @@ var kinds = [...]kind{
 		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "mlp_bias": false},
 		names: rotaryNames, ignored: rotaryIgnored},
 	Mistral: {model: "mistral", class: "MistralForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
-		fixed: map[string]any{"hidden_act": "silu"}, given: []string{"num_key_value_heads", "sliding_window"}, windows: true,
+		fixed: map[string]any{"hidden_act": "silu"}, given: []string{"num_key_value_heads", "sliding_window"}, nulls: []string{"sliding_window"},
 		names: rotaryNames, ignored: rotaryIgnored},
 	Qwen2: {model: "qwen2", class: "Qwen2ForCausalLM", rotary: true, qkvBiases: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
 		fixed: map[string]any{"hidden_act": "silu", "use_sliding_window": false}, given: []string{"num_key_value_heads"},
@@ -65,7 +65,8 @@ var kinds = [...]kind{
 		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "use_sliding_window": false},
 		given: []string{"num_key_value_heads", "head_dim"}, names: rotaryNames, ignored: rotaryIgnored},
 	Phi3: {model: "phi3", class: "Phi3ForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-5},
-		fixed: map[string]any{"hidden_act": "silu"}, windows: true, names: rotaryNames, ignored: rotaryIgnored,
+		fixed: map[string]any{"hidden_act": "silu"}, nulls: []string{"sliding_window", "pad_token_id", "eos_token_id"},
+		names: rotaryNames, ignored: rotaryIgnored,
 		fused: map[string][]string{"self_attn.qkv_proj": {"attn.q", "attn.k", "attn.v"},
 			"mlp.gate_up_proj": {"mlp.gate_proj", "mlp.up_proj"}}},
 }

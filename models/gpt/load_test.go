@@ -274,26 +274,44 @@ func pythonWith(t *testing.T, packages string) (name string) {
 	return name
 }
 
-// TestPythonTransformers: transformers opens a model that was trained and saved here, with the same logits.
+// TestPythonTransformers: transformers opens a model that was trained and saved here, and one that began here, with the same logits.
 func TestPythonTransformers(t *testing.T) {
 	name := pythonWith(t, "transformers")
 	kinds := map[string]string{"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "scaled": "LlamaForCausalLM",
 		"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM"}
 	for _, model := range transformed {
-		kind, path := kinds[model], tuned(t, filepath.Join("testdata", model))
-		c := exec.Command(name, "-I", "-c", python, path)
+		paths := []string{tuned(t, filepath.Join("testdata", model)), begun(t, files[model])}
+		c := exec.Command(name, append([]string{"-I", "-c", python}, paths...)...)
 		c.Stderr = os.Stderr
 		out, err := c.Output()
 		require.NoError(t, err)
-		var got struct {
-			Kind   string
-			Logits []float64
+		lines := json.NewDecoder(bytes.NewReader(out))
+		for _, path := range paths {
+			var got struct {
+				Kind   string
+				Logits []float64
+			}
+			require.NoError(t, lines.Decode(&got))
+			require.Equal(t, kinds[model], got.Kind)
+			m, _, dev := opened(t, path, tensor.Float64)
+			require.InDeltaSlice(t, logitsOf(m, dev), got.Logits, 1e-5, "%s; transformers computes norms, angles and softmax in float32", model)
 		}
-		require.NoError(t, json.Unmarshal(out, &got))
-		require.Equal(t, kind, got.Kind)
-		m, _, dev := opened(t, path, tensor.Float64)
-		require.InDeltaSlice(t, logitsOf(m, dev), got.Logits, 1e-5, "%s; transformers computes norms, angles and softmax in float32", model)
 	}
+}
+
+// begun saves a model that has no folder yet.
+func begun(t *testing.T, c gpt.Config) (path string) {
+	to := t.TempDir()
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m := disttest.Must(gpt.New(c))
+		params := nn.Init(m, r.Device, tensor.Float64, 1)
+		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
+		disttest.OK(saver.Save(ctx, ckpt.State{Params: params, Files: filesOf(t, m)}))
+		return saver.Close()
+	}))
+	path, err := ckpt.Latest(to)
+	require.NoError(t, err)
+	return path
 }
 
 // withHead writes a copy of a folder whose file, or a second file with an index, has a head, too.
