@@ -226,7 +226,7 @@ func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 func (f *Ring) check(c *tensor.Ctx, in []tensor.Tensor) {
 	q, k, seq := in[0], in[1], c.Tape().Rows().Seq
 	rank, ranks := f.place()
-	if q.Rank() != 3 || k.Rank() != 3 || q.Dim(2)%f.HeadDim != 0 {
+	if q.NDim() != 3 || k.NDim() != 3 || q.Dim(2)%f.HeadDim != 0 {
 		fail(f.Name(), "wants queries and keys [rows, positions, heads·%d], not %v and %v", f.HeadDim, q.Shape(), k.Shape())
 	}
 	if seq.Total == 0 {

@@ -60,8 +60,8 @@ func checkDataset(ds Dataset) error {
 }
 
 func checkSample(name string, s tensor.Shape) error {
-	if s.DType >= tensor.NumDTypes || len(s.Dims) >= tensor.MaxRank {
-		return fmt.Errorf("%s of a sample is %v: unknown element type, or more than %d dimensions", name, s, tensor.MaxRank-1)
+	if s.DType >= tensor.NumDTypes || len(s.Dims) >= tensor.MaxNDim {
+		return fmt.Errorf("%s of a sample is %v: unknown element type, or more than %d dimensions", name, s, tensor.MaxNDim-1)
 	}
 	for _, d := range s.Dims {
 		if d <= 0 {

@@ -28,7 +28,7 @@ func NewTensors(x, y tensor.Tensor) (*Tensors, error) {
 			return nil, fmt.Errorf("data: %s is not a tensor that can be used", t.name)
 		case t.from.Tape() != nil:
 			return nil, fmt.Errorf("data: %s is of a tape, whose memory is used again in each step", t.name)
-		case t.from.Rank() == 0 || !t.from.Contiguous():
+		case t.from.NDim() == 0 || !t.from.Contiguous():
 			return nil, fmt.Errorf("data: %s is %v: want contiguous rows", t.name, t.from.Shape())
 		}
 		*t.to = tensor.ToHost(t.from)

@@ -103,7 +103,7 @@ func (g *group) setRoot(c *call, root int) error {
 	return nil
 }
 
-func (c *call) setReduction(op Op) error {
+func (c *call) setReduction(op Reduction) error {
 	c.op = op
 	return algo.CheckReduction(op.red, c.dtype)
 }
@@ -113,7 +113,7 @@ func (g *group) rows(what string, counts []int, x tensor.Tensor) error {
 	if len(counts) != len(g.ranks) {
 		return fmt.Errorf("%d %s counts, group %s has %d ranks", len(counts), what, g.name, len(g.ranks))
 	}
-	if x.Rank() == 0 {
+	if x.NDim() == 0 {
 		return fmt.Errorf("%v has no leading dimension", x.Shape())
 	}
 	sum := 0
@@ -148,7 +148,7 @@ func (c *call) setRows(dst, src tensor.Tensor) error {
 
 func elems(x tensor.Tensor) int {
 	n := 1
-	for i := 1; i < x.Rank(); i++ {
+	for i := 1; i < x.NDim(); i++ {
 		n *= x.Dim(i)
 	}
 	return n

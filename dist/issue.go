@@ -16,7 +16,7 @@ var background = context.Background()
 // call is the arguments of an operation.
 type call struct {
 	kind     backend.Kind
-	op       Op
+	op       Reduction
 	root     int // or the peer of Send and Recv
 	tag      int
 	count    int
@@ -165,7 +165,7 @@ func (s *slot) fill(c *call, seq uint64, algorithm string, along func() tensor.A
 		s.counts = append(s.counts, n*c.row)
 	}
 	if !c.of.IsZero() {
-		for i := range c.of.Rank() {
+		for i := range c.of.NDim() {
 			s.dims = append(s.dims, c.of.Dim(i))
 		}
 	} else if c.count > 0 {

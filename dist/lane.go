@@ -46,7 +46,7 @@ type slot struct {
 	op          backend.Op
 	counts      []int
 	dims        []int // uses dimsBuf
-	dimsBuf     [tensor.MaxRank]int
+	dimsBuf     [tensor.MaxNDim]int
 	parts       []Work
 	flightEntry int   // its number in the flight recorder
 	issued      int64 // comm.now

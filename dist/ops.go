@@ -8,8 +8,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Op is how a reducing operation combines elements.
-type Op struct {
+// Reduction is how a reducing operation combines elements.
+type Reduction struct {
 	red    backend.Red
 	factor float64
 	tape   *tensor.Tape
@@ -23,29 +23,29 @@ type Op struct {
 // that is not below the number of ranks (NCCL divides by the number itself), and round after each addition. If the division gives a
 // number below the normal numbers of the type (6e-5 in float16), digits are lost.
 var (
-	Sum  = Op{red: backend.Sum}
-	Avg  = Op{red: backend.Avg}
-	Prod = Op{red: backend.Prod}
-	Min  = Op{red: backend.Min}
-	Max  = Op{red: backend.Max}
-	BAnd = Op{red: backend.BAnd}
-	BOr  = Op{red: backend.BOr}
-	BXor = Op{red: backend.BXor}
+	Sum  = Reduction{red: backend.Sum}
+	Avg  = Reduction{red: backend.Avg}
+	Prod = Reduction{red: backend.Prod}
+	Min  = Reduction{red: backend.Min}
+	Max  = Reduction{red: backend.Max}
+	BAnd = Reduction{red: backend.BAnd}
+	BOr  = Reduction{red: backend.BOr}
+	BXor = Reduction{red: backend.BXor}
 )
 
 // PreMulSum multiplies this rank's input by factor before the sum. Floats only. Ranks may have different factors: so, as with NCCL's, a
 // mean with weights needs no pass of its own.
-func PreMulSum(factor float64) Op { return Op{red: backend.PreMulSum, factor: factor} }
+func PreMulSum(factor float64) Reduction { return Reduction{red: backend.PreMulSum, factor: factor} }
 
 // In says in which step the ranks combine elements: that of t. Ranks in different steps, or with other batches or seeds, get an error (see
 // tensor.Agreement). nil says nothing.
-func (o Op) In(t *tensor.Tape) Op {
+func (o Reduction) In(t *tensor.Tape) Reduction {
 	o.tape = t
 	return o
 }
 
 // String returns the name, such as "sum".
-func (o Op) String() string { return o.red.String() }
+func (o Reduction) String() string { return o.red.String() }
 
 // Broadcast copies t of rank root into t of all ranks. Shapes must agree.
 func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
@@ -58,7 +58,7 @@ func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
 }
 
 // AllReduce replaces t on all ranks by the reduction of all t, element by element.
-func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
+func (g *Group) AllReduce(t tensor.Tensor, op Reduction) Work {
 	c := call{kind: backend.AllReduce, count: count(t)}
 	err := c.setOutput(t)
 	c.src = c.dst
@@ -69,7 +69,7 @@ func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
 }
 
 // Reduce replaces t of rank root by the reduction of all t. On other ranks t stays unchanged.
-func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
+func (g *Group) Reduce(t tensor.Tensor, op Reduction, root int) Work {
 	c := call{kind: backend.Reduce, count: count(t)}
 	err := c.setInput(t)
 	if root == g.Rank() {
@@ -129,7 +129,7 @@ func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 
 // ReduceScatter reduces the src of all ranks and puts block i of the result into dst of rank i. src has Size() times the elements of dst.
 // In place: dst may be this rank's block of src.
-func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
+func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Reduction) Work {
 	c := call{kind: backend.ReduceScatter, count: count(dst)}
 	var err error
 	if n := g.Size(); count(src)%n != 0 {
@@ -174,7 +174,7 @@ func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 }
 
 // ReduceScatterV is ReduceScatter with counts[i] rows (of the leading dimension) for rank i. counts are the same on all ranks.
-func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work {
+func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Reduction) Work {
 	c := call{kind: backend.ReduceScatterV, send: counts}
 	err := c.setRows(dst, src)
 	if err == nil {

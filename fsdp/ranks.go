@@ -56,7 +56,7 @@ func (o *ranks) size() int {
 func (o *ranks) isFirstCopy() bool { return o.replicate == nil || o.replicate.Rank() == 0 }
 
 // allReduce is an all-reduce over a group of the ranks of shard, and then over the copies.
-func (o *ranks) allReduce(shard *dist.Group, x tensor.Tensor, op dist.Op) error {
+func (o *ranks) allReduce(shard *dist.Group, x tensor.Tensor, op dist.Reduction) error {
 	err := shard.AllReduce(x, op).Wait()
 	if err != nil || o.control == nil {
 		return err

@@ -17,9 +17,9 @@ type reductions struct {
 	units   []*Unit // from the last one used in forward to the first one, in which order their gradients are completed
 	forward int     // uses of forward that units was made from
 	issued  int
-	hopped  int     // with Config.Grads: issued between hosts
-	waited  int     // done
-	sum     dist.Op // in the step of the tape
+	hopped  int            // with Config.Grads: issued between hosts
+	waited  int            // done
+	sum     dist.Reduction // in the step of the tape
 }
 
 // begin begins with the first unit.
@@ -123,7 +123,7 @@ func (s *Sharding) waitReduce() error {
 		s.addUp(&u.hops.far)
 	case u.accumulated && u.shard.Len() > 0:
 		a := s.exec.Args(tensor.OpAddTo, u.shard.DType()).Out(u.shard).In(u.localGrad)
-		a.Rank, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.shard.Len(), 1, 1
+		a.NDim, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.shard.Len(), 1, 1
 		s.exec.Launch()
 	}
 	u.accumulated = true

@@ -98,12 +98,12 @@ func (l *Layer) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 
 // Forward returns [..., features] for x [..., features].
 func (l *Layer) Forward(x nn.T) nn.T {
-	var dims [tensor.MaxRank]int
-	for i := range x.Rank() {
+	var dims [tensor.MaxNDim]int
+	for i := range x.NDim() {
 		dims[i] = x.Dim(i)
 	}
-	shape := dims[:x.Rank()]
-	if d := l.Router.W.Dims()[1]; x.Rank() < 2 || x.Dim(-1) != d {
+	shape := dims[:x.NDim()]
+	if d := l.Router.W.Dims()[1]; x.NDim() < 2 || x.Dim(-1) != d {
 		fail("Layer", "x is %v, not [..., %d]", x.Shape(), d)
 	}
 	d := x.Dim(-1)

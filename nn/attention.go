@@ -32,7 +32,7 @@ func (a *Attention) ForwardAdd(x, r T) T { return a.Out.ForwardAdd(a.heads(x), r
 func (a *Attention) heads(x T) T {
 	y := a.QKV.Forward(x)
 	hd := a.HeadDim
-	if y.Rank() != 3 || y.Dim(2)%(3*hd) != 0 {
+	if y.NDim() != 3 || y.Dim(2)%(3*hd) != 0 {
 		fail("Attention", "QKV gives %v, not [batch, time, 3·heads·%d], for an input of %v", y.Shape(), hd, x.Shape())
 	}
 	if !a.Core.builtIn() {

@@ -59,7 +59,7 @@ func (n *BatchNorm2d) Forward(x T) T {
 }
 
 func (n *BatchNorm2d) evaluate(x T) T {
-	t, rank := tapeOf(x), x.Rank()
+	t, rank := tapeOf(x), x.NDim()
 	if rank < 2 || x.Dim(1) != n.Mean.Len() {
 		fail("BatchNorm2d", "x is %v, not [batch, %d, ..]", x.Shape(), n.Mean.Len())
 	}

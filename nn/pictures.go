@@ -57,7 +57,7 @@ type Flatten struct{}
 // Forward returns [batch, n] for x [batch, ..].
 func (Flatten) Forward(x T) T {
 	n := 1
-	for i := 1; i < x.Rank(); i++ {
+	for i := 1; i < x.NDim(); i++ {
 		n *= x.Dim(i)
 	}
 	return x.Reshape(x.Dim(0), n)
@@ -77,7 +77,7 @@ func (d *Dropout2d) Forward(x T) T {
 
 // perChannel shapes a vector of channels like pictures of rank dimensions.
 func perChannel(v T, rank int) T {
-	dims := [tensor.MaxRank]int{}
+	dims := [tensor.MaxNDim]int{}
 	for i := range dims {
 		dims[i] = 1
 	}
@@ -103,19 +103,19 @@ func NewGroupNorm(groups, channels int) *GroupNorm {
 
 // Forward returns a tensor of x's shape, [batch, channels, ..].
 func (n *GroupNorm) Forward(x T) T {
-	if n.W != nil && (x.Rank() < 2 || x.Dim(1) != n.W.Len()) {
+	if n.W != nil && (x.NDim() < 2 || x.Dim(1) != n.W.Len()) {
 		fail("GroupNorm", "x is %v, not [batch, %d, ..]", x.Shape(), n.W.Len())
 	}
-	t, group, dims := tapeOf(x), x.Len()/max(x.Dim(0)*n.Groups, 1), [tensor.MaxRank]int{}
-	for i := range x.Rank() {
+	t, group, dims := tapeOf(x), x.Len()/max(x.Dim(0)*n.Groups, 1), [tensor.MaxNDim]int{}
+	for i := range x.NDim() {
 		dims[i] = x.Dim(i)
 	}
-	y := tensor.LayerNorm(x.Reshape(x.Dim(0), n.Groups, group), T{}, T{}, n.Eps).Reshape(dims[:x.Rank()]...)
+	y := tensor.LayerNorm(x.Reshape(x.Dim(0), n.Groups, group), T{}, T{}, n.Eps).Reshape(dims[:x.NDim()]...)
 	if n.W != nil {
-		y = y.Mul(perChannel(t.Use(n.W), x.Rank()))
+		y = y.Mul(perChannel(t.Use(n.W), x.NDim()))
 	}
 	if n.B != nil {
-		y = y.Add(perChannel(t.Use(n.B), x.Rank()))
+		y = y.Add(perChannel(t.Use(n.B), x.NDim()))
 	}
 	return y
 }

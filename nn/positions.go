@@ -18,7 +18,7 @@ func NewPositions(positions, d int) *Positions {
 func (p *Positions) Forward(x T, first int) T {
 	t := tapeOf(x)
 	w := t.Use(p.W)
-	if x.Rank() != 3 || x.Dim(2) != w.Dim(1) {
+	if x.NDim() != 3 || x.Dim(2) != w.Dim(1) {
 		fail("Positions", "%v is not [batch, time, %d]", x.Shape(), w.Dim(1))
 	}
 	at := t.Spans(x)

@@ -13,19 +13,19 @@ const (
 	ahead     = 2 // messages that are posted before they are needed
 	headerTag = 1
 	dataTag   = 2
-	headerLen = 2 + tensor.MaxRank + tensor.OriginLen
+	headerLen = 2 + tensor.MaxNDim + tensor.OriginLen
 )
 
 // origin is what a rank must know of a message before it can receive it: type, rank, dimensions, and tensor.Origin.
 type origin [headerLen]int64
 
 func originOf(x tensor.Tensor, from tensor.Origin) (o origin) {
-	o[0], o[1] = int64(x.DType()), int64(x.Rank())
-	for i := range x.Rank() {
+	o[0], o[1] = int64(x.DType()), int64(x.NDim())
+	for i := range x.NDim() {
 		o[2+i] = int64(x.Dim(i))
 	}
 	list := from.Ints()
-	copy(o[2+tensor.MaxRank:], list[:])
+	copy(o[2+tensor.MaxNDim:], list[:])
 	return o
 }
 
@@ -110,7 +110,7 @@ func (p *Pipeline) receive(b *inbox) {
 
 func (p *Pipeline) newBuffer(b *inbox, o *origin) *buffer {
 	s := o.shape()
-	from, err := tensor.OriginOf([tensor.OriginLen]int64(o[2+tensor.MaxRank:]))
+	from, err := tensor.OriginOf([tensor.OriginLen]int64(o[2+tensor.MaxNDim:]))
 	must(err)
 	return &buffer{*o, from, b, p.Group.Alloc(s.DType, s.Dims...).WithTypes(from.Types)}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Agreement is what ranks must have alike in a step when they add something up: otherwise the sum is of different steps. Reductions carry
-// it (dist.Op.In). It is zero where nothing is known.
+// it (dist.Reduction.In). It is zero where nothing is known.
 type Agreement struct {
 	Seed, Step      uint64  // of the tape
 	Batch           int     // Rows.Number
@@ -119,7 +119,7 @@ func (t *Tape) tell(h *header) {
 		return
 	}
 	s.values = kernel.Key(s.values, sum)
-	ofRows := (h.rank > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
+	ofRows := (h.ndim > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
 	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != s.target && !ofRows {
 		s.inputs += sum
 		s.recent[s.told%len(s.recent)] = sum

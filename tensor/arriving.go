@@ -204,9 +204,9 @@ func (t *Tape) rowsOf(h *header, p arrival) *header {
 	if h == nil {
 		return nil
 	}
-	v, cols := t.alias(h), h.dims[h.rank-1]
+	v, cols := t.alias(h), h.dims[h.ndim-1]
 	v.off += p.lo * rowStride(h, cols) * h.dtype.Size()
-	v.rank, v.n = 2, (p.hi-p.lo)*cols
+	v.ndim, v.n = 2, (p.hi-p.lo)*cols
 	v.dims[0], v.dims[1] = p.hi-p.lo, cols
 	return v
 }

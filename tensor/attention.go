@@ -24,7 +24,7 @@ type AttentionOptions struct {
 func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	t := tapeOf("attention", qkv)
 	in := t.contiguous(t.arg(qkv))
-	if headDim <= 0 || in.rank != 3 || in.dims[2]%(3*headDim) != 0 {
+	if headDim <= 0 || in.ndim != 3 || in.dims[2]%(3*headDim) != 0 {
 		fail("attention", these(in), "needs [batch, time, 3·heads·%d]", headDim)
 	}
 	if o.check("attention"); o.Offset != 0 {

@@ -384,7 +384,7 @@ func (t *Tape) addGrad(h, g *header) {
 		g = c
 	}
 	if !g.alike(h) {
-		g.rank, g.dims = h.rank, h.dims
+		g.ndim, g.dims = h.ndim, h.dims
 	}
 	if h.isLeaf() {
 		t.addLeafGrad(h, g)
@@ -404,7 +404,7 @@ func (t *Tape) addLeafGrad(h, g *header) {
 	}
 	dst, beta := t.leafGrad(h)
 	if dst.dtype != g.dtype { // gradients are summed in a wider type
-		c := t.newTensor(dst.dtype, g.dims[:g.rank]...)
+		c := t.newTensor(dst.dtype, g.dims[:g.ndim]...)
 		t.cast(c, g)
 		t.release(g)
 		g = c
@@ -474,7 +474,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	p.state = gradPartial
 	if p.Grad.IsZero() {
-		p.Grad = NewFor(Gradients, t.dev, h.dtype, h.dims[:h.rank]...)
+		p.Grad = NewFor(Gradients, t.dev, h.dtype, h.dims[:h.ndim]...)
 	}
 	dst = p.Grad.hdr()
 	if dst.n != h.n || dst.ld != 0 {

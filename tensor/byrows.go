@@ -21,7 +21,7 @@ func LinearApply(f Function, x, w Tensor) Tensor {
 	t.checkLinear(xh, wh, nil)
 	out := t.blankHeader()
 	out.sizeAs(xh)
-	out.dims[out.rank-1], out.n = wh.dims[0], xh.rowCount()*wh.dims[0]
+	out.dims[out.ndim-1], out.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.rec(OpLinear, out, xh, wh)
 	before := t.lazy
 	t.lazy = lazyProduct{out, xh, wh}
@@ -33,7 +33,7 @@ func LinearApply(f Function, x, w Tensor) Tensor {
 // Rows writes rows lo to hi of x, an input of Forward, to dst. The leading dimensions of x count as one.
 func (c *Ctx) Rows(dst, x Tensor, lo, hi int) {
 	t, d, h := c.t, dst.hdr(), x.hdr()
-	cols := h.dims[h.rank-1]
+	cols := h.dims[h.ndim-1]
 	if lo < 0 || hi < lo || hi > h.rowCount() || d.n != (hi-lo)*cols || d.dtype != h.dtype || d.ld != 0 {
 		fail(c.f.Name(), these(d, h), "rows %d to %d do not fit", lo, hi)
 	}

@@ -181,7 +181,7 @@ func (c *Captured) fits(in []Tensor) bool {
 	c.ran, c.in = 0, c.in[:0]
 	for _, x := range in {
 		h := x.hdr()
-		c.in = append(c.in, New(c.dev, h.dtype, h.dims[:h.rank]...).WithRows(h.rowsOf()))
+		c.in = append(c.in, New(c.dev, h.dtype, h.dims[:h.ndim]...).WithRows(h.rowsOf()))
 	}
 	return true
 }

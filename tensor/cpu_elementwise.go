@@ -41,26 +41,26 @@ func whereKernel[T any]() Kernel {
 
 // stridedItems is the number of items of an elementwise launch with strides: inner loops if there are several dimensions, else elements.
 func stridedItems(a *Args) int {
-	if a.Rank == 1 {
+	if a.NDim == 1 {
 		return a.Dim[0]
 	}
 	n := 1
-	for _, d := range a.Dim[:a.Rank-1] {
+	for _, d := range a.Dim[:a.NDim-1] {
 		n *= d
 	}
 	return n
 }
 
 func stridedCost(a *Args) int {
-	if a.Rank == 1 {
+	if a.NDim == 1 {
 		return 1
 	}
-	return a.Dim[a.Rank-1]
+	return a.Dim[a.NDim-1]
 }
 
 // offsets returns the element offsets of operands 0, 1, 2 at item i of the outer dimensions.
 func (a *Args) offsets(i int) (o [3]int) {
-	for d := a.Rank - 2; d >= 0; d-- {
+	for d := a.NDim - 2; d >= 0; d-- {
 		k := i % a.Dim[d]
 		i /= a.Dim[d]
 		for j := range o {
@@ -72,7 +72,7 @@ func (a *Args) offsets(i int) (o [3]int) {
 
 // inner returns n elements of operand i from offset off on, or one element if it is repeated along the last dimension.
 func inner[T any](a *Args, i, off, n int) []T {
-	if a.Stride[i][a.Rank-1] == 0 {
+	if a.Stride[i][a.NDim-1] == 0 {
 		n = 1
 	}
 	return unsafe.Slice((*T)(unsafe.Add(a.X[i], off*int(unsafe.Sizeof(*new(T))))), n)
@@ -81,12 +81,12 @@ func inner[T any](a *Args, i, off, n int) []T {
 // zip applies f(dst, x, y) along the last dimension of broadcast operands.
 func zip[D, S any](f func(dst []D, x, y []S)) Kernel {
 	return spread(stridedItems, stridedCost, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		if a.Rank == 1 {
+		if a.NDim == 1 {
 			o := [3]int{lo * a.Stride[0][0], lo * a.Stride[1][0], lo * a.Stride[2][0]}
 			f(inner[D](a, 0, o[0], hi-lo), inner[S](a, 1, o[1], hi-lo), inner[S](a, 2, o[2], hi-lo))
 			return
 		}
-		n := a.Dim[a.Rank-1]
+		n := a.Dim[a.NDim-1]
 		for i := lo; i < hi; i++ {
 			o := a.offsets(i)
 			f(inner[D](a, 0, o[0], n), inner[S](a, 1, o[1], n), inner[S](a, 2, o[2], n))
@@ -115,18 +115,18 @@ func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFun
 func strided[T any](f func(dst, src []T, dims, ds, ss []int)) Kernel {
 	cost := func(a *Args) int {
 		n := 1
-		for _, d := range a.Dim[1:a.Rank] {
+		for _, d := range a.Dim[1:a.NDim] {
 			n *= d
 		}
 		return n
 	}
 	return spread(dim0, cost, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		var dims, ds, ss [MaxRank]int
+		var dims, ds, ss [MaxNDim]int
 		copy(dims[:], a.Dim[:])
 		copy(ds[:], a.Stride[0][:])
 		copy(ss[:], a.Stride[1][:])
 		dims[0] = hi - lo
-		f(slice[T](a, 0)[min(lo*ds[0], a.Len[0]):], slice[T](a, 1)[min(lo*ss[0], a.Len[1]):], dims[:a.Rank], ds[:a.Rank], ss[:a.Rank])
+		f(slice[T](a, 0)[min(lo*ds[0], a.Len[0]):], slice[T](a, 1)[min(lo*ss[0], a.Len[1]):], dims[:a.NDim], ds[:a.NDim], ss[:a.NDim])
 	})
 }
 

@@ -57,12 +57,12 @@ func halfMap(two bool, f func(dst, x, y []float32)) Kernel {
 // zipHalf is zip for 16-bit floats.
 func zipHalf(f func(dst, x, y []float32)) Kernel {
 	return withChunks(spread(stridedItems, stridedCost, 1, func(q *CPUQueue, a *Args, lo, hi, thread int) {
-		if a.Rank == 1 {
+		if a.NDim == 1 {
 			q.zipLine(a, thread, [3]int{lo * a.Stride[0][0], lo * a.Stride[1][0], lo * a.Stride[2][0]}, hi-lo, f)
 			return
 		}
 		for i := lo; i < hi; i++ {
-			q.zipLine(a, thread, a.offsets(i), a.Dim[a.Rank-1], f)
+			q.zipLine(a, thread, a.offsets(i), a.Dim[a.NDim-1], f)
 		}
 	}))
 }
@@ -79,7 +79,7 @@ func (q *CPUQueue) zipLine(a *Args, thread int, o [3]int, n int, f func(dst, x, 
 
 // widenLine widens n elements of operand i, 1 or 2, of a line that begins at offset off: those from at on, or the one that is repeated.
 func (q *CPUQueue) widenLine(a *Args, thread, i, off, at, n int) []float32 {
-	if a.Stride[i][a.Rank-1] == 0 {
+	if a.Stride[i][a.NDim-1] == 0 {
 		at, n = 0, 1
 	}
 	x := q.chunk(thread, i-1)[:n]
@@ -101,7 +101,7 @@ func addToHalf() Kernel {
 		}
 	})
 	return func(q Queue, a *Args) {
-		if a.Rank == 1 && a.Stride[0][0] == 1 && a.Stride[1][0] == 1 {
+		if a.NDim == 1 && a.Stride[0][0] == 1 && a.Stride[1][0] == 1 {
 			flat(q, a)
 		} else {
 			others(q, a)

@@ -62,7 +62,7 @@ func (t *Tape) crossOperands(q, k, v Tensor, headDim int) (a, b, c *header) {
 	a, b, c = t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
 	t.sameDType("cross_attention", a, b, c)
 	const op = "cross_attention"
-	mustShape(op, a.rank == 3 && b.rank == 3, "wants queries, keys and values [batch, time, heads·headDim]", a, b, c)
+	mustShape(op, a.ndim == 3 && b.ndim == 3, "wants queries, keys and values [batch, time, heads·headDim]", a, b, c)
 	mustBeAlike(op, b, "the keys", c, "the values", a, b, c)
 	mustMatch(op, a, 0, "the queries", b, 0, "the keys", a, b, c)
 	if width := b.dims[2]; headDim <= 0 || width == 0 || width%headDim != 0 || a.dims[2]%width != 0 {

@@ -18,12 +18,12 @@ func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 		if y.at.Of == 0 { // targets belong to the rows, also if they do not say so
 			y.ty, y.at = y.ty.With(x.ty.On(Varying), Varying), x.at
 		}
-		mustShape("cross_entropy", x.rank > 0, "wants logits [..., classes]", x, y)
+		mustShape("cross_entropy", x.ndim > 0, "wants logits [..., classes]", x, y)
 		mustBeAlike("cross_entropy", x, "the logits", y, "the soft targets", x, y)
-	} else if mustFitLabels(x, y); y.at.Of == 0 && x.at.Of != 0 && y.rank == x.rank-1 {
+	} else if mustFitLabels(x, y); y.at.Of == 0 && x.at.Of != 0 && y.ndim == x.ndim-1 {
 		y = t.alias(y)
 		y.ty = y.ty.With(x.ty.On(Varying), Varying)
-		y.at, _, _, _ = x.at.Reduce(1<<y.rank, int(x.rank))
+		y.at, _, _, _ = x.at.Reduce(1<<y.ndim, int(x.ndim))
 	}
 	if o.PerRow && o.Count != 0 || soft && o.Ignore != nil {
 		fail("cross_entropy", these(x, y), "Count has no meaning with PerRow, Ignore none with soft targets")
@@ -31,8 +31,8 @@ func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 	var w Tensor
 	if !o.Weights.IsZero() {
 		h := t.arg(o.Weights)
-		mustShape("cross_entropy", h.rank == 1, "wants weights [classes]", x, y, h)
-		mustMatch("cross_entropy", x, int(x.rank)-1, "the logits", h, 0, "the weights", x, y, h)
+		mustShape("cross_entropy", h.ndim == 1, "wants weights [classes]", x, y, h)
+		mustMatch("cross_entropy", x, int(x.ndim)-1, "the logits", h, 0, "the weights", x, y, h)
 		w = t.alias(h).tensor().Cast(statType(x.dtype))
 	}
 	if soft {
@@ -74,7 +74,7 @@ func softRows(x, q, w Tensor, smoothing float64) Tensor {
 
 // hardRows returns the losses of labels y, each multiplied by the weight of its class, and these weights.
 func (t *Tape) hardRows(x, y *header, w Tensor, o CrossEntropyOptions) (rows, weight Tensor) {
-	ignore, classes := o.ignored(), x.dims[x.rank-1]
+	ignore, classes := o.ignored(), x.dims[x.ndim-1]
 	t.checkLabels(x, y, classes, ignore)
 	if w.IsZero() {
 		return t.crossEntropyRows(x, y, o.Smoothing, ignore), Tensor{}
@@ -87,7 +87,7 @@ func (t *Tape) hardRows(x, y *header, w Tensor, o CrossEntropyOptions) (rows, we
 		mask := labels.Ne(v.tensor())
 		kept, labels = mask.Cast(w.DType()), Where(mask, labels, zero.tensor())
 	}
-	weight = Embedding(w.Reshape(classes, 1), labels).Reshape(y.dims[:y.rank]...)
+	weight = Embedding(w.Reshape(classes, 1), labels).Reshape(y.dims[:y.ndim]...)
 	if !kept.IsZero() {
 		weight = weight.Mul(kept)
 	}
@@ -95,7 +95,7 @@ func (t *Tape) hardRows(x, y *header, w Tensor, o CrossEntropyOptions) (rows, we
 		return t.crossEntropyRows(x, y, 0, ignore).Mul(weight), weight
 	}
 	rows = softRows(x.tensor().Reshape(y.n, classes), OneHot(labels.Reshape(y.n), classes, w.DType()), w,
-		o.Smoothing).Reshape(y.dims[:y.rank]...)
+		o.Smoothing).Reshape(y.dims[:y.ndim]...)
 	if !kept.IsZero() {
 		rows = rows.Mul(kept)
 	}
@@ -105,14 +105,14 @@ func (t *Tape) hardRows(x, y *header, w Tensor, o CrossEntropyOptions) (rows, we
 // crossEntropyRows returns the loss of each label.
 func (t *Tape) crossEntropyRows(x, y *header, smoothing float64, ignore int64) Tensor {
 	st := statType(x.dtype)
-	loss, lse := t.newTensor(st, y.dims[:y.rank]...), t.newTensor(st, y.n)
+	loss, lse := t.newTensor(st, y.dims[:y.ndim]...), t.newTensor(st, y.n)
 	t.crossEntropy(loss, lse, nil, x, y, smoothing, ignore, 1)
 	n := t.rec(OpCrossEntropyRows, loss, x, y)
 	if t.typing() {
 		t.compared("cross_entropy", loss, x, y, true)
-		t.notAlong("cross_entropy", loss, x, int(x.rank)-1, true)
-		if lead := *x; lead.rank-1 != y.rank {
-			lead.rank, lead.at = lead.rank-1, loss.at
+		t.notAlong("cross_entropy", loss, x, int(x.ndim)-1, true)
+		if lead := *x; lead.ndim-1 != y.ndim {
+			lead.ndim, lead.at = lead.ndim-1, loss.at
 			t.reshaped(loss, &lead, -1)
 		}
 	}

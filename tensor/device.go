@@ -57,8 +57,8 @@ type Poller interface {
 // MaxOperands is the number of tensors that one kernel takes.
 const MaxOperands = 13
 
-// MaxRank is the largest number of dimensions.
-const MaxRank = 6
+// MaxNDim is the largest number of dimensions.
+const MaxNDim = 6
 
 // Args holds the arguments of a kernel: operands (outputs first, then inputs) and attributes. It belongs to the tape and is filled again
 // for each launch, so a kernel may not keep it.
@@ -70,9 +70,9 @@ type Args struct {
 	X       [MaxOperands]Ptr   // addresses; nil for an optional operand that is absent
 	Len     [MaxOperands]int   // elements that the kernel may access from X[i] on
 	DT      [MaxOperands]DType // element types
-	Rank    int                // dimensions in Dim
-	Dim     [MaxRank]int       // sizes; each operation defines their meaning
-	Stride  [3][MaxRank]int    // element strides of operands 0, 1, 2, if the op reads them; else undefined
+	NDim    int                // dimensions in Dim
+	Dim     [MaxNDim]int       // sizes; each operation defines their meaning
+	Stride  [3][MaxNDim]int    // element strides of operands 0, 1, 2, if the op reads them; else undefined
 	I       [8]int             // integer attributes
 	F       [8]float64         // float attributes
 	Key     uint64             // random key

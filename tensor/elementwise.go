@@ -3,21 +3,21 @@ package tensor
 // broadcastDims writes the shape that a and b broadcast to (NumPy's rules) into h.
 func broadcastDims(op Op, h *header, a, b *header) {
 	if a.alike(b) {
-		h.rank, h.n, h.dims = a.rank, a.n, a.dims
+		h.ndim, h.n, h.dims = a.ndim, a.n, a.dims
 		return
 	}
-	r := max(a.rank, b.rank)
-	var dims [MaxRank]int
+	r := max(a.ndim, b.ndim)
+	var dims [MaxNDim]int
 	for i := 1; i <= int(r); i++ {
 		d, e := 1, 1
-		if i <= int(a.rank) {
-			d = a.dims[int(a.rank)-i]
+		if i <= int(a.ndim) {
+			d = a.dims[int(a.ndim)-i]
 		}
-		if i <= int(b.rank) {
-			e = b.dims[int(b.rank)-i]
+		if i <= int(b.ndim) {
+			e = b.dims[int(b.ndim)-i]
 		}
 		if d != e && d != 1 && e != 1 {
-			fail(op.String(), these(a, b), "shapes do not broadcast: %s", mismatch(a, int(a.rank)-i, "the first", b, int(b.rank)-i, "the second"))
+			fail(op.String(), these(a, b), "shapes do not broadcast: %s", mismatch(a, int(a.ndim)-i, "the first", b, int(b.ndim)-i, "the second"))
 		}
 		if d == 1 {
 			d = e
@@ -28,10 +28,10 @@ func broadcastDims(op Op, h *header, a, b *header) {
 }
 
 // strideTo returns the element strides of h when it is broadcast to shape dims (rank r): 0 for a repeated dimension.
-func (h *header) strideTo(dims *[MaxRank]int, r int) (s [MaxRank]int) {
+func (h *header) strideTo(dims *[MaxNDim]int, r int) (s [MaxNDim]int) {
 	step := 1
-	for i := 1; i <= int(h.rank); i++ {
-		k, d := r-i, h.dims[int(h.rank)-i]
+	for i := 1; i <= int(h.ndim); i++ {
+		k, d := r-i, h.dims[int(h.ndim)-i]
 		if h.ld != 0 && i == 2 {
 			step = h.ld
 		}
@@ -51,14 +51,14 @@ func (t *Tape) elementwise(a *Args, hs ...*header) {
 		a.flat(out.n)
 		return
 	}
-	r := int(out.rank)
-	a.Rank, a.Dim = r, out.dims
+	r := int(out.ndim)
+	a.NDim, a.Dim = r, out.dims
 	for i, h := range hs {
 		a.Stride[i] = h.strideTo(&out.dims, r)
 	}
 	a.merge(len(hs))
 	for i := range hs {
-		if a.Stride[i][a.Rank-1] > 1 { // a column of a wider matrix
+		if a.Stride[i][a.NDim-1] > 1 { // a column of a wider matrix
 			a.column(len(hs))
 			return
 		}
@@ -77,23 +77,23 @@ func allAlike(hs []*header) bool {
 
 // flat describes contiguous operands of n elements.
 func (a *Args) flat(n int) {
-	a.Rank, a.Dim[0] = 1, n
+	a.NDim, a.Dim[0] = 1, n
 	a.Stride[0][0], a.Stride[1][0], a.Stride[2][0] = 1, 1, 1
 }
 
 // column adds a last dimension of size 1, for a column of a matrix. There is room: merge has dropped a dimension of size 1.
 func (a *Args) column(n int) {
-	a.Dim[a.Rank] = 1
+	a.Dim[a.NDim] = 1
 	for i := range n {
-		a.Stride[i][a.Rank] = 1
+		a.Stride[i][a.NDim] = 1
 	}
-	a.Rank++
+	a.NDim++
 }
 
 // merge joins neighbouring dimensions that are contiguous in all n operands, and drops those of size 1.
 func (a *Args) merge(n int) {
 	k := 0 // dimensions kept
-	for d := range a.Rank {
+	for d := range a.NDim {
 		if a.Dim[d] == 1 {
 			continue
 		}
@@ -118,7 +118,7 @@ func (a *Args) merge(n int) {
 			a.Stride[i][0] = 1
 		}
 	}
-	a.Rank = k
+	a.NDim = k
 }
 
 // binary launches out = op(x, y), broadcast to the shape of out.
@@ -363,9 +363,9 @@ func (t *Tape) accumulate(dst, g *header, beta float64) {
 	if g.ld == 0 {
 		a.flat(g.n)
 	} else {
-		a.Rank, a.Dim = int(g.rank), g.dims
-		a.Stride[0] = [MaxRank]int{g.dims[1], 1}
-		a.Stride[1] = [MaxRank]int{g.ld, 1}
+		a.NDim, a.Dim = int(g.ndim), g.dims
+		a.Stride[0] = [MaxNDim]int{g.dims[1], 1}
+		a.Stride[1] = [MaxNDim]int{g.ld, 1}
 	}
 	t.Launch()
 }

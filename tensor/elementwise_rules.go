@@ -5,8 +5,8 @@ func (t *Tape) sumTo(g, h *header) *header {
 	if g.alike(h) {
 		return g
 	}
-	mask, missing := 0, int(g.rank)-int(h.rank)
-	for i := range int(g.rank) {
+	mask, missing := 0, int(g.ndim)-int(h.ndim)
+	for i := range int(g.ndim) {
 		if g.dims[i] != 1 && (i < missing || h.dims[i-missing] == 1) {
 			mask |= 1 << i
 		}
@@ -16,7 +16,7 @@ func (t *Tape) sumTo(g, h *header) *header {
 		t.release(g)
 		g = sum
 	}
-	g.rank, g.dims = h.rank, h.dims
+	g.ndim, g.dims = h.ndim, h.dims
 	return g
 }
 
@@ -93,7 +93,7 @@ func extremumVJP(t *Tape, n *Node, need uint8) {
 
 // indicator returns 1 where the comparison holds and 0 elsewhere, in g's type and shape.
 func (t *Tape) indicator(op Op, g, x, y *header) *header {
-	b := t.newTensor(Bool, g.dims[:g.rank]...)
+	b := t.newTensor(Bool, g.dims[:g.ndim]...)
 	t.binary(op, b, x, y)
 	f := t.newLike(g)
 	t.cast(f, b)
@@ -129,7 +129,7 @@ func powVJP(t *Tape, n *Node, need uint8) {
 
 // zeroWhereZero sets d to 0 where x, after broadcasting, is 0.
 func (t *Tape) zeroWhereZero(d, x *header) {
-	zero, isZero := t.full(d, 0), t.newTensor(Bool, d.dims[:d.rank]...)
+	zero, isZero := t.full(d, 0), t.newTensor(Bool, d.dims[:d.ndim]...)
 	t.binary(OpEq, isZero, x, zero)
 	t.where(d, isZero, zero, d)
 	t.release(zero)

@@ -6,7 +6,7 @@ package tensor
 func EmbeddingPart(w, ids Tensor, first, total int) Tensor {
 	t := tapeOf("embedding", w, ids)
 	wh, ih := t.arg(w), t.integers(ids)
-	mustShape("embedding", wh.rank == 2 && int(ih.rank) < MaxRank, "wants a table [n, d] and ids of fewer than 6 dimensions", wh, ih)
+	mustShape("embedding", wh.ndim == 2 && int(ih.ndim) < MaxNDim, "wants a table [n, d] and ids of fewer than 6 dimensions", wh, ih)
 	if n := wh.dims[0]; n == 0 || first < 0 || first+n > total {
 		fail("embedding", these(wh), "is not a part of a table of %d rows, from %d on", total, first)
 	}
@@ -15,6 +15,6 @@ func EmbeddingPart(w, ids Tensor, first, total int) Tensor {
 	at := ih.tensor().Sub(number(first))
 	mine := at.Ge(number(0)).And(at.Lt(number(wh.dims[0])))
 	dims := ih.dims
-	dims[ih.rank] = 1
-	return Embedding(w, at.Mul(mine.Cast(Int64))).Mul(mine.Cast(w.DType()).Reshape(dims[:ih.rank+1]...))
+	dims[ih.ndim] = 1
+	return Embedding(w, at.Mul(mine.Cast(Int64))).Mul(mine.Cast(w.DType()).Reshape(dims[:ih.ndim+1]...))
 }

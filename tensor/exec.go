@@ -46,8 +46,8 @@ func (e *Exec) Device() Device { return e.dev }
 // undefined: an operation that reads strides must set them.
 func (e *Exec) Args(op Op, dtype DType) *Args {
 	a := &e.a
-	a.Op, a.DType, a.Outs, a.N, a.Rank, a.Key = op, dtype, 0, 0, 0, 0
-	a.Dim, a.I, a.F = [MaxRank]int{}, [8]int{}, [8]float64{}
+	a.Op, a.DType, a.Outs, a.N, a.NDim, a.Key = op, dtype, 0, 0, 0, 0
+	a.Dim, a.I, a.F = [MaxNDim]int{}, [8]int{}, [8]float64{}
 	a.List, a.ListLen = a.List[:0], a.ListLen[:0]
 	return a
 }

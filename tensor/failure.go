@@ -134,10 +134,10 @@ func mustBeAlike(op string, a *header, role string, b *header, other string, in 
 	if a.alike(b) {
 		return
 	}
-	if a.rank != b.rank {
-		fail(op, in, "%s: %s, %s: %s", a.called(role), dimensions(int(a.rank)), b.called(other), dimensions(int(b.rank)))
+	if a.ndim != b.ndim {
+		fail(op, in, "%s: %s, %s: %s", a.called(role), dimensions(int(a.ndim)), b.called(other), dimensions(int(b.ndim)))
 	}
-	for i := range int(a.rank) {
+	for i := range int(a.ndim) {
 		mustMatch(op, a, i, role, b, i, other, in...)
 	}
 }

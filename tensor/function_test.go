@@ -212,7 +212,7 @@ func TestViews(t *testing.T) {
 	assert.Equal(t, "cpu", v.Device().String())
 	w := FromPtr(hostDevice, v.Ptr(), Int32, 2)
 	assert.Equal(t, Int32, w.DType())
-	assert.Equal(t, 1, FromSlice([]int64{}, 0, 3).Rank()-1)
+	assert.Equal(t, 1, FromSlice([]int64{}, 0, 3).NDim()-1)
 }
 
 // A Function may not return a transposed gradient, though it has as many elements as the input.

@@ -50,9 +50,9 @@ func LinearAdd(x, w, b, r Tensor) Tensor {
 	}
 	t.checkLinear(xh, wh, bh)
 	t.sameDType("linear_add", xh, rh)
-	if rh.rank != xh.rank || rh.n != xh.rowCount()*wh.dims[0] || rh.dims[rh.rank-1] != wh.dims[0] {
+	if rh.ndim != xh.ndim || rh.n != xh.rowCount()*wh.dims[0] || rh.dims[rh.ndim-1] != wh.dims[0] {
 		like := *xh // has the shape of the product plus the bias
-		like.base, like.dims[like.rank-1] = nil, wh.dims[0]
+		like.base, like.dims[like.ndim-1] = nil, wh.dims[0]
 		mustBeAlike("linear_add", rh, "what is added to", &like, "the product", xh, wh, rh)
 	}
 	out := t.newLike(rh)
@@ -136,7 +136,7 @@ func (t *Tape) activationGrad(n *Node) *header {
 		a.out(n.aux[1])
 	}
 	a.in(g).in(from)
-	a.Dim[0], a.Dim[1], a.I[0] = n.out.rowCount(), n.out.dims[n.out.rank-1], int(act)
+	a.Dim[0], a.Dim[1], a.I[0] = n.out.rowCount(), n.out.dims[n.out.ndim-1], int(act)
 	t.Launch()
 	return d
 }
@@ -158,7 +158,7 @@ func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
 	}
 	ins[0], ins[1], ins[2] = x, n.out.grad, w
 	copy(ins[3:], stats)
-	a := t.byRow(op, x.dims[x.rank-1], x.dtype, dst[:len(n.in)], ins[:3+len(stats)])
+	a := t.byRow(op, x.dims[x.ndim-1], x.dtype, dst[:len(n.in)], ins[:3+len(stats)])
 	a.F = beta
 	t.Launch()
 	for i, d := range dst {

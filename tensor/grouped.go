@@ -7,7 +7,7 @@ func GroupedLinear(x, w, counts Tensor) Tensor {
 	t := tapeOfOp(OpGroupedLinear, x, w)
 	xh, wh, ch := t.contiguous(t.arg(x)), t.arg(w), t.integers(counts)
 	t.sameDType("grouped_linear", xh, wh)
-	ok := xh.rank == 2 && wh.rank == 3 && ch.rank == 1
+	ok := xh.ndim == 2 && wh.ndim == 3 && ch.ndim == 1
 	mustShape("grouped_linear", ok, "wants rows [n, in], weights [groups, out, in] and counts [groups]", xh, wh, ch)
 	mustMatch("grouped_linear", xh, 1, "the rows", wh, 2, "the weights", xh, wh, ch)
 	mustMatch("grouped_linear", ch, 0, "the counts", wh, 0, "the weights", xh, wh, ch)
@@ -26,7 +26,7 @@ func (t *Tape) grouped(op Op, c, a, b, counts *header, n, k int, tb bool, beta f
 	args := t.Args(op, a.dtype)
 	args.out(c).in(a).in(b).in(counts)
 	args.Dim[0], args.Dim[1], args.Dim[2], args.Dim[3] = a.dims[0], n, k, counts.n
-	args.Rank = 4
+	args.NDim = 4
 	args.I[0], args.F[0] = b2i(tb), beta
 	t.Launch()
 }

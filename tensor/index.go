@@ -29,14 +29,14 @@ func (t *Tape) checkIndex(op string, x, idx *header, n int) {
 func Embedding(w, ids Tensor) Tensor {
 	t := tapeOf("embedding", w, ids)
 	wh, ih := t.contiguous(t.arg(w)), t.integers(ids)
-	mustShape("embedding", wh.rank == 2, "wants a table [n, d]", wh, ih)
+	mustShape("embedding", wh.ndim == 2, "wants a table [n, d]", wh, ih)
 	t.checkIndex("embedding", wh, ih, wh.dims[0])
-	out := t.newHeader(wh.dtype, ih.dims[:ih.rank]...)
-	if int(out.rank) == MaxRank {
+	out := t.newHeader(wh.dtype, ih.dims[:ih.ndim]...)
+	if int(out.ndim) == MaxNDim {
 		fail("embedding", these(ih), "too many dimensions")
 	}
-	out.dims[out.rank] = wh.dims[1]
-	out.setDims(out.dims[:out.rank+1])
+	out.dims[out.ndim] = wh.dims[1]
+	out.setDims(out.dims[:out.ndim+1])
 	t.alloc(out)
 	if out.n > 0 {
 		a := t.Args(OpEmbedding, wh.dtype)
@@ -69,7 +69,7 @@ func embeddingVJP(t *Tape, n *Node, _ uint8) {
 func checkGather(t *Tape, op string, x, idx *header, dim int) (d, outer, n, m, inner int) {
 	d = x.axis(op, dim)
 	same := *idx
-	if d < int(idx.rank) {
+	if d < int(idx.ndim) {
 		same.dims[d] = x.dims[d]
 	}
 	mustBeAlike(op, x, "the input", &same, "the indices", x, idx)
@@ -83,7 +83,7 @@ func (x Tensor) Gather(dim int, idx Tensor) Tensor {
 	t := tapeOf("gather", x, idx)
 	in, ih := t.contiguous(t.arg(x)), t.integers(idx)
 	d, outer, size, m, inner := checkGather(t, "gather", in, ih, dim)
-	out := t.newTensor(in.dtype, ih.dims[:ih.rank]...)
+	out := t.newTensor(in.dtype, ih.dims[:ih.ndim]...)
 	t.gather(out, in, ih, outer, size, m, inner)
 	if n := t.rec(OpGather, out, in, ih); n != nil {
 		n.I = [8]int{d, outer, size, m, inner}
@@ -100,7 +100,7 @@ func (t *Tape) gather(out, x, idx *header, outer, n, m, inner int) {
 	}
 	a := t.Args(OpGather, x.dtype)
 	a.out(out).in(x).in(idx)
-	a.Dim = [MaxRank]int{outer, n, m, inner}
+	a.Dim = [MaxNDim]int{outer, n, m, inner}
 	t.Launch()
 }
 
@@ -110,7 +110,7 @@ func (t *Tape) scatterAdd(dst, src, idx *header, outer, n, m, inner int) {
 	}
 	a := t.Args(OpScatterAdd, dst.dtype)
 	a.out(dst).in(src).in(idx)
-	a.Dim = [MaxRank]int{outer, n, m, inner}
+	a.Dim = [MaxNDim]int{outer, n, m, inner}
 	t.Launch()
 }
 
@@ -172,8 +172,8 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	in := t.contiguous(t.arg(x))
 	out := t.newLike(in)
 	key, cols := t.RandomKey(layer), 1
-	if in.rank > 0 {
-		cols = in.dims[in.rank-1]
+	if in.ndim > 0 {
+		cols = in.dims[in.ndim-1]
 	}
 	place := t.dropoutPlace(in, cols, at)
 	t.dropout(out, in, p, key, place)
@@ -213,16 +213,16 @@ func (x Tensor) DropoutChannels(p float64, layer uint64) Tensor {
 		return x
 	}
 	h := t.arg(x)
-	mustShape("dropout", h.rank >= 2, "wants rows of channels [rows, channels, ..]", h)
+	mustShape("dropout", h.ndim >= 2, "wants rows of channels [rows, channels, ..]", h)
 	mask := t.newTensor(h.dtype, h.dims[:2]...)
 	mask.ty, mask.at = h.ty, h.at
 	t.fill(mask, 1)
 	t.dropout(mask, mask, p, t.RandomKey(layer), t.place("dropout", mask, mask.n, h.dims[1], 1, Region{}))
 	wide := h.dims
-	for i := 2; i < int(h.rank); i++ {
+	for i := 2; i < int(h.ndim); i++ {
 		wide[i] = 1
 	}
-	mask.setDims(wide[:h.rank])
+	mask.setDims(wide[:h.ndim])
 	return x.Mul(mask.tensor())
 }
 

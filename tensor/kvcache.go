@@ -32,7 +32,7 @@ func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 	t := tapeOf(op, q, k, v)
 	a, b := t.arg(k), t.arg(v)
 	in := [3]*header{t.arg(q), a, b}
-	mustShape(op, a.rank == 3 && in[0].rank == 3, "wants queries, keys and values [batch, time, heads·headDim]", in[:]...)
+	mustShape(op, a.ndim == 3 && in[0].ndim == 3, "wants queries, keys and values [batch, time, heads·headDim]", in[:]...)
 	mustBeAlike(op, a, "the keys", b, "the values", in[:]...)
 	mustMatch(op, in[0], 1, "the queries", a, 1, "the keys", in[:]...)
 	first, end := c.n, c.n+a.dims[1]
@@ -63,7 +63,7 @@ func (c *KVCache) held(t *Tape, x Tensor, end int) Tensor {
 	h := t.alias(x.h)
 	if h.dims[0] == 1 {
 		h.dims[1] = end
-		h.setDims(h.dims[:h.rank])
+		h.setDims(h.dims[:h.ndim])
 	}
 	return h.tensor()
 }

@@ -33,7 +33,7 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	t.checkLinear(xh, wh, bh)
 	out := t.blankHeader()
 	out.sizeAs(xh)
-	out.dims[out.rank-1], out.n = wh.dims[0], xh.rowCount()*wh.dims[0]
+	out.dims[out.ndim-1], out.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.alloc(out)
 	var pre *header // the input of an activation, if its gradient needs it
 	if act.NeedsInput() && t.recording() {
@@ -58,11 +58,11 @@ func (t *Tape) checkLinear(x, w, b *header) {
 	if x.dtype != w.dtype || b != nil && b.dtype != x.dtype {
 		t.sameDType("linear", slices.DeleteFunc(these(x, w, b), func(h *header) bool { return h == nil })...)
 	}
-	if x.rank < 1 || w.rank != 2 || x.dims[x.rank-1] != w.dims[1] || b != nil && (b.rank != 1 || b.n != w.dims[0]) {
+	if x.ndim < 1 || w.ndim != 2 || x.dims[x.ndim-1] != w.dims[1] || b != nil && (b.ndim != 1 || b.n != w.dims[0]) {
 		in := these(x, w, b)
-		mustShape("linear", x.rank > 0 && w.rank == 2 && (b == nil || b.rank == 1),
+		mustShape("linear", x.ndim > 0 && w.ndim == 2 && (b == nil || b.ndim == 1),
 			"wants an input [..., in], a weight [out, in] and a bias [out]", in...)
-		mustMatch("linear", x, int(x.rank)-1, "the input", w, 1, "the weight", in...)
+		mustMatch("linear", x, int(x.ndim)-1, "the input", w, 1, "the weight", in...)
 		if b != nil {
 			mustMatch("linear", b, 0, "the bias", w, 0, "the weight", in...)
 		}

@@ -10,7 +10,7 @@ func (t *Tape) meanLoss(rows *header, count float64) *header {
 
 // meanTo is meanLoss with the memory of the result.
 func (t *Tape) meanTo(sum, rows *header, count float64) {
-	t.reduce(OpSum, sum, nil, rows, 0, int(rows.rank))
+	t.reduce(OpSum, sum, nil, rows, 0, int(rows.ndim))
 	if count != 1 {
 		t.affine(sum, sum, 1/count, 0)
 	}
@@ -71,7 +71,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	}
 	x, y := t.contiguous(t.arg(logits)), t.integers(labels)
 	mustFitLabels(x, y)
-	cols, ignore, count := x.dims[x.rank-1], o.ignored(), o.Count
+	cols, ignore, count := x.dims[x.ndim-1], o.ignored(), o.Count
 	counted, st := t.checkLabels(x, y, cols, ignore), statType(x.dtype)
 	var known *header // 1 / number of labels that count, if only the device knows it
 	switch {
@@ -116,7 +116,7 @@ func (t *Tape) crossEntropy(loss, lse, grad, x, y *header, smoothing float64, ig
 	if y.n == 0 {
 		return
 	}
-	cols := x.dims[x.rank-1]
+	cols := x.dims[x.ndim-1]
 	var a *Args
 	if grad != nil {
 		a = t.Args(OpCrossEntropyBoth, x.dtype)
@@ -131,12 +131,12 @@ func (t *Tape) crossEntropy(loss, lse, grad, x, y *header, smoothing float64, ig
 
 // countLabels returns 1 / the number of labels that are not ignore, as one element.
 func (t *Tape) countLabels(y *header, ignore int64, d DType) *header {
-	dims := y.dims[:y.rank]
+	dims := y.dims[:y.ndim]
 	v, counts, each, n := t.newTensor(Int64), t.newTensor(Bool, dims...), t.newTensor(d, dims...), t.newTensor(d)
 	t.fill(v, float64(ignore))
 	t.binary(OpNe, counts, y, v)
 	t.cast(each, counts)
-	t.reduce(OpSum, n, nil, each, 0, int(y.rank))
+	t.reduce(OpSum, n, nil, each, 0, int(y.ndim))
 	t.unary(OpRecip, n, n)
 	t.release(v)
 	t.release(counts)
@@ -149,12 +149,12 @@ func (t *Tape) countLabels(y *header, ignore int64, d DType) *header {
 func mustFitLabels(x, y *header) {
 	const op = "cross_entropy"
 	switch {
-	case x.rank == 0:
+	case x.ndim == 0:
 		fail(op, these(x, y), "wants logits [..., classes]")
 	case y.dtype != Int64:
 		fail(op, these(x, y), "labels must be int64 or int32, or probabilities of the logits' shape")
-	case y.rank == x.rank-1:
-		for i := range int(y.rank) {
+	case y.ndim == x.ndim-1:
+		for i := range int(y.ndim) {
 			mustMatch(op, x, i, "the logits", y, i, "the labels", x, y)
 		}
 	case y.n != x.rowCount():
@@ -207,7 +207,7 @@ func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
 // crossEntropyGrad launches d = the gradient of the logits of n. g has one element, or one for each row.
 func (t *Tape) crossEntropyGrad(d *header, n *Node, g *header) {
 	x := n.in[0]
-	a := t.byRow(OpCrossEntropyGrad, x.dims[x.rank-1], x.dtype, []*header{d}, []*header{x, n.aux[0], n.in[1], g})
+	a := t.byRow(OpCrossEntropyGrad, x.dims[x.ndim-1], x.dtype, []*header{d}, []*header{x, n.aux[0], n.in[1], g})
 	a.F[0], a.I[0] = n.F[1], n.I[0]
 	t.Launch()
 }
@@ -218,7 +218,7 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	a, b := t.contiguous(t.arg(x)), t.contiguous(t.arg(y))
 	t.sameDType(op.String(), a, b)
 	mustBeAlike(op.String(), a, "the input", b, "the target", a, b)
-	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
+	each := t.newTensor(statType(a.dtype), a.dims[:a.ndim]...)
 	t.unary(op, each, a, b)
 	count := float64(t.globalCount(op.String(), b, a))
 	out := t.meanLoss(each, count)
@@ -262,7 +262,7 @@ func bceVJP(t *Tape, n *Node, need uint8) {
 	}
 	if need&2 != 0 { // the gradient of −y·x + … for y is −x
 		x, g := n.in[0], t.upstream(n)
-		d := t.newTensor(g.dtype, x.dims[:x.rank]...) // the type of the loss; for 16-bit logits this is Float32
+		d := t.newTensor(g.dtype, x.dims[:x.ndim]...) // the type of the loss; for 16-bit logits this is Float32
 		t.cast(d, x)
 		t.binary(OpMul, d, d, g)
 		t.affine(d, d, -1, 0)

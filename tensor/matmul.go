@@ -65,7 +65,7 @@ func (t *Tape) gemmWhole(c, a, b *header, g *gemm) {
 		args.in(g.slope)
 	}
 	args.Dim[0], args.Dim[1], args.Dim[2], args.Dim[3] = g.batch, g.m, g.n, g.k
-	args.Rank = 4
+	args.NDim = 4
 	lda, ldb := g.k, g.n
 	if g.ta {
 		lda = g.m
@@ -87,7 +87,7 @@ func (t *Tape) gemmWhole(c, a, b *header, g *gemm) {
 // rowCount returns the product of all dimensions but the last.
 func (h *header) rowCount() int {
 	n := 1
-	for _, d := range h.dims[:h.rank-1] {
+	for _, d := range h.dims[:h.ndim-1] {
 		n *= d
 	}
 	return n
@@ -100,15 +100,15 @@ func MatMul(a, b Tensor, transA, transB bool) Tensor {
 	ah, bh := t.arg(a), t.arg(b)
 	t.sameDType("matmul", ah, bh)
 	g := matmulShape(ah, bh, transA, transB)
-	if ah.rank > 2 && bh.rank == 2 {
+	if ah.ndim > 2 && bh.ndim == 2 {
 		ah = t.contiguous(ah)
 	}
-	out := t.newHeader(ah.dtype, ah.dims[:ah.rank]...)
-	out.dims[out.rank-2], out.dims[out.rank-1] = g.m, g.n
-	if ah.rank > 2 && bh.rank == 2 {
+	out := t.newHeader(ah.dtype, ah.dims[:ah.ndim]...)
+	out.dims[out.ndim-2], out.dims[out.ndim-1] = g.m, g.n
+	if ah.ndim > 2 && bh.ndim == 2 {
 		g.m, g.batch = g.m*g.batch, 1
 	}
-	out.setDims(out.dims[:out.rank])
+	out.setDims(out.dims[:out.ndim])
 	t.alloc(out)
 	t.gemm(out, ah, bh, &g)
 	if n := t.rec(OpMatMul, out, ah, bh); n != nil {
@@ -130,21 +130,21 @@ func b2i(b bool) int {
 // unfit fails, and names the dimensions of a and b that must be equal.
 func unfit(a, b *header, ta, tb bool) {
 	in := these(a, b)
-	if b.rank > 2 {
-		for i := range int(a.rank) - 2 {
+	if b.ndim > 2 {
+		for i := range int(a.ndim) - 2 {
 			mustMatch("matmul", a, i, "the first", b, i, "the second", in...)
 		}
 	}
-	mustMatch("matmul", a, int(a.rank)-1-b2i(ta), "the first", b, int(b.rank)-2+b2i(tb), "the second", in...)
+	mustMatch("matmul", a, int(a.ndim)-1-b2i(ta), "the first", b, int(b.ndim)-2+b2i(tb), "the second", in...)
 }
 
 func matmulShape(a, b *header, ta, tb bool) gemm {
-	if a.rank < 2 || b.rank < 2 || b.rank > 2 && a.rank != b.rank || a.rank > 2 && b.rank == 2 && ta {
+	if a.ndim < 2 || b.ndim < 2 || b.ndim > 2 && a.ndim != b.ndim || a.ndim > 2 && b.ndim == 2 && ta {
 		fail("matmul", these(a, b), "needs matrices, or batches of them (transposed %v, %v)", ta, tb)
 	}
 	g := gemm{batch: 1, ta: ta, tb: tb}
-	g.m, g.k = a.dims[a.rank-2], a.dims[a.rank-1]
-	k, n := b.dims[b.rank-2], b.dims[b.rank-1]
+	g.m, g.k = a.dims[a.ndim-2], a.dims[a.ndim-1]
+	k, n := b.dims[b.ndim-2], b.dims[b.ndim-1]
 	g.sa, g.sb = g.m*g.k, k*n
 	if ta {
 		g.m, g.k = g.k, g.m
@@ -154,9 +154,9 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 	}
 	g.n = n
 	ok := g.k == k
-	for i := range int(a.rank) - 2 {
+	for i := range int(a.ndim) - 2 {
 		g.batch *= a.dims[i]
-		ok = ok && (b.rank == 2 || a.dims[i] == b.dims[i])
+		ok = ok && (b.ndim == 2 || a.dims[i] == b.dims[i])
 	}
 	if !ok {
 		unfit(a, b, ta, tb)

@@ -46,12 +46,12 @@ func (c *Ctx) applyPlaces(y *header, in []*header) {
 		if !keepsSeq {
 			seq = layout.Spot{}
 		}
-		if y.at = x.at.With(rows, seq).WithCut(x.at.Cut() & (1<<y.rank - 1)); !keepsRows || !keepsSeq {
+		if y.at = x.at.With(rows, seq).WithCut(x.at.Cut() & (1<<y.ndim - 1)); !keepsRows || !keepsSeq {
 			c.t.own(c.f.Name(), y, c.t.batchAt(x.at), !keepsRows, !keepsSeq, "a Function without Types, loses the dimension of rows")
 		}
 		return
 	}
-	y.at = x.at.With(c.other(rows, y, keepsRows), c.other(seq, y, keepsSeq)).WithCut(x.at.Cut() & (1<<y.rank - 1))
+	y.at = x.at.With(c.other(rows, y, keepsRows), c.other(seq, y, keepsSeq)).WithCut(x.at.Cut() & (1<<y.ndim - 1))
 	if y.ty.On(Cut) == 0 {
 		y.at = y.at.WithCut(0)
 	}
@@ -60,24 +60,24 @@ func (c *Ctx) applyPlaces(y *header, in []*header) {
 // keeps reports whether the dimensions of s are in y what they are in x.
 func keeps(s layout.Spot, y, x *header) bool {
 	n := bits.Len8(s.Dims())
-	return n <= int(y.rank) && slices.Equal(y.dims[:n], x.dims[:n])
+	return n <= int(y.ndim) && slices.Equal(y.dims[:n], x.dims[:n])
 }
 
 // other returns s if y keeps it; else all rows are somewhere, in the Function's order.
 func (c *Ctx) other(s layout.Spot, y *header, keeps bool) layout.Spot {
 	switch {
-	case keeps || y.rank == 0 && s.Dims() == 0:
+	case keeps || y.ndim == 0 && s.Dims() == 0:
 		return s
-	case y.rank == 0:
+	case y.ndim == 0:
 		return layout.Spot{}
 	}
 	name := uint64(0)
 	for _, b := range []byte(c.f.Name()) {
 		name = name*31 + uint64(b)
 	}
-	dims := s.Dims() & (1<<y.rank - 1)
+	dims := s.Dims() & (1<<y.ndim - 1)
 	if dims == 0 {
-		dims = 1 << (y.rank - 1)
+		dims = 1 << (y.ndim - 1)
 	}
 	return layout.NewSpot(dims, layout.Loose, int(uint16(kernel.Key(name)))|1)
 }
@@ -86,10 +86,10 @@ func (c *Ctx) other(s layout.Spot, y *header, keeps bool) layout.Spot {
 func (c *Ctx) moved(m Moves, y, x *header) {
 	joins, divides := m.Moves()
 	if joins < 0 && joins != NoDim {
-		joins += int(x.rank)
+		joins += int(x.ndim)
 	}
 	if divides < 0 && divides != NoDim {
-		divides += int(y.rank)
+		divides += int(y.ndim)
 	}
 	t, cut := c.t, x.at.Cut()
 	if joins >= 0 && x.ty.On(Cut)&^y.ty.On(Cut) != 0 {

@@ -10,16 +10,16 @@ func statType(d DType) DType {
 
 // mustBeOf fails unless w has an element for each element of x's last dimension.
 func mustBeOf(op string, x, w *header, role string) {
-	if cols := x.dims[x.rank-1]; w.n != cols {
-		fail(op, these(x, w), "dimension %d of the input is %d, %s has %d elements", x.rank-1, cols, w.called(role), w.n)
+	if cols := x.dims[x.ndim-1]; w.n != cols {
+		fail(op, these(x, w), "dimension %d of the input is %d, %s has %d elements", x.ndim-1, cols, w.called(role), w.n)
 	}
 }
 
 func normArgs(op string, x, w, b Tensor) (t *Tape, xh, wh, bh *header, cols int) {
 	t = tapeOf(op, x)
 	xh = t.contiguous(t.arg(x))
-	mustShape(op, xh.rank >= 1, "needs a dimension", xh)
-	cols = xh.dims[xh.rank-1]
+	mustShape(op, xh.ndim >= 1, "needs a dimension", xh)
+	cols = xh.dims[xh.ndim-1]
 	if !w.IsZero() {
 		wh = t.contiguous(t.arg(w))
 		t.sameDType(op, xh, wh)
@@ -63,7 +63,7 @@ func (t *Tape) keepStats(n *Node, stats ...*header) {
 
 func layerNormVJP(t *Tape, n *Node, need uint8) {
 	x, w, b, g, mean, rstd := n.in[0], n.in[1], n.in[2], n.out.grad, n.aux[0], n.aux[1]
-	cols := x.dims[x.rank-1]
+	cols := x.dims[x.ndim-1]
 	if t.normGrads(OpLayerNormGrad, n, mean, rstd) {
 		return
 	}
@@ -115,7 +115,7 @@ func RMSNorm(x, w Tensor, eps float64) Tensor {
 
 func rmsNormVJP(t *Tape, n *Node, need uint8) {
 	x, w, g, rstd := n.in[0], n.in[1], n.out.grad, n.aux[0]
-	cols := x.dims[x.rank-1]
+	cols := x.dims[x.ndim-1]
 	if t.normGrads(OpRMSNormGrad, n, rstd) {
 		return
 	}

@@ -31,7 +31,7 @@ func onHost(fn func(in ...Tensor) Tensor, xs ...Tensor) Tensor {
 		in[i] = t.Input(x)
 	}
 	y := t.contiguous(fn(in...).hdr())
-	out := New(hostDevice, y.dtype, y.dims[:y.rank]...)
+	out := New(hostDevice, y.dtype, y.dims[:y.ndim]...)
 	transfer(out.h, y)
 	return out
 }
@@ -45,7 +45,7 @@ func (x Tensor) sliceOnHost(dim, lo, hi int) (y Tensor) {
 		row := h.n / max(h.dims[0], 1)
 		dims := h.dims
 		dims[0] = hi - lo
-		y = x.Range(lo*row, hi*row).View(dims[:h.rank]...)
+		y = x.Range(lo*row, hi*row).View(dims[:h.ndim]...)
 	} else {
 		y = onHost(func(in ...Tensor) Tensor { return in[0].Slice(d, lo, hi) }, x)
 	}
@@ -65,7 +65,7 @@ func (x Tensor) sliceOnHost(dim, lo, hi int) (y Tensor) {
 func (y Tensor) rowsOfHost(x Tensor, perm ...int) Tensor {
 	r := x.h.rowsOf()
 	keeps := func(d int) bool {
-		return d < y.Rank() && d < len(perm) && perm[d] == d && y.Dim(d) == x.Dim(d)
+		return d < y.NDim() && d < len(perm) && perm[d] == d && y.Dim(d) == x.Dim(d)
 	}
 	if r.Stride == 0 || !keeps(0) || r.Seq.Total != 0 && !keeps(1) {
 		return y

@@ -41,7 +41,7 @@ func TestDataOutsideOfTapes(t *testing.T) {
 // columns is a host tensor with gaps, if x is one.
 func columns(x Tensor) Tensor {
 	if x.h.tape == nil {
-		return Tensor{&header{dtype: x.h.dtype, st: x.h.st, off: x.h.off, n: 12, rank: 2, dims: [MaxRank]int{6, 2}, ld: 4}, 0}
+		return Tensor{&header{dtype: x.h.dtype, st: x.h.st, off: x.h.off, n: 12, ndim: 2, dims: [MaxNDim]int{6, 2}, ld: 4}, 0}
 	}
 	return x.Slice(1, 0, 2)
 }

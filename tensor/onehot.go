@@ -14,13 +14,13 @@ func init() {
 func OneHot(ids Tensor, classes int, d DType) Tensor {
 	t := tapeOf("one_hot", ids)
 	in := t.integers(ids)
-	if int(in.rank) == MaxRank || classes < 0 {
-		fail("one_hot", these(in), "%d classes; at most %d dimensions", classes, MaxRank-1)
+	if int(in.ndim) == MaxNDim || classes < 0 {
+		fail("one_hot", these(in), "%d classes; at most %d dimensions", classes, MaxNDim-1)
 	}
 	t.checkIndex("one_hot", in, in, classes)
-	out := t.newHeader(d, in.dims[:in.rank]...)
-	out.dims[out.rank] = classes
-	out.setDims(out.dims[:out.rank+1])
+	out := t.newHeader(d, in.dims[:in.ndim]...)
+	out.dims[out.ndim] = classes
+	out.setDims(out.dims[:out.ndim+1])
 	t.alloc(out)
 	if out.n > 0 {
 		a := t.Args(OpOneHot, d)

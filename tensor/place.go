@@ -107,7 +107,7 @@ func (x Tensor) ToLocal() Tensor {
 	if h.part == ofNothing {
 		return x
 	}
-	return Tensor{&header{dtype: h.dtype, st: h.st, off: h.off, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld}, 0}
+	return Tensor{&header{dtype: h.dtype, st: h.st, off: h.off, n: h.n, ndim: h.ndim, dims: h.dims, ld: h.ld}, 0}
 }
 
 // Dims returns the shape of this rank's part, which is the whole unless Place was called. Global returns the model's.

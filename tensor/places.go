@@ -77,7 +77,7 @@ func (c *Ctx) Uneven(x Tensor, dim int, axes Axes, rank, ranks int) bool {
 }
 
 func (t *Tape) operand(h *header) layout.Operand {
-	o := layout.Operand{Place: h.at, Dims: h.dims[:h.rank]}
+	o := layout.Operand{Place: h.at, Dims: h.dims[:h.ndim]}
 	if h.at.Of != 0 {
 		o.Batch = &t.known[h.at.Of-1]
 	}
@@ -139,7 +139,7 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 	case RowsEach:
 		t.each(o.Name, out, in)
 	case RowsLast:
-		t.notAlong(o.Name, out, x, int(x.rank)-1, out.rank < x.rank)
+		t.notAlong(o.Name, out, x, int(x.ndim)-1, out.ndim < x.ndim)
 	case RowsFirst:
 		t.byFirst(o.Name, out, in)
 	case RowsSum:
@@ -159,12 +159,12 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 func (t *Tape) each(op string, out *header, in []*header) {
 	x := in[0]
 	last := in[len(in)-1]
-	if len(in) < 3 && x.rank == out.rank && x.n == out.n && (last == x || last != nil && last.at == x.at && x.at.Ordered() && last.alike(x)) {
+	if len(in) < 3 && x.ndim == out.ndim && x.n == out.n && (last == x || last != nil && last.at == x.at && x.at.Ordered() && last.alike(x)) {
 		out.at = x.at.Changed() // rows meet themselves
 		return
 	}
 	var held bool
-	acc := layout.Operand{Dims: out.dims[:out.rank]}
+	acc := layout.Operand{Dims: out.dims[:out.ndim]}
 	rows, seq := true, true
 	flat := uint8(255)
 	first := t.withPositions(in)
@@ -175,9 +175,9 @@ func (t *Tape) each(op string, out *header, in []*header) {
 		}
 		if h.at.Of == 0 {
 			held = true
-			flat &= h.at.Flat()<<(out.rank-h.rank) | stretched(out, h)
+			flat &= h.at.Flat()<<(out.ndim-h.ndim) | stretched(out, h)
 			if len(in) > 1 || h.at.Cut() == 0 {
-				acc.Place = acc.Place.WithCut(acc.Place.Cut() | h.at.Cut()<<(out.rank-h.rank))
+				acc.Place = acc.Place.WithCut(acc.Place.Cut() | h.at.Cut()<<(out.ndim-h.ndim))
 				continue
 			}
 		}
@@ -185,7 +185,7 @@ func (t *Tape) each(op string, out *header, in []*header) {
 		if i > 0 && h.at == acc.Place && h.alike(out) {
 			continue
 		}
-		p, r, s := layout.Meet(&acc, &o, int(out.rank))
+		p, r, s := layout.Meet(&acc, &o, int(out.ndim))
 		rows, seq = rows && r, seq && s
 		acc.Place, acc.Batch = p, nil
 		if p.Of != 0 {
@@ -224,15 +224,15 @@ func (t *Tape) mustFitParts(op string, out *header, in []*header, cut uint8) {
 		if h == nil || !t.recording() {
 			continue
 		}
-		by := int(out.rank) - int(h.rank)
+		by := int(out.ndim) - int(h.ndim)
 		if own := h.at.Cut() << by; own != 0 {
 			if first == nil {
 				first = h
 			}
-			mustBeAlong(op, h, first, own, first.at.Cut()<<(out.rank-first.rank))
+			mustBeAlong(op, h, first, own, first.at.Cut()<<(out.ndim-first.ndim))
 			continue
 		}
-		for d := range int(h.rank) {
+		for d := range int(h.ndim) {
 			if !h.needs && cut>>(d+by)&1 != 0 && h.dims[d] > 1 && h.dims[d] == out.dims[d+by] && h.at.Flat()>>d&1 == 0 {
 				t.failHeld(op, in, i, d, out.ty.On(Cut), h.dims[d], "features")
 			}
@@ -249,8 +249,8 @@ func mustBeAlong(op string, x, y *header, ofX, ofY uint8) {
 
 // stretched returns the dimensions of out along which x is repeated.
 func stretched(out, x *header) (mask uint8) {
-	by := int(out.rank) - int(x.rank)
-	for d := range int(out.rank) {
+	by := int(out.ndim) - int(x.ndim)
+	for d := range int(out.ndim) {
 		if out.dims[d] > 1 && (d < by || x.dims[d-by] == 1) {
 			mask |= 1 << d
 		}
@@ -275,8 +275,8 @@ func (t *Tape) refuseHeld(op string, in []*header, i int, out *header, s layout.
 	if s.Mode() == layout.Loose {
 		return
 	}
-	for d := range int(h.rank) {
-		if k := d + int(out.rank) - int(h.rank); s.Dims()>>k&1 != 0 && h.dims[d] > 1 && h.at.Flat()>>d&1 == 0 {
+	for d := range int(h.ndim) {
+		if k := d + int(out.ndim) - int(h.ndim); s.Dims()>>k&1 != 0 && h.dims[d] > 1 && h.at.Flat()>>d&1 == 0 {
 			t.failHeld(op, in, i, d, axes, h.dims[d], what)
 		}
 	}
@@ -288,7 +288,7 @@ func (t *Tape) notAlong(op string, out, x *header, d int, lost bool) {
 	if d < 0 || (x.at.Dims()|x.at.Cut())>>d == 0 { // nothing is there, or behind it
 		return
 	}
-	p, rows, seq, cut := x.at.Reduce(1<<d, int(x.rank))
+	p, rows, seq, cut := x.at.Reduce(1<<d, int(x.ndim))
 	switch {
 	case cut.Some:
 		mustBeWhole(op, x)
@@ -326,7 +326,7 @@ func (t *Tape) byFirst(op string, out *header, in []*header) {
 		}
 	}
 	s := x.at.Seq()
-	if s.Dims() != 0 && (s.Dims() != 2 || out.rank < 2 || out.dims[1] != x.dims[1]) {
+	if s.Dims() != 0 && (s.Dims() != 2 || out.ndim < 2 || out.dims[1] != x.dims[1]) {
 		seq = true
 	}
 	if out.at = x.at; rows || seq {
@@ -337,8 +337,8 @@ func (t *Tape) byFirst(op string, out *header, in []*header) {
 // linearPlace sets the place of x·wᵀ + b, and + r.
 func (t *Tape) linearPlace(op string, out *header, in []*header) {
 	x, w := in[0], in[1]
-	last := uint8(1) << (x.rank - 1)
-	cut := x.at.Cut()&^last | w.at.Cut()&1<<(x.rank-1)
+	last := uint8(1) << (x.ndim - 1)
+	cut := x.at.Cut()&^last | w.at.Cut()&1<<(x.ndim-1)
 	if x.at.Cut()&last != 0 && w.at.Cut()&2 != 0 {
 		t.partsPlace(op, out, in)
 	}
@@ -346,7 +346,7 @@ func (t *Tape) linearPlace(op string, out *header, in []*header) {
 		out.at = layout.Constant(x.at.Flat()&(last-1), 0).WithCut(cut)
 	} else if w.at.Of == 0 && x.at.Dims()&last == 0 {
 		out.at = x.at.WithCut(cut)
-	} else if x.rank > 1 {
+	} else if x.ndim > 1 {
 		t.contract(op, out, x, w, false, true)
 	} else {
 		t.own(op, out, t.batchAt(x.at), true, true, "a product of rows of this rank")
@@ -378,18 +378,18 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 	x, y := t.operand(a), t.operand(b)
 	turned(&x, &t.turned[0], ta)
 	turned(&y, &t.turned[1], tb)
-	p, rows, seq := layout.Contract(&x, &y, int(out.rank))
+	p, rows, seq := layout.Contract(&x, &y, int(out.ndim))
 	if parts := x.Place.Cut() >> (len(x.Dims) - 1) & (y.Place.Cut() >> (len(y.Dims) - 2)) & 1; parts != 0 && p.Cut() == 0 {
 		out.ty = out.ty.With(a.ty.On(Cut)&b.ty.On(Cut), Partial)
 	}
 	if p.Cut() != 0 {
-		r, k := int(out.rank), uint8(1)<<(len(x.Dims)-1)
+		r, k := int(out.ndim), uint8(1)<<(len(x.Dims)-1)
 		mustBeAlong(op, a, b, x.Place.Cut()&^k<<(r-len(x.Dims)), y.Place.Cut()&^(1<<(len(y.Dims)-2))<<(r-len(y.Dims)))
 	}
 	if out.at = p; x.Batch == nil && y.Batch == nil {
-		m := uint8(1) << (a.rank - 2)
+		m := uint8(1) << (a.ndim - 2)
 		flat := uint8(0)
-		if a.rank == out.rank { // its rows repeat one
+		if a.ndim == out.ndim { // its rows repeat one
 			flat = x.Place.Flat() & m
 		}
 		out.at = layout.Constant(flat, 0).WithCut(p.Cut())
@@ -409,7 +409,7 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 }
 
 // turned exchanges the last two dimensions of o if yes.
-func turned(o *layout.Operand, dims *[MaxRank]int, yes bool) {
+func turned(o *layout.Operand, dims *[MaxNDim]int, yes bool) {
 	if !yes {
 		return
 	}
@@ -417,7 +417,7 @@ func turned(o *layout.Operand, dims *[MaxRank]int, yes bool) {
 	dims[r-1], dims[r-2] = dims[r-2], dims[r-1]
 	o.Dims = dims[:r]
 	if p := o.Place; (p.Dims()|p.Cut()|p.Flat())>>(r-2) != 0 {
-		perm := [MaxRank]int{0, 1, 2, 3, 4, 5}
+		perm := [MaxNDim]int{0, 1, 2, 3, 4, 5}
 		perm[r-1], perm[r-2] = r-2, r-1
 		o.Place = p.Permute(perm[:r])
 	}

@@ -16,11 +16,11 @@ func (t *Tape) reduced(op string, out, in *header, mask int, linear bool) {
 	if in.at == (place{}) && v|c == 0 || !t.typing() {
 		return
 	}
-	if linear && in.rank > 0 && mask == 1<<in.rank-1 {
+	if linear && in.ndim > 0 && mask == 1<<in.ndim-1 {
 		out.ty, out.at = out.ty.With(v|c, Partial), place{}
 		return
 	}
-	p, rows, seq, cut := in.at.Reduce(uint8(mask), int(in.rank))
+	p, rows, seq, cut := in.at.Reduce(uint8(mask), int(in.ndim))
 	if out.at = p; cut.Some {
 		if !linear || !cut.All {
 			mustBeWhole(op, in)
@@ -48,8 +48,8 @@ func (t *Tape) reduced(op string, out, in *header, mask int, linear bool) {
 func (t *Tape) mustNotRepeat(op string, h *header, dims []int) {
 	b := &t.rows
 	same := b.Over & (h.ty.On(Replicated) | h.ty.On(Invariant))
-	if same == 0 || b.N < 2 || h.rank == 0 || h.dims[0] != b.N || h.at.Flat()&1 == 0 || h.at.Flat()&layout.Repeated == layout.Repeated ||
-		len(dims) > 0 && !slices.Contains(dims, 0) && !slices.Contains(dims, -int(h.rank)) || !t.noting() || !t.recording() {
+	if same == 0 || b.N < 2 || h.ndim == 0 || h.dims[0] != b.N || h.at.Flat()&1 == 0 || h.at.Flat()&layout.Repeated == layout.Repeated ||
+		len(dims) > 0 && !slices.Contains(dims, 0) && !slices.Contains(dims, -int(h.ndim)) || !t.noting() || !t.recording() {
 		return
 	}
 	fail(op, these(h), "repeats the same for each of this rank's %d rows, and belongs to none of them: a sum over them does not count other "+
@@ -62,7 +62,7 @@ func (t *Tape) reducedUnknown(op string, out, in *header, mask int, linear bool)
 	out.at = place{}.WithCut(out.at.Cut())
 	v := in.ty.On(Varying)
 	switch {
-	case v == 0 || in.rank == 0 || mask&1 == 0:
+	case v == 0 || in.ndim == 0 || mask&1 == 0:
 	case linear && t.rows.N > 0 && in.dims[0]%t.rows.N == 0:
 		out.ty = out.ty.With(v&t.rows.Over, Partial)
 	case !linear:
@@ -72,7 +72,7 @@ func (t *Tape) reducedUnknown(op string, out, in *header, mask int, linear bool)
 
 // reshaped sets the place of in's elements in other dimensions, of which free was computed from the others; −1: none.
 func (t *Tape) reshaped(out, in *header, free int) {
-	from, to := in.dims[:in.rank], out.dims[:out.rank]
+	from, to := in.dims[:in.ndim], out.dims[:out.ndim]
 	b := t.batchAt(in.at)
 	if b.Group > 1 {
 		if p, ok := in.at.Grouped(from, to, b); ok {
@@ -193,18 +193,18 @@ func (t *Tape) looked(out, w, ids *header) {
 		if out.at = ids.at; ids.at.Of == 0 {
 			out.at = place{}
 		}
-		out.at = out.at.WithCut(w.at.Cut() >> 1 & 1 << (out.rank - 1))
+		out.at = out.at.WithCut(w.at.Cut() >> 1 & 1 << (out.ndim - 1))
 	default:
 		p := w.at.Pick(0, w.dims[0], order(ids))
-		all := uint8(1)<<ids.rank - 1
+		all := uint8(1)<<ids.ndim - 1
 		spread := func(s layout.Spot) layout.Spot {
 			switch s.Dims() {
 			case 0:
 				return s
 			case 2:
-				return layout.NewSpot(1<<ids.rank, s.Mode(), s.Outer())
+				return layout.NewSpot(1<<ids.ndim, s.Mode(), s.Outer())
 			}
-			return layout.NewSpot(all|s.Dims()>>1&1<<ids.rank, layout.Loose, s.Outer())
+			return layout.NewSpot(all|s.Dims()>>1&1<<ids.ndim, layout.Loose, s.Outer())
 		}
 		out.at = p.With(spread(p.Rows()), spread(p.Seq()))
 		t.mustPickAll(ops[OpEmbedding].Name, out, w, ids, 0)
@@ -219,7 +219,7 @@ func (t *Tape) scattered(out, x, idx, src *header, d int) {
 	like := *src
 	like.ty = out.ty
 	t.each("scatter_add", &like, []*header{idx, src})
-	p, rows, seq, _ := like.at.Reduce(1<<d, int(src.rank))
+	p, rows, seq, _ := like.at.Reduce(1<<d, int(src.ndim))
 	if out.at = like.at; !rows.Some && !seq.Some {
 		if x.at.Of != 0 && x.at != out.at {
 			t.each("scatter_add", out, []*header{x, out})
@@ -254,8 +254,8 @@ func (t *Tape) compared(op string, out, x, y *header, classes bool) {
 	}
 	a, bt := t.operand(x), t.batchAt(x.at)
 	if classes {
-		last := int(x.rank) - 1
-		p, rows, seq, _ := x.at.Reduce(1<<last, int(x.rank))
+		last := int(x.ndim) - 1
+		p, rows, seq, _ := x.at.Reduce(1<<last, int(x.ndim))
 		if a.Place, a.Dims = p, x.dims[:last]; rows.Some || seq.Some {
 			t.own(op, out, bt, rows.Some, seq.Some, "which is not linear, along this rank's rows")
 		}
@@ -288,7 +288,7 @@ func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 func RowsLike(x, like Tensor) Tensor {
 	t := tapeOf("RowsLike", x, like)
 	h, l := t.arg(x), t.arg(like)
-	if h.rank == 0 || l.rank == 0 || h.dims[0] != l.dims[0] {
+	if h.ndim == 0 || l.ndim == 0 || h.dims[0] != l.dims[0] {
 		fail("RowsLike", these(h, l), "other number of rows")
 	}
 	out := t.alias(h)
@@ -315,7 +315,7 @@ func OfPositions(x, like Tensor) Tensor {
 	}
 	s := l.at.Seq()
 	d := bits.TrailingZeros8(s.Dims())
-	if h.rank == 0 || s != layout.NewSpot(1<<d, layout.Exact, 1) || h.dims[0] != l.dims[d] {
+	if h.ndim == 0 || s != layout.NewSpot(1<<d, layout.Exact, 1) || h.dims[0] != l.dims[d] {
 		fail("OfPositions", these(h, l), "needs one element for each position of the second, which has a dimension of positions")
 	}
 	out := t.alias(h)

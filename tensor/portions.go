@@ -59,7 +59,7 @@ func (t *Tape) notePortions(n *Node) {
 // steps returns the number of elements in the dimensions of s, taken together.
 func (h *header) steps(s layout.Spot) int {
 	n := 1
-	for d := range int(h.rank) {
+	for d := range int(h.ndim) {
 		if s.Dims()>>d&1 != 0 {
 			n *= h.dims[d]
 		}

@@ -8,7 +8,7 @@ func (t *Tape) reduce(op Op, out, idx, x *header, axis, count int) {
 		return
 	}
 	outer, n, inner := 1, 1, 1
-	for i, d := range x.dims[:x.rank] {
+	for i, d := range x.dims[:x.ndim] {
 		switch {
 		case i < axis:
 			outer *= d
@@ -44,7 +44,7 @@ func (t *Tape) sum(x Tensor, dims []int) Tensor {
 		mask |= 1 << in.axis("sum", d)
 	}
 	if len(dims) == 0 {
-		mask = 1<<in.rank - 1
+		mask = 1<<in.ndim - 1
 	}
 	out := t.sumMask(in, mask)
 	n := t.rec(OpSum, out, in)
@@ -63,10 +63,10 @@ func (t *Tape) sumMask(in *header, mask int) *header {
 	}
 	h := in
 	if several := mask>>bits.TrailingZeros(uint(mask)) + 1; several&(several-1) != 0 && in.dtype.IsHalf() {
-		h = t.newTensor(Float32, in.dims[:in.rank]...)
+		h = t.newTensor(Float32, in.dims[:in.ndim]...)
 		t.cast(h, in)
 	}
-	for end := int(in.rank); end > 0; {
+	for end := int(in.ndim); end > 0; {
 		if mask&(1<<(end-1)) == 0 {
 			end--
 			continue
@@ -75,9 +75,9 @@ func (t *Tape) sumMask(in *header, mask int) *header {
 		for first > 0 && mask&(1<<(first-1)) != 0 {
 			first--
 		}
-		out := t.newHeader(h.dtype, h.dims[:h.rank]...)
-		copy(out.dims[first:], h.dims[end:h.rank])
-		out.setDims(out.dims[:int(h.rank)-(end-first)])
+		out := t.newHeader(h.dtype, h.dims[:h.ndim]...)
+		copy(out.dims[first:], h.dims[end:h.ndim])
+		out.setDims(out.dims[:int(h.ndim)-(end-first)])
 		t.alloc(out)
 		t.reduce(OpSum, out, nil, h, first, end-first)
 		if h != in {
@@ -88,7 +88,7 @@ func (t *Tape) sumMask(in *header, mask int) *header {
 	if h.dtype == in.dtype {
 		return h
 	}
-	out := t.newTensor(in.dtype, h.dims[:h.rank]...)
+	out := t.newTensor(in.dtype, h.dims[:h.ndim]...)
 	t.cast(out, h)
 	t.release(h)
 	return out
@@ -109,12 +109,12 @@ func (x Tensor) Mean(dims ...int) Tensor {
 func sumVJP(t *Tape, n *Node, _ uint8) {
 	in, g := n.in[0], t.alias(n.out.grad)
 	wide := in.dims
-	for i := range in.rank {
+	for i := range in.ndim {
 		if n.I[0]&(1<<i) != 0 {
 			wide[i] = 1
 		}
 	}
-	g.setDims(wide[:in.rank])
+	g.setDims(wide[:in.ndim])
 	d := t.newLike(in)
 	t.copyTo(d, g)
 	t.release(g)
@@ -128,11 +128,11 @@ func extremum(op Op, x Tensor, dim int) (values, indices *header) {
 	if in.dims[d] == 0 {
 		fail(op.String(), these(in), "no elements in dimension %d", d)
 	}
-	out := t.newHeader(in.dtype, in.dims[:in.rank]...)
-	copy(out.dims[d:], in.dims[d+1:in.rank])
-	out.setDims(out.dims[:in.rank-1])
+	out := t.newHeader(in.dtype, in.dims[:in.ndim]...)
+	copy(out.dims[d:], in.dims[d+1:in.ndim])
+	out.setDims(out.dims[:in.ndim-1])
 	t.alloc(out)
-	idx := t.newTensor(Int64, out.dims[:out.rank]...)
+	idx := t.newTensor(Int64, out.dims[:out.ndim]...)
 	idx.ty = in.ty
 	t.reduce(op, out, idx, in, d, 1)
 	if n := t.rec(op, out, in); n != nil {
@@ -171,19 +171,19 @@ func (x Tensor) ArgMax(dim int) Tensor {
 func (x Tensor) TopK(k int) (values, indices Tensor) {
 	t := tapeOf("top_k", x)
 	in := t.contiguous(t.arg(x))
-	if in.rank == 0 {
+	if in.ndim == 0 {
 		fail("top_k", these(in), "needs a dimension")
 	}
-	cols := in.dims[in.rank-1]
+	cols := in.dims[in.ndim-1]
 	if k < 0 || k > cols {
 		fail("top_k", these(in), "k is %d, of %d elements", k, cols)
 	}
 	t.NoteNumber("TopK", in.tensor(), 0, float64(k))
 	dims := in.dims
-	dims[in.rank-1] = k
-	idx := t.newTensor(Int64, dims[:in.rank]...)
+	dims[in.ndim-1] = k
+	idx := t.newTensor(Int64, dims[:in.ndim]...)
 	idx.ty = in.ty
-	t.notAlong("top_k", idx, in, int(in.rank)-1, false)
+	t.notAlong("top_k", idx, in, int(in.ndim)-1, false)
 	if idx.n > 0 {
 		a := t.byRow(OpTopK, cols, in.dtype, []*header{idx}, []*header{in})
 		a.Dim[2] = k
@@ -192,7 +192,7 @@ func (x Tensor) TopK(k int) (values, indices Tensor) {
 	indices = idx.tensor()
 	values = in.tensor().Gather(-1, indices)
 	if t.typing() {
-		t.notAlong("top_k", values.h, in, int(in.rank)-1, false)
+		t.notAlong("top_k", values.h, in, int(in.ndim)-1, false)
 	}
 	return values, indices
 }
@@ -215,7 +215,7 @@ func (t *Tape) byRow(op Op, cols int, dtype DType, outs, ins []*header) *Args {
 func rowOp(op Op, x Tensor) (t *Tape, in, out *header) {
 	t = tapeOf(op.String(), x)
 	in = t.contiguous(t.arg(x))
-	if in.rank == 0 {
+	if in.ndim == 0 {
 		fail(op.String(), these(in), "needs a dimension")
 	}
 	return t, in, t.newLike(in)
@@ -233,11 +233,11 @@ func (x Tensor) Softmax() Tensor {
 // position. If there are more keys than queries, the queries are at the last positions.
 func (x Tensor) SoftmaxCausal() Tensor {
 	t, in, out := rowOp(OpSoftmaxCausal, x)
-	mustShape("softmax_causal", in.rank >= 2 && in.dims[in.rank-1] >= in.dims[in.rank-2],
+	mustShape("softmax_causal", in.ndim >= 2 && in.dims[in.ndim-1] >= in.dims[in.ndim-2],
 		"wants scores [..., queries, keys], no more queries than keys", in)
 	if in.n > 0 {
-		a := t.byRow(OpSoftmaxCausal, in.dims[in.rank-1], in.dtype, []*header{out}, []*header{in})
-		a.I[0] = in.dims[in.rank-2]
+		a := t.byRow(OpSoftmaxCausal, in.dims[in.ndim-1], in.dtype, []*header{out}, []*header{in})
+		a.I[0] = in.dims[in.ndim-2]
 		t.Launch()
 	}
 	t.rec(OpSoftmaxCausal, out, in)
@@ -256,12 +256,12 @@ func (x Tensor) LogSoftmax() Tensor {
 func (x Tensor) LogSumExp() Tensor {
 	t := tapeOf("logsumexp", x)
 	in := t.contiguous(t.arg(x))
-	mustShape("logsumexp", in.rank > 0, "needs a dimension", in)
-	lse := t.newTensor(statType(in.dtype), in.dims[:in.rank-1]...)
+	mustShape("logsumexp", in.ndim > 0, "needs a dimension", in)
+	lse := t.newTensor(statType(in.dtype), in.dims[:in.ndim-1]...)
 	t.rowwise(OpLogSumExp, lse, in)
 	out := lse
 	if in.dtype.IsHalf() { // the gradient rule needs it in full precision
-		out = t.newTensor(in.dtype, lse.dims[:lse.rank]...)
+		out = t.newTensor(in.dtype, lse.dims[:lse.ndim]...)
 		t.cast(out, lse)
 	}
 	n := t.rec(OpLogSumExp, out, in)
@@ -275,7 +275,7 @@ func (t *Tape) rowwise(op Op, out *header, in ...*header) {
 	if out.n == 0 {
 		return
 	}
-	t.byRow(op, in[0].dims[in[0].rank-1], in[0].dtype, []*header{out}, in)
+	t.byRow(op, in[0].dims[in[0].ndim-1], in[0].dtype, []*header{out}, in)
 	t.Launch()
 }
 

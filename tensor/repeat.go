@@ -84,7 +84,7 @@ func (s *digest) values(h *header) bool {
 	if h.st == nil || h.st.ptr == nil {
 		return false
 	}
-	for _, d := range h.dims[:h.rank] {
+	for _, d := range h.dims[:h.ndim] {
 		s.number(uint64(d))
 	}
 	x := ToHost(h.tensor())

@@ -23,7 +23,7 @@ type RotaryOptions struct {
 func Rotary(x, table Tensor, o RotaryOptions) Tensor {
 	t := tapeOf("rotary", x)
 	in, tab := t.contiguous(t.arg(x)), t.contiguous(t.arg(table))
-	mustShape("rotary", in.rank == 3 && tab.rank == 2, "wants an input [batch, time, heads·headDim] and a table [positions, headDim]", in, tab)
+	mustShape("rotary", in.ndim == 3 && tab.ndim == 2, "wants an input [batch, time, heads·headDim] and a table [positions, headDim]", in, tab)
 	if d := tab.dims[1]; d == 0 || d%2 != 0 || in.dims[2]%d != 0 {
 		fail("rotary", these(in, tab), "the input's %d features are not heads of the table's %d, which must be even", in.dims[2], d)
 	}

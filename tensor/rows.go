@@ -24,14 +24,14 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	switch {
 	case h.tape != nil:
 		fail("WithRows", these(h), "the tensor is on a tape: call WithRows before Tape.Input")
-	case r != (Rows{}) && h.rank == 0 || r.Stride < 0 || r.Stride == 0 && r != (Rows{}):
+	case r != (Rows{}) && h.ndim == 0 || r.Stride < 0 || r.Stride == 0 && r != (Rows{}):
 		fail("WithRows", these(h), "needs a dimension of rows and a positive Stride, not %+v", r)
 	case r.First < 0 || r.Total != 0 && h.dims[0] > 0 && r.First+(h.dims[0]-1)*r.Stride >= r.Total:
 		fail("WithRows", these(h), "%d rows from %d on, %d apart, are not among the %d of the batch", h.dims[0], r.First, r.Stride, r.Total)
 	case r.Group > 1 && (r.Stride > 1 || r.First%r.Group != 0 || h.dims[0]%r.Group != 0 || r.Total%r.Group != 0):
 		fail("WithRows", these(h), "%d rows of %+v are not whole groups: Group divides First, Total, and the rows of each rank "+
 			"(see data.Config.Group)", h.dims[0], r)
-	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.Holds(h.dims[1])):
+	case r.Seq.Total != 0 && (h.ndim < 2 || !r.Seq.Holds(h.dims[1])):
 		fail("WithRows", these(h), "dimension 1 is not %+v, a part of a sequence", r.Seq)
 	}
 	switch {
@@ -44,7 +44,7 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	default:
 		r.SeqOver = r.Over // this rank has all rows
 	}
-	v := &header{dtype: h.dtype, st: h.st, off: h.off, ld: h.ld, n: h.n, rank: h.rank, dims: h.dims}
+	v := &header{dtype: h.dtype, st: h.st, off: h.off, ld: h.ld, n: h.n, ndim: h.ndim, dims: h.dims}
 	v.ty = h.ty.With(h.rowsOf().Over, Replicated).With(r.Over, Varying)
 	if r.Stride != 0 {
 		v.rows = &r
@@ -133,7 +133,7 @@ func (t *Tape) spansOf(op string, h *header) Spans {
 	if r.Positions == 0 || h.n == 0 {
 		return Spans{}
 	}
-	if h.rank < 2 || h.dims[1] != r.Positions {
+	if h.ndim < 2 || h.dims[1] != r.Positions {
 		fail(op, these(h), "the step has %v, so the positions are not known", r)
 	}
 	return r.Seq
@@ -157,7 +157,7 @@ func unpack(i [8]int) batch {
 // position of each, flat tokens with as many features as sequences have positions look the same; but they vary along all of b.Over.
 func batchOf(b batch, h *header) batch {
 	tokens := b.Positions == 1 && b.Over != 0 && b.Over&^h.ty.On(Varying) == 0
-	if b.Positions > 0 && h.rank > 1 && h.dims[0] == b.N && h.dims[1] == b.Seq.Total && !tokens {
+	if b.Positions > 0 && h.ndim > 1 && h.dims[0] == b.N && h.dims[1] == b.Seq.Total && !tokens {
 		b.Seq, b.Positions = Spans{}, 0
 	}
 	return b
@@ -168,12 +168,12 @@ func fits(b batch, h *header) bool {
 	switch {
 	case b.Stride == 0 || h.n == 0:
 		return true
-	case h.rank == 0 || b.N == 0:
+	case h.ndim == 0 || b.N == 0:
 		return false
 	case b.Positions == 0:
 		return h.dims[0]%b.N == 0
 	}
-	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.rank > 1 && h.dims[1] == b.Positions
+	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.ndim > 1 && h.dims[1] == b.Positions
 }
 
 // checkTarget fails if y, to which a loss compares x, has other rows than x, or has rows and the step has none.
@@ -182,7 +182,7 @@ func (t *Tape) checkTarget(op string, x, y Tensor) {
 	r := h.rowsOf()
 	t.target(h)
 	own := batch{Rows: r}
-	if h.rank > 0 {
+	if h.ndim > 0 {
 		own.N = h.dims[0]
 	}
 	switch {
@@ -326,7 +326,7 @@ func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p 
 	if !at.Cols.Holds(cols) || at.Rows.Total != 0 && !at.Rows.Holds(in.dims[0]) {
 		fail(op, these(in), "does not fit the Region that was given: %+v", at)
 	}
-	if b.Positions > 0 && in.rank == 2 && in.dims[0] == b.N && in.dims[1] == b.Positions && at == (Region{}) { // an element for each position
+	if b.Positions > 0 && in.ndim == 2 && in.dims[0] == b.N && in.dims[1] == b.Positions && at == (Region{}) { // an element for each position
 		cols = 1
 	}
 	first, stride, rows := b.First, b.Stride, b.N

@@ -272,7 +272,7 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 				out := h.Dropout(0.4, 9)
 				place, values := h.hdr().at.Rows(), Floats(out)
 				right := 1
-				for d := h.Rank() - 1; place.Dims()>>d == 0; d-- {
+				for d := h.NDim() - 1; place.Dims()>>d == 0; d-- {
 					right *= h.Dim(d)
 				}
 				y, grad = make([][]float64, n), make([][]float64, n)

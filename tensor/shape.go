@@ -16,9 +16,9 @@ func (t *Tape) copyTo(dst, x *header) {
 	if x.ld == 0 && dst.ld == 0 && x.n == dst.n {
 		a.flat(dst.n)
 	} else {
-		a.Rank, a.Dim = int(dst.rank), dst.dims
-		a.Stride[0] = dst.strideTo(&dst.dims, int(dst.rank))
-		a.Stride[1] = x.strideTo(&dst.dims, int(dst.rank))
+		a.NDim, a.Dim = int(dst.ndim), dst.dims
+		a.Stride[0] = dst.strideTo(&dst.dims, int(dst.ndim))
+		a.Stride[1] = x.strideTo(&dst.dims, int(dst.ndim))
 		a.merge(2)
 	}
 	t.Launch()
@@ -45,7 +45,7 @@ func (t *Tape) broadcastTo(h, like *header) *header {
 	if h.alike(like) {
 		return t.contiguous(h)
 	}
-	out := t.newTensor(h.dtype, like.dims[:like.rank]...)
+	out := t.newTensor(h.dtype, like.dims[:like.ndim]...)
 	t.copyTo(out, h)
 	t.rec(OpBroadcast, out, h)
 	return out
@@ -87,7 +87,7 @@ func (x Tensor) Cast(d DType) Tensor {
 		return x
 	}
 	in = t.contiguous(in)
-	out := t.newTensor(d, in.dims[:in.rank]...)
+	out := t.newTensor(d, in.dims[:in.ndim]...)
 	t.cast(out, in)
 	out.ty, out.at = in.ty, in.at
 	switch {
@@ -101,7 +101,7 @@ func (x Tensor) Cast(d DType) Tensor {
 }
 
 func castVJP(t *Tape, n *Node, _ uint8) {
-	d := t.newTensor(n.in[0].dtype, n.out.dims[:n.out.rank]...)
+	d := t.newTensor(n.in[0].dtype, n.out.dims[:n.out.ndim]...)
 	t.cast(d, n.out.grad)
 	t.addGrad(n.in[0], d)
 }
@@ -114,10 +114,10 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 	}
 	t := tapeOf("reshape", x)
 	in := t.contiguous(t.arg(x))
-	var d [MaxRank]int
+	var d [MaxNDim]int
 	k := copy(d[:], dims)
 	if k < len(dims) {
-		fail("reshape", these(in), "to %d dimensions, at most %d", len(dims), MaxRank)
+		fail("reshape", these(in), "to %d dimensions, at most %d", len(dims), MaxNDim)
 	}
 	free, n := -1, 1
 	for i := range k {
@@ -148,7 +148,7 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 
 func reshapeVJP(t *Tape, n *Node, _ uint8) {
 	g := t.alias(n.out.grad)
-	g.setDims(n.in[0].dims[:n.in[0].rank])
+	g.setDims(n.in[0].dims[:n.in[0].ndim])
 	t.addGrad(n.in[0], g)
 }
 
@@ -159,37 +159,37 @@ func (x Tensor) Permute(perm ...int) Tensor {
 	}
 	t := tapeOf("permute", x)
 	in := t.contiguous(t.arg(x))
-	var seen, dims [MaxRank]int
+	var seen, dims [MaxNDim]int
 	for i, p := range perm {
-		if len(perm) != int(in.rank) || p < 0 || p >= len(perm) || seen[p] != 0 {
+		if len(perm) != int(in.ndim) || p < 0 || p >= len(perm) || seen[p] != 0 {
 			fail("permute", these(in), "%v is not a permutation of its dimensions", append([]int(nil), perm...))
 		}
 		seen[p], dims[i] = 1, in.dims[p]
 	}
-	if len(perm) != int(in.rank) {
+	if len(perm) != int(in.ndim) {
 		fail("permute", these(in), "no permutation given")
 	}
-	out := t.newTensor(in.dtype, dims[:in.rank]...)
-	var p [MaxRank]int
+	out := t.newTensor(in.dtype, dims[:in.ndim]...)
+	var p [MaxNDim]int
 	copy(p[:], perm)
 	t.permute(out, in, &p)
 	if n := t.rec(OpPermute, out, in); n != nil {
 		copy(n.I[:], p[:])
 	}
 	if in.at != (place{}) && t.typing() {
-		out.at = in.at.Permute(p[:in.rank])
+		out.at = in.at.Permute(p[:in.ndim])
 	}
 	return out.tensor()
 }
 
-func (t *Tape) permute(out, in *header, perm *[MaxRank]int) {
+func (t *Tape) permute(out, in *header, perm *[MaxNDim]int) {
 	if out.n == 0 {
 		return
 	}
 	a := t.Args(OpCopy, in.dtype)
 	a.out(out).in(in)
-	r := int(out.rank)
-	a.Rank, a.Dim = r, out.dims
+	r := int(out.ndim)
+	a.NDim, a.Dim = r, out.dims
 	a.Stride[0] = out.strideTo(&out.dims, r)
 	s := in.strideTo(&in.dims, r)
 	for i := range r {
@@ -200,8 +200,8 @@ func (t *Tape) permute(out, in *header, perm *[MaxRank]int) {
 }
 
 func permuteVJP(t *Tape, n *Node, _ uint8) {
-	var inverse [MaxRank]int
-	for i := range n.out.rank {
+	var inverse [MaxNDim]int
+	for i := range n.out.ndim {
 		inverse[n.I[i]] = int(i)
 	}
 	d := t.newLike(n.in[0])
@@ -211,8 +211,8 @@ func permuteVJP(t *Tape, n *Node, _ uint8) {
 
 // Transpose returns a copy of x with dimensions i and j exchanged. MatMul transposes without a copy.
 func (x Tensor) Transpose(i, j int) Tensor {
-	var p [MaxRank]int
-	r := x.Rank()
+	var p [MaxNDim]int
+	r := x.NDim()
 	for k := range r {
 		p[k] = k
 	}
@@ -225,9 +225,9 @@ func (x Tensor) Transpose(i, j int) Tensor {
 func (h *header) axis(op string, i int) int {
 	k := i
 	if k < 0 {
-		k += int(h.rank)
+		k += int(h.ndim)
 	}
-	if k < 0 || k >= int(h.rank) {
+	if k < 0 || k >= int(h.ndim) {
 		fail(op, these(h), "no dimension %d", i)
 	}
 	return k
@@ -239,7 +239,7 @@ func (h *header) split3(axis int) (outer, n, inner int) {
 	for _, d := range h.dims[:axis] {
 		outer *= d
 	}
-	for _, d := range h.dims[axis+1 : h.rank] {
+	for _, d := range h.dims[axis+1 : h.ndim] {
 		inner *= d
 	}
 	return
@@ -261,14 +261,14 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 	var out *header
 	size := in.dtype.Size()
 	switch {
-	case d == 0 && in.rank > 0:
+	case d == 0 && in.ndim > 0:
 		row := in.n / max(in.dims[0], 1)
 		if in.ld != 0 {
 			row = in.ld
 		}
 		out = t.alias(in)
 		out.off += lo * row * size
-	case d == 1 && in.rank == 2:
+	case d == 1 && in.ndim == 2:
 		out = t.alias(in)
 		out.off += lo * size
 		if out.ld == 0 && hi-lo != in.dims[1] {
@@ -276,11 +276,11 @@ func (x Tensor) Slice(dim, lo, hi int) Tensor {
 		}
 	default:
 		in = t.contiguous(in)
-		out = t.newHeader(in.dtype, in.dims[:in.rank]...)
+		out = t.newHeader(in.dtype, in.dims[:in.ndim]...)
 	}
 	out.dims[d] = hi - lo
-	out.setDims(out.dims[:out.rank])
-	if out.n == 0 || out.rank == 2 && out.dims[0] == 1 {
+	out.setDims(out.dims[:out.ndim])
+	if out.n == 0 || out.ndim == 2 && out.dims[0] == 1 {
 		out.ld = 0
 	}
 	if out.n == 0 {
@@ -310,8 +310,8 @@ func (t *Tape) region(op Op, part, whole *header, d, lo int, read bool) {
 		return
 	}
 	a := t.Args(op, part.dtype)
-	r := int(part.rank)
-	a.Rank, a.Dim = r, part.dims
+	r := int(part.ndim)
+	a.NDim, a.Dim = r, part.dims
 	ps, ws := part.strideTo(&part.dims, r), whole.strideTo(&whole.dims, r)
 	view := *whole
 	view.off += lo * ws[d] * whole.dtype.Size()
@@ -377,15 +377,15 @@ func (t *Tape) concat(dim int, xs ...Tensor) Tensor {
 		total += in[i].dims[in[i].axis("concat", dim)]
 	}
 	d := in[0].axis("concat", dim)
-	out := t.newHeader(in[0].dtype, in[0].dims[:in[0].rank]...)
+	out := t.newHeader(in[0].dtype, in[0].dims[:in[0].ndim]...)
 	out.dims[d] = total
-	out.setDims(out.dims[:out.rank])
+	out.setDims(out.dims[:out.ndim])
 	t.alloc(out)
 	t.sameDType("concat", in...)
 	lo := 0
 	for _, h := range in {
 		same := *h
-		if d < int(h.rank) {
+		if d < int(h.ndim) {
 			same.dims[d] = in[0].dims[d]
 		}
 		mustBeAlike("concat", in[0], "the first", &same, "another", in...)
@@ -424,9 +424,9 @@ func (x Tensor) Pad(dim, before, after int) Tensor {
 	if before+after > 0 && in.at.Cut() == 1<<d { // on one rank, zeros are around all features alone
 		mustBeWhole("pad", in)
 	}
-	out := t.newHeader(in.dtype, in.dims[:in.rank]...)
+	out := t.newHeader(in.dtype, in.dims[:in.ndim]...)
 	out.dims[d] += before + after
-	out.setDims(out.dims[:out.rank])
+	out.setDims(out.dims[:out.ndim])
 	t.alloc(out)
 	t.fill(out, 0)
 	t.region(OpCopy, in, out, d, before, false)

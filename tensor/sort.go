@@ -17,7 +17,7 @@ func init() {
 func (x Tensor) Sort(dim int, descending bool) (values, indices Tensor) {
 	t := tapeOf("sort", x)
 	in := t.arg(x)
-	d, last := in.axis("sort", dim), int(in.rank)-1
+	d, last := in.axis("sort", dim), int(in.ndim)-1
 	if d != last {
 		values, indices = x.Transpose(d, last).Sort(last, descending)
 		return values.Transpose(d, last), indices.Transpose(d, last)
@@ -26,7 +26,7 @@ func (x Tensor) Sort(dim int, descending bool) (values, indices Tensor) {
 	if in.dims[d] > math.MaxInt32/2 {
 		fail("sort", these(in), "the sorted dimension has more than 2^30 elements")
 	}
-	idx := t.newTensor(Int64, in.dims[:in.rank]...)
+	idx := t.newTensor(Int64, in.dims[:in.ndim]...)
 	if in.n > 0 {
 		a := t.byRow(OpSort, in.dims[d], in.dtype, []*header{idx}, []*header{in})
 		a.I[0] = b2i(descending)

@@ -41,7 +41,7 @@ type Tape struct {
 	sent      Pending // the last copy from host memory
 
 	// Memory that operations use while they run.
-	turned [2][MaxRank]int      // dimensions of operands that a product transposes
+	turned [2][MaxNDim]int      // dimensions of operands that a product transposes
 	times  []int                // how often indices pick each row
 	shown  [2 * maxInputs]Types // for a Function's Types
 }

@@ -47,7 +47,7 @@ type header struct {
 	tape   *Tape
 	base   *leafState // of the parameter that it is or views
 	gen    uint32
-	rank   uint8
+	ndim   uint8
 	dtype  DType
 	needs  bool // wants a gradient
 	kept   bool // survives Backward
@@ -58,7 +58,7 @@ type header struct {
 	at     place  // where the rows are
 	uses   uint8  // recorded operations that it is an input of; 2 is many, and spent says that its graph is gone
 	part   partOf // of a parameter's gradient
-	dims   [MaxRank]int
+	dims   [MaxNDim]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective still runs
 	rows   *Rows    // of a tensor outside a tape
@@ -66,16 +66,16 @@ type header struct {
 }
 
 func (h *header) shape() Shape {
-	return Shape{h.dtype, append([]int(nil), h.dims[:h.rank]...)}
+	return Shape{h.dtype, append([]int(nil), h.dims[:h.ndim]...)}
 }
 
 const maxElems = 1 << 48 // so that the number of bytes fits an int
 
 func (h *header) setDims(dims []int) {
-	if len(dims) > MaxRank {
-		fail("shape", nil, "%d dimensions, at most %d", len(dims), MaxRank)
+	if len(dims) > MaxNDim {
+		fail("shape", nil, "%d dimensions, at most %d", len(dims), MaxNDim)
 	}
-	h.rank, h.n = uint8(len(dims)), 1
+	h.ndim, h.n = uint8(len(dims)), 1
 	for i, d := range dims {
 		if d < 0 {
 			fail("shape", nil, "dimension %d is %d", i, d)
@@ -91,10 +91,10 @@ func (h *header) setDims(dims []int) {
 
 // alike reports whether h and x have the same shape.
 func (h *header) alike(x *header) bool {
-	if h.rank != x.rank {
+	if h.ndim != x.ndim {
 		return false
 	}
-	for i := range h.rank {
+	for i := range h.ndim {
 		if h.dims[i] != x.dims[i] {
 			return false
 		}
@@ -103,7 +103,7 @@ func (h *header) alike(x *header) bool {
 }
 
 // sizeAs gives h the shape and type of x.
-func (h *header) sizeAs(x *header) { h.dtype, h.rank, h.n, h.dims = x.dtype, x.rank, x.n, x.dims }
+func (h *header) sizeAs(x *header) { h.dtype, h.ndim, h.n, h.dims = x.dtype, x.ndim, x.n, x.dims }
 
 // span is the number of elements from the first to the last one, including gaps.
 func (h *header) span() int {
@@ -227,8 +227,8 @@ func (x Tensor) Ptr() Ptr { return x.hdr().ptr() }
 // DType returns the element type.
 func (x Tensor) DType() DType { return x.hdr().dtype }
 
-// Rank returns the number of dimensions.
-func (x Tensor) Rank() int { return int(x.hdr().rank) }
+// NDim returns the number of dimensions.
+func (x Tensor) NDim() int { return int(x.hdr().ndim) }
 
 // Dim returns the size of dimension i; a negative i counts from the end.
 func (x Tensor) Dim(i int) int {
@@ -362,7 +362,7 @@ func (x Tensor) String() string {
 	b.WriteString(h.shape().String())
 	b.WriteByte(' ')
 	v := Floats(x.ToLocal())
-	writeDim(&b, v, h.dims[:h.rank], h.dtype)
+	writeDim(&b, v, h.dims[:h.ndim], h.dtype)
 	return b.String()
 }
 

@@ -12,7 +12,7 @@ func ToHost(x Tensor) Tensor {
 	if h.st.dev.Host() {
 		return x
 	}
-	c := &header{dtype: h.dtype, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld, rows: h.rows, part: h.part}
+	c := &header{dtype: h.dtype, n: h.n, ndim: h.ndim, dims: h.dims, ld: h.ld, rows: h.rows, part: h.part}
 	newStorage(hostDevice, Uncounted, c, "")
 	transfer(c, h)
 	return Tensor{c, 0}

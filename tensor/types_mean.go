@@ -4,7 +4,7 @@ package tensor
 // part, and the sum of the ranks' means is not the mean. Tensors with one element for each row, or for each token, are allowed: they may be
 // a sum over a part of the features.
 func mustMeanWhole(x *header) {
-	if x.rank > 2 || x.rank == 2 && (x.tape.rows.Positions == 0 || x.dims[1] != x.tape.rows.Positions) {
+	if x.ndim > 2 || x.ndim == 2 && (x.tape.rows.Positions == 0 || x.dims[1] != x.tape.rows.Positions) {
 		mustBeWhole("GlobalMean", x)
 	}
 }

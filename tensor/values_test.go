@@ -51,7 +51,7 @@ func checkValues(t *testing.T, c tensortest.ValueCase, dev tensor.Device, d tens
 	}
 	got, msg := run(c, dev, in), fmt.Sprint(d, dims)
 	want := c.Want(naive)
-	require.Equal(t, len(want.Dims), got.Rank(), msg)
+	require.Equal(t, len(want.Dims), got.NDim(), msg)
 	for i, n := range want.Dims {
 		require.Equal(t, n, got.Dim(i), msg)
 	}

@@ -105,7 +105,7 @@ func (f *CrossEntropy) check(labels tensor.Tensor) {
 	}
 }
 
-func (f *CrossEntropy) allReduce(x tensor.Tensor, op dist.Op) {
+func (f *CrossEntropy) allReduce(x tensor.Tensor, op dist.Reduction) {
 	if err := f.group.AllReduce(x, op).Wait(); err != nil {
 		panic(&tensor.Failure{Op: f.Name(), Err: err})
 	}

@@ -253,7 +253,7 @@ func measureGrouped(m *meter) error {
 		gx, gw, gy := tensor.New(m.dev, tensor.BFloat16, rows, in), tensor.New(m.dev, tensor.BFloat16, groups, out, in),
 			m.random(tensor.BFloat16, rows, out)
 		launch := func(op tensor.Op, n, k, tb int, x ...tensor.Tensor) {
-			m.launch(&tensor.Args{Op: op, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, n, k, groups}, Rank: 4, I: [8]int{tb}},
+			m.launch(&tensor.Args{Op: op, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, n, k, groups}, NDim: 4, I: [8]int{tb}},
 				append(x, counts)...)
 		}
 		forward := func() { launch(tensor.OpGroupedLinear, out, in, 1, y, x, w) }

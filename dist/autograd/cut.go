@@ -19,12 +19,12 @@ type cut struct {
 	ints []int // rank, dim, the dimensions of the whole, n sizes along dim, n numbers of elements
 }
 
-const fixed = 2 + tensor.MaxRank
+const fixed = 2 + tensor.MaxNDim
 
 // oldCut returns the cut that Forward stored in slot 0 or 1 of the call.
 func oldCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot int) cut {
 	n := g.Size()
-	ints := c.Ints(2*(fixed+2*n) + tensor.MaxRank)[slot*(fixed+2*n):] // always the same number: Ints moves its memory when it grows
+	ints := c.Ints(2*(fixed+2*n) + tensor.MaxNDim)[slot*(fixed+2*n):] // always the same number: Ints moves its memory when it grows
 	return cut{c, f, g, n, ints[0], ints[1], ints}
 }
 
@@ -45,7 +45,7 @@ func (k *cut) fail(x tensor.Tensor, format string, a ...any) {
 
 // begin stores the dimensions of x.
 func (k *cut) begin(x tensor.Tensor) {
-	k.rank = x.Rank()
+	k.rank = x.NDim()
 	if k.dim < 0 {
 		k.dim += k.rank
 	}
@@ -188,7 +188,7 @@ func (k *cut) part(y tensor.Tensor, i int) tensor.Tensor {
 
 // partDims returns the dimensions of part i, in memory that the next call overwrites.
 func (k *cut) partDims(i int) []int {
-	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxRank)[2*(fixed+2*k.n):][:k.rank] // after both cuts
+	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxNDim)[2*(fixed+2*k.n):][:k.rank] // after both cuts
 	copy(d, k.dims())
 	d[k.dim] = k.counts()[i]
 	return d

@@ -36,7 +36,7 @@ func (f *vocabLoss) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	return total.Log().Sub(target).Sum().Scale(1 / float64(c.Ints(1)[0]))
 }
 
-func (f *vocabLoss) allReduce(x tensor.Tensor, op dist.Op) {
+func (f *vocabLoss) allReduce(x tensor.Tensor, op dist.Reduction) {
 	if err := f.group.AllReduce(x, op).Wait(); err != nil {
 		panic(&tensor.Failure{Op: f.Name(), Err: err})
 	}

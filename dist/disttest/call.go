@@ -22,7 +22,7 @@ type call struct {
 	summed  bool // messages have an all-reduce in their batch
 
 	g  *dist.Group
-	op dist.Op
+	op dist.Reduction
 }
 
 // on returns the call of one rank.

@@ -123,7 +123,7 @@ func (s *suite) forms(t *testing.T) {
 }
 
 // allReduced all-reduces in, and compares the result with out.
-func allReduced(what string, g *dist.Group, d tensor.DType, op dist.Op, n int, in, out func(i int) float64) error {
+func allReduced(what string, g *dist.Group, d tensor.DType, op dist.Reduction, n int, in, out func(i int) float64) error {
 	x := filled(g, d, n, in)
 	return want(g.AllReduce(x, op), what, x, out)
 }
@@ -138,7 +138,7 @@ func (s *suite) nan(t *testing.T) {
 	}
 	s.ok(t, 3, func(r *dist.Rank) error {
 		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
-			for _, op := range []dist.Op{dist.Min, dist.Max} {
+			for _, op := range []dist.Reduction{dist.Min, dist.Max} {
 				if err := allReduced(op.String(), r.World, d, op, 100, func(i int) float64 { return nanIf(i%4 == r.World.Rank()) },
 					func(i int) float64 { return nanIf(i%4 < 3) }); err != nil {
 					return err

@@ -11,7 +11,7 @@ import (
 // reds are the reductions, each with its definition for two numbers. Bool has its own.
 var reds = []struct {
 	name string
-	op   dist.Op
+	op   dist.Reduction
 	fold func(a, b float64) float64
 }{
 	{"sum", dist.Sum, add},

@@ -81,7 +81,7 @@ func (j *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, data.Batch
 
 // check returns what is wrong with a batch of the Source.
 func (j *Loader) check(b *data.Batch) error {
-	if b.X.IsZero() || b.Y.IsZero() || b.X.Rank() == 0 || b.Y.Rank() == 0 || b.X.Dim(0) != b.Y.Dim(0) {
+	if b.X.IsZero() || b.Y.IsZero() || b.X.NDim() == 0 || b.Y.NDim() == 0 || b.X.Dim(0) != b.Y.Dim(0) {
 		return errors.New("a batch is not of X and Y with as many rows each")
 	}
 	x, y := sample(b.X), sample(b.Y)

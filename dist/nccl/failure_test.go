@@ -51,7 +51,7 @@ func failures(t *testing.T, n int, timeout time.Duration, fn func(r *dist.Rank, 
 }
 
 // reduce sums count elements, and waits on the host.
-func reduce(r *dist.Rank, count int, op dist.Op) error {
+func reduce(r *dist.Rank, count int, op dist.Reduction) error {
 	return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, count), op).WaitHost(context.Background())
 }
 
@@ -81,7 +81,7 @@ func TestDifferentOperationsThatNobodyWaitsFor(t *testing.T) {
 	errs, took := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {
 		begin()
 		x := tensor.New(r.Device, tensor.Float32, 4)
-		op := []dist.Op{dist.Sum, dist.Max}[r.World.Rank()]
+		op := []dist.Reduction{dist.Sum, dist.Max}[r.World.Rank()]
 		if err := r.World.AllReduce(x, op).Wait(); err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func TestNotInNCCL(t *testing.T) {
 		}
 		y := tensor.New(r.Device, tensor.Int32, 3)
 		tensor.Copy(y, x)
-		for _, op := range []dist.Op{dist.BXor, dist.Sum, dist.BOr} {
+		for _, op := range []dist.Reduction{dist.BXor, dist.Sum, dist.BOr} {
 			disttest.OK(r.World.AllReduce(y, op).Wait())
 		}
 		assert.Equal(t, []float64{4, 14, 0}, tensor.Floats(y))

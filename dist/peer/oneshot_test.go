@@ -55,7 +55,7 @@ func sameBits(r *dist.Rank, groups []*dist.Group, d tensor.DType, count int, rng
 	tape := tensor.NewTape(cpu, tensor.NoGrad())
 	defer tape.Close()
 	tensor.Copy(in, tape.Input(tensor.FromSlice(floats, count)).Cast(d))
-	ops := []dist.Op{dist.Sum, dist.Max}
+	ops := []dist.Reduction{dist.Sum, dist.Max}
 	if d.IsFloat() {
 		ops = append(ops, dist.Avg, dist.PreMulSum(1/(3+float64(r.World.Rank()))))
 	}

@@ -67,7 +67,7 @@ type desc struct {
 	factor                  float64
 	src, dst                ref
 	small                   [backend.EagerBytes]byte
-	dims                    [tensor.MaxRank]int64
+	dims                    [tensor.MaxNDim]int64
 	algo                    [32]byte
 	agreed                  tensor.Agreement
 }

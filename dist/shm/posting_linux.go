@@ -120,7 +120,7 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 		return r.n <= most && r.off <= most-r.n
 	}
 	switch {
-	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, rank > tensor.MaxRank,
+	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, rank > tensor.MaxNDim,
 		int(algoLen) > len(d.algo), srcs != 0 && srcs != e.n, dsts != 0 && dsts != e.n:
 		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s is garbled", seq, e.spec.Name))
 		p.Posting = *mine

@@ -62,7 +62,7 @@ func (s *Stage) last() bool { return s.end == len(s.model.Blocks) }
 // time, vocabulary]. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch,
 // time], Int64.
 func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
-	if s.first == 0 && (x.Rank() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
+	if s.first == 0 && (x.NDim() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
 		s.model.fail("%v are not %d sequences of %d tokens", x.Shape(), batch, time)
 	}
 	x = s.blocks(x, batch, time, nil)
@@ -74,7 +74,7 @@ func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
 
 // features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
 func (s *Stage) features(ids nn.T, c *decode.Cache) nn.T {
-	if ids.Rank() != 2 {
+	if ids.NDim() != 2 {
 		s.model.fail("%v: needs [batch, time]", ids.Shape())
 	}
 	x := s.blocks(ids, ids.Dim(0), ids.Dim(1), c)

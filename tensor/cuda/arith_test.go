@@ -26,7 +26,7 @@ func (l layout) elements(j int) int {
 }
 
 func (l layout) set(a *tensor.Args) {
-	a.Rank = len(l.dims)
+	a.NDim = len(l.dims)
 	copy(a.Dim[:], l.dims)
 	for j := range 3 {
 		copy(a.Stride[j][:], l.strides[j])

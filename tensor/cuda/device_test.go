@@ -72,7 +72,7 @@ func TestBind(t *testing.T) {
 // double computes x + x in place.
 func double(e *tensor.Exec, x tensor.Tensor) {
 	a := e.Args(tensor.OpAdd, x.DType()).Out(x).In(x).In(x)
-	a.Rank, a.Dim[0] = 1, x.Len()
+	a.NDim, a.Dim[0] = 1, x.Len()
 	a.Stride[0][0], a.Stride[1][0], a.Stride[2][0] = 1, 1, 1
 	e.Launch()
 }

@@ -35,7 +35,7 @@ func (g grouped) rows() (rows int) {
 }
 
 func (g grouped) set(a *tensor.Args) {
-	a.Dim, a.Rank = [6]int{g.rows(), g.n, g.k, len(g.counts)}, 4
+	a.Dim, a.NDim = [6]int{g.rows(), g.n, g.k, len(g.counts)}, 4
 	if g.tb {
 		a.I[0] = 1
 	}

@@ -59,7 +59,7 @@ func (p product) launch(r *rand.Rand, d tensor.DType) launch {
 	}
 	l.set = func(a *tensor.Args) {
 		a.Dim = [6]int{p.batch, p.m, p.n, p.k}
-		a.Rank = 4
+		a.NDim = 4
 		a.I[0], a.I[1], a.I[5] = truth(p.ta), truth(p.tb), int(p.act)
 		a.F[0] = p.beta
 		a.Stride[0][0], a.Stride[0][1] = p.m*ldc, ldc

@@ -10,15 +10,15 @@ import (
 type strided struct {
 	n         int64
 	rank, vec int32
-	dim       [tensor.MaxRank]int64
-	stride    [3][tensor.MaxRank]int64
+	dim       [tensor.MaxNDim]int64
+	stride    [3][tensor.MaxNDim]int64
 }
 
 // set sets the dimensions and strides from the first k operands of a. The strides of the others are 0.
 func (s *strided) set(a *tensor.Args, k int) {
-	*s = strided{n: 1, rank: int32(a.Rank)}
-	for d := range a.Rank {
-		from := a.Rank - 1 - d
+	*s = strided{n: 1, rank: int32(a.NDim)}
+	for d := range a.NDim {
+		from := a.NDim - 1 - d
 		s.dim[d] = int64(a.Dim[from])
 		s.n *= s.dim[d]
 		for j := range k {

@@ -14,7 +14,7 @@ import (
 )
 
 // FromDense returns a tensor that shares d's memory. It is an error if Ringo does not have d's element type, or if d is not row-major
-// without gaps, masked, not readable by Go, or of more than tensor.MaxRank dimensions. Do not pass d to gorgonia's ReturnTensor while the
+// without gaps, masked, not readable by Go, or of more than tensor.MaxNDim dimensions. Do not pass d to gorgonia's ReturnTensor while the
 // tensor is in use. Memory that gorgonia does not own (FromMemory) must live as long as the tensor.
 func FromDense(d *gt.Dense) (tensor.Tensor, error) {
 	if d == nil {
@@ -66,8 +66,8 @@ func checkLayout(d *gt.Dense) (n int, err error) {
 		return 0, fmt.Errorf("its memory is not readable by Go")
 	case len(d.Mask()) > 0:
 		return 0, fmt.Errorf("it has a mask")
-	case len(shape) > tensor.MaxRank:
-		return 0, fmt.Errorf("more than %d dimensions", tensor.MaxRank)
+	case len(shape) > tensor.MaxNDim:
+		return 0, fmt.Errorf("more than %d dimensions", tensor.MaxNDim)
 	case len(shape) != len(strides):
 		return 0, fmt.Errorf("it has %d strides", len(strides))
 	}

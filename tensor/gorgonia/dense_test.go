@@ -79,7 +79,7 @@ func TestShapes(t *testing.T) {
 		d := gt.New(gt.WithShape(dims...), gt.Of(gt.Float32))
 		x, err := FromDense(d)
 		require.NoError(t, err, dims)
-		assert.Equal(t, len(dims), x.Rank())
+		assert.Equal(t, len(dims), x.NDim())
 		assert.Equal(t, fmt.Sprint(dims), fmt.Sprint(x.Shape().Dims))
 		tensor.Data[float32](x)[0] = 7 // shared, also for a single number
 		back, err := Dense(x)

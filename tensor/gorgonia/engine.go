@@ -41,7 +41,7 @@ func (e *Engine) launch(op tensor.Op, set func(a *tensor.Args), out tensor.Tenso
 	for _, x := range ins {
 		a.In(x)
 	}
-	a.Rank, a.Dim[0] = 1, out.Len()
+	a.NDim, a.Dim[0] = 1, out.Len()
 	a.Stride[0][0], a.Stride[1][0], a.Stride[2][0] = 1, 1, 1
 	if set != nil {
 		set(a)
@@ -160,7 +160,7 @@ func (e *Engine) lastAxis(op tensor.Op, std func(gt.Tensor, int, ...gt.FuncOpt) 
 	if err != nil {
 		return nil, err
 	}
-	cols := x.Dim(x.Rank() - 1)
-	e.launch(op, func(a *tensor.Args) { a.Rank, a.Dim[0], a.Dim[1] = 2, x.Len()/cols, cols }, out, x)
+	cols := x.Dim(x.NDim() - 1)
+	e.launch(op, func(a *tensor.Args) { a.NDim, a.Dim[0], a.Dim[1] = 2, x.Len()/cols, cols }, out, x)
 	return ret, nil
 }

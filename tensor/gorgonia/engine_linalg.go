@@ -51,7 +51,7 @@ func (e *Engine) product(out tensor.Tensor, beta float64, a, b matrix) (ok bool)
 		return false
 	}
 	e.launch(tensor.OpMatMul, func(args *tensor.Args) {
-		args.Rank, args.Dim = 4, [tensor.MaxRank]int{1, a.rows, b.cols, a.cols}
+		args.NDim, args.Dim = 4, [tensor.MaxNDim]int{1, a.rows, b.cols, a.cols}
 		args.Stride[0][0], args.Stride[0][1] = out.Len(), b.cols
 		for i, x := range []matrix{a, b} {
 			lead := x.cols

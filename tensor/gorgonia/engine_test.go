@@ -299,7 +299,7 @@ func TestElementwise(t *testing.T) {
 						if panicked == nil {
 							requireAlike(t, want, got, most, what)
 						}
-						ours := lay.packed && a.Dims() <= tensor.MaxRank && dtype != gt.Int && option != "incr" && (option == "" || !compares)
+						ours := lay.packed && a.Dims() <= tensor.MaxNDim && dtype != gt.Int && option != "incr" && (option == "" || !compares)
 						if !a.IsScalar() && (lay.packed || shape[0] == 5) { // for the other shapes, some layouts are contiguous, too
 							require.Equal(t, ours, count.n == before+1, "%s: %d kernels", what, count.n-before)
 						}

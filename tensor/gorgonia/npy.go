@@ -147,7 +147,7 @@ func npyDims(s string, size int) (dims []int, n int, err error) {
 			return nil, 0, fmt.Errorf("the shape (%s): %w", s, err)
 		}
 		hi, lo := bits.Mul64(product, d)
-		if hi != 0 || lo > 1<<62 || len(dims) == tensor.MaxRank {
+		if hi != 0 || lo > 1<<62 || len(dims) == tensor.MaxNDim {
 			return nil, 0, fmt.Errorf("the shape (%s) is too large", bounded.Plain(s))
 		}
 		product, dims = lo, append(dims, int(d))

@@ -22,12 +22,12 @@ func init() {
 }
 
 // channels returns the shape of x [rows, channels, ..] as three dimensions.
-func channels(op tensor.Op, x tensor.Tensor) [tensor.MaxRank]int {
+func channels(op tensor.Op, x tensor.Tensor) [tensor.MaxNDim]int {
 	d, rank := dimsOf(x)
 	if rank < 2 {
 		op.Fail([]tensor.Tensor{x}, "wants rows of channels [rows, channels, ..]")
 	}
-	return [tensor.MaxRank]int{d[0], d[1], product(d[2:rank])}
+	return [tensor.MaxNDim]int{d[0], d[1], product(d[2:rank])}
 }
 
 // ChannelSums returns the sums from which BatchNorm gets the mean and the variance of each channel of x [rows, channels, ..], in Float64:

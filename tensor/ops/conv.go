@@ -30,7 +30,7 @@ func Conv2d(x, w, b tensor.Tensor, o Conv2dOptions) tensor.Tensor {
 		OpConv2d.SameDType(x, b)
 	}
 	OpConv2d.SameDType(x, w)
-	if x.Rank() != 4 || w.Rank() != 4 || !b.IsZero() && b.Len() != w.Dim(0) {
+	if x.NDim() != 4 || w.NDim() != 4 || !b.IsZero() && b.Len() != w.Dim(0) {
 		OpConv2d.Fail([]tensor.Tensor{x, w, b}, "wants an input [batch, in, h, w], a weight [out, in/groups, kh, kw] and a bias [out]")
 	}
 	c := o.conv(x, w)
@@ -108,7 +108,7 @@ func ConvOf(a *tensor.Args) Conv {
 // args begins a launch that writes out.
 func (c *Conv) args(t *tensor.Tape, op tensor.Op, out tensor.Tensor) *tensor.Args {
 	a := t.Args(op, out.DType()).Out(out)
-	a.Dim = [tensor.MaxRank]int{c.N, c.In, c.H, c.W, c.Out, c.Groups}
+	a.Dim = [tensor.MaxNDim]int{c.N, c.In, c.H, c.W, c.Out, c.Groups}
 	a.I = c.taps()
 	return a
 }

@@ -42,10 +42,10 @@ func maybeOut(a *tensor.Args, x tensor.Tensor) {
 type float interface{ float32 | float64 }
 
 // dims are the dimensions of a tensor.
-type dims [tensor.MaxRank]int
+type dims [tensor.MaxNDim]int
 
 func dimsOf(x tensor.Tensor) (d dims, rank int) {
-	rank = x.Rank()
+	rank = x.NDim()
 	for i := range rank {
 		d[i] = x.Dim(i)
 	}
@@ -64,11 +64,11 @@ func product(dims []int) int {
 func checkLinear(x, w tensor.Tensor) {
 	in := []tensor.Tensor{x, w}
 	tensor.OpLinear.SameDType(in...)
-	if x.Rank() < 1 || w.Rank() != 2 {
+	if x.NDim() < 1 || w.NDim() != 2 {
 		tensor.OpLinear.Fail(in, "wants an input [..., in], a weight [out, in] and a bias [out]")
 	}
 	if x.Dim(-1) != w.Dim(1) {
-		tensor.OpLinear.Fail(in, "dimension %d of %s is %d, dimension 1 of %s is %d", x.Rank()-1, x.NameOr("the input"), x.Dim(-1),
+		tensor.OpLinear.Fail(in, "dimension %d of %s is %d, dimension 1 of %s is %d", x.NDim()-1, x.NameOr("the input"), x.Dim(-1),
 			w.NameOr("the weight"), w.Dim(1))
 	}
 }

@@ -60,7 +60,7 @@ func (p *Pool) taps() [8]int { return [8]int{p.KH, p.KW, p.StrideH, p.StrideW, p
 // args begins a launch that writes out.
 func (p *Pool) args(t *tensor.Tape, op tensor.Op, out tensor.Tensor) *tensor.Args {
 	a := t.Args(op, out.DType()).Out(out)
-	a.Dim = [tensor.MaxRank]int{p.Planes, p.H, p.W, p.OutH, p.OutW}
+	a.Dim = [tensor.MaxNDim]int{p.Planes, p.H, p.W, p.OutH, p.OutW}
 	a.I = p.taps()
 	return a
 }

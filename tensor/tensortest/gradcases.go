@@ -132,7 +132,7 @@ func GradCases() map[tensor.Op][]GradCase {
 
 // shapeCases are operations that move, copy and sum elements.
 func shapeCases() map[tensor.Op][]GradCase {
-	last := func(x tensor.Tensor) int { return x.Rank() - 1 }
+	last := func(x tensor.Tensor) int { return x.NDim() - 1 }
 	cube := func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} }
 	return map[tensor.Op][]GradCase{
 		// An operation that needs contiguous input copies a view with gaps.

@@ -108,7 +108,7 @@ func rowCases() map[tensor.Op][]GradCase {
 		return GradCase{Name: name, Shapes: shapes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x) }}
 	}
 	labels := func(x tensor.Tensor, o tensor.CrossEntropyOptions) tensor.Tensor {
-		y := randomInts(x.Dim(-1), x.Shape().Dims[:x.Rank()-1]...)
+		y := randomInts(x.Dim(-1), x.Shape().Dims[:x.NDim()-1]...)
 		if o.Ignore != nil && y.Len() > 1 {
 			tensor.Data[int64](y)[0] = *o.Ignore
 		}

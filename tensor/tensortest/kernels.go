@@ -58,8 +58,8 @@ func addColumns(dev tensor.Device, x, y tensor.Tensor) tensor.Tensor {
 	dst, src := On(dev, x), On(dev, y)
 	e := tensor.NewExec(dev)
 	a := e.Args(tensor.OpAddTo, x.DType()).Out(dst).In(src.Range(1, 6))
-	a.Rank, a.Dim[0], a.Dim[1] = 2, 2, 2
-	a.Stride[0], a.Stride[1] = [tensor.MaxRank]int{3, 1}, [tensor.MaxRank]int{3, 1}
+	a.NDim, a.Dim[0], a.Dim[1] = 2, 2, 2
+	a.Stride[0], a.Stride[1] = [tensor.MaxNDim]int{3, 1}, [tensor.MaxNDim]int{3, 1}
 	e.Launch()
 	return dst
 }

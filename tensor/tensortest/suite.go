@@ -182,11 +182,11 @@ func placings(dev tensor.Device) []placing {
 			return t.Input(y)
 		}},
 		{"view", func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
-			if x.Rank() == 0 {
+			if x.NDim() == 0 {
 				return t.Input(On(dev, x))
 			}
 			y := t.Input(On(dev, x)).Pad(0, 1, 1)
-			if x.Rank() == 2 {
+			if x.NDim() == 2 {
 				y = y.Pad(1, 1, 2).Slice(1, 1, 1+x.Dim(1))
 			}
 			return y.Slice(0, 1, 1+x.Dim(0))
@@ -340,7 +340,7 @@ func (s *Suite) inputs(t *testing.T) {
 		y := tape.Input(tensor.FromSlice(x, n)).Sum()
 		e := tensor.NewExec(dev)
 		a := e.Args(tensor.OpCopy, tensor.Float32).Out(sums.Range(step, step+1)).In(y)
-		a.Rank, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, 1, 1, 1
+		a.NDim, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, 1, 1, 1
 		e.Launch()
 		tape.Reset()
 	}

@@ -31,7 +31,7 @@ func rank(_ context.Context, r *dist.Rank) error {
 	hash := sha256.New()
 	for _, count := range []int{9, 20_000} {
 		for _, dt := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32, tensor.Float64} {
-			for _, op := range []dist.Op{dist.Sum, dist.Avg, dist.PreMulSum(1 / (3 + float64(g.Rank())))} {
+			for _, op := range []dist.Reduction{dist.Sum, dist.Avg, dist.PreMulSum(1 / (3 + float64(g.Rank())))} {
 				x, y := tensor.New(r.Device, dt, count*g.Size()), tensor.New(r.Device, dt, count)
 				for _, do := range []func() dist.Work{
 					func() dist.Work { return g.AllReduce(x, op) },
