@@ -13,9 +13,10 @@
 //
 // # Supported files
 //
-// Open reads the tokenizers of GPT-2, of Llama 3, and of Llama 2, Mistral and TinyLlama: old files, and those of transformers 5. Ids are
-// those of Hugging Face's tokenizers 0.23.3; the tests compare with it. If a file needs something that this package does not have, Open
-// returns an error that names it. Truncation and padding in a file are ignored: they are for batches, and transformers sets them itself.
+// Open reads the tokenizers of GPT-2, of Llama 3, of Qwen2, and of Llama 2, Mistral and TinyLlama: old files, and those of transformers 5.
+// Ids are those of Hugging Face's tokenizers 0.23.3; the tests compare with it. If a file needs something that this package does not have,
+// Open returns an error that names it. Truncation and padding in a file are ignored: they are for batches, and transformers sets them
+// itself.
 //
 // # Special tokens
 //
@@ -27,11 +28,12 @@
 //
 // A token may end inside a UTF-8 character. [Tokenizer.Decode] and [Tokenizer.Piece] return the bytes unchanged, so the pieces of a text,
 // one after another, are the text. (Hugging Face replaces bytes that are not UTF-8 by U+FFFD.) Text that is not UTF-8 is encoded byte by
-// byte, and tokenizers of bytes (GPT-2's, Llama 3's) return all of it.
+// byte, and tokenizers of bytes (GPT-2's, Llama 3's) return all of it; Qwen2's returns it with composed characters (NFC).
 //
 //	tokenizer.go  Tokenizer: Encode, Prompt, Decode, Piece, Vocab, ID
 //	bpe.go        the merging of a word
-//	split.go      text into words: GPT-2's and Llama 3's regular expressions by hand, as package regexp has no lookahead
+//	nfc.go        characters and their marks into composed characters
+//	split.go      text into words: the regular expressions of GPT-2, Llama 3 and Qwen2 by hand, as package regexp has no lookahead
 //	unicode.go    letters and numbers in the Unicode version of tokenizers
 //	added.go      added tokens in a text
 //	file.go       tokenizer.json; form.go: which of its forms this is; visible.go: how it writes bytes

@@ -245,6 +245,9 @@ func (t *Tokenizer) added(tokens []addedToken) error {
 			if t.spaces == underscores { // as in the text that is searched
 				found = underscored(underscore + found)
 			}
+			if t.nfc {
+				found = nfc(found)
+			}
 		}
 		in[found] = a.ID
 		t.pieces[a.ID] = found

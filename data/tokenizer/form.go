@@ -59,6 +59,9 @@ type template struct {
 	Tokens []string `json:"tokens"`
 }
 
+// patterns are those of Split.
+var patterns = map[pattern]func(string) int{{Regex: llama3Pattern}: splitLlama3, {Regex: qwen2Pattern}: splitQwen2}
+
 const maxSteps = 8
 
 // steps reads a step, a Sequence of steps, or null.
@@ -104,7 +107,7 @@ func or[T any](p *T, otherwise T) T {
 // form finds the form of the file: what it does with a text before and after the model.
 func (t *Tokenizer) form(f *file, m *model) error {
 	t.chars = m.ByteFallback
-	normal, err := steps(f.Normalizer, "Prepend", "Replace")
+	normal, err := steps(f.Normalizer, "NFC", "Prepend", "Replace")
 	if err != nil {
 		return fmt.Errorf("normalizer: %w", err)
 	}
@@ -124,8 +127,12 @@ func (t *Tokenizer) form(f *file, m *model) error {
 
 // byteLevel is the form of GPT-2's and Llama 3's files.
 func (t *Tokenizer) byteLevel(normal, words, decode []step) error {
-	if normal != nil {
-		return fmt.Errorf("normalizer:%s is not supported for bytes", types(normal))
+	switch types(normal) {
+	case "":
+	case " NFC":
+		t.nfc = true
+	default:
+		return fmt.Errorf("normalizer:%s is not supported for bytes: there is NFC", types(normal))
 	}
 	if types(decode) != " ByteLevel" {
 		return fmt.Errorf("decoder:%s is not supported for bytes: there is ByteLevel", types(decode))
@@ -138,14 +145,15 @@ func (t *Tokenizer) byteLevel(normal, words, decode []step) error {
 		t.split = splitGPT2
 	case " Split ByteLevel":
 		s := words[0]
-		if s.Pattern == nil || s.Pattern.Regex != llama3Pattern || s.Behavior != "Isolated" || s.Invert {
-			return fmt.Errorf("pre_tokenizer: Split with behavior %q, invert %v and pattern %+v is not supported: there is Llama 3's, %q, isolated",
-				s.Behavior, s.Invert, or(s.Pattern, pattern{}), llama3Pattern)
+		split, ok := patterns[or(s.Pattern, pattern{})]
+		if !ok || s.Behavior != "Isolated" || s.Invert {
+			return fmt.Errorf("pre_tokenizer: Split with behavior %q, invert %v and pattern %+v is not supported: there are Llama 3's, %q, "+
+				"and Qwen2's, %q, isolated", s.Behavior, s.Invert, or(s.Pattern, pattern{}), llama3Pattern, qwen2Pattern)
 		}
+		t.split = split
 		if or(words[1].UseRegex, true) || or(words[1].PrefixSpace, true) {
 			return errors.New("pre_tokenizer: ByteLevel with use_regex or add_prefix_space behind Split is not supported")
 		}
-		t.split = splitLlama3
 	default:
 		return fmt.Errorf("pre_tokenizer:%s is not supported for bytes: there are ByteLevel, and Split with ByteLevel", types(words))
 	}

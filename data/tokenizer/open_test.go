@@ -52,7 +52,7 @@ func TestRefused(t *testing.T) {
 	split := `"behavior":"Isolated"`
 	for _, c := range []struct{ kind, old, by, want string }{
 		{"gpt2", `"version":`, `"versions":`, `unknown field "versions"`},
-		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"NFC"}`, `normalizer: the type "NFC" is not supported`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"NFKC"}`, `normalizer: the type "NFKC" is not supported`},
 		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Prepend","prepend":"▁"}`, `normalizer: Prepend is not supported for bytes`},
 		{"gpt2", `"use_regex":true`, `"use_regex":false`, `pre_tokenizer: ByteLevel without use_regex`},
 		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"Whitespace"`,
@@ -81,7 +81,7 @@ func TestRefused(t *testing.T) {
 		{"gpt2", `"merges":[`, `"merges":["! !",`, `merge 0, of "!" and "!": the vocabulary must have both`},
 		{"llama3", `"merges":[`, `"merges":[["a"],`, `a merge of 1 tokens, not of two`},
 		{"llama3", split, `"behavior":"Removed"`, `Split with behavior "Removed"`},
-		{"llama3", `\\p{N}{1,3}`, `\\p{N}`, `is not supported: there is Llama 3's`},
+		{"llama3", `\\p{N}{1,3}`, `\\p{N}{1,2}`, `is not supported: there are Llama 3's`},
 		{"llama3", `"use_regex":false`, `"use_regex":true`, `ByteLevel with use_regex or add_prefix_space behind Split`},
 		{"llama3", `"ids":[442]`, `"ids":[448]`, `TemplateProcessing: "<|begin_of_text|>" has the id 448, which no token has`},
 		{"llama3", `{"Sequence":{"id":"A"`, `{"Sequence":{"id":"B"`, `neither a special token nor the text A`},
@@ -125,6 +125,13 @@ func TestSchemes(t *testing.T) {
 		}
 		require.Equal(t, c.want, strings.Join(got, "|"), c.by)
 	}
+}
+
+// TestEmptySequence: a Sequence of nothing is as none.
+func TestEmptySequence(t *testing.T) {
+	tok, err := parse([]byte(text(t, "gpt2", `"normalizer":null`, `"normalizer":{"type":"Sequence","normalizers":[]}`)))
+	require.NoError(t, err)
+	require.False(t, tok.nfc)
 }
 
 // TestOpen: files are found through the links in Hugging Face's cache, and errors name the file.
@@ -196,7 +203,7 @@ func TestBombs(t *testing.T) {
 
 // FuzzOpen: no file makes the program panic, and an accepted one can encode.
 func FuzzOpen(f *testing.F) {
-	for _, kind := range []string{"gpt2", "llama3", "llama2", "metaspace"} {
+	for _, kind := range []string{"gpt2", "llama3", "qwen2", "llama2", "metaspace"} {
 		b, err := os.ReadFile(filepath.Join("testdata", kind, fileName))
 		require.NoError(f, err)
 		f.Add(b)

@@ -64,8 +64,14 @@ func splitGPT2(s string) int {
 
 const llama3Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
-// splitLlama3 is splitGPT2 for llama3Pattern.
-func splitLlama3(s string) int {
+const qwen2Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+// splitLlama3 is splitGPT2 for llama3Pattern, and splitQwen2 for qwen2Pattern.
+func splitLlama3(s string) int { return splitNumbers(s, 3) }
+func splitQwen2(s string) int  { return splitNumbers(s, 1) }
+
+// splitNumbers takes at most that many characters of a number.
+func splitNumbers(s string, most int) int {
 	if n := contraction(s, true); n > 0 {
 		return n
 	}
@@ -74,7 +80,7 @@ func splitLlama3(s string) int {
 	case c == letter:
 		return run(s, letter)
 	case c == number:
-		for range 2 {
+		for range most - 1 {
 			if c, size := classOf(s[n:]); c == number {
 				n += size
 			}

@@ -16,6 +16,7 @@ type Tokenizer struct {
 	plain, normalized *matcher // added tokens to find before and after the normalizer
 	before, after     []int    // tokens that the file adds around a text
 
+	nfc    bool // the text is normalized, except in plain
 	spaces spaces
 	split  func(string) int // the length of the first word of a text that is not empty; nil: the text is one word
 	strip  bool             // Decode drops a space at the beginning
@@ -67,6 +68,9 @@ func (t *Tokenizer) Encode(text string) []int {
 		}
 		if t.spaces == underscores {
 			part = underscored(underscore + part)
+		}
+		if t.nfc {
+			part = nfc(part)
 		}
 		t.normalized.each(part, func(within int, part string, id int) {
 			if id >= 0 {

@@ -18,7 +18,7 @@ import (
 )
 
 // kinds are the folders that testdata/write.py makes.
-var kinds = []string{"gpt2", "llama3", "llama2", "metaspace"}
+var kinds = []string{"gpt2", "llama3", "qwen2", "llama2", "metaspace"}
 
 // expected is what Hugging Face's tokenizers computes.
 type expected struct {
@@ -179,10 +179,10 @@ func TestLargeTexts(t *testing.T) {
 		letters[i] = "abcdefgh"[random.IntN(8)]
 	}
 	texts := map[string]string{"letters": string(letters)}
-	for _, of := range []string{"a", " ", " \n", "the rays of light ", "<", "<|eot_id|>", "\xff", "'s1!"} {
+	for _, of := range []string{"a", "\u0323\u0301", " ", " \n", "the rays of light ", "<", "<|eot_id|>", "\xff", "'s1!"} {
 		texts[of] = strings.Repeat(of, size/len(of))
 	}
-	for _, kind := range kinds[:3] {
+	for _, kind := range kinds[:4] {
 		tok := open(t, kind)
 		for name, text := range texts {
 			start := time.Now()

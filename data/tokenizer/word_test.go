@@ -15,13 +15,14 @@ func TestWords(t *testing.T) {
 	b, err := os.ReadFile("testdata/expect.json")
 	require.NoError(t, err)
 	var all struct {
-		Texts        []string
-		GPT2, Llama3 struct{ Words [][]int }
+		Texts               []string
+		GPT2, Llama3, Qwen2 struct{ Words [][]int }
 	}
 	require.NoError(t, json.Unmarshal(b, &all))
 	for i, text := range all.Texts {
 		require.Equal(t, all.GPT2.Words[i], lengths(text, splitGPT2), "gpt2: %q", text)
 		require.Equal(t, all.Llama3.Words[i], lengths(text, splitLlama3), "llama3: %q", text)
+		require.Equal(t, all.Qwen2.Words[i], lengths(text, splitQwen2), "qwen2: %q", text)
 	}
 }
 

@@ -2,8 +2,8 @@
 
 Run in this folder:  python write.py
 
-with tokenizers 0.23.3. Folders that are there are kept. The tokenizers are small ones of the forms of GPT-2's, Llama 3's and Llama 2's,
-and "metaspace", which is what transformers 5 writes for Llama 2's.
+with tokenizers 0.23.3. Folders that are there are kept. The tokenizers are small ones of the forms of GPT-2's, Llama 3's, Qwen2's and
+Llama 2's, and "metaspace", which is what transformers 5 writes for Llama 2's.
 """
 import json
 import os
@@ -21,6 +21,8 @@ Der Käfer läuft über die Straße, größer als früher. Où est l'été, déj
 """.splitlines(keepends=True)
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+QWEN2 = LLAMA3.replace("{1,3}", "")
 
 
 def special(content, normalized=False):
@@ -68,6 +70,15 @@ def llama3():
     return t
 
 
+def qwen2():
+    t = byte_level(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN2), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), 420)
+    t.normalizer = normalizers.NFC()
+    t.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    t.add_special_tokens([special(n) for n in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    t.add_tokens([AddedToken("e\u0302\u0301t", normalized=True), AddedToken("o\u0301", normalized=False)])
+    return t
+
+
 def llama2():
     def without_bytes(file):
         file["added_tokens"] = [a for a in file["added_tokens"] if not a["content"].startswith("<0x")]
@@ -108,6 +119,11 @@ TEXTS = [
     "<s>", "</s>", "<s> a", "a</s>", "a </s> b", "<s></s>", "<unk>", "<s", "<s>▁", " <s>  </s>  ", "<s>[INST] Hi [/INST]", "<S>", "the  the        the", "            ", "aaaaaaaaaaaaaaaaa", "ttttheheheee", "a" * 60, " " * 60 + "x", "\n" * 30 + " x",
 ]
 
+TEXTS += [  # marks and composed characters: their order, what blocks them, long runs, Unicode after 9.0
+    "e\u0302\u0301t \u00ea\u0301t \u1ebft e\u0301 \u00e9t o\u0301 \u00f3", "a\u0323\u0302 a\u0302\u0323 \u1ead \u1e9b\u0323", "q\u0307\u0323\u0301", "\u1100\u1161\u11a8 \uac00\u11a8 \uac01\u11a8", "\u212b \u2126 \uf900 \u0344 \u0958 \u2adc",
+    "a" + "\u0323\u0301" * 40 + "b", "\u0301\u0323", "a\u1abf\u0301 \u0301\u1abf\u0323", "\U00011935\U00011930 \U00011938", "\u09c7\u0334\u09be \u09c7\u09be", "\U0001d15e", "<|im_start|>user\ne\u0301<|im_end|>\u0301",
+]
+
 PIECES = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "'s", "'LL", "'", "the", "The", " rays", "of", "x", "ab", "é", "e\u0301", "ß", "中", "文。", "я", "🙂", "👍🏽", "1", "22", "333", "½", ".", "!?", "\"", "(", "_", "▁", "\u0000",
           "<s>", "</s>", "<|endoftext|>", "<|eot_id|>", "[end]", "rays of", "<|user|>", "<"]
 
@@ -139,7 +155,7 @@ def main():
     rng = random.Random(1)
     texts = TEXTS + TEXT + ["".join(TEXT)] + ["".join(rng.choices(PIECES, k=rng.randint(2, 12))) for _ in range(150)]
     expect = {"texts": texts, "classes": {"space": ranges(r"\s+"), "letter": ranges(r"\p{L}+"), "number": ranges(r"\p{N}+")}}
-    for make in (gpt2, llama3, llama2, metaspace):
+    for make in (gpt2, llama3, qwen2, llama2, metaspace):
         name = make.__name__
         path = os.path.join(name, "tokenizer.json")
         if not os.path.exists(path):  # the training is not the same each time, where pairs are equally frequent
@@ -151,7 +167,7 @@ def main():
         ids = [t.encode(s, add_special_tokens=False).ids for s in texts]
         expect[name] = {"vocab": max(t.get_vocab().values()) + 1, "ids": ids, "prompt": t.encode("the rays").ids,
                         "decoded": [t.decode(i, skip_special_tokens=False) for i in ids]}
-        if name in ("gpt2", "llama3"):  # the lengths of words, in characters
+        if name in ("gpt2", "llama3", "qwen2"):  # the lengths of words, in characters
             expect[name]["words"] = [[end - at for _, (at, end) in t.pre_tokenizer.pre_tokenize_str(s)] for s in texts]
     with open("expect.json", "w") as f:
         json.dump(expect, f, separators=(",", ":"))
