@@ -41,7 +41,7 @@ func (a *Attention) heads(x T) T {
 		}
 		fail("Attention", "ranks divide sequences (Spread, Mix), where probabilities of attention cannot be dropped: set Drop to nil")
 	}
-	o := tensor.AttentionOptions{Causal: true}
+	o := tensor.AttentionOptions{Causal: true, AttentionScores: a.Scores}
 	if a.Drop != nil {
 		a.Drop.check(x)
 		o.Drop, o.Layer, o.At = a.Drop.P, a.Drop.key, a.Drop.region(y)

@@ -149,6 +149,15 @@ func TestCore(t *testing.T) {
 	a.Attend(q, k, v, 4, nil, tensor.NewKVCache(9))
 	assert.Equal(t, calls, mix.calls, "a text that is written has whole sequences")
 
+	a.Scores.Window = 2
+	assert.ErrorContains(t, tensor.Try(func() { a.Forward(in) }), "computes no windows, no caps and no other scale of scores: {Window:2")
+	a.Core = nn.Core{Scores: a.Scores}
+	windows := tensor.CrossAttention(q, k, v, 4, tensor.AttentionOptions{Causal: true, AttentionScores: a.Scores})
+	assert.Equal(t, tensor.Floats(a.Out.Forward(windows)), tensor.Floats(a.Forward(in)))
+	assert.Equal(t, tensor.Floats(windows), tensor.Floats(a.Attend(q, k, v, 4, nil, nil)))
+	assert.InDeltaSlice(t, tensor.Floats(windows), tensor.Floats(a.Attend(q, k, v, 4, nil, tensor.NewKVCache(9))), 1e-14)
+	a.Spread, a.Mix, a.Join, a.Scores = scaling(2), mix, scaling(3), tensor.AttentionScores{}
+
 	a.Drop = nn.NewDropout(0.5)
 	nn.ParamsOf(a)
 	a.Forward(tensor.NewTape(host, tensor.NoGrad(), tensor.Eval()).Input(x))

@@ -7,6 +7,8 @@ import "github.com/ringo-ml/ringo/tensor"
 type Core struct {
 	Spread, Join tensor.Function // Spread is applied to queries, keys and values, before attention, and Join to its result; nil: nothing
 	Mix          tensor.Function // attention of queries, keys and values, in place of tensor.CrossAttention; nil: that
+
+	Scores tensor.AttentionScores // what is not 0 is refused beside a Mix
 }
 
 func (c *Core) builtIn() bool { return c.Spread == nil && c.Join == nil && c.Mix == nil }
@@ -24,11 +26,13 @@ func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *tensor.KVCach
 	}
 	switch {
 	case cache != nil:
-		return apply(c.Join, cache.Attention(q, k, v, headDim))
+		return apply(c.Join, cache.Attention(q, k, v, headDim, c.Scores))
+	case c.Mix != nil && c.Scores != tensor.AttentionScores{}:
+		fail("Attention", "%s computes no windows, no caps and no other scale of scores: %+v", c.Mix.Name(), c.Scores)
 	case c.Mix != nil:
 		return apply(c.Join, tapeOf(q).Apply(c.Mix, q, k, v))
 	}
-	return apply(c.Join, tensor.CrossAttention(q, k, v, headDim, tensor.AttentionOptions{Causal: true}))
+	return apply(c.Join, tensor.CrossAttention(q, k, v, headDim, tensor.AttentionOptions{Causal: true, AttentionScores: c.Scores}))
 }
 
 // apply returns f of x, or x if f is nil.

@@ -1,14 +1,26 @@
 package tensor
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
-// AttentionOptions says which keys a query sees, and the dropout of its probabilities.
+// AttentionScores says how scores are computed, and which of the keys before a query it sees. Zero is PyTorch's
+// scaled_dot_product_attention.
+type AttentionScores struct {
+	Window  int     // with Causal: a query sees only the last so many positions, of which its own is one; 0: all
+	Scale   float64 // of the scores; 0: 1/√headDim
+	SoftCap float64 // a score s becomes SoftCap·tanh(s/SoftCap), before any mask (Gemma 2, 2024); 0: s
+}
+
+// AttentionOptions says which keys a query sees, how scores are computed, and the dropout of probabilities.
 type AttentionOptions struct {
-	Causal bool    // position i sees positions 0 to i+Offset
-	Offset int     // of CrossAttention: see there
-	Drop   float64 // drops probabilities as [Tensor.Dropout] does, on a tape in training
-	Layer  uint64  // hash of the dropout layer's name
-	At     Region  // the heads that this rank has (Cols), if it has only a part of them; only dropout uses it
+	Causal bool // position i sees positions 0 to i+Offset
+	Offset int  // of CrossAttention: see there
+	AttentionScores
+	Drop  float64 // drops probabilities as [Tensor.Dropout] does, on a tape in training
+	Layer uint64  // hash of the dropout layer's name
+	At    Region  // the heads that this rank has (Cols), if it has only a part of them; only dropout uses it
 
 	// KeyLengths [B], Int32 or Int64, is for CrossAttention: only the first KeyLengths[i] keys of sequence i count. The rest is padding: it
 	// is never read, and its gradient is 0.
@@ -38,27 +50,35 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	}
 	b, n, width := in.dims[0], in.dims[1], in.dims[2]/3
 	out, lse := t.newTensor(in.dtype, b, n, width), t.newTensor(statType(in.dtype), b, width/headDim, n)
-	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
+	f := o.kernel(headDim)
 	if t.training && o.Drop > 0 {
-		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
-		p := t.place("attention", in, lse.n*n, width/headDim, n*n, o.At)
-		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2]}
+		f.drop(o.Drop, t.RandomKey(o.Layer), t.place("attention", in, lse.n*n, width/headDim, n*n, o.At))
 	}
 	t.attention(OpAttention, &f, []*header{out, lse}, []*header{in})
 	node := t.rec(OpAttention, out, in)
 	if node != nil {
-		node.I, node.F[0], node.key = f.I, f.drop, f.key
+		node.I, node.F, node.key = f.I, f.F, f.key
 	}
 	t.keepStats(node, lse)
 	return out.tensor()
 }
 
-// attention holds the arguments of the attention kernels. I = head dimension, causal; and for dropout First, Stride and Elems of
-// kernel.Rows.
+// attention holds the arguments of the attention kernels. I = head dimension, causal, for dropout First, Stride and Elems of kernel.Rows,
+// window, nothing, offset; F = scale, drop, softCap.
 type attention struct {
-	I    [8]int
-	drop float64
-	key  uint64
+	I   [8]int
+	F   [3]float64
+	key uint64
+}
+
+func (o *AttentionOptions) kernel(headDim int) attention {
+	return attention{I: [8]int{0: headDim, 1: b2i(o.Causal), 5: o.Window, 7: o.Offset},
+		F: [3]float64{cmp.Or(o.Scale, 1/math.Sqrt(float64(headDim))), 0, o.SoftCap}}
+}
+
+func (f *attention) drop(p float64, key uint64, place [8]int) {
+	f.F[1], f.key = p, key
+	copy(f.I[2:5], place[:3])
 }
 
 // attention launches op; ins[0] is qkv.
@@ -69,13 +89,18 @@ func (t *Tape) attention(op Op, f *attention, outs, ins []*header) {
 	}
 	a := t.Args(op, in.dtype).operands(outs, ins)
 	a.Dim[0], a.Dim[1], a.Dim[2] = in.dims[0], in.dims[1], in.dims[2]
-	a.I, a.F[0], a.F[1], a.Key = f.I, 1/math.Sqrt(float64(f.I[0])), f.drop, f.key
+	f.set(a)
 	t.Launch()
+}
+
+func (f *attention) set(a *Args) {
+	a.I, a.Key = f.I, f.key
+	copy(a.F[:], f.F[:])
 }
 
 func attentionVJP(t *Tape, n *Node, _ uint8) {
 	in := n.in[0]
 	d := t.newLike(in)
-	t.attention(OpAttentionGrad, &attention{n.I, n.F[0], n.key}, []*header{d}, []*header{in, n.out, n.out.grad, n.aux[0]})
+	t.attention(OpAttentionGrad, &attention{n.I, n.F, n.key}, []*header{d}, []*header{in, n.out, n.out.grad, n.aux[0]})
 	t.addGrad(in, d)
 }

@@ -29,7 +29,7 @@ func CrossAttentionGrad(q, k, v, out, g, lse Tensor, headDim int, o AttentionOpt
 		fail(op, these(a, l), "lse has to be %v, and nothing is dropped", want.shape())
 	}
 	m := t.masks(&o, a, b)
-	f := attention{I: [8]int{0: headDim, 1: b2i(o.Causal), 7: o.Offset}}
+	f := o.kernel(headDim)
 	grads := t.crossAttentionGrads(&f, []*header{a, b, c, y, dy, l, m[0], m[1], m[2], nil})
 	return grads[0].tensor(), grads[1].tensor(), grads[2].tensor()
 }

@@ -9,6 +9,12 @@ func (o *AttentionOptions) check(op string) {
 	if o.Offset != 0 && !o.Causal {
 		fail(op, nil, "an Offset of %d has no meaning without Causal", o.Offset)
 	}
+	if o.Window < 0 || o.Window > 0 && !o.Causal {
+		fail(op, nil, "a Window of %d has no meaning: it is positive, and Causal is set", o.Window)
+	}
+	if !finite(o.Scale) || !finite(o.SoftCap) || o.Scale < 0 || o.SoftCap < 0 {
+		fail(op, nil, "Scale %v and SoftCap %v must be positive, or 0 for the default", o.Scale, o.SoftCap)
+	}
 }
 
 func (o *AttentionOptions) masked() bool {

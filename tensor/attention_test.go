@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -16,10 +17,22 @@ func plainAttention(qkv Tensor, hd int, o AttentionOptions) Tensor {
 	b, n, heads := qkv.Dim(0), qkv.Dim(1), qkv.Dim(2)/(3*hd)
 	y := qkv.Reshape(b, n, 3, heads, hd).Permute(2, 0, 3, 1, 4) // one copy; q, k and v are views of it
 	part := func(i int) Tensor { return y.Slice(0, i, i+1).Reshape(b, heads, n, hd) }
-	p := MatMul(part(0).Scale(1/math.Sqrt(float64(hd))), part(1), false, true)
-	if o.Causal {
+	p := MatMul(part(0).Scale(cmp.Or(o.Scale, 1/math.Sqrt(float64(hd)))), part(1), false, true)
+	if o.SoftCap != 0 {
+		p = p.Scale(1 / o.SoftCap).Tanh().Scale(o.SoftCap)
+	}
+	switch {
+	case o.Window != 0:
+		hidden := New(hostDevice, Float32, n, n)
+		for i := range n {
+			for j := range max(0, i+1-o.Window) {
+				Data[float32](hidden)[i*n+j] = float32(math.Inf(-1))
+			}
+		}
+		p = p.Add(qkv.Tape().Input(hidden).Cast(p.DType())).SoftmaxCausal()
+	case o.Causal:
 		p = p.SoftmaxCausal()
-	} else {
+	default:
 		p = p.Softmax()
 	}
 	p = p.Dropout(o.Drop, o.Layer)
@@ -49,7 +62,10 @@ func TestAttentionIsPlainAttention(t *testing.T) {
 		tol := map[DType]float64{Float64: 1e-12, Float32: 2e-5, BFloat16: 0.1}[d]
 		for _, s := range [][4]int{{2, 67, 2, 3}, {1, 300, 1, 16}, {3, 5, 4, 1}, {2, 0, 2, 4}, {0, 3, 2, 4}} {
 			qkv := random(dev, d, 7, s[0], s[1], 3*s[2]*s[3])
-			for _, o := range []AttentionOptions{{}, {Causal: true}, {Drop: 0.3, Layer: 8}, {Causal: true, Drop: 0.3, Layer: 8}} {
+			for _, o := range []AttentionOptions{{}, {Causal: true}, {Drop: 0.3, Layer: 8}, {Causal: true, Drop: 0.3, Layer: 8},
+				{AttentionScores: AttentionScores{SoftCap: 1.5, Scale: 0.7}},
+				{Causal: true, AttentionScores: AttentionScores{Window: 1}},
+				{Causal: true, Drop: 0.3, Layer: 8, AttentionScores: AttentionScores{Window: 40, SoftCap: 0.8, Scale: 0.3}}} {
 				out, grad := attentionRun(dev, plainAttention, qkv, s[3], o)
 				gotOut, gotGrad := attentionRun(dev, Attention, qkv, s[3], o)
 				msg := fmt.Sprint(d, s, o)
@@ -99,6 +115,16 @@ func TestAttentionMisuse(t *testing.T) {
 	assert.ErrorContains(t, Try(func() { Attention(x, 0, AttentionOptions{}) }), "needs [batch")
 	assert.ErrorContains(t, Try(func() { Attention(x.Reshape(6, 12), 4, AttentionOptions{}) }), "needs [batch")
 	assert.ErrorContains(t, Try(func() { Attention(x, 4, AttentionOptions{Drop: 1}) }), "probability 1 is not in [0,1)")
+	for _, c := range []struct {
+		s    AttentionScores
+		want string
+	}{
+		{AttentionScores{Window: -1}, "a Window of -1 has no meaning"}, {AttentionScores{Window: 2}, "a Window of 2 has no meaning"},
+		{AttentionScores{SoftCap: -1}, "Scale 0 and SoftCap -1 must be positive"},
+		{AttentionScores{Scale: math.NaN()}, "Scale NaN and SoftCap 0 must be positive"},
+	} {
+		assert.ErrorContains(t, Try(func() { Attention(x, 4, AttentionOptions{AttentionScores: c.s}) }), c.want)
+	}
 }
 
 // BenchmarkAttention measures forward and backward, in blocks and plain. GFLOP/s counts the products of all pairs of positions, also masked

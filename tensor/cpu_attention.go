@@ -22,7 +22,8 @@ func attentionOf[T kernel.Float](a *Args) kernel.Attention[T] {
 func attentionShape(a *Args) kernel.AttentionShape {
 	hd := a.I[0]
 	s := kernel.AttentionShape{Batch: a.Dim[0], Queries: a.Dim[1], Keys: a.Dim[3], Heads: a.Dim[2] / hd, KVHeads: a.Dim[4] / hd, HeadDim: hd,
-		QStep: a.Dim[2], KVStep: a.Dim[4], Causal: a.I[1] != 0, Offset: a.I[7], Drop: a.F[1], Key: a.Key,
+		QStep: a.Dim[2], KVStep: a.Dim[4], Causal: a.I[1] != 0, Offset: a.I[7], Window: a.I[5], SoftCap: a.F[2],
+		Drop: a.F[1], Key: a.Key,
 		Rows: kernel.Rows{First: a.I[2], Stride: a.I[3], Elems: a.I[4], Cols: a.I[4], Line: a.I[4]}}
 	if a.Op == OpAttention || a.Op == OpAttentionGrad { // of qkv
 		s.Keys, s.Heads, s.KVHeads = a.Dim[1], s.Heads/3, s.Heads/3

@@ -27,19 +27,16 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 	a, b, c := t.crossOperands(q, k, v, headDim)
 	o.check("cross_attention")
 	m := t.masks(&o, a, b)
-	offset := o.Offset + t.keysBefore(a, b, both)
 	heads := a.dims[2] / headDim
 	out, lse := t.newLike(a), t.newTensor(statType(a.dtype), a.dims[0], heads, a.dims[1])
-	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
+	f := o.kernel(headDim)
+	f.I[7] += t.keysBefore(a, b, both)
 	if t.training && o.Drop > 0 {
 		if r := t.rows; r.Positions > 0 && a.dims[1] == r.Positions && r.Positions < r.Seq.Total {
 			fail("cross_attention", these(a), "the step has %v: probabilities of a part of the positions cannot be dropped", r)
 		}
-		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
-		p := t.place("cross_attention", a, lse.n*b.dims[1], heads, a.dims[1]*b.dims[1], o.At)
-		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2]}
+		f.drop(o.Drop, t.RandomKey(o.Layer), t.place("cross_attention", a, lse.n*b.dims[1], heads, a.dims[1]*b.dims[1], o.At))
 	}
-	f.I[7] = offset
 	if b.n == 0 {
 		t.fill(out, 0)
 		t.fill(lse, math.Inf(-1))
@@ -48,7 +45,7 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 	}
 	node := t.rec(OpCrossAttention, out, a, b, c, m[0], m[1], m[2])
 	if node != nil {
-		node.I, node.F[0], node.key = f.I, f.drop, f.key
+		node.I, node.F, node.key = f.I, f.F, f.key
 	}
 	if both {
 		sums = t.recLSE(lse, out)
@@ -79,12 +76,12 @@ func (t *Tape) crossAttention(op Op, f *attention, outs, ins []*header, q, k *he
 	}
 	a := t.Args(op, q.dtype).operands(outs, ins)
 	a.Dim = [6]int{q.dims[0], q.dims[1], q.dims[2], k.dims[1], k.dims[2]}
-	a.I, a.F[0], a.F[1], a.Key = f.I, 1/math.Sqrt(float64(f.I[0])), f.drop, f.key
+	f.set(a)
 	t.Launch()
 }
 
 func crossAttentionVJP(t *Tape, n *Node, need uint8) {
-	grads := t.crossAttentionGrads(&attention{n.I, n.F[0], n.key},
+	grads := t.crossAttentionGrads(&attention{n.I, n.F, n.key},
 		[]*header{n.in[0], n.in[1], n.in[2], n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5], n.aux[1]})
 	for i, g := range grads {
 		if need>>i&1 != 0 {

@@ -25,9 +25,9 @@ func (c *KVCache) Truncate(n int) {
 }
 
 // Attention appends keys and values k and v [batch, time, kvHeads·headDim] of the next tokens. It returns causal CrossAttention of their
-// queries q [batch, time, heads·headDim] over all tokens in the cache. A full cache is a Failure, and so is a tape that records: a cache
-// has no gradient.
-func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
+// queries q [batch, time, heads·headDim] over all tokens in the cache. A full cache is a Failure, and so is a
+// tape that records: a cache has no gradient.
+func (c *KVCache) Attention(q, k, v Tensor, headDim int, s AttentionScores) Tensor {
 	const op = "KVCache.Attention"
 	t := tapeOf(op, q, k, v)
 	a, b := t.arg(k), t.arg(v)
@@ -53,7 +53,8 @@ func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 	mustMatch(op, a, 2, "the keys", c.k.h, 2, "the cache", a, c.k.h)
 	t.region(OpCopy, a, c.k.h, 1, first, false)
 	t.region(OpCopy, b, c.v.h, 1, first, false)
-	out := CrossAttention(q, c.held(t, c.k, end), c.held(t, c.v, end), headDim, AttentionOptions{Causal: true, Offset: first})
+	out := CrossAttention(q, c.held(t, c.k, end), c.held(t, c.v, end), headDim,
+		AttentionOptions{Causal: true, Offset: first, AttentionScores: s})
 	c.n = end
 	return out
 }

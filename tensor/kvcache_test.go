@@ -22,16 +22,17 @@ func testKVCache(t *testing.T, batch int) {
 	dev := NewCPU(2)
 	defer dev.Close()
 	for _, d := range []DType{Float64, Float32, BFloat16, Float16} {
-		for _, heads := range [][2]int{{4, 4}, {6, 2}, {3, 1}} {
+		for n, heads := range [][2]int{{4, 4}, {6, 2}, {3, 1}} {
+			s := []AttentionScores{{}, {Window: 20, SoftCap: 2}, {Scale: 0.3}}[n]
 			q, k, v := random(dev, d, 1, batch, time, heads[0]*hd), random(dev, d, 2, batch, time, heads[1]*hd),
 				random(dev, d, 3, batch, time, heads[1]*hd)
 			tape := NewTape(dev, NoGrad())
-			whole := CrossAttention(tape.Input(q), k, v, hd, AttentionOptions{Causal: true})
+			whole := CrossAttention(tape.Input(q), k, v, hd, AttentionOptions{Causal: true, AttentionScores: s})
 			c := NewKVCache(time + 3)
 			for again := range 2 {
 				for _, piece := range [][2]int{{0, 1}, {1, 1}, {1, 30}, {30, 31}, {31, 70}} {
 					part := func(x Tensor) Tensor { return tape.Input(x).Slice(1, piece[0], piece[1]) }
-					y := c.Attention(part(q), part(k), part(v), hd)
+					y := c.Attention(part(q), part(k), part(v), hd, s)
 					if again == 0 && piece[1] == 1 {
 						spoilCache(c, piece[1])
 					}
@@ -64,7 +65,7 @@ func TestKVCacheAllocatesNothing(t *testing.T) {
 		tape, c, x := NewTape(dev, NoGrad()), NewKVCache(200), random(dev, d, 3, 1, 1, 8)
 		token := func() {
 			y := tape.Input(x)
-			c.Attention(y, y.Slice(2, 0, 4), y.Slice(2, 4, 8), 4)
+			c.Attention(y, y.Slice(2, 0, 4), y.Slice(2, 4, 8), 4, AttentionScores{})
 			tape.Reset()
 		}
 		token()
@@ -77,7 +78,7 @@ func TestKVCacheOfOthers(t *testing.T) {
 	c, tape := NewKVCache(3), NewTape(hostDevice, NoGrad())
 	for _, x := range []Tensor{New(hostDevice, Float32, 2, 2, 4), New(hostDevice, Float32, 1, 3, 4), New(hostDevice, Float64, 1, 3, 4),
 		New(hostDevice, Float64, 1, 3, 8)} {
-		require.NoError(t, Try(func() { c.Attention(tape.Input(x), x, x, 4) }))
+		require.NoError(t, Try(func() { c.Attention(tape.Input(x), x, x, 4, AttentionScores{}) }))
 		c.Truncate(0)
 	}
 }
@@ -86,7 +87,7 @@ func TestKVCacheMisuse(t *testing.T) {
 	x := func(dims ...int) Tensor { return New(hostDevice, Float32, dims...) }
 	c := NewKVCache(3)
 	tape := NewTape(hostDevice, NoGrad())
-	require.NoError(t, Try(func() { c.Attention(tape.Input(x(2, 2, 8)), x(2, 2, 4), x(2, 2, 4), 4) }))
+	require.NoError(t, Try(func() { c.Attention(tape.Input(x(2, 2, 8)), x(2, 2, 4), x(2, 2, 4), 4, AttentionScores{}) }))
 	fed := NewTape(hostDevice, NoGrad())
 	fed.Input(x(2, 1, 8).WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 1, Total: 3}}))
 	for _, bad := range []struct {
@@ -103,7 +104,7 @@ func TestKVCacheMisuse(t *testing.T) {
 		{tape, x(2, 2, 8), x(2, 1, 4), x(2, 1, 4), "dimension 1 of the queries is 2, dimension 1 of the keys is 1"},
 		{tape, x(2, 1, 8), x(2, 1, 4), x(2, 2, 4), "dimension 1 of the keys is 1, dimension 1 of the values is 2"},
 	} {
-		assert.ErrorContains(t, Try(func() { c.Attention(bad.tape.Input(bad.q), bad.k, bad.v, 4) }), bad.want)
+		assert.ErrorContains(t, Try(func() { c.Attention(bad.tape.Input(bad.q), bad.k, bad.v, 4, AttentionScores{}) }), bad.want)
 		assert.Equal(t, 2, c.Len())
 	}
 	assert.ErrorContains(t, Try(func() { c.Truncate(3) }), "to 3 tokens of 2")

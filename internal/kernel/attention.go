@@ -29,6 +29,8 @@ type AttentionShape struct {
 	QStep, KVStep        int
 	Causal               bool // query i sees keys 0 to i+Offset
 	Offset               int
+	Window               int     // with Causal: the last so many of these keys; 0: all
+	SoftCap              float64 // scores s are SoftCap·tanh(s/SoftCap); 0: s
 	AttentionMasks
 
 	// Drop is the probability with which [Dropout], under Key, drops elements of the probabilities
@@ -64,6 +66,7 @@ const (
 type AttentionWork[T Float] struct {
 	ws, p, dS      []T // workspace of GEMM; scores and their gradients
 	wide           []T // 16-bit keys or values of a block
+	slopes         []T // derivatives of the scores by those without SoftCap, of a few rows
 	touched        uint16
 	rowMax, rowSum [attnRows]float64
 	g              Gemm[T]
@@ -72,7 +75,8 @@ type AttentionWork[T Float] struct {
 
 // NewAttentionWork returns the memory that a thread needs.
 func NewAttentionWork[T Float]() *AttentionWork[T] {
-	return &AttentionWork[T]{ws: make([]T, WorkspaceLen[T]()), p: make([]T, attnRows*attnCols), dS: make([]T, attnRows*attnCols)}
+	return &AttentionWork[T]{ws: make([]T, WorkspaceLen[T]()), p: make([]T, attnRows*attnCols), dS: make([]T, attnRows*attnCols),
+		slopes: make([]T, attnCols)}
 }
 
 // Blocks returns the number of parts of [AttentionForward], all heads of the batch together.
@@ -158,7 +162,8 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 		for r := range w.n {
 			s, seen := row(w.p, r, attnCols), a.seen(w.i+r, j, n)
 			if seen > 0 {
-				w.maskDocuments(&a.AttentionShape, s[:seen], r, j)
+				softCap(a.SoftCap, s[:seen], nil)
+				w.hideKeys(&a.AttentionShape, s[:seen], r, j)
 				padded := padUnseen(s, seen)
 				if rescale := w.exponentials(r, s[:padded]); beta != 0 && rescale != 1 {
 					o := out[r*ld:][:a.HeadDim]
@@ -238,7 +243,7 @@ func (w *AttentionWork[T]) drop(a *AttentionShape, x []T, r, j int) {
 // [AttentionForward] computed.
 //
 // With P the probabilities, D their mask of dropout and dP = D*(GradOut Vᵀ), it is dV = (D*P)ᵀ GradOut,
-// dS = P*(dP - sum(GradOut*Out) + GradLSE), dQ = Scale*dS K and dK = Scale*dSᵀ Q.
+// dS = P*(dP - sum(GradOut*Out) + GradLSE), times the slope of SoftCap, dQ = Scale*dS K and dK = Scale*dSᵀ Q.
 func AttentionGrad[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
 	for kv := lo; kv < hi; kv++ {
 		first := kv * a.group()
@@ -284,7 +289,8 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 			seen = 0
 		}
 		if seen > 0 {
-			w.maskDocuments(&a.AttentionShape, s[:seen], r, j)
+			softCap(a.SoftCap, s[:seen], w.slopes)
+			w.hideKeys(&a.AttentionShape, s[:seen], r, j)
 			padded := padUnseen(s, seen)
 			expScaled(s[:padded], s[:padded], lse[r:r+1], one[:], 0, padded, false)
 			w.drop(&a.AttentionShape, d[:seen], r, j)
@@ -293,6 +299,9 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 				sum[0] -= a.GradLSE[w.head*a.Queries+w.i+r]
 			}
 			softmaxGrad(d[:padded], d[:padded], s[:padded], sum[:], padded, false)
+			if a.SoftCap != 0 {
+				Mul(d[:seen], d[:seen], w.slopes[:seen])
+			}
 			w.drop(&a.AttentionShape, s[:seen], r, j)
 		}
 		clear(s[seen:]) // NaN must not reach keys that the query does not see

@@ -49,6 +49,7 @@ type AttentionWorkBF16 struct {
 func NewAttentionWorkBF16() *AttentionWorkBF16 {
 	w := &AttentionWorkBF16{pH: make([]BF16, attnRows*attnCols), dSH: make([]BF16, attnRows*attnCols)}
 	w.ws, w.p, w.dS = make([]float32, GemmBF16Workspace()), make([]float32, attnRows*attnCols), make([]float32, attnRows*attnCols)
+	w.slopes = make([]float32, maxBlockRows*attnCols)
 	Fill(w.hidden[:], float32(math.Inf(-1)))
 	Fill(w.ones[:], 1)
 	return w
@@ -117,6 +118,7 @@ func (w *AttentionWorkBF16) forward(a *AttentionBF16) {
 		for r := 0; r < rows; r += maxBlockRows {
 			k := min(maxBlockRows, rows-r)
 			s := w.p[r*w.cols : (r+k)*w.cols]
+			softCap(a.SoftCap, s, nil)
 			w.hide(&a.AttentionShape, s, r, j)
 			w.exponentials(s, r, k)
 			if add {
@@ -154,7 +156,7 @@ func (w *AttentionWorkBF16) scores(a *AttentionBF16, j, n int) {
 func (w *AttentionWorkBF16) hide(a *AttentionShape, s []float32, r, j int) {
 	for ; len(s) > 0; r, s = r+1, s[w.cols:] {
 		seen := a.seen(w.i+r, j, w.keys)
-		w.maskDocuments(a, s[:seen], r, j)
+		w.hideKeys(a, s[:seen], r, j)
 		if seen < w.cols {
 			copy(s[seen:w.cols], w.hidden[:])
 		}

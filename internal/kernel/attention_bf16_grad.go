@@ -90,10 +90,14 @@ func (w *AttentionWorkBF16) scoreGradients(a *AttentionBF16, j, n int) {
 		k := min(maxBlockRows, w.n-r)
 		lo, hi := r*w.cols, (r+k)*w.cols
 		p, d := w.p[lo:hi], w.dS[lo:hi]
+		softCap(a.SoftCap, p, w.slopes)
 		w.hide(&a.AttentionShape, p, r, j)
 		expScaled(p, p, lse[r:r+k], w.ones[:k], 0, w.cols, false)
 		w.dropRows(&a.AttentionShape, d, r, j)
 		softmaxGrad(d, d, p, w.dots[r:r+k], w.cols, false)
+		if a.SoftCap != 0 {
+			Mul(d, d, w.slopes[:len(d)])
+		}
 		w.dropRows(&a.AttentionShape, p, r, j)
 		F32ToBF16(w.pH[lo:hi], p)
 		F32ToBF16(w.dSH[lo:hi], d)

@@ -21,13 +21,15 @@ func (a *AttentionShape) keysOf(head int) int {
 	return max(0, min(a.Keys, int(a.KeyLengths[head/a.Heads])))
 }
 
-// maskDocuments sets scores s of row r, with keys from j on, to -Inf where the key
-// is of another document.
-func (w *AttentionWork[T]) maskDocuments(a *AttentionShape, s []T, r, j int) {
+// hideKeys sets scores s of row r, with keys from j on, to -Inf where the key is
+// before the window, or of another document.
+func (w *AttentionWork[T]) hideKeys(a *AttentionShape, s []T, r, j int) {
+	unseen := T(math.Inf(-1))
+	Fill(s[:a.before(w.i+r, j, len(s))], unseen)
 	if a.KeyDocs == nil {
 		return
 	}
-	b, unseen := w.head/a.Heads, T(math.Inf(-1))
+	b := w.head / a.Heads
 	own := a.QueryDocs[b*a.Queries+w.i+r]
 	for c, doc := range a.KeyDocs[b*a.Keys+j:][:len(s)] {
 		if doc != own {
@@ -36,10 +38,35 @@ func (w *AttentionWork[T]) maskDocuments(a *AttentionShape, s []T, r, j int) {
 	}
 }
 
+// before is the number of keys from j on, of n, that are before the window of query i.
+func (a *AttentionShape) before(i, j, n int) int {
+	if a.Window == 0 {
+		return 0
+	}
+	return max(0, min(n, i+a.Offset+1-a.Window-j))
+}
+
+// softCap replaces scores s by limit·tanh(s/limit), and sets slopes, if not nil, to the
+// derivatives. With a limit of 0 it does nothing.
+func softCap[T Float](limit float64, s, slopes []T) {
+	if limit == 0 {
+		return
+	}
+	scaled(s, s, T(1/limit))
+	Tanh(s, s)
+	for i := range min(len(s), len(slopes)) {
+		slopes[i] = 1 - T(s[i]*s[i])
+	}
+	scaled(s, s, T(limit))
+}
+
 // mayAttend reports whether a query of the block may see one of n keys from j on:
-// whether the ranges of their document numbers overlap. With packed documents, most
-// blocks do not.
+// whether some are in the window of the first query, and the ranges of their document
+// numbers overlap. With windows or packed documents, most blocks do not.
 func (w *AttentionWork[T]) mayAttend(a *AttentionShape, j, n int) bool {
+	if a.before(w.i, j, n) == n {
+		return false
+	}
 	if a.KeyDocs == nil {
 		return true
 	}
@@ -58,5 +85,7 @@ func rangeOf(x []int64) (lo, hi int64) {
 }
 
 // seesNoKey reports whether a query with logarithmic sum lse had only keys of other
-// documents.
-func (a *AttentionShape) seesNoKey(lse float64) bool { return a.KeyDocs != nil && math.IsInf(lse, -1) }
+// documents, or before its window.
+func (a *AttentionShape) seesNoKey(lse float64) bool {
+	return (a.KeyDocs != nil || a.Window != 0) && math.IsInf(lse, -1)
+}

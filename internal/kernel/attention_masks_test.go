@@ -69,6 +69,65 @@ func testAttentionMasks[T Float](t *testing.T) {
 	}
 }
 
+// Windows and caps of scores, alone and with masks: windows of one key, around
+// blocks, and of more than all keys.
+var windowed = []struct {
+	batch, queries, keys, heads, kvHeads, hd, offset int
+	window                                           int
+	softCap                                          float64
+	masks                                            []string
+}{
+	{batch: 1, queries: 1, keys: 1, heads: 1, kvHeads: 1, hd: 1, window: 1, softCap: 0.5},
+	{batch: 2, queries: 3, keys: 5, heads: 4, kvHeads: 2, hd: 2, offset: 2, window: 2},
+	{batch: 1, queries: 330, keys: 330, heads: 2, kvHeads: 1, hd: 3, window: 65},
+	{batch: 1, queries: 70, keys: 600, heads: 2, kvHeads: 1, hd: 5, offset: 530, window: 256, softCap: 1.5},
+	{batch: 1, queries: 1, keys: 700, heads: 2, kvHeads: 1, hd: 5, offset: 699, window: 100},
+	{batch: 1, queries: 70, keys: 300, heads: 2, kvHeads: 2, hd: 4, offset: 400, window: 130},
+	{batch: 5, queries: 130, keys: 300, heads: 2, kvHeads: 1, hd: 4, offset: 170, window: 40, masks: []string{"lengths"}},
+	{batch: 2, queries: 300, keys: 300, heads: 1, kvHeads: 1, hd: 4, window: 90, softCap: 2, masks: []string{"documents by turns"}},
+	{batch: 2, queries: 66, keys: 300, heads: 1, kvHeads: 1, hd: 5, offset: 234, softCap: 1, masks: []string{"lengths", "documents"}},
+}
+
+func newWindowedCase[T Float](at int) *attentionCase[T] {
+	s := windowed[at]
+	c := newCrossCase[T](s.batch, s.queries, s.keys, s.heads, s.kvHeads, s.hd, true, s.offset, 0.3*float64(at/2%2)).mask(s.masks...)
+	c.Window, c.SoftCap = s.window, s.softCap
+	return c
+}
+
+func TestAttentionWindows(t *testing.T) {
+	bothFloats(t, testAttentionWindows[float32], testAttentionWindows[float64])
+}
+
+func testAttentionWindows[T Float](t *testing.T) {
+	for at, s := range windowed {
+		testMasked(t, at, fmt.Sprintf("%+v", s), func() *attentionCase[T] { return newWindowedCase[T](at) })
+	}
+}
+
+func TestAttentionWindowsBF16(t *testing.T) {
+	onEngines(t, func(t *testing.T) {
+		for at, s := range windowed {
+			requireAttention(t, fmt.Sprintf("%+v", s), func() *attentionCase[float32] { return newWindowedCase[float32](at) })
+		}
+	})
+}
+
+// Blocks of keys before every window are not computed: NaN stays there.
+func TestAttentionSkipsKeysBeforeWindows(t *testing.T) {
+	c := newCrossCase[float32](1, 64, 640, 1, 1, 8, true, 576, 0)
+	c.Window = 128
+	for _, x := range [][]float32{c.K, c.V} {
+		Fill(x[:256*8], float32(math.NaN()))
+	}
+	c.run(1)
+	for _, x := range [][]float32{c.Out, c.GradQ, c.GradK, c.GradV} {
+		for i, v := range x {
+			require.False(t, v != v, i/8)
+		}
+	}
+}
+
 // testMasked compares a case with the definition: whole and, with one of the
 // instruction sets, in parts.
 func testMasked[T Float](t *testing.T, number int, what string, newCase func() *attentionCase[T]) {

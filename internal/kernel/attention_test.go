@@ -63,7 +63,8 @@ func (c *attentionCase[T]) run(part int) {
 
 // sees reports whether query i of sequence b sees key j, by the definition.
 func (c *attentionCase[T]) sees(b, i, j int) bool {
-	return !(c.Causal && j > i+c.Offset) && (c.KeyLengths == nil || int64(j) < c.KeyLengths[b]) &&
+	at := i + c.Offset
+	return !(c.Causal && j > at) && (c.Window == 0 || j > at-c.Window) && (c.KeyLengths == nil || int64(j) < c.KeyLengths[b]) &&
 		(c.KeyDocs == nil || c.QueryDocs[b*c.Queries+i] == c.KeyDocs[b*c.Keys+j])
 }
 
@@ -82,14 +83,19 @@ func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 			query, o := (b*c.Queries+i)*c.QStep+h*hd, ((b*c.Queries+i)*c.Heads+h)*hd
 			m := mask[(head*c.Queries+i)*c.Keys:][:c.Keys]
 			var keys []int // seen by the query
-			var p, dp []float64
+			var p, slopes, dp []float64
 			for j := range c.Keys {
 				if c.sees(b, i, j) {
 					dot := 0.0
 					for d := range hd {
 						dot += float64(c.Scale) * q[query+d] * k[key(j)+d]
 					}
-					keys, p = append(keys, j), append(p, dot)
+					slope := 1.0
+					if c.SoftCap != 0 {
+						tanh := math.Tanh(dot / c.SoftCap)
+						dot, slope = c.SoftCap*tanh, 1-tanh*tanh
+					}
+					keys, p, slopes = append(keys, j), append(p, dot), append(slopes, slope)
 				}
 			}
 			if len(p) == 0 {
@@ -111,7 +117,7 @@ func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 				sum -= float64(c.GradLSE[head*c.Queries+i])
 			}
 			for at, j := range keys {
-				ds := p[at] * (dp[at] - sum) * float64(c.Scale)
+				ds := p[at] * (dp[at] - sum) * slopes[at] * float64(c.Scale)
 				for d := range hd {
 					gq[query+d] += ds * k[key(j)+d]
 					gk[key(j)+d] += ds * q[query+d]

@@ -19,7 +19,8 @@ type heads[W float32 | float64] struct {
 	elems            int64
 	keys, kv         int64
 	qstep, kstep     int64
-	offset           int64
+	offset, window   int64
+	softCap          W
 }
 
 // shapes of attention; in qkv all heads have keys of their own, and parts of three are behind each other.
@@ -81,7 +82,8 @@ func setHeads[W float32 | float64](q *Queue, a *tensor.Args, tile int) {
 	s := shapesOf(a)
 	h := heads[W]{steps: int64(s.steps), heads: int64(s.heads), hd: int64(a.I[0]), tile: int32(tile), causal: int32(a.I[1]),
 		scale: W(a.F[0]), key: a.Key, first: int64(a.I[2]), stride: int64(a.I[3]), elems: int64(a.I[4]),
-		keys: int64(s.keys), kv: int64(s.kv), qstep: int64(s.qstep), kstep: int64(s.kstep), offset: int64(a.I[7])}
+		keys: int64(s.keys), kv: int64(s.kv), qstep: int64(s.qstep), kstep: int64(s.kstep), offset: int64(a.I[7]),
+		window: int64(a.I[5]), softCap: W(a.F[2])}
 	if p := a.F[1]; p != 0 {
 		h.keep, h.limit = W(1/(1-p)), uint64(math.RoundToEven(p*0x1p32))
 	}

@@ -89,11 +89,13 @@ func newMMA(name string, t tensor.DType, hd int, with string, c tiling, own, mor
 }
 
 // onTensorCores returns the kernels for a launch of attention; operands before `wide`, but number lse, are read and written by 16 bytes.
-// It returns nil where the plain kernel computes it: other types than bfloat16 and float16, heads of other widths, memory that does not
-// begin at a multiple of 16 bytes, devices before sm_80, and 2^36 elements or 2^29 steps, keys or places of offset and more.
+// It returns nil where the plain kernel computes it: other types than bfloat16 and float16, heads of other widths, windows and caps of
+// scores, memory that does not begin at a multiple of 16 bytes, devices before sm_80, and 2^36 elements or 2^29 steps, keys or places of
+// offset and more.
 func onTensorCores(q *Queue, a *tensor.Args, wide, lse, masks int) *mmaKernels {
 	hd, s, offset := a.I[0], shapesOf(a), a.I[7]
-	if !a.DType.IsHalf() || hd%mmaWidth != 0 || hd > mmaMax || q.dev.gpu.Major < 8 || q.dev.plain {
+	windowed := a.I[5] != 0 || a.F[2] != 0
+	if windowed || !a.DType.IsHalf() || hd%mmaWidth != 0 || hd > mmaMax || q.dev.gpu.Major < 8 || q.dev.plain {
 		return nil
 	}
 	const limit = 1 << 29 // NOT_CAUSAL

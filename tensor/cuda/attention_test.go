@@ -100,14 +100,15 @@ type shape struct {
 type crossed struct {
 	shape
 	lengths, qdocs, kdocs operand // none: absent
+	scores                tensor.AttentionScores
 	apart                 float64 // the mean of queries, and less that of keys: scores are far below 0
 }
 
 func (c crossed) set(a *tensor.Args) {
 	a.Dim = [6]int{c.batch, c.tq, c.heads * c.hd, c.tk, c.kv * c.hd}
 	elems := c.heads * c.tq * c.tk
-	a.I = [8]int{c.hd, truth(c.causal), 3*elems + 41, 2*elems + 24, elems, 7: c.offset}
-	a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(c.hd)), c.drop, 99
+	a.I = [8]int{c.hd, truth(c.causal), 3*elems + 41, 2*elems + 24, elems, c.scores.Window, 0, c.offset}
+	a.F[0], a.F[1], a.F[2], a.Key = 1/math.Sqrt(float64(c.hd)), c.drop, c.scores.SoftCap, 99
 }
 
 // run returns output, logarithmic sums and the gradients of queries, keys and values. The gradients are those of given outputs, or of its
@@ -183,6 +184,26 @@ func TestCrossAttentionMasks(t *testing.T) {
 					c.drop = 0.3 * float64(i%2)
 					c.agree(t, dev, d, plainTolerance)
 				}
+			}
+		})
+	})
+}
+
+// Windows of one key, of a tile, and that end before the keys; caps of scores; and both with masks. Tensor cores leave them to this kernel.
+func TestAttentionWindows(t *testing.T) {
+	lengths := ints(4, func(b int) int { return []int{33, 0, 70, 64}[b] })
+	qdocs, kdocs := ints(4*40, func(i int) int { return i % 40 / 11 }), ints(4*70, func(j int) int { return j % 70 / 30 })
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
+			for i, c := range []crossed{
+				{shape: shape{batch: 1, tq: 70, tk: 70, heads: 2, kv: 1, hd: 16}, scores: tensor.AttentionScores{Window: 1}},
+				{shape: shape{batch: 1, tq: 130, tk: 130, heads: 1, kv: 1, hd: 5}, scores: tensor.AttentionScores{Window: 33, SoftCap: 1.5}},
+				{shape: shape{batch: 1, tq: 9, tk: 70, heads: 2, kv: 2, hd: 16, offset: 99}, scores: tensor.AttentionScores{Window: 35}},
+				{shape: shape{batch: 4, tq: 40, tk: 70, heads: 2, kv: 1, hd: 5, offset: 20}, lengths: lengths, qdocs: qdocs, kdocs: kdocs,
+					scores: tensor.AttentionScores{Window: 20, SoftCap: 2}},
+			} {
+				c.causal, c.drop = true, 0.3*float64(i%2)
+				c.agree(t, dev, d, plainTolerance)
 			}
 		})
 	})

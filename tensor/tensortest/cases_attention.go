@@ -1,6 +1,7 @@
 package tensortest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -31,7 +32,11 @@ func attended(x []Array, o tensor.AttentionOptions) (y, lse Array) {
 					for d := range crossHead {
 						dot += q.V[at+d] * k.V[key(j)+d]
 					}
-					p[j] = math.Exp(dot / math.Sqrt(crossHead))
+					dot *= cmp.Or(o.Scale, 1/math.Sqrt(crossHead))
+					if o.SoftCap != 0 {
+						dot = o.SoftCap * math.Tanh(dot/o.SoftCap)
+					}
+					p[j] = math.Exp(dot)
 					sum += p[j]
 				}
 				lse.V[(b*heads+h)*q.Dims[1]+i] = math.Log(sum)
@@ -56,7 +61,8 @@ type crossing struct {
 }
 
 func (c crossing) name() string {
-	return fmt.Sprintf("%d over %d, %d heads over %d, causal %v, %+v", c.tq, c.tk, c.heads, c.kv, c.o.Causal, c.masks)
+	return fmt.Sprintf("%d over %d, %d heads over %d, causal %v, %+v, %+v", c.tq, c.tk, c.heads, c.kv, c.o.Causal, c.masks,
+		c.o.AttentionScores)
 }
 
 // dims are shapes of queries, keys and values, also with none of them.
@@ -75,6 +81,11 @@ var crossings = []crossing{
 	{5, 4, 2, 1, masks{docs: true}, tensor.AttentionOptions{}},
 	{6, 6, 2, 1, masks{docs: true, small: true}, tensor.AttentionOptions{Causal: true}},
 	{4, 5, 2, 2, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 1}},
+	{40, 40, 2, 1, masks{}, tensor.AttentionOptions{Causal: true, AttentionScores: tensor.AttentionScores{Window: 7}}},
+	{3, 40, 2, 2, masks{}, tensor.AttentionOptions{Causal: true, Offset: 45, AttentionScores: tensor.AttentionScores{Window: 9}}},
+	{6, 4, 3, 1, masks{}, tensor.AttentionOptions{AttentionScores: tensor.AttentionScores{SoftCap: 0.5, Scale: 0.8}}},
+	{7, 9, 2, 1, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 2,
+		AttentionScores: tensor.AttentionScores{Window: 3, SoftCap: 0.7}}},
 }
 
 func crossDims(batch, tq, tk, heads, kv int) [][]int {

@@ -32,7 +32,7 @@ func (m masks) ints(n int, f func(b, i int) int, dims ...int) tensor.Tensor {
 func sees(o tensor.AttentionOptions, b, i, j int) bool {
 	at := func(x tensor.Tensor, i int) float64 { return tensor.Floats(x)[i] }
 	switch {
-	case o.Causal && j > i+o.Offset, !o.KeyLengths.IsZero() && float64(j) >= at(o.KeyLengths, b):
+	case o.Causal && j > i+o.Offset, o.Window > 0 && j <= i+o.Offset-o.Window, !o.KeyLengths.IsZero() && float64(j) >= at(o.KeyLengths, b):
 		return false
 	case o.KeyDocs.IsZero():
 		return true

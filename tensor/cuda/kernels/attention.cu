@@ -94,6 +94,27 @@ __device__ __forceinline__ i64 keys_seen_from(const Heads& h, const Sequence& se
   return n < 0 ? 0 : n < h.tile ? n : h.tile;
 }
 
+// before_window is the number of keys before those that query i sees, if h has windows.
+__device__ __forceinline__ i64 before_window(const Heads& h, i64 i) {
+  i64 n = h.window ? i + h.offset + 1 - h.window : 0;
+  return n < 0 ? 0 : n;
+}
+// hides reports whether keys_seen may count keys that a query does not see, and hidden whether key j of query i is one.
+__device__ __forceinline__ bool hides(const Heads& h, const Sequence& seq) { return seq.kdocs || h.window; }
+__device__ __forceinline__ bool hidden(const Heads& h, const Sequence& seq, i64 i, i64 j) {
+  return j < before_window(h, i) || (seq.kdocs && seq.qdocs[i] != seq.kdocs[j]);
+}
+
+// score of a query and a key; slope is its derivative by the score without soft_cap.
+__device__ __forceinline__ W score(const Heads& h, const W* q, const W* k, W& slope) {
+  W s = h.scale * dot(q, k, h.hd);
+  slope = 1;
+  if (h.soft_cap == 0) return s;
+  W t = tanh_(s / h.soft_cap);
+  slope = 1 - t * t;
+  return h.soft_cap * t;
+}
+
 extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* queries, const T* keys, const T* values, Heads h, Masks m) {
   Head t = this_head(h);
   Sequence seq = sequence_of(m, h, t);
@@ -101,9 +122,9 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1;
   W *q = dynamic_shared<W>(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
   fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
-  W acc_o[FEATURES] = {}, row_max = -INFINITY, row_sum = 0;
+  W acc_o[FEATURES] = {}, row_max = -INFINITY, row_sum = 0, unused;
   i64 end = keys_seen(h, seq, i0 + h.tile - 1);
-  for (i64 j0 = 0; j0 < end; j0 += h.tile) {
+  for (i64 j0 = before_window(h, i0) / h.tile * h.tile; j0 < end; j0 += h.tile) {
     i64 n = i < h.steps ? keys_seen_from(h, seq, i, j0) : 0;
     __syncthreads();
     fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
@@ -111,13 +132,13 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
     __syncthreads();
     W new_max = row_max;
     for (i64 c = t.lane; c < n; c += t.lanes) {
-      p[c] = h.scale * dot(q + t.row * ld, k + c * ld, h.hd);
+      p[c] = score(h, q + t.row * ld, k + c * ld, unused);
       new_max = p[c] > new_max ? p[c] : new_max;
     }
-    if (seq.kdocs) {
+    if (hides(h, seq)) {
       new_max = row_max;
       for (i64 c = t.lane; c < n; c += t.lanes) {
-        if (seq.qdocs[i] != seq.kdocs[j0 + c]) p[c] = -INFINITY;
+        if (hidden(h, seq, i, j0 + c)) p[c] = -INFINITY;
         new_max = p[c] > new_max ? p[c] : new_max;
       }
     }
@@ -136,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
     add_product(acc_o, p, 0, n, v, t, h.hd);
   }
   if (i >= h.steps) return;
-  bool any = keys_seen(h, seq, i) > 0 && !(seq.kdocs && row_sum == 0);
+  bool any = keys_seen(h, seq, i) > 0 && !(hides(h, seq) && row_sum == 0);
   store(out + t.out + i * t.width, acc_o, any ? 1 / row_sum : W(0), t, h.hd);
   if (t.lane == 0) lse[t.number * h.steps + i] = any ? row_max + log_(row_sum) : (W)-INFINITY;
 }
@@ -151,11 +172,11 @@ extern "C" __global__ void attention_delta(W* delta, const T* out, const T* dout
   }
 }
 
-// probability_and_dS: with P = exp(score - lse), the mask D of dropout, and dP = D*(dO vT), it computes D*P and dS = P*(dP - delta).
+// probability_and_dS: with P = exp(score - lse), the mask D of dropout, and dP = D*(dO vT), it computes D*P and dS = P*(dP - delta) * slope.
 __device__ __forceinline__ void probability_and_dS(W& dropped, W& dS, const W* q, const W* k, const W* v, const W* dO, W lse, W delta, i64 i, i64 j, const Head& t, const Heads& h) {
-  W p = exp_(h.scale * dot(q, k, h.hd) - lse), mask = dropout_mask(h, t.number, i, j);
+  W slope, p = exp_(score(h, q, k, slope) - lse), mask = dropout_mask(h, t.number, i, j);
   dropped = mask * p;
-  dS = p * (mask * dot(dO, v, h.hd) - delta);
+  dS = p * (mask * dot(dO, v, h.hd) - delta) * slope;
 }
 
 // attention_grad_kv: dv = (D*P)T dO and dk = scale * dsT q of a tile of keys, over the heads of queries that share them.
@@ -172,9 +193,11 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad_k,
   W dk[FEATURES] = {}, dv[FEATURES] = {};
   i64 begin = h.causal && j0 > h.offset ? (j0 - h.offset) / h.tile * h.tile : 0;
   if (j0 >= seq.keys) begin = h.steps;
+  i64 end = h.window ? j0 + h.tile - 1 - h.offset + h.window : h.steps;  // behind the last query that sees a key of the tile
+  if (end > h.steps) end = h.steps;
   for (i64 head = t.number; head < (n + 1) * group; head++) {
     t = head_of(h, head, j0);
-    for (i64 i0 = begin; i0 < h.steps; i0 += h.tile) {
+    for (i64 i0 = begin; i0 < end; i0 += h.tile) {
       __syncthreads();
       fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
       fetch(dO, dout + t.out, t.width, i0, h.steps, h);
@@ -186,9 +209,9 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad_k,
           i64 at = t.number * h.steps + i0 + c;
           probability_and_dS(p[c], dS[c], q + c * ld, k + t.row * ld, v + t.row * ld, dO + c * ld, lse[at], delta[at], i0 + c, j, t, h);
         }
-      if (seq.kdocs)
+      if (hides(h, seq))
         for (i64 c = t.lane; c < to; c += t.lanes)
-          if (c >= from && seq.qdocs[i0 + c] != seq.kdocs[j]) p[c] = dS[c] = 0;
+          if (c >= from && hidden(h, seq, i0 + c, j)) p[c] = dS[c] = 0;
       __syncwarp();
       add_product(dv, p, from, to, dO, t, h.hd);
       add_product(dk, dS, from, to, q, t, h.hd);
@@ -210,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad_q, 
   fetch(dO, dout + t.out, t.width, i0, h.steps, h);
   W dq[FEATURES] = {}, unused;
   i64 end = keys_seen(h, seq, i0 + h.tile - 1), at = t.number * h.steps + i;
-  for (i64 j0 = 0; j0 < end; j0 += h.tile) {
+  for (i64 j0 = before_window(h, i0) / h.tile * h.tile; j0 < end; j0 += h.tile) {
     __syncthreads();
     fetch(k, keys + t.k, h.kstep, j0, seq.keys, h);
     fetch(v, values + t.k, h.kstep, j0, seq.keys, h);
@@ -218,9 +241,9 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad_q, 
     i64 n = i < h.steps ? keys_seen_from(h, seq, i, j0) : 0;
     for (i64 c = t.lane; c < n; c += t.lanes)
       probability_and_dS(unused, dS[c], q + t.row * ld, k + c * ld, v + c * ld, dO + t.row * ld, lse[at], delta[at], i, j0 + c, t, h);
-    if (seq.kdocs)
+    if (hides(h, seq))
       for (i64 c = t.lane; c < n; c += t.lanes)
-        if (seq.qdocs[i] != seq.kdocs[j0 + c]) dS[c] = 0;
+        if (hidden(h, seq, i, j0 + c)) dS[c] = 0;
     __syncwarp();
     add_product(dq, dS, 0, n, k, t, h.hd);
   }

@@ -13,6 +13,9 @@ struct Heads {
   i64 first, stride, elems;
   // heads/kv heads of queries share one of keys and values; with causal, query i sees keys 0 to i + offset.
   i64 keys, kv, qstep, kstep, offset;
+  // A window other than 0 leaves query i the last so many of these; a soft_cap other than 0 makes soft_cap * tanh(s / soft_cap) of score s.
+  i64 window;
+  W soft_cap;
 };
 
 // Masks are those of kernel.AttentionMasks: numbers of keys that count [batch], documents of queries [batch, steps] and of keys

@@ -39,8 +39,6 @@ __device__ __forceinline__ float sin_(float x) { return sinf(x); }
 __device__ __forceinline__ double sin_(double x) { return sin(x); }
 __device__ __forceinline__ float cos_(float x) { return cosf(x); }
 __device__ __forceinline__ double cos_(double x) { return cos(x); }
-__device__ __forceinline__ float tanh_(float x) { return tanhf(x); }
-__device__ __forceinline__ double tanh_(double x) { return tanh(x); }
 __device__ __forceinline__ float erfc_(float x) { return erfcf(x); }
 __device__ __forceinline__ double erfc_(double x) { return erfc(x); }
 __device__ __forceinline__ float abs_(float x) { return fabsf(x); }
