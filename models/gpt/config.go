@@ -21,6 +21,9 @@ type Config struct {
 	Tied      bool    // the head's weight is the table of tokens
 	Eps       float64 // of the norms; 0: 1e-5
 
+	Window     int // a token sees this many positions, its own one and those before; 0: all. Not in GPT-2 and Llama
+	FullLayers int // the first so many layers see all positions, though there is a Window; only in Qwen2 and Qwen3
+
 	Base    float64          // of rotary positions; 0: 10,000
 	Scaling nn.RotaryScaling // of the rotary positions
 }
@@ -64,11 +67,23 @@ func (c *Config) check() error {
 		return fmt.Errorf("gpt: rotary positions of type %q: Phi-3 has none that are scaled", c.Scaling.Type)
 	case !c.kind().rotary && !c.Scaling.None():
 		return fmt.Errorf("gpt: GPT-2 has no rotary positions to scale")
+	case c.Window < 0 || c.FullLayers < 0:
+		return fmt.Errorf("gpt: Window %d and FullLayers %d must not be negative", c.Window, c.FullLayers)
+	case c.Window > 0 && c.kind().windows == noWindows, c.FullLayers > 0 && (c.Window == 0 || c.kind().windows != lastLayers):
+		return fmt.Errorf("gpt: Window %d and FullLayers %d: %v has no such layers", c.Window, c.FullLayers, c.Kind)
 	}
 	if err := c.Scaling.Check(); err != nil {
 		return fmt.Errorf("gpt: %w", err)
 	}
 	return nil
+}
+
+// windowOf returns the Window of a layer, 0 if it hides nothing.
+func (c *Config) windowOf(layer int) int {
+	if layer < c.FullLayers || c.Window >= c.Positions {
+		return 0
+	}
+	return c.Window
 }
 
 // norm returns a norm of the model's kind.

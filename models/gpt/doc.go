@@ -18,9 +18,12 @@
 // What the kinds are in files, and what is refused by name:
 //
 //	gpt2, llama   attention_bias, mlp_bias; rotary scalings but linear and llama3
-//	mistral       a sliding_window of less than max_position_embeddings
-//	qwen2, qwen3  use_sliding_window, attention_bias of qwen3; without num_key_value_heads (and head_dim of qwen3)
-//	phi3          a sliding_window as mistral's, every rotary scaling (longrope), partial_rotary_factor
+//	mistral       layer_types that differ from sliding_window, which is of all layers
+//	qwen2, qwen3  layer_types but full_attention, then sliding_attention; attention_bias of qwen3; without num_key_value_heads (and head_dim
+//	              of qwen3)
+//	phi3          as mistral; every rotary scaling (longrope), partial_rotary_factor
+//
+// A ring (package parallel) refuses windows of attention.
 //
 // The model does not know about parallelism: ddp, fsdp and others divide its layers from outside. Package parallel has all of them.
 //

@@ -67,11 +67,11 @@ func New(c Config) (*Model, error) {
 	} else {
 		m.Pos = nn.NewPositions(c.Positions, c.Width)
 	}
-	for range c.Layers {
+	for i := range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
 			Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
-			QNorm: c.headNorm(), KNorm: c.headNorm()}})
+			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: tensor.AttentionScores{Window: c.windowOf(i)}}}})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {
@@ -138,10 +138,10 @@ func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 // Settings returns what the parameters do not say (nn.Configured): other heads of the same matrices.
 func (a *Attention) Settings() any {
 	s := struct {
-		HeadDim int
-		Base    float64
-		Scaling nn.RotaryScaling
-	}{HeadDim: a.HeadDim}
+		HeadDim, Window int
+		Base            float64
+		Scaling         nn.RotaryScaling
+	}{HeadDim: a.HeadDim, Window: a.Scores.Window}
 	if a.Rope != nil {
 		s.Base, s.Scaling = a.Rope.Base, a.Rope.Scaling
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -24,7 +25,9 @@ var files = map[string]gpt.Config{
 		Base: 10_000, Scaling: nn.RotaryScaling{Type: "default"}},
 	"scaled": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, HeadDim: 6, Hidden: 20, Tied: true,
 		Eps: 1e-6, Base: 500, Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
-	"mistral": tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 4, Eps: 1e-6}),
+	"mistral": tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 4, Eps: 1e-6, Window: 12}),
+	"window":  tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 2, Eps: 1e-6, Window: 3}),
+	"late":    tiny(gpt.Config{Kind: gpt.Qwen2, Layers: 2, HeadDim: 2, Eps: 1e-6, Window: 4, FullLayers: 1}),
 	"qwen2":   tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 2, Eps: 1e-6, Tied: true}),
 	"qwen3":   tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
 	"phi3":    tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
@@ -32,7 +35,7 @@ var files = map[string]gpt.Config{
 
 // tiny sets what the small models of newer kinds have alike.
 func tiny(c gpt.Config) gpt.Config {
-	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, 1, 4, 2, 10
+	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, 10
 	c.Base, c.Scaling = 10_000, nn.RotaryScaling{Type: "default"}
 	return c
 }
@@ -50,6 +53,27 @@ func TestConfigFiles(t *testing.T) {
 		again, err := gpt.ReadConfig(dir)
 		require.NoError(t, err)
 		require.Equal(t, want, again, name)
+	}
+}
+
+// Which layers have windows: layer_types count more than max_window_layers, and without use_sliding_window nothing has one.
+func TestWindowsOfFiles(t *testing.T) {
+	text, err := os.ReadFile("testdata/late/config.json")
+	require.NoError(t, err)
+	types := regexp.MustCompile(`(?s)"layer_types": \[.*?\]`)
+	for change, want := range map[string][2]int{
+		`"layer_types": null, "max_window_layers": 0`:                               {4, 0},
+		`"layer_types": null, "max_window_layers": 28`:                              {4, 28},
+		`"layer_types": ["full_attention", "full_attention"]`:                       {4, 2},
+		`"layer_types": ["sliding_attention", "sliding_attention"]`:                 {4, 0},
+		`"use_sliding_window": false, "sliding_window": 4, "layer_types": null`:     {},
+		`"sliding_window": null, "layer_types": null`:                               {},
+		`"sliding_window": 12, "layer_types": ["full_attention", "full_attention"]`: {12, 2},
+	} {
+		text := types.ReplaceAllString(string(text), `"other": 1`)
+		got, err := gpt.ReadConfig(configIn(t, strings.TrimSuffix(strings.TrimSpace(text), "}")+", "+change+"}"))
+		require.NoError(t, err, change)
+		require.Equal(t, want, [2]int{got.Window, got.FullLayers}, change)
 	}
 }
 
@@ -138,17 +162,27 @@ func TestWrongConfigFiles(t *testing.T) {
 		{"llama", `"mlp_bias": false`, `"rope_scaling": {"rope_type": "linear", "factor": 2.0}`, "rope_scaling and rope_parameters differ"},
 		{"llama", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 0.0`, "rms_norm_eps is 0, and must be positive"},
 		{"llama", `"rope_parameters": {`, `"rope_theta": 0, "other": {`, "rope_theta is 0, and must be positive"},
-		{"mistral", `"sliding_window": 12`, `"sliding_window": 11`, "sliding_window is 11, and only null or all 12 positions are computed here"},
-		{"mistral", `"sliding_window": 12`, `"sliding_window": 0`, "sliding_window is 0"},
+		{"mistral", `"sliding_window": 12`, `"layer_types": ["chunked_attention"], "sliding_window": 12`,
+			`layer_types has "chunked_attention" for layer 0, and only sliding_attention is computed there`},
+		{"window", `"sliding_window": 3`, `"layer_types": ["full_attention"], "sliding_window": 3`,
+			`layer_types has "full_attention" for layer 0, and only sliding_attention`},
+		{"window", `"sliding_window": 3`, `"sliding_window": -3`, "sliding_window is -3, and must be positive"},
+		{"late", `"sliding_window": 4,`, ``, "sliding_window is not given"},
+		{"late", `"max_window_layers": 1`, `"max_window_layers": -1, "layer_types": null`, "FullLayers -1 must not be negative"},
+		{"late", `"max_window_layers": 1,`, `"layer_types": null,`, "max_window_layers is not given"},
+		{"late", `"use_sliding_window": true`, `"use_sliding_window": false`, `layer_types has "sliding_attention" for layer 1`},
+		{"late", `"full_attention",`, `"sliding_attention", "full_attention",`, "layer_types has 3 layers, and num_hidden_layers is 2"},
+		{"mistral", `"sliding_window": 12`, `"sliding_window": 0`, "sliding_window is 0, and must be positive"},
 		{"mistral", `"sliding_window": 12,`, ``, "sliding_window is not given"},
 		{"mistral", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
 		{"qwen2", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
-		{"qwen2", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true"},
-		{"qwen2", `"full_attention"`, `"sliding_attention"`, `layer_types has "sliding_attention", and only full_attention is computed here`},
+		{"qwen2", `"use_sliding_window": false`, `"use_sliding_window": 1`, "use_sliding_window: json"},
+		{"qwen2", `"full_attention"`, `"sliding_attention"`,
+			`layer_types has "sliding_attention" for layer 0, and only full_attention is computed there`},
 		{"qwen3", `"head_dim": 4,`, ``, "head_dim is not given"},
 		{"qwen3", `"head_dim": 4`, `"head_dim": null`, "head_dim is not given"},
 		{"qwen3", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
-		{"phi3", `"sliding_window": null`, `"sliding_window": 7`, "sliding_window is 7"},
+		{"phi3", `"sliding_window": null`, `"sliding_window": 0`, "sliding_window is 0"},
 		{"phi3", `"partial_rotary_factor": 1.0`, `"partial_rotary_factor": 0.5`, "partial_rotary_factor is 0.5, and only 1 is computed here"},
 		{"phi3", `"resid_pdrop": 0.0`, `"partial_rotary_factor": 0.75`, "partial_rotary_factor is 0.75, and only 1 is computed here"},
 		{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},

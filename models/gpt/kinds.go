@@ -13,13 +13,13 @@ const (
 	GPT2 Kind = iota
 	// Llama has rotary positions, RMSNorm, no biases, and an MLP with SwiGLU. Several heads of queries may share one of keys and values.
 	Llama
-	// Mistral is Llama, in files whose window of attention, if any, has all positions.
+	// Mistral is Llama with a window of attention, if Config says so.
 	Mistral
-	// Qwen2 is Llama with biases of queries, keys and values.
+	// Qwen2 is Llama with biases of queries, keys and values, and a window in its last layers, if Config says so.
 	Qwen2
-	// Qwen3 is Llama with an RMSNorm of each head's queries and keys, before positions turn them.
+	// Qwen3 is Llama with an RMSNorm of each head's queries and keys, before positions turn them, and windows as Qwen2's.
 	Qwen3
-	// Phi3 is Llama, in files with fused matrices.
+	// Phi3 is Mistral, in files with fused matrices.
 	Phi3
 )
 
@@ -30,6 +30,7 @@ type kind struct {
 	biases       bool   // of all layers
 	qkvBiases    bool   // of queries, keys and values
 	qkNorms      bool   // of each head
+	windows      windows
 
 	settings func(c *Config) map[string]any // names in config.json, and where their values are
 	missing  Config                         // what config.json means if it does not say these
@@ -55,21 +56,31 @@ var kinds = [...]kind{
 	Llama: {model: "llama", class: "LlamaForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
 		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "mlp_bias": false},
 		names: rotaryNames, ignored: rotaryIgnored},
-	Mistral: {model: "mistral", class: "MistralForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
-		fixed: map[string]any{"hidden_act": "silu"}, given: []string{"num_key_value_heads", "sliding_window"}, nulls: []string{"sliding_window"},
+	Mistral: {model: "mistral", class: "MistralForCausalLM", rotary: true, windows: allLayers, settings: rotarySettings,
+		missing: Config{Eps: 1e-6}, fixed: map[string]any{"hidden_act": "silu"}, given: []string{"num_key_value_heads", "sliding_window"},
+		nulls: []string{"sliding_window"},
 		names: rotaryNames, ignored: rotaryIgnored},
-	Qwen2: {model: "qwen2", class: "Qwen2ForCausalLM", rotary: true, qkvBiases: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
-		fixed: map[string]any{"hidden_act": "silu", "use_sliding_window": false}, given: []string{"num_key_value_heads"},
+	Qwen2: {model: "qwen2", class: "Qwen2ForCausalLM", rotary: true, qkvBiases: true, windows: lastLayers, settings: rotarySettings,
+		missing: Config{Eps: 1e-6}, fixed: map[string]any{"hidden_act": "silu"}, given: []string{"num_key_value_heads"},
 		names: rotaryNames, ignored: rotaryIgnored},
-	Qwen3: {model: "qwen3", class: "Qwen3ForCausalLM", rotary: true, qkNorms: true, settings: rotarySettings, missing: Config{Eps: 1e-6},
-		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "use_sliding_window": false},
+	Qwen3: {model: "qwen3", class: "Qwen3ForCausalLM", rotary: true, qkNorms: true, windows: lastLayers, settings: rotarySettings,
+		missing: Config{Eps: 1e-6}, fixed: map[string]any{"hidden_act": "silu", "attention_bias": false},
 		given: []string{"num_key_value_heads", "head_dim"}, names: rotaryNames, ignored: rotaryIgnored},
-	Phi3: {model: "phi3", class: "Phi3ForCausalLM", rotary: true, settings: rotarySettings, missing: Config{Eps: 1e-5},
+	Phi3: {model: "phi3", class: "Phi3ForCausalLM", rotary: true, windows: allLayers, settings: rotarySettings, missing: Config{Eps: 1e-5},
 		fixed: map[string]any{"hidden_act": "silu"}, nulls: []string{"sliding_window", "pad_token_id", "eos_token_id"},
 		names: rotaryNames, ignored: rotaryIgnored,
 		fused: map[string][]string{"self_attn.qkv_proj": {"attn.q", "attn.k", "attn.v"},
 			"mlp.gate_up_proj": {"mlp.gate_proj", "mlp.up_proj"}}},
 }
+
+// windows says which layers may have windows of attention.
+type windows uint8
+
+const (
+	noWindows  windows = iota
+	allLayers          // if sliding_window is not null
+	lastLayers         // from max_window_layers on, if use_sliding_window is true
+)
 
 func (c *Config) kind() *kind { return &kinds[c.Kind] }
 

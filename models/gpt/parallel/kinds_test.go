@@ -24,6 +24,7 @@ type plan struct {
 	kind     gpt.Kind
 	layout   *parallel.Layout // nil: one rank, without package parallel
 	sequence bool
+	window   int
 }
 
 func (p plan) training() disttest.Training {
@@ -36,7 +37,7 @@ func (p plan) training() disttest.Training {
 
 func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 	m := disttest.Must(gpt.New(gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4,
-		Hidden: 10}))
+		Hidden: 10, Window: p.window}))
 	ids := func(b disttest.Batch) (x, next tensor.Tensor) {
 		of, after := make([]int64, b.N*8), make([]int64, b.N*8)
 		for i := range of {
@@ -76,9 +77,30 @@ func TestKindsEqualOneRank(t *testing.T) {
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{TP: 4}, false},
 			{parallel.Layout{TP: 4}, true}, {parallel.Layout{FSDP: 2}, false}, {parallel.Layout{FSDP: 2, TP: 2}, true},
 			{parallel.Layout{CP: 2}, false}, {parallel.Layout{Ring: 2}, false}} {
-			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence}.training().Run(t), 1e-10)
+			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 0}.training().Run(t), 1e-10)
 		}
 	}
+}
+
+// So are models with windows of attention; a ring refuses them.
+func TestWindowsEqualOneRank(t *testing.T) {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2} {
+		want := plan{kind: kind, window: 3}.training().Run(t)
+		for _, l := range []struct {
+			parallel.Layout
+			sequence bool
+		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
+			{parallel.Layout{CP: 2}, false}} {
+			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 3}.training().Run(t), 1e-10)
+		}
+		require.NotEqual(t, plan{kind: kind}.training().Run(t), want, "the window hides nothing")
+	}
+	p := plan{gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3}
+	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
+		return err
+	})
+	require.ErrorContains(t, err, "a ring computes no windows of attention, and the model has one of 3 of 8 positions")
 }
 
 // values returns those of a folder's model, as one rank reads them.
@@ -98,7 +120,7 @@ func values(t *testing.T, dir string) map[string][]float64 {
 
 // Ranks that divide layers read their parts of the files, of fused matrices too, and write the same ones.
 func TestKindsFromFiles(t *testing.T) {
-	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3"} {
+	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late"} {
 		dir, to := filepath.Join("..", "testdata", kind), t.TempDir()
 		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 			m := disttest.Must(gpt.Open(dir))

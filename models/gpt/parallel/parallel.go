@@ -86,8 +86,10 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	if err := a.divideLayers(mesh, m, c); err != nil {
 		return nil, err
 	}
-	a.divideSequences(mesh, m)
-	var err error
+	err := a.divideSequences(mesh, m)
+	if err != nil {
+		return nil, err
+	}
 	if c.FSDP != nil {
 		err = a.shard(mesh, m, *c.FSDP)
 	} else {
@@ -102,7 +104,7 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	return a, nil
 }
 
-func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) {
+func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 	group := func(axis string) *dist.Group {
 		g := mesh.Group(axis)
 		if g.Size() > 1 {
@@ -114,15 +116,21 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) {
 	ring, ulysses, core := group("ring"), group("cp"), nn.Core{}
 	switch f, u := cp.Unified(ring, ulysses, m.Config.HeadDim), (&cp.Ulysses{Group: ulysses, HeadDim: m.Config.HeadDim}); {
 	case ring.Size() > 1:
+		if c := m.Config; c.Window > 0 && c.Window < c.Positions && c.FullLayers < c.Layers {
+			return fmt.Errorf("parallel: a ring computes no windows of attention, and the model has one of %d of %d positions: use cp", c.Window,
+				c.Positions)
+		}
 		core.Mix, a.Part = f, f.Part
 	case ulysses.Size() > 1:
 		core.Spread, core.Join, a.Part = u.ToHeads(), u.ToPositions(), u.Part
 	default:
-		return
+		return nil
 	}
 	for _, b := range blocks(m) {
+		core.Scores = b.Attn.Scores
 		b.Attn.Core = core
 	}
+	return nil
 }
 
 func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {

@@ -84,7 +84,10 @@ for name, kind, config in [
         ("mistral", MistralForCausalLM, MistralConfig(**tiny, head_dim=4, sliding_window=POSITIONS)),
         ("qwen2", Qwen2ForCausalLM, Qwen2Config(**tiny, tie_word_embeddings=True)),
         ("qwen3", Qwen3ForCausalLM, Qwen3Config(**tiny, head_dim=4)),
-        ("phi3", Phi3ForCausalLM, Phi3Config(**tiny))]:
+        ("phi3", Phi3ForCausalLM, Phi3Config(**tiny)),
+        ("window", MistralForCausalLM, MistralConfig(**tiny, head_dim=2, sliding_window=3)),
+        ("late", Qwen2ForCausalLM, Qwen2Config(**{**tiny, "num_hidden_layers": 2}, use_sliding_window=True, sliding_window=4,
+                                               max_window_layers=1))]:
     m = made(kind, config)
     shutil.rmtree(name, ignore_errors=True)
     m.save_pretrained(name)
