@@ -147,7 +147,7 @@ func (l *Layer) positions(t *tensor.Tape, tokens int) int {
 	lo, hi := layout.Share(r.Seq.Total, a.Rank, a.Ranks)
 	if r.Seq.Skip > 0 || a.Axes != r.SeqOver || lo != r.Seq.First || tokens%(hi-lo) != 0 {
 		fail("Layer", "a balance loss of sequences, and a Capacity, need Ranks.Positions, the ranks with parts of the same sequences in their "+
-			"order (cp.Ulysses): there are %d, and this rank has %d tokens, of positions from %d on", a.Ranks, tokens, r.Seq.First)
+			"order (cp.Ulysses, not a ring): there are %d, and this rank has %d tokens, of positions from %d on", a.Ranks, tokens, r.Seq.First)
 	}
 	return hi - lo
 }

@@ -188,7 +188,7 @@ func TestSequencesNeedTheirRanks(t *testing.T) {
 		{"", 5, tensor.Spans{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
 		{"dp", 5, tensor.Spans{First: 3, Total: 5}, "need Ranks.Positions, the ranks with parts of the same sequences"},
 		{"cp", 5, tensor.Spans{First: 2, Total: 5}, "there are 2, and this rank has 6 tokens, of positions from 2 on"},
-		{"cp", 5, tensor.Spans{First: 1, Total: 5, Break: 1, Skip: 2}, "parts of the same sequences in their order (cp.Ulysses)"},
+		{"cp", 5, tensor.Spans{First: 1, Total: 5, Break: 1, Skip: 2}, "parts of the same sequences in their order (cp.Ulysses, not a ring)"},
 		{"cp", 4, tensor.Spans{First: 3, Total: 5}, "a balance loss of sequences of 4 tokens: there are 6 tokens, or parts of sequences of 5"},
 	} {
 		require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {

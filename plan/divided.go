@@ -18,37 +18,51 @@ import (
 //	a block, between layers  10: outputs of norms and of the last two layers, their sums over ranks, with biases, with the residual;
 //	                          with divided tokens 8, divided by tp, because sums over ranks come by rows
 func (t Transformer) dividedActivations(c Config, tokens int) Item {
+	k := t.dividedCosts(c, tokens)
+	legend := "10"
+	if c.Sequence {
+		legend = fmt.Sprintf("8/%d", c.Layout.tp())
+	}
+	return Item{Kind: tensor.Activations, Bytes: k.embedded + k.norm + t.Layers*k.block + max(k.head, k.mlp),
+		Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
+			c.Params.Size(), t.Dim, t.Layers, legend, c.Layout.tp(), tensor.FormatBytes(max(k.head, k.mlp)))}
+}
+
+// dividedCosts is step memory in bytes: what is between layers, what Forward keeps of embeddings, of a block, and of the last norm; the
+// logits, and what Backward needs for them (with them) and in an MLP or a ring.
+type dividedCosts struct{ outside, embedded, block, norm, logits, head, mlp int }
+
+func (t Transformer) dividedCosts(c Config, tokens int) (k dividedCosts) {
 	size, stat, tp := c.Params.Size(), max(4, c.Params.Size()), c.Layout.tp()
 	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
-	x, parts, between, legend := of(tokens*t.Dim, size), 1, 10, "10"
+	x, parts, between := of(tokens*t.Dim, size), 1, 10
 	if c.Sequence {
-		parts, between, legend = tp, 8, fmt.Sprintf("8/%d", tp)
+		parts, between = tp, 8
 	}
-	share := func(elems, n int) int { return (elems + n - 1) / n }
-	outside := of(share(tokens, parts)*t.Dim, size)
-	block := between*outside + 4*of(tokens*t.Dim/tp, size) + 2*of(4*tokens*t.Dim/tp, size) + 4*of(share(tokens, parts), stat) +
-		of(tokens*t.Heads/tp, stat)
-	forward := 4*x + 31*tokens + outside + 2*of(share(tokens, parts), stat) + t.Layers*block
-	if c.Sequence {
-		forward += x
+	mine := (tokens + parts - 1) / parts
+	k.outside = of(mine*t.Dim, size)
+	k.embedded = 4*x + 31*tokens
+	k.block = between*k.outside + 4*of(tokens*t.Dim/tp, size) + 2*of(4*tokens*t.Dim/tp, size) + 4*of(mine, stat) +
+		of(tokens*t.Heads/tp, stat) + t.exchanged(c, tokens)
+	if k.norm = k.outside + 2*of(mine, stat); c.Sequence {
+		k.norm += x
 	}
-	logits, wide := of(tokens*t.Vocab/tp, size), of(tokens*t.Vocab/tp, stat)
-	head := logits + 4*wide + (8+3*stat)*tokens // the softmax, which is kept, its gradient, and temporaries
+	wide := of(tokens*t.Vocab/tp, stat)
+	k.logits = of(tokens*t.Vocab/tp, size)
+	k.head = k.logits + 4*wide + (8+3*stat)*tokens // the softmax, which is kept, its gradient, and temporaries
 	if stat != size {
-		head += wide
+		k.head += wide
 	}
-	mlp := max(2*x+of(4*tokens*t.Dim/tp, size), t.ringBackward(c, tokens)-3*outside) // more is freed then than without tp
-	forward += t.Layers * t.exchanged(c, tokens)
-	return Item{Kind: tensor.Activations, Bytes: forward + max(head, mlp),
-		Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
-			size, t.Dim, t.Layers, legend, tp, tensor.FormatBytes(max(head, mlp)))}
+	k.mlp = max(2*x+of(4*tokens*t.Dim/tp, size), t.ringBackward(c, tokens)-3*k.outside) // more is freed then than without tp
+	return k
 }
 
 // sums returns what tensor parallelism sends. In each block there are two all-reduces of the activations forward and two backward; one
 // more forward after the embedding, and one backward before the head. For each token, the largest logit, the sum of exponentials and the
 // label's logit are reduced. With divided tokens, most all-reduces become a reduce-scatter and an all-gather. Then backward gathers the
-// inputs of a block's four divided layers again (not that of the logits), and gradients of norms and of late biases are summed.
-func (t Transformer) sums(c Config) []Traffic {
+// inputs of a block's four divided layers again (not that of the logits, nor what a stage receives), and gradients of norms and of late
+// biases are summed, for each microbatch.
+func (t Transformer) sums(c Config, micros, stages int) []Traffic {
 	tp, tokens := c.Layout.tp(), t.Batch*t.Seq
 	if tp == 1 {
 		return nil
@@ -59,10 +73,10 @@ func (t Transformer) sums(c Config) []Traffic {
 		return []Traffic{{"allreduce", "tp", 2*(tp-1)*all*(4*t.Layers+2) + words,
 			fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
 	}
-	copies := c.Layout.shards() * c.Layout.positions()
+	copies, gathers := c.Layout.shards()*c.Layout.positions()*micros, 6*t.Layers+3-stages
 	small := (6*t.Layers + 2) * t.Dim * size * copies
 	list := []Traffic{
-		{"allgather", "tp", (tp - 1) * all * (6*t.Layers + 2), fmt.Sprintf("%d·%d·%d·%d·(6·%d+2)", tp-1, tokens, size, t.Dim, t.Layers)},
+		{"allgather", "tp", (tp - 1) * all * gathers, fmt.Sprintf("%d·%d·%d·%d·%d", tp-1, tokens, size, t.Dim, gathers)},
 		{"reducescatter", "tp", (tp - 1) * all * (4*t.Layers + 1), fmt.Sprintf("%d·%d·%d·%d·(4·%d+1)", tp-1, tokens, size, t.Dim, t.Layers)},
 		{"allreduce", "tp", 2*(tp-1)*(all+small) + words, fmt.Sprintf("2·%d·(%d·(%d·%d + 3·%d) + %d·%d·(6·%d+2)·%d)",
 			tp-1, tokens, size, t.Dim, stat, size, t.Dim, t.Layers, copies)},

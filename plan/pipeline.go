@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
@@ -26,19 +27,27 @@ type Stage struct {
 }
 
 // putOff is the memory of a microbatch with put-off weight gradients, at most, in that of one with activations: the inputs and the output
-// gradients of its products.
-const putOff = 1.4
+// gradients of its products and norms. With divided tokens, the gradients of norms are not put off, and gathered inputs are there.
+func (c Config) putOff() float64 {
+	tp, live, held := float64(c.Layout.tp()), 4.0, 8.0 // between layers; in them 12, divided by tp
+	switch {
+	case c.Sequence:
+		live, held = 8/tp, 4
+	case tp > 1:
+		live = 10
+	}
+	return 1.12 * (held + 12/tp) / (live + 12/tp)
+}
 
 // Pipeline returns the plan of t in stages with equally many layers, which are on ranks of Config.Layout.PP. The table of tokens is on the
 // first stage and on the last one. Memory is that of the rank that needs most, and Stages has all. It is planned with ddp and fsdp
-// (OncePerStep), beside ring and cp. Activations are those of models/gpt: within a few percent, and with put-off weight gradients up to a
-// quarter more than needed.
+// (OncePerStep), beside ring, cp and tp. Activations are those of models/gpt: within a few percent, or 15 with put-off weight gradients.
 func (t Transformer) Pipeline(c Config, s Pipeline) (*Plan, error) {
 	switch {
 	case c.Layout.pp() == 1 || len(s.Live) != c.Layout.pp():
 		return nil, fmt.Errorf("pp=%d: a schedule of %d ranks does not fit", c.Layout.pp(), len(s.Live))
-	case c.Layout.tp() > 1 || t.Experts > 0:
-		return nil, fmt.Errorf("pp=%d with tp or experts: this is not planned yet", c.Layout.pp())
+	case t.Experts > 0:
+		return nil, fmt.Errorf("pp=%d with experts: this is not planned yet", c.Layout.pp())
 	case c.Host > 0:
 		return nil, fmt.Errorf("pp=%d with hosts that have copies: stages gather values once a step, and need none", c.Layout.pp())
 	case t.Layers < len(s.Ranks):
@@ -50,8 +59,7 @@ func (t Transformer) Pipeline(c Config, s Pipeline) (*Plan, error) {
 	ranks := c.Layout.Ranks()
 	name := c.Layout.String()
 	c.Layout.PP = 0 // of one place in the pipeline
-	whole, err := t.Model(c)
-	if err != nil {
+	if _, err := t.Model(c); err != nil {
 		return nil, err
 	}
 	var p Plan
@@ -69,7 +77,7 @@ func (t Transformer) Pipeline(c Config, s Pipeline) (*Plan, error) {
 			all.Legend = []string{fmt.Sprintf("P is of all stages; memory is that of rank %d of the pipeline, where P = %d", rank, mine.Parameters)}
 		}
 	}
-	all.Sums = append(whole.Sums, t.messages(c, s)...)
+	all.Sums = slices.Concat(t.sums(c, s.Micros, len(s.Ranks)), t.around(c), t.messages(c, s))
 	sum, err := New(all, c)
 	if err != nil {
 		return nil, err
@@ -86,6 +94,9 @@ func (t Transformer) messages(c Config, s Pipeline) (list []Traffic) {
 			n++
 		}
 	}
+	if !c.Sequence {
+		n *= c.Layout.tp() // all of these ranks have the same
+	}
 	if n > 0 {
 		list = append(list, Traffic{"send", "pp", 2 * n * t.Batch * t.Seq * t.Dim * size,
 			fmt.Sprintf("2·%d·%d·%d·%d", n, t.Batch*t.Seq, t.Dim, size)})
@@ -101,27 +112,42 @@ func (t Transformer) messages(c Config, s Pipeline) (list []Traffic) {
 	return list
 }
 
+// stageCosts is step memory of a stage in bytes: what Forward keeps of its input, of embeddings, of a block, and of the norm and logits at
+// the end; and what Backward needs at the logits, and elsewhere.
+type stageCosts struct{ input, embedded, block, loss, head, most int }
+
+func (t Transformer) stageCosts(c Config, tokens int) stageCosts {
+	x := tensor.StepBytes(tokens * t.Dim * c.Params.Size())
+	if c.Layout.tp() > 1 {
+		k := t.dividedCosts(c, tokens)
+		loss := k.norm + k.logits
+		return stageCosts{k.outside, k.embedded, k.block, loss, k.head - k.logits, k.mlp}
+	}
+	k := t.costs(c, tokens, 4) // embeddings: what was looked up, and its sum with positions
+	return stageCosts{x, 2 * x, k.block, x + k.logits, k.head - x - k.logits, max(k.mlp, k.ring)}
+}
+
 // stage returns what a rank has of the model. As in models/gpt/parallel, the table is a unit of its own, and all units stay until a step
 // ends. Activations are those of its largest stage, for each microbatch that it holds. The last backward pass of a rank is cut in two in
 // any schedule, so that its gradient leaves early.
 func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
-	d, last, tokens := t.Dim, len(s.Ranks)-1, t.tokens(c, s.Micros)
-	costs, x := t.costs(c, tokens, 4), tensor.StepBytes(tokens*t.Dim*c.Params.Size())
+	d, words, last, tokens := t.Dim, t.Vocab/c.Layout.tp()*t.Dim, len(s.Ranks)-1, t.tokens(c, s.Micros)
+	k, put := t.stageCosts(c, tokens), c.putOff()
 	var table, others []int
-	kept, loss, most := 0, 0, max(costs.mlp, costs.ring)
+	kept, loss, most := 0, 0, k.most
 	for i, on := range s.Ranks {
 		if on != rank {
 			continue
 		}
 		lo, hi := layout.Share(t.Layers, i, len(s.Ranks))
-		bytes := x + (hi-lo)*costs.block
+		bytes := k.input + (hi-lo)*k.block
 		if i == 0 {
-			bytes += x // what it looked up, and its sum with positions
-			table, others = []int{t.Vocab * d}, append(others, t.Seq*d)
+			bytes += k.embedded - k.input
+			table, others = []int{words}, append(others, t.Seq*d)
 		}
 		if i == last {
-			loss, most = x+costs.logits, max(most, costs.head-x-costs.logits)
-			table, others = []int{t.Vocab * d}, append(others, d, d)
+			loss, most = k.loss, max(most, k.head)
+			table, others = []int{words}, append(others, d, d)
 		}
 		kept, st.Layers = max(kept, bytes), st.Layers+hi-lo
 	}
@@ -135,11 +161,11 @@ func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 	off := min(s.PutOff[rank], s.Held[rank])
 	live := s.Held[rank] - off
 	st.Live, st.PutOff = s.Live[rank], s.PutOff[rank]
-	if live == 1 && off == 0 && putOff*float64(kept) > float64(kept+loss) {
+	if live == 1 && off == 0 && put*float64(kept) > float64(kept+loss) {
 		live, off = 0, 1
 	}
-	m.Activations = Item{Kind: tensor.Activations, Bytes: live*(kept+loss) + int(putOff*float64(off*kept)) + most,
-		Formula: fmt.Sprintf("%d·%s + %v·%d·%s + Backward's %s, about", live, tensor.FormatBytes(kept+loss), putOff, off,
+	m.Activations = Item{Kind: tensor.Activations, Bytes: live*(kept+loss) + int(put*float64(off*kept)) + most,
+		Formula: fmt.Sprintf("%d·%s + %.3g·%d·%s + Backward's %s, about", live, tensor.FormatBytes(kept+loss), put, off,
 			tensor.FormatBytes(kept), tensor.FormatBytes(most))}
 	return m, st
 }

@@ -38,7 +38,7 @@ func (c staged) plan() (*plan.Plan, error) {
 
 // train does some steps. It returns what each rank of the first pipeline has, and what all ranks send in a step, by operation and axis.
 func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]int, err error) {
-	l := parallel.Layout{PP: c.Layout.PP, DP: c.Layout.DP, FSDP: c.Layout.FSDP, Ring: c.Layout.Ring, CP: c.Layout.CP}
+	l := parallel.Layout{PP: c.Layout.PP, DP: c.Layout.DP, FSDP: c.Layout.FSDP, Ring: c.Layout.Ring, CP: c.Layout.CP, TP: c.Layout.TP}
 	memory, sent = make([]map[string]tensor.MemoryUse, c.Layout.PP), map[string]int{}
 	err = disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
 		mesh := disttest.Must(r.Mesh(l.Mesh(c.Heads)))
@@ -99,6 +99,7 @@ func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]i
 
 // how says how stages are divided.
 func (c staged) how() (how parallel.Config) {
+	how.Sequence = c.Sequence
 	if c.Layout.FSDP > 0 {
 		how.FSDP = &fsdp.Config{Stage: c.Stage, DType: tensor.Float32, OncePerStep: true}
 	}
@@ -116,6 +117,10 @@ func (c staged) groups(a *parallel.Attached) map[string]*dist.Group {
 		left = left[:len(left)-len(shards)]
 	}
 	for _, g := range left {
+		if g == a.Layers {
+			groups["tp"] = g
+			continue
+		}
 		groups[map[string]string{"ddp": "dp", "ring": "ring", "cp": "cp"}[g.Name()]] = g
 	}
 	return groups
@@ -125,6 +130,7 @@ func (c staged) groups(a *parallel.Attached) map[string]*dist.Group {
 func TestPipelineReality(t *testing.T) {
 	size := plan.Transformer{Layers: 8, Dim: 48, Heads: 6, Vocab: 300, Batch: 16, Seq: 24}
 	odd := plan.Transformer{Layers: 8, Dim: 40, Heads: 5, Vocab: 301, Batch: 24, Seq: 25}
+	uneven := plan.Transformer{Layers: 7, Dim: 44, Heads: 4, Vocab: 302, Batch: 12, Seq: 25}
 	for _, c := range []staged{
 		{size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.GPipe(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 4}}, pp.OneF1B(4, 8)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, DP: 2}}, pp.OneF1B(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.ZBH1(2, 8)},
@@ -135,13 +141,21 @@ func TestPipelineReality(t *testing.T) {
 		{odd, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 3}, Stage: 3}, pp.OneF1B(2, 4)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, DP: 2, FSDP: 2}, Stage: 3}, disttest.Must(pp.ZBV(2, 4))},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2, Ring: 2}, Stage: 3}, pp.OneF1B(2, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}}, pp.OneF1B(2, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, TP: 3}}, pp.GPipe(2, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}, Sequence: true}, pp.OneF1B(2, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2, TP: 2}, Stage: 3, Sequence: true}, pp.GPipe(2, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 4, TP: 2}, Sequence: true}, pp.OneF1B(4, 4)},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}, Sequence: true}, disttest.Must(pp.ZBV(2, 8))},
+		{size, plan.Config{Layout: plan.Layout{PP: 2, DP: 2, TP: 2}}, pp.ZBH1(2, 4)},
+		{uneven, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}, Sequence: true}, pp.OneF1B(2, 4)},
 	} {
 		c.Params = tensor.Float32
 		p, err := c.plan()
 		require.NoError(t, err)
 		memory, sent, err := c.train()
 		require.NoError(t, err)
-		name := fmt.Sprintf("%s %v", c.Name, c.Layout)
+		name := fmt.Sprintf("%s %v sp=%v", c.Name, c.Layout, c.Sequence)
 		for rank, s := range p.Stages {
 			for _, kind := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.Gathered} {
 				switch got := memory[rank][kind.String()].Peak; {
@@ -172,10 +186,12 @@ func TestPipelineReality(t *testing.T) {
 // What does not fit is refused.
 func TestPipelineNeeds(t *testing.T) {
 	size := plan.Transformer{Layers: 8, Dim: 48, Heads: 6, Vocab: 300, Batch: 16, Seq: 24}
+	mixed := size
+	mixed.Experts, mixed.Top = 4, 2
 	for want, c := range map[string]staged{
-		"pp=3: a schedule of 2 ranks does not fit":         {size, plan.Config{Layout: plan.Layout{PP: 3}}, pp.GPipe(2, 4)},
-		"pp=1: a schedule of 2 ranks does not fit":         {size, plan.Config{}, pp.GPipe(2, 4)},
-		"pp=2 with tp or experts: this is not planned yet": {size, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}}, pp.GPipe(2, 4)},
+		"pp=3: a schedule of 2 ranks does not fit":   {size, plan.Config{Layout: plan.Layout{PP: 3}}, pp.GPipe(2, 4)},
+		"pp=1: a schedule of 2 ranks does not fit":   {size, plan.Config{}, pp.GPipe(2, 4)},
+		"pp=2 with experts: this is not planned yet": {mixed, plan.Config{Layout: plan.Layout{PP: 2}}, pp.GPipe(2, 4)},
 		"pp=2 with hosts that have copies: stages gather values": {size, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2}, Host: 2},
 			pp.GPipe(2, 4)},
 		"8 layers are too few for 9 stages":               {size, plan.Config{Layout: plan.Layout{PP: 9}}, pp.GPipe(9, 4)},

@@ -84,6 +84,14 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 	}
 }
 
+// The newer kinds of package gpt have stages, too.
+func TestKindsEqualOneRank(t *testing.T) {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3} {
+		p := program{kind: kind, layers: 3, tied: kind != gpt.Mistral, drop: true, rows: []int{3, 1, 2}}
+		requireParity(t, p, layout{mesh: "pp=2", schedule: "zb-h1"}, layout{mesh: "pp=2,kv=2", sequence: true})
+	}
+}
+
 // Messages through shared memory and sockets.
 func TestEnginesEqualOneRank(t *testing.T) {
 	p := program{tied: true, drop: true, rows: []int{3, 5, 2, 4, 1}}

@@ -15,6 +15,7 @@ type pass struct {
 	grad    tensor.Tensor // from the next stage, if that is on this rank
 	got     [2]*buffer    // the input, and the gradient, from other ranks
 	sent    dist.Work     // the gradient, on its way
+	added   bool          // the weight gradients are, before W
 }
 
 // at returns the place of a pass.
@@ -102,8 +103,19 @@ func (p *Pipeline) forward(i int, t *task) {
 
 // isLast reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
 // sums them then.
-func (p *Pipeline) isLast(i int) bool {
-	return p.frozen && i == p.ends[1] || !p.frozen && i == p.ends[0]
+func (p *Pipeline) isLast(i int) bool { return i == p.last() }
+
+func (p *Pipeline) last() int {
+	if p.frozen {
+		return p.ends[1]
+	}
+	return p.ends[0]
+}
+
+// isLastPass reports whether that task is of the same pass.
+func (p *Pipeline) isLastPass(t *task) bool {
+	i := p.last()
+	return i >= 0 && p.tasks[i].Stage == t.Stage && p.tasks[i].Micro == t.Micro
 }
 
 // backward sends the gradient before the owners of parameters wait for sums over other ranks, and of the last backward pass, before it
@@ -124,11 +136,15 @@ func (p *Pipeline) backward(i int, t *task) {
 			q.grad = q.tape.Input(g)
 		}
 	}
-	if t.Kind == B {
+	switch {
+	case t.Kind == B:
 		if putOff {
 			p.weights(i, s)
 		}
 		p.retire(t.Stage, t.Micro, s)
+	case !s.tape.Deferred() && !p.isLastPass(t):
+		p.weights(i, s) // a stage that is computed again has them all: until W they would take memory for each microbatch
+		s.added = true
 	}
 }
 
@@ -159,7 +175,7 @@ func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 
 // weights computes gradients that were put off.
 func (p *Pipeline) weights(i int, s *pass) {
-	if !s.needs {
+	if !s.needs || s.added {
 		return
 	}
 	if p.opts = p.opts[:0]; !p.isLast(i) {

@@ -106,7 +106,7 @@ func (s *storage) refetch() bool {
 	if !t.inBackward {
 		t.freeFetched(c)
 	}
-	y := t.blankHeader()
+	mark, y := t.nh, t.blankHeader()
 	y.sizeAs(c.out)
 	b := t.mem.alloc(y, s.bytes)
 	y.st, s.ptr, s.bytes, a.parts = s, b.p, b.bytes, a.parts[:0]
@@ -114,8 +114,8 @@ func (s *storage) refetch() bool {
 	t.quiet = true
 	c.f.(Fetcher).Fetch(c, y.tensor())
 	t.quiet = quiet
-	y.st = nil
-	a.ptr, s.ptr = s.ptr, nil
+	a.ptr, s.ptr, y.st = s.ptr, nil, nil
+	t.sweep(mark, t.nh, nil, nil) // views would keep the memory until Reset
 	return true
 }
 

@@ -52,7 +52,10 @@ func (f *slowParts) Backward(c *Ctx, g Tensor, grads []Tensor) {
 // slowAgain does not keep its output.
 type slowAgain struct{ slowParts }
 
-func (f *slowAgain) Fetch(c *Ctx, y Tensor) { f.begin(c, y, c.Saved(0), 1) }
+func (f *slowAgain) Fetch(c *Ctx, y Tensor) {
+	y.Reshape(-1) // collectives have views
+	f.begin(c, y, c.Saved(0), 1)
+}
 
 // gathered is a product after each of two calls of f.
 func gathered(tape *Tape, f Function, ps *params) Tensor {

@@ -151,6 +151,16 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	t.finishBackward()
 }
 
+// Deferred reports whether RunDeferred has gradients to compute, not only those to add that a Checkpoint and Functions have computed.
+func (t *Tape) Deferred() bool {
+	for i := range t.nn {
+		if t.node(i).deferred {
+			return true
+		}
+	}
+	return false
+}
+
 // deferNode puts off the weight gradients of n that mask names. The inputs of its rule must stay in memory, but the nodes that made them
 // free their headers. So n gets headers of its own.
 func (t *Tape) deferNode(n *Node, mask uint8) {
