@@ -91,9 +91,8 @@ func (s *Sharding) reduce() {
 		pc.hasGrad = false
 	}
 	s.reductions.issued++
-	if h := u.hops; h != nil {
-		h.buf = s.hosts.codes.lend(h.codes)
-		u.reducing = s.start(&h.near, s.hosts.reduces)
+	if u.hops != nil {
+		u.reducing = u.hops.Start()
 		return
 	}
 	dst := u.shard
@@ -101,6 +100,20 @@ func (s *Sharding) reduce() {
 		dst = u.localGrad
 	}
 	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.reductions.sum)
+}
+
+// hop issues the second hop of the oldest unit that lacks it, with Config.Grads. It waits for the first one.
+func (s *Sharding) hop() error {
+	u := s.reductions.units[s.reductions.hopped]
+	s.reductions.hopped++
+	if u.hops == nil {
+		return nil
+	}
+	if err := u.reducing.Wait(); err != nil {
+		return fmt.Errorf("fsdp: reducing gradients of %s in a host: %w", u.name, err)
+	}
+	u.reducing = u.hops.Hop()
+	return nil
 }
 
 // waitReduce waits for the oldest reduction in flight.
@@ -120,7 +133,7 @@ func (s *Sharding) waitReduce() error {
 		if !u.accumulated {
 			s.clear(u.shard)
 		}
-		s.addUp(&u.hops.far)
+		u.hops.Finish()
 	case u.accumulated && u.shard.Len() > 0:
 		a := s.exec.Args(tensor.OpAddTo, u.shard.DType()).Out(u.shard).In(u.localGrad)
 		a.NDim, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.shard.Len(), 1, 1
@@ -162,11 +175,14 @@ func (s *Sharding) completeReductions() error {
 func (s *Sharding) lendGradients(u *Unit) {
 	u.gradsLent = true
 	if s.cfg.Stage > 1 {
-		full := u.gradPool.allocated >= inFlight || s.exec.Recording() != nil // which takes no memory
-		for len(u.gradPool.free) == 0 && full && s.reductions.waited < s.reductions.issued {
+		least := inFlight
+		if s.exec.Recording() != nil { // which takes no memory
+			least = 0
+		}
+		for u.gradPool.Exhausted(least) && s.reductions.waited < s.reductions.issued {
 			s.must(s.waitReduce())
 		}
-		u.gradBuf = u.gradPool.lend(u.grads)
+		u.gradPool.Lend(u.grads)
 	}
 	for _, pc := range u.pieces {
 		if !pc.grad.IsZero() {
@@ -177,9 +193,9 @@ func (s *Sharding) lendGradients(u *Unit) {
 
 func (s *Sharding) returnGradients(u *Unit) {
 	u.gradsLent = false
-	u.gradPool.giveBack(&u.gradBuf, u.grads)
-	if h := u.hops; h != nil {
-		s.hosts.codes.giveBack(&h.buf, h.codes)
+	u.gradPool.GiveBack(u.grads)
+	if u.hops != nil {
+		u.hops.Free()
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/pool"
+	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -37,21 +39,10 @@ type section struct {
 	flat      tensor.Tensor // all of it, in Unit.flat
 	flatShard tensor.Tensor // elements lo to hi of Unit.flat
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
-	codes     codes         // with Config.Weights
+	codes     quant.Gather  // with Config.Weights
 	gather    dist.Work
 	fresh     bool // it was gathered, or is being gathered, since values changed: a unit that stays, or a host, has them
 	second    second
-}
-
-// codes is a section in the form of Config.Weights.
-type codes struct {
-	sizes []int           // bytes of each rank
-	mine  tensor.Tensor   // local
-	made  bool            // since values changed
-	all   tensor.Tensor   // of all ranks; no memory but while they are gathered
-	buf   tensor.Tensor   // memory of all, from the pool
-	of    []tensor.Tensor // each rank's codes, in all
-	to    []tensor.Tensor // and its values, in flat
 }
 
 // Unit is a set of parameters that are gathered and reduced together.
@@ -66,21 +57,19 @@ type Unit struct {
 	sections        [2]section // trained, frozen
 
 	flat     tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
-	buf      tensor.Tensor // memory of flat, from the pool
 	gathered bool          // flat may be used
 
 	grads       tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
 	localGrad   tensor.Tensor // this rank's part of grads
 	shard       tensor.Tensor // the sum over ranks and microbatches of this part
 	host        tensor.Tensor // with Config.Offload: shard for the optimizer
-	gradBuf     tensor.Tensor // memory of grads, from gradPool
-	gradPool    *pool         // a kept unit's own: it may need its gradients throughout Backward
+	gradPool    *pool.Pool    // memory of grads; a kept unit's own: it may need its gradients throughout Backward
 	gradsLent   bool          // grads may be written to in this Backward
 	waiting     int           // parameters whose gradient may still come in this Backward
 	complete    bool          // no more gradients will come in this Backward
 	accumulated bool          // shard has the gradients of earlier microbatches
 	reducing    dist.Work
-	hops        *hops // with Config.Grads
+	hops        *quant.Reduction // with Config.Grads
 }
 
 // trained is the section of what had gradients at Attach. It is the first one.
@@ -195,6 +184,9 @@ func describe(p *tensor.Param) string {
 func (u *Unit) upToDate() bool { return u.keep && u.sections[0].upToDate() && u.sections[1].upToDate() }
 
 // change says that the optimizer or somebody else has changed values.
-func (sec *section) change() { sec.fresh, sec.codes.made = false, false }
+func (sec *section) change() {
+	sec.fresh = false
+	sec.codes.Changed()
+}
 
 func (sec *section) upToDate() bool { return sec.fresh || sec.n == 0 }
