@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -92,15 +93,8 @@ func New(c Config) *Sharding {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Stage == 0 {
-		c.Stage = 3
-	}
-	if c.Compute == 0 {
-		c.Compute = c.DType
-	}
-	if c.Reduce == 0 {
-		c.Reduce = c.DType
-	}
+	c.Stage = cmp.Or(c.Stage, 3)
+	c.Compute, c.Reduce = cmp.Or(c.Compute, c.DType), cmp.Or(c.Reduce, c.DType)
 	return c
 }
 

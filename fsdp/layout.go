@@ -87,7 +87,7 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 	if s.cfg.Stage == 3 {
 		gathered = u.n
 		if inPlace {
-			gathered -= u.owned()
+			gathered -= u.sections[0].hi - u.sections[0].lo + u.sections[1].hi - u.sections[1].lo
 		}
 	}
 	tensor.Raw(u.flat).Count(tensor.Gathered, gathered*size)

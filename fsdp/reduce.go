@@ -69,12 +69,23 @@ func (s *Sharding) reduceReady() {
 	for r.issued < len(r.units) && r.units[r.issued].complete {
 		s.reduce()
 	}
-	for r.hopped < r.issued && r.units[r.hopped].reducing.Done() {
-		s.must(s.hop())
+	s.must(s.finishReductions(false))
+}
+
+// finishReductions finishes those reductions that are over, or waits for all that were issued.
+func (s *Sharding) finishReductions(wait bool) error {
+	r := &s.reductions
+	for r.hopped < r.issued && (wait || r.units[r.hopped].reducing.Done()) {
+		if err := s.hop(); err != nil {
+			return err
+		}
 	}
-	for r.waited < r.hopped && r.units[r.waited].reducing.Done() {
-		s.must(s.waitReduce())
+	for r.waited < r.hopped && (wait || r.units[r.waited].reducing.Done()) {
+		if err := s.waitReduce(); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // reduce starts to reduce the next unit in the order. Parameters without a gradient contribute zeros.
@@ -158,17 +169,7 @@ func (s *Sharding) completeReductions() error {
 			return err
 		}
 	}
-	for r.hopped < len(r.units) {
-		if err := s.hop(); err != nil {
-			return err
-		}
-	}
-	for r.waited < len(r.units) {
-		if err := s.waitReduce(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.finishReductions(true)
 }
 
 // lendGradients gives the gradients of u memory for this Backward.

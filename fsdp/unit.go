@@ -75,45 +75,28 @@ type Unit struct {
 // trained is the section of what had gradients at Attach. It is the first one.
 func (u *Unit) trained() *section { return &u.sections[0] }
 
-// owned is how many elements of the unit this rank has.
-func (u *Unit) owned() int {
-	return u.sections[0].hi - u.sections[0].lo + u.sections[1].hi - u.sections[1].lo
-}
-
 // plan places the unit's parameters in it, those with gradients first, and cuts it.
 func (u *Unit) plan() {
-	var trained, frozen []*piece
-	for _, pc := range u.pieces {
-		if pc.p.Frozen() {
-			frozen = append(frozen, pc)
-		} else {
-			trained = append(trained, pc)
-		}
-	}
-	u.pieces = append(trained, frozen...)
-	for i, pc := range u.pieces {
-		pc.in = u.trained()
-		if i >= len(trained) {
-			pc.in = &u.sections[1]
-		}
-		pc.off = u.n
-		u.n += pc.p.Len()
-		pc.in.n += pc.p.Len()
-	}
-	u.sections[1].off = u.trained().n
+	all := u.pieces
+	u.pieces = nil
 	for i := range u.sections {
-		u.sections[i].cut(u.over.shard.Rank(), u.over.shard.Size())
+		sec := &u.sections[i]
+		sec.off = u.n
+		for _, pc := range all {
+			if pc.p.Frozen() == (i == 1) {
+				pc.in, pc.off = sec, u.n
+				u.pieces, u.n = append(u.pieces, pc), u.n+pc.p.Len()
+			}
+		}
+		sec.n = u.n - sec.off
+		rank, ranks := u.over.shard.Rank(), u.over.shard.Size()
+		sec.counts = layout.Shares(make([]int, ranks), sec.n)
+		lo, hi := layout.Share(sec.n, rank, ranks)
+		sec.lo, sec.hi = sec.off+lo, sec.off+hi
 	}
 	for _, pc := range u.pieces {
 		pc.lo, pc.hi = pc.within(pc.in.lo, pc.in.hi)
 	}
-}
-
-// cut says which elements each rank has.
-func (sec *section) cut(rank, ranks int) {
-	sec.counts = layout.Shares(make([]int, ranks), sec.n)
-	lo, hi := layout.Share(sec.n, rank, ranks)
-	sec.lo, sec.hi = sec.off+lo, sec.off+hi
 }
 
 // within returns which elements of pc lie between elements lo and hi of the unit.
