@@ -153,17 +153,16 @@ func own(p *tensor.Param, h tensor.Hooks, axes tensor.Axes) error {
 	return tensor.Try(func() { p.SumOver(axes) })
 }
 
-func (s *Sharding) cast(dst, src tensor.Tensor) {
+func cast(e *tensor.Exec, dst, src tensor.Tensor) {
 	if src.Len() > 0 {
-		s.exec.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
-		s.exec.Launch()
+		e.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
+		e.Launch()
 	}
 }
 
-// clear makes x zero.
-func (s *Sharding) clear(x tensor.Tensor) {
+func zero(e *tensor.Exec, x tensor.Tensor) {
 	if x.Len() > 0 {
-		s.exec.Args(tensor.OpFill, x.DType()).Out(x)
-		s.exec.Launch()
+		e.Args(tensor.OpFill, x.DType()).Out(x)
+		e.Launch()
 	}
 }

@@ -97,7 +97,7 @@ func (s *Sharding) reduce() {
 	for _, pc := range u.pieces {
 		s.must(pc.waitPending())
 		if !pc.hasGrad && !pc.grad.IsZero() {
-			s.clear(pc.grad)
+			zero(s.exec, pc.grad)
 		}
 		pc.hasGrad = false
 	}
@@ -142,7 +142,7 @@ func (s *Sharding) waitReduce() error {
 	switch {
 	case u.hops != nil:
 		if !u.accumulated {
-			s.clear(u.shard)
+			zero(s.exec, u.shard)
 		}
 		u.hops.Finish()
 	case u.accumulated && u.shard.Len() > 0:

@@ -85,7 +85,7 @@ func (s *Sharding) joinParts(p *tensor.Param, part tensor.Tensor) (tensor.Tensor
 // It is collective. Rank 0 must have the memory for the model; others need it for one parameter at a time.
 func (s *Sharding) StateDict() (map[string]tensor.Tensor, error) {
 	var dict map[string]tensor.Tensor
-	if s.cfg.Shard.Rank() == 0 && s.all.isFirstCopy() {
+	if s.Rank() == 0 {
 		dict = make(map[string]tensor.Tensor, len(s.params))
 	}
 	for _, p := range s.params {
