@@ -95,26 +95,9 @@ func (u *Unit) plan() {
 		sec.lo, sec.hi = sec.off+lo, sec.off+hi
 	}
 	for _, pc := range u.pieces {
-		pc.lo, pc.hi = pc.within(pc.in.lo, pc.in.hi)
+		pc.lo = min(max(pc.in.lo-pc.off, 0), pc.p.Len())
+		pc.hi = min(max(pc.in.hi-pc.off, pc.lo), pc.p.Len())
 	}
-}
-
-// within returns which elements of pc lie between elements lo and hi of the unit.
-func (pc *piece) within(lo, hi int) (first, end int) {
-	n := pc.p.Len()
-	first = min(max(lo-pc.off, 0), n)
-	return first, min(max(hi-pc.off, first), n)
-}
-
-// counts returns how many elements of pc each rank has.
-func (pc *piece) counts() []int {
-	counts, lo := make([]int, len(pc.in.counts)), pc.in.off
-	for r, n := range pc.in.counts {
-		first, end := pc.within(lo, lo+n)
-		counts[r] = end - first
-		lo += n
-	}
-	return counts
 }
 
 // setName names the unit after what its parameters' names have in common.
