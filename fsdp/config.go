@@ -1,10 +1,12 @@
 package fsdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -70,15 +72,15 @@ type Sharding struct {
 	hosts   hosts        // with Config.Host
 	checks  dist.StepCheck
 
-	order      order   // of the units
-	values     pool    // memory of gathered units
-	codes      pool    // and of their codes
-	changes    changes // of values
+	order      order     // of the units
+	values     pool.Pool // memory of gathered units
+	codes      pool.Pool // and of their codes
+	changes    changes   // of values
 	orderVote  tensor.Tensor
 	running    bool          // a Backward runs
 	last       bool          // it is the last one before the optimizer's step
 	reductions reductions    // in it
-	grads      pool          // memory of whole gradients, but for kept units
+	grads      pool.Pool     // memory of whole gradients, but for kept units
 	usage      tensor.Tensor // which units and parameters have gradients
 }
 
@@ -91,15 +93,8 @@ func New(c Config) *Sharding {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Stage == 0 {
-		c.Stage = 3
-	}
-	if c.Compute == 0 {
-		c.Compute = c.DType
-	}
-	if c.Reduce == 0 {
-		c.Reduce = c.DType
-	}
+	c.Stage = cmp.Or(c.Stage, 3)
+	c.Compute, c.Reduce = cmp.Or(c.Compute, c.DType), cmp.Or(c.Reduce, c.DType)
 	return c
 }
 
@@ -120,10 +115,7 @@ func (c *Config) check() error {
 	if err := c.checkTypes(c.Compute, c.Reduce); err != nil {
 		return fmt.Errorf("fsdp: %w", err)
 	}
-	if err := c.Weights.check(c.Shard.Device()); err != nil {
-		return err
-	}
-	if err := c.checkGrads(); err != nil {
+	if err := c.checkFormats(); err != nil {
 		return err
 	}
 	return c.checkHost()
@@ -152,7 +144,7 @@ func (s *Sharding) Unit(layers ...any) *Unit {
 // Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
 // is used first in forward and last in backward, or at several places.
 func (s *Sharding) Keep(layers ...any) *Unit {
-	return s.add(&Unit{keep: true, gradPool: &pool{}}, layers)
+	return s.add(&Unit{keep: true, gradPool: &pool.Pool{}}, layers)
 }
 
 func (s *Sharding) add(u *Unit, layers []any) *Unit {
@@ -236,7 +228,7 @@ func (s *Sharding) Groups() (list []*dist.Group) {
 		list = append(list, s.hosts.gathers)
 	}
 	if s.hosts.reduces != nil {
-		list = append(list, s.hosts.reduces, s.hosts.peers)
+		list = append(list, s.hosts.reduces.Groups()...)
 	}
 	return list
 }

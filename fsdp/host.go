@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -14,11 +15,7 @@ import (
 type hosts struct {
 	gathers *dist.Group   // the ranks of this host, for its copy of the values; nil without Config.Host
 	vote    tensor.Tensor // Sharding.orderVote in their lane
-	reduces *dist.Group   // the same ranks, for the first hop of gradients; nil without Config.Grads
-	peers   *dist.Group   // for the second hop: the ranks that have this one's number in their hosts
-	order   []int         // ranks of Config.Shard: the peers of each rank of this host
-	codes   pool          // memory of the codes of a unit's hops
-	sums    pool          // and of what is added up between them
+	reduces *quant.Hosts  // nil without Config.Grads
 }
 
 // second is the part that this rank keeps of its host's copy of a section's values. The copy is as old as section.fresh says.
@@ -66,8 +63,10 @@ func (s *Sharding) openHost() error {
 			}
 		}
 	}
-	if err := s.hosts.open(&s.cfg, hosts); err != nil {
-		return err
+	if s.cfg.Grads != unquantized {
+		if s.hosts.reduces, err = quant.NewHosts(s.cfg.Shard, h, hosts, s.exec); err != nil {
+			return err
+		}
 	}
 	s.hosts.gathers = h.With(dist.Name(h.Name() + " host gather"))
 	s.hosts.vote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)

@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -18,8 +19,8 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.values.g, s.values.kind = s.all.gathers, tensor.Gathered
-	s.codes.g, s.codes.kind = s.all.gathers, tensor.Communication
+	s.values.Group, s.values.Kind = s.all.gathers, tensor.Gathered
+	s.codes.Group, s.codes.Kind = s.all.gathers, tensor.Communication
 	for _, u := range s.units {
 		s.layOutValues(u)
 		if u.trained().n > 0 {
@@ -57,8 +58,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 		u.flat = u.over.gathers.AllocFor(tensor.Uncounted, u.compute, u.n)
 		s.countKept(u, inPlace)
 	} else {
-		u.flat = tensor.FromPtr(s.exec.Device(), nil, u.compute, u.n)
-		s.values.reserve(u.flat)
+		u.flat = s.values.New(u.compute, u.n)
 	}
 	for i := range u.sections {
 		sec := &u.sections[i]
@@ -76,7 +76,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 			sec.local = u.over.gathers.AllocFor(tensor.Parameters, c.DType, max(sec.hi-sec.lo, 1)).Range(0, sec.hi-sec.lo)
 		}
 		if c.Weights != unquantized {
-			s.layOutCodes(u, sec)
+			sec.codes = quant.NewGather(u.over.gathers, s.exec, &s.codes, sec.flat, sec.counts)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 	if s.cfg.Stage == 3 {
 		gathered = u.n
 		if inPlace {
-			gathered -= u.owned()
+			gathered -= u.sections[0].hi - u.sections[0].lo + u.sections[1].hi - u.sections[1].lo
 		}
 	}
 	tensor.Raw(u.flat).Count(tensor.Gathered, gathered*size)
@@ -101,16 +101,17 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	if c.Stage == 1 {
 		u.grads = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, sec.n)
 	} else {
-		u.grads = tensor.FromPtr(s.exec.Device(), nil, u.reduce, sec.n)
-		u.gradPool.g, u.gradPool.kind = u.over.reduces, tensor.Communication
-		u.gradPool.reserve(u.grads)
+		u.gradPool.Group, u.gradPool.Kind = u.over.reduces, tensor.Communication
+		u.grads = u.gradPool.New(u.reduce, sec.n)
 	}
 	u.localGrad = u.grads.Range(sec.lo, sec.hi)
 	u.shard = u.localGrad
 	if c.Stage > 1 {
 		u.shard = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, max(n, 1)).Range(0, n)
 	}
-	s.layOutHops(u)
+	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
+		u.hops = s.hosts.reduces.NewReduction(u.grads, u.shard, sec.counts)
+	}
 	u.host = u.shard
 	if c.Offload != nil {
 		u.host = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, max(n, 1)).Range(0, n)
@@ -152,6 +153,16 @@ func own(p *tensor.Param, h tensor.Hooks, axes tensor.Axes) error {
 	return tensor.Try(func() { p.SumOver(axes) })
 }
 
-func (s *Sharding) cast(dst, src tensor.Tensor) {
-	s.launch(tensor.OpCast, src.DType(), dst, src)
+func cast(e *tensor.Exec, dst, src tensor.Tensor) {
+	if src.Len() > 0 {
+		e.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
+		e.Launch()
+	}
+}
+
+func zero(e *tensor.Exec, x tensor.Tensor) {
+	if x.Len() > 0 {
+		e.Args(tensor.OpFill, x.DType()).Out(x)
+		e.Launch()
+	}
 }

@@ -126,8 +126,7 @@ func (n *naive) BackwardDone(last bool) error {
 			continue
 		}
 		if mine[i] == 0 {
-			n.exec.Args(tensor.OpFill, pt.whole.DType()).Out(pt.whole)
-			n.exec.Launch()
+			zero(n.exec, pt.whole)
 		}
 		if err := n.g.ReduceScatterV(pt.grad, pt.whole.View(pt.p.Len()), pt.counts, dist.Sum).Wait(); err != nil {
 			return err

@@ -23,10 +23,7 @@ func (s *Sharding) upload(sec *section) {
 	from := sec.local
 	if !sec.narrow.IsZero() {
 		from = sec.narrow
-		if sec.narrow.Len() > 0 {
-			s.host.Args(tensor.OpCast, sec.local.DType()).Out(sec.narrow).In(sec.local)
-			s.host.Launch()
-		}
+		cast(s.host, sec.narrow, sec.local)
 	}
 	s.copyTo(sec.flatShard, from)
 }
@@ -37,18 +34,20 @@ func (s *Sharding) download(dst, src tensor.Tensor) {
 		return
 	}
 	s.copyTo(dst, src)
-	s.must(s.sync())
+	if err := s.exec.Device().Queue(0).Sync(); err != nil {
+		s.must(fmt.Errorf("copying to host memory: %w", err))
+	}
 }
 
 // setLocal sets a part of what the optimizer updates to values on the device.
 func (s *Sharding) setLocal(local, x tensor.Tensor) {
 	if s.host == nil {
-		s.cast(local, x)
+		cast(s.exec, local, x)
 		return
 	}
 	if x.DType() != local.DType() {
 		wide := tensor.New(s.exec.Device(), local.DType(), x.Len())
-		s.cast(wide, x)
+		cast(s.exec, wide, x)
 		x = wide
 	}
 	s.download(local, x)
@@ -60,11 +59,4 @@ func (s *Sharding) copyTo(dst, src tensor.Tensor) {
 		dev := s.exec.Device()
 		dev.Copy(dst.Ptr(), src.Ptr(), dst.Len()*dst.DType().Size(), dev.Queue(0))
 	}
-}
-
-func (s *Sharding) sync() error {
-	if err := s.exec.Device().Queue(0).Sync(); err != nil {
-		return fmt.Errorf("copying to host memory: %w", err)
-	}
-	return nil
 }

@@ -52,9 +52,6 @@ func (o *ranks) size() int {
 	return o.shard.Size() * o.replicate.Size()
 }
 
-// isFirstCopy reports whether this rank's copy is the one that counts.
-func (o *ranks) isFirstCopy() bool { return o.replicate == nil || o.replicate.Rank() == 0 }
-
 // allReduce is an all-reduce over a group of the ranks of shard, and then over the copies.
 func (o *ranks) allReduce(shard *dist.Group, x tensor.Tensor, op dist.Reduction) error {
 	err := shard.AllReduce(x, op).Wait()

@@ -69,12 +69,23 @@ func (s *Sharding) reduceReady() {
 	for r.issued < len(r.units) && r.units[r.issued].complete {
 		s.reduce()
 	}
-	for r.hopped < r.issued && r.units[r.hopped].reducing.Done() {
-		s.must(s.hop())
+	s.must(s.finishReductions(false))
+}
+
+// finishReductions finishes those reductions that are over, or waits for all that were issued.
+func (s *Sharding) finishReductions(wait bool) error {
+	r := &s.reductions
+	for r.hopped < r.issued && (wait || r.units[r.hopped].reducing.Done()) {
+		if err := s.hop(); err != nil {
+			return err
+		}
 	}
-	for r.waited < r.hopped && r.units[r.waited].reducing.Done() {
-		s.must(s.waitReduce())
+	for r.waited < r.hopped && (wait || r.units[r.waited].reducing.Done()) {
+		if err := s.waitReduce(); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // reduce starts to reduce the next unit in the order. Parameters without a gradient contribute zeros.
@@ -86,14 +97,13 @@ func (s *Sharding) reduce() {
 	for _, pc := range u.pieces {
 		s.must(pc.waitPending())
 		if !pc.hasGrad && !pc.grad.IsZero() {
-			s.clear(pc.grad)
+			zero(s.exec, pc.grad)
 		}
 		pc.hasGrad = false
 	}
 	s.reductions.issued++
-	if h := u.hops; h != nil {
-		h.buf = s.hosts.codes.lend(h.codes)
-		u.reducing = s.start(&h.near, s.hosts.reduces)
+	if u.hops != nil {
+		u.reducing = u.hops.Start()
 		return
 	}
 	dst := u.shard
@@ -101,6 +111,20 @@ func (s *Sharding) reduce() {
 		dst = u.localGrad
 	}
 	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.reductions.sum)
+}
+
+// hop issues the second hop of the oldest unit that lacks it, with Config.Grads. It waits for the first one.
+func (s *Sharding) hop() error {
+	u := s.reductions.units[s.reductions.hopped]
+	s.reductions.hopped++
+	if u.hops == nil {
+		return nil
+	}
+	if err := u.reducing.Wait(); err != nil {
+		return fmt.Errorf("fsdp: reducing gradients of %s in a host: %w", u.name, err)
+	}
+	u.reducing = u.hops.Hop()
+	return nil
 }
 
 // waitReduce waits for the oldest reduction in flight.
@@ -118,9 +142,9 @@ func (s *Sharding) waitReduce() error {
 	switch {
 	case u.hops != nil:
 		if !u.accumulated {
-			s.clear(u.shard)
+			zero(s.exec, u.shard)
 		}
-		s.addUp(&u.hops.far)
+		u.hops.Finish()
 	case u.accumulated && u.shard.Len() > 0:
 		a := s.exec.Args(tensor.OpAddTo, u.shard.DType()).Out(u.shard).In(u.localGrad)
 		a.NDim, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.shard.Len(), 1, 1
@@ -145,28 +169,21 @@ func (s *Sharding) completeReductions() error {
 			return err
 		}
 	}
-	for r.hopped < len(r.units) {
-		if err := s.hop(); err != nil {
-			return err
-		}
-	}
-	for r.waited < len(r.units) {
-		if err := s.waitReduce(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.finishReductions(true)
 }
 
 // lendGradients gives the gradients of u memory for this Backward.
 func (s *Sharding) lendGradients(u *Unit) {
 	u.gradsLent = true
 	if s.cfg.Stage > 1 {
-		full := u.gradPool.allocated >= inFlight || s.exec.Recording() != nil // which takes no memory
-		for len(u.gradPool.free) == 0 && full && s.reductions.waited < s.reductions.issued {
+		least := inFlight
+		if s.exec.Recording() != nil { // which takes no memory
+			least = 0
+		}
+		for u.gradPool.Exhausted(least) && s.reductions.waited < s.reductions.issued {
 			s.must(s.waitReduce())
 		}
-		u.gradBuf = u.gradPool.lend(u.grads)
+		u.gradPool.Lend(u.grads)
 	}
 	for _, pc := range u.pieces {
 		if !pc.grad.IsZero() {
@@ -177,9 +194,9 @@ func (s *Sharding) lendGradients(u *Unit) {
 
 func (s *Sharding) returnGradients(u *Unit) {
 	u.gradsLent = false
-	u.gradPool.giveBack(&u.gradBuf, u.grads)
-	if h := u.hops; h != nil {
-		s.hosts.codes.giveBack(&h.buf, h.codes)
+	u.gradPool.GiveBack(u.grads)
+	if u.hops != nil {
+		u.hops.Free()
 	}
 }
 

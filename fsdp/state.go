@@ -2,7 +2,6 @@ package fsdp
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/layout"
@@ -13,67 +12,76 @@ import (
 // collective, and for looking: its memory is new. Parts on ranks that are not in Config.Shard, those of tensor parallelism,
 // are out of reach: that is an error, and a checkpoint has them.
 func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
-	x, err := s.ofRank(p)
-	if err != nil || !p.IsCut() {
-		return x, err
-	}
-	return s.joinParts(p, x.View(p.Len()))
-}
-
-// ofRank returns this rank's part of a parameter, whole but for Param.Place.
-func (s *Sharding) ofRank(p *tensor.Param) (tensor.Tensor, error) {
-	pc := s.of[p]
+	pc, g := s.of[p], s.all.gathers
 	switch {
 	case pc != nil:
+		if !p.IsCut() {
+			g = pc.u.over.gathers
+		}
+		return s.join(p, g, s.onDevice(p.Local))
 	case p.Value.IsZero():
 		return p.Value, fmt.Errorf("fsdp: %v was never made", p)
 	case p.Owner() != nil:
 		return tensor.Tensor{}, fmt.Errorf("fsdp: %s belongs to %v, which was attached before", p.Name(), p.Owner())
-	default:
-		return p.Value, nil
+	case p.IsCut():
+		return s.join(p, g, p.Value.View(p.Len()))
 	}
-	x := tensor.New(s.exec.Device(), s.cfg.DType, p.Len())
-	local := p.Local
-	if s.host != nil {
-		local = tensor.New(s.exec.Device(), s.cfg.DType, max(local.Len(), 1)).Range(0, local.Len())
-		s.copyTo(local, p.Local)
-	}
-	if err := pc.u.over.gathers.AllGatherV(x, local, pc.counts()).Wait(); err != nil {
-		return tensor.Tensor{}, fmt.Errorf("fsdp: gathering %s: %w", p.Name(), err)
-	}
-	return x.View(p.Dims()...), nil
+	return p.Value, nil
 }
 
-// joinParts makes the model's tensor of the parts that the ranks of Config.Shard hold.
-func (s *Sharding) joinParts(p *tensor.Param, part tensor.Tensor) (tensor.Tensor, error) {
-	g, x := s.all.gathers, tensor.New(s.exec.Device(), part.DType(), p.Global()...)
-	holders, err := dist.AllGatherObject(g, p.Placement().Boxes())
+// onDevice returns a part of a parameter where it can be gathered.
+func (s *Sharding) onDevice(local tensor.Tensor) tensor.Tensor {
+	if s.host == nil {
+		return local
+	}
+	x := tensor.New(s.exec.Device(), local.DType(), max(local.Len(), 1)).Range(0, local.Len())
+	s.copyTo(x, local)
+	return x
+}
+
+// holder is what a rank has of a parameter: elements Lo to Hi-1 of the boxes.
+type holder struct {
+	Boxes  []tensor.Box
+	Lo, Hi int
+}
+
+// join makes the model's tensor of what the ranks of g hold.
+func (s *Sharding) join(p *tensor.Param, g *dist.Group, mine tensor.Tensor) (tensor.Tensor, error) {
+	lo, hi := p.Placement().Range()
+	holders, err := dist.AllGatherObject(g, holder{p.Placement().Boxes(), lo, hi})
 	if err != nil {
-		return x, err
+		return tensor.Tensor{}, err
 	}
-	counts, held := make([]int, g.Size()), 0
-	for r, boxes := range holders {
-		same := func(other []tensor.Box) bool { return slices.EqualFunc(other, boxes, tensor.Box.Equal) }
-		if slices.ContainsFunc(holders[:r], same) { // one of those that hold the same sends it
-			continue
-		}
-		for _, b := range boxes {
-			counts[r] += b.Len()
-		}
-		held += counts[r]
+	held, counts, sum := make([]layout.Held[string], g.Size()), make([]int, g.Size()), 0
+	for r, h := range holders {
+		held[r] = layout.Held[string]{Of: fmt.Sprint(h.Boxes), Lo: h.Lo, Hi: h.Hi}
 	}
-	if held != x.Len() {
+	for r, counted := range layout.Counted(held) { // one of those that hold the same sends it
+		if counted {
+			counts[r] = held[r].Hi - held[r].Lo
+			sum += counts[r]
+		}
+	}
+	x := tensor.New(s.exec.Device(), mine.DType(), p.Global()...)
+	if sum != x.Len() {
 		return tensor.Tensor{},
 			fmt.Errorf("fsdp: %s: the ranks of Config.Shard hold %d of the %d elements of %v; for the others, save a checkpoint",
-				p.Name(), held, x.Len(), p.Global())
+				p.Name(), sum, x.Len(), p.Global())
 	}
-	parts := tensor.New(s.exec.Device(), part.DType(), held)
-	if err := g.AllGatherV(parts, part.Range(0, counts[g.Rank()]), counts).Wait(); err != nil {
-		return tensor.Tensor{}, fmt.Errorf("fsdp: joining the parts of %s: %w", p.Name(), err)
+	flat := x.View(sum)
+	parts := flat
+	if p.IsCut() {
+		parts = tensor.New(s.exec.Device(), mine.DType(), sum)
 	}
-	at, flat := 0, x.View(held)
-	for r, boxes := range holders {
-		for first, n := range layout.Runs(p.Global(), boxes, 0, counts[r]) {
+	if err := g.AllGatherV(parts, mine.Range(0, counts[g.Rank()]), counts).Wait(); err != nil {
+		return tensor.Tensor{}, fmt.Errorf("fsdp: gathering %s: %w", p.Name(), err)
+	}
+	if !p.IsCut() {
+		return x, nil
+	}
+	at := 0
+	for r, h := range holders {
+		for first, n := range layout.Runs(p.Global(), h.Boxes, h.Lo, h.Lo+counts[r]) {
 			tensor.Copy(flat.Range(first, first+n), parts.Range(at, at+n))
 			at += n
 		}
@@ -85,7 +93,7 @@ func (s *Sharding) joinParts(p *tensor.Param, part tensor.Tensor) (tensor.Tensor
 // It is collective. Rank 0 must have the memory for the model; others need it for one parameter at a time.
 func (s *Sharding) StateDict() (map[string]tensor.Tensor, error) {
 	var dict map[string]tensor.Tensor
-	if s.cfg.Shard.Rank() == 0 && s.all.isFirstCopy() {
+	if s.Rank() == 0 {
 		dict = make(map[string]tensor.Tensor, len(s.params))
 	}
 	for _, p := range s.params {

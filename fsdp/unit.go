@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/pool"
+	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -37,21 +39,10 @@ type section struct {
 	flat      tensor.Tensor // all of it, in Unit.flat
 	flatShard tensor.Tensor // elements lo to hi of Unit.flat
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
-	codes     codes         // with Config.Weights
+	codes     quant.Gather  // with Config.Weights
 	gather    dist.Work
 	fresh     bool // it was gathered, or is being gathered, since values changed: a unit that stays, or a host, has them
 	second    second
-}
-
-// codes is a section in the form of Config.Weights.
-type codes struct {
-	sizes []int           // bytes of each rank
-	mine  tensor.Tensor   // local
-	made  bool            // since values changed
-	all   tensor.Tensor   // of all ranks; no memory but while they are gathered
-	buf   tensor.Tensor   // memory of all, from the pool
-	of    []tensor.Tensor // each rank's codes, in all
-	to    []tensor.Tensor // and its values, in flat
 }
 
 // Unit is a set of parameters that are gathered and reduced together.
@@ -66,83 +57,47 @@ type Unit struct {
 	sections        [2]section // trained, frozen
 
 	flat     tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
-	buf      tensor.Tensor // memory of flat, from the pool
 	gathered bool          // flat may be used
 
 	grads       tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
 	localGrad   tensor.Tensor // this rank's part of grads
 	shard       tensor.Tensor // the sum over ranks and microbatches of this part
 	host        tensor.Tensor // with Config.Offload: shard for the optimizer
-	gradBuf     tensor.Tensor // memory of grads, from gradPool
-	gradPool    *pool         // a kept unit's own: it may need its gradients throughout Backward
+	gradPool    *pool.Pool    // memory of grads; a kept unit's own: it may need its gradients throughout Backward
 	gradsLent   bool          // grads may be written to in this Backward
 	waiting     int           // parameters whose gradient may still come in this Backward
 	complete    bool          // no more gradients will come in this Backward
 	accumulated bool          // shard has the gradients of earlier microbatches
 	reducing    dist.Work
-	hops        *hops // with Config.Grads
+	hops        *quant.Reduction // with Config.Grads
 }
 
 // trained is the section of what had gradients at Attach. It is the first one.
 func (u *Unit) trained() *section { return &u.sections[0] }
 
-// owned is how many elements of the unit this rank has.
-func (u *Unit) owned() int {
-	return u.sections[0].hi - u.sections[0].lo + u.sections[1].hi - u.sections[1].lo
-}
-
 // plan places the unit's parameters in it, those with gradients first, and cuts it.
 func (u *Unit) plan() {
-	var trained, frozen []*piece
-	for _, pc := range u.pieces {
-		if pc.p.Frozen() {
-			frozen = append(frozen, pc)
-		} else {
-			trained = append(trained, pc)
-		}
-	}
-	u.pieces = append(trained, frozen...)
-	for i, pc := range u.pieces {
-		pc.in = u.trained()
-		if i >= len(trained) {
-			pc.in = &u.sections[1]
-		}
-		pc.off = u.n
-		u.n += pc.p.Len()
-		pc.in.n += pc.p.Len()
-	}
-	u.sections[1].off = u.trained().n
+	all := u.pieces
+	u.pieces = nil
 	for i := range u.sections {
-		u.sections[i].cut(u.over.shard.Rank(), u.over.shard.Size())
+		sec := &u.sections[i]
+		sec.off = u.n
+		for _, pc := range all {
+			if pc.p.Frozen() == (i == 1) {
+				pc.in, pc.off = sec, u.n
+				u.pieces, u.n = append(u.pieces, pc), u.n+pc.p.Len()
+			}
+		}
+		sec.n = u.n - sec.off
+		rank, ranks := u.over.shard.Rank(), u.over.shard.Size()
+		sec.counts = layout.Shares(make([]int, ranks), sec.n)
+		lo, hi := layout.Share(sec.n, rank, ranks)
+		sec.lo, sec.hi = sec.off+lo, sec.off+hi
 	}
 	for _, pc := range u.pieces {
-		pc.lo, pc.hi = pc.within(pc.in.lo, pc.in.hi)
+		pc.lo = min(max(pc.in.lo-pc.off, 0), pc.p.Len())
+		pc.hi = min(max(pc.in.hi-pc.off, pc.lo), pc.p.Len())
 	}
-}
-
-// cut says which elements each rank has.
-func (sec *section) cut(rank, ranks int) {
-	sec.counts = layout.Shares(make([]int, ranks), sec.n)
-	lo, hi := layout.Share(sec.n, rank, ranks)
-	sec.lo, sec.hi = sec.off+lo, sec.off+hi
-}
-
-// within returns which elements of pc lie between elements lo and hi of the unit.
-func (pc *piece) within(lo, hi int) (first, end int) {
-	n := pc.p.Len()
-	first = min(max(lo-pc.off, 0), n)
-	return first, min(max(hi-pc.off, first), n)
-}
-
-// counts returns how many elements of pc each rank has.
-func (pc *piece) counts() []int {
-	counts, lo := make([]int, len(pc.in.counts)), pc.in.off
-	for r, n := range pc.in.counts {
-		first, end := pc.within(lo, lo+n)
-		counts[r] = end - first
-		lo += n
-	}
-	return counts
 }
 
 // setName names the unit after what its parameters' names have in common.
@@ -195,6 +150,9 @@ func describe(p *tensor.Param) string {
 func (u *Unit) upToDate() bool { return u.keep && u.sections[0].upToDate() && u.sections[1].upToDate() }
 
 // change says that the optimizer or somebody else has changed values.
-func (sec *section) change() { sec.fresh, sec.codes.made = false, false }
+func (sec *section) change() {
+	sec.fresh = false
+	sec.codes.Changed()
+}
 
 func (sec *section) upToDate() bool { return sec.fresh || sec.n == 0 }

@@ -26,8 +26,8 @@ func (s *Sharding) perform(todo []action) {
 
 // unshard issues the gathers of a unit.
 func (s *Sharding) unshard(u *Unit) {
-	if !u.keep && u.buf.IsZero() {
-		u.buf = s.values.lend(u.flat)
+	if !u.keep && !s.values.Has(u.flat) {
+		s.values.Lend(u.flat)
 	}
 	for i := range u.sections {
 		if sec := &u.sections[i]; !u.keep || !sec.upToDate() {
@@ -45,7 +45,10 @@ func (s *Sharding) startGather(u *Unit, sec *section) {
 	if s.cfg.Weights == unquantized {
 		sec.gather = u.over.gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
 	} else {
-		sec.gather = s.gatherCodes(u, sec)
+		if !sec.codes.Written() {
+			sec.codes.Write(s.part(u, sec))
+		}
+		sec.gather = sec.codes.Start()
 	}
 	sec.gather.Pending() // nobody waits for those ahead of the program's end
 	sec.fresh = true
@@ -59,7 +62,7 @@ func (s *Sharding) part(u *Unit, sec *section) tensor.Tensor {
 	case u.compute == s.cfg.DType:
 		return sec.local
 	default:
-		s.cast(sec.flatShard, sec.local)
+		cast(s.exec, sec.flatShard, sec.local)
 	}
 	return sec.flatShard
 }
@@ -84,18 +87,17 @@ func (s *Sharding) arrive(sec *section) error {
 	if err := sec.gather.Wait(); err != nil {
 		return err
 	}
-	s.expand(sec)
+	sec.codes.Finish()
 	s.fillSecond(sec)
 	return nil
 }
 
 // reshard frees the memory of a gathered unit. Units of Keep stay.
 func (s *Sharding) reshard(u *Unit) {
-	if u.keep || u.buf.IsZero() {
-		return
+	if !u.keep {
+		u.gathered = false
+		s.values.GiveBack(u.flat)
 	}
-	u.gathered = false
-	s.values.giveBack(&u.buf, u.flat)
 }
 
 var phaseNames = [...]string{agreeForward: "in forward", agreeBackward: "in Backward", agreeNewForward: "in a new forward pass"}

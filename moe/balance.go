@@ -114,7 +114,7 @@ func (b *Balancer) Step() ([]Load, error) {
 			tensor.Copy(l.load, tensor.ToDevice(l.load.Device(), tensor.FromSlice(make([]int64, n), n)))
 		}
 		if b.rate != 0 {
-			if err := l.Router.Move(loads[i].Chosen, b.rate); err != nil {
+			if err := l.Router.UpdateBias(loads[i].Chosen, b.rate); err != nil {
 				return nil, err
 			}
 		}

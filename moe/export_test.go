@@ -7,9 +7,9 @@ import (
 )
 
 // SetRanks changes the Functions with which a layer communicates.
-func (l *Layer) SetRanks(change func(tally, in, out *tensor.Function)) {
+func (l *Layer) SetRanks(change func(sumTokens, toHidden, fromHidden *tensor.Function)) {
 	r := &l.ranks
-	change(&r.tally, &r.in, &r.out)
+	change(&r.sumTokens, &r.toHidden, &r.fromHidden)
 }
 
 // ForgetPlaces has each rank fill the places as if it were the first one: alone has no other rank.

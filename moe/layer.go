@@ -114,13 +114,14 @@ func (l *Layer) Forward(x nn.T) nn.T {
 			"with the group of the loader, such as r.World, counts what all its ranks chose")
 	}
 	r := l.Router.Forward(x)
-	experts, x := l.gathered(r.Experts), through(l.ranks.in, x)
+	experts, x := l.gathered(r.Experts), through(l.ranks.toHidden, x)
 	counts := experts.Reshape(experts.Len()).Bincount(l.Router.W.Dims()[0])
 	l.agree(experts)
 	tokens := tensor.GlobalCount(x) / d
 	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top, l.places(x.Tape(), experts.Dim(0)))
 	l.count(counts, p.Dropped)
-	return l.seed(through(l.ranks.out, l.compute(x, through(l.ranks.in, r.Weights), p)), r, experts, counts, tokens).Reshape(shape...)
+	y := through(l.ranks.fromHidden, l.compute(x, through(l.ranks.toHidden, r.Weights), p))
+	return l.seed(y, r, experts, counts, tokens).Reshape(shape...)
 }
 
 // places returns how many tokens of each row are this rank's, for a capacity; 0: its rows are whole.

@@ -36,7 +36,7 @@ func (l *Layer) parts(r router.Routing, experts, counts nn.T) nn.T {
 		return l.partsOfSequences(r.Scores, experts)
 	}
 	if l.ranks.Tokens != nil {
-		counts = counts.Tape().Apply(l.ranks.tally, counts)
+		counts = counts.Tape().Apply(l.ranks.sumTokens, counts)
 	}
 	f := counts.Cast(r.Scores.DType())
 	return f.Div(f.Sum().Clamp(1, math.Inf(1)))
@@ -55,7 +55,7 @@ func (l *Layer) partsOfSequences(scores, experts nn.T) nn.T {
 	}
 	chosen := tensor.OneHot(experts, n, scores.DType()).Sum(1).Reshape(tokens/mine, mine, n).Sum(1)
 	if total != 0 {
-		chosen = through(l.ranks.joint, chosen)
+		chosen = through(l.ranks.sumPositions, chosen)
 	}
 	part := chosen.Scale(1/float64(l.c.Sequence*top)).Reshape(tokens/mine, 1, n).Broadcast(tokens/mine, mine, n).Reshape(tokens, n)
 	if l.ranks.Gather != nil {

@@ -37,9 +37,10 @@ type Ranks struct {
 // parallel is how a layer uses Ranks.
 type parallel struct {
 	Ranks
-	tally   tensor.Function // over Tokens
-	joint   tensor.Function // over Positions; nil: nothing
-	in, out tensor.Function // for what the ranks of Hidden compute different things with, and what adds these up; nil: nothing
+	sumTokens, sumPositions tensor.Function // sum counts over Tokens, and over Positions; nil: nothing
+	// What the ranks of Hidden compute with their parts of the features goes through toHidden, what they have computed through fromHidden:
+	// Megatron's copy to, and reduce from, a tensor-parallel region. nil: nothing.
+	toHidden, fromHidden tensor.Function
 }
 
 // Parallelize has ranks share the experts of layers: expert parallelism (Lepikhin et al. 2020, "GShard"). Each rank keeps a part of the
@@ -77,17 +78,17 @@ func (l *Layer) divide(r Ranks) {
 		fail("Parallelize", "%s is divided already", l.Experts.Up.Name())
 	}
 	p, e := &l.ranks, l.Experts
-	p.Ranks, p.tally = r, &tally{group: r.Tokens}
+	p.Ranks, p.sumTokens = r, &tally{group: r.Tokens}
 	if r.Positions != nil {
-		p.joint = &tally{group: r.Positions}
+		p.sumPositions = &tally{group: r.Positions}
 	}
 	l.dispatcher = dispatch.New(dispatch.Config{
 		Tokens: r.Tokens, Positions: r.Positions, Experts: r.Experts, Half: r.Half, Capacity: l.c.Capacity,
 	})
 	if g := r.Hidden; g != nil {
-		p.in, p.out = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
+		p.toHidden, p.fromHidden = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
 		if r.Gather != nil {
-			p.in, p.out = r.Gather, r.Scatter
+			p.toHidden, p.fromHidden = r.Gather, r.Scatter
 			l.Router.W.Through(&autograd.Copy{Group: g}) // each rank's gradient is that of its tokens
 		}
 		if s := l.Shared; s != nil {

@@ -76,7 +76,7 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 		"counts of the balance loss are this rank's": {"WithAux float64[]: axis dp: the loss is made of this rank's",
 			wrong(func(j *job) {
 				j.change = func(m *model, _ *dist.Mesh) {
-					m.MoE.SetRanks(func(tally, _, _ *tensor.Function) { *tally = identity{*tally} })
+					m.MoE.SetRanks(func(sum, _, _ *tensor.Function) { *sum = identity{*sum} })
 				}
 			})},
 		"experts cut over ranks with others, by fsdp": {"fsdp: ranks differ: ", wrong(func(j *job) {

@@ -102,7 +102,7 @@ var table = map[string]row{
 
 	"ddp":          {own: "nn optim dist dist/backend tensor"},
 	"ddp/powersgd": {own: "ddp nn dist tensor"},
-	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/quant"},
+	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
 	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor internal/rebuild"},
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor internal/rebuild"},
@@ -110,7 +110,8 @@ var table = map[string]row{
 	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
-	"fsdp/internal/quant": {own: "tensor"},
+	"fsdp/internal/pool":  {own: "dist tensor"},
+	"fsdp/internal/quant": {own: "dist tensor fsdp/internal/pool"},
 
 	"plan": {own: "tensor"},
 

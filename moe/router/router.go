@@ -66,7 +66,7 @@ func New(d, n int, c Config) *Router {
 }
 
 func (c *Config) check(n int) error {
-	may := n // experts that may be chosen
+	eligible := n // experts that may be chosen
 	if c.Groups != 0 || c.TopGroups != 0 {
 		switch {
 		case c.Groups <= 0 || n%c.Groups != 0 || n/c.Groups < 2:
@@ -74,11 +74,11 @@ func (c *Config) check(n int) error {
 		case c.TopGroups < 1 || c.TopGroups > c.Groups:
 			return fmt.Errorf("TopGroups is %d, want 1 to %d, the number of groups", c.TopGroups, c.Groups)
 		}
-		may = n / c.Groups * c.TopGroups
+		eligible = n / c.Groups * c.TopGroups
 	}
 	switch {
-	case c.Top < 1 || c.Top > may:
-		return fmt.Errorf("a Top of %d, want 1 to %d, the number of experts to choose from", c.Top, may)
+	case c.Top < 1 || c.Top > eligible:
+		return fmt.Errorf("a Top of %d, want 1 to %d, the number of experts to choose from", c.Top, eligible)
 	case c.Scoring < Softmax || c.Scoring > Sigmoid:
 		return fmt.Errorf("unknown Scoring %d", c.Scoring)
 	case c.Scoring == Chosen && c.Bias:
@@ -100,17 +100,17 @@ func (r *Router) Forward(x nn.T) Routing {
 	} else {
 		out.Scores = logits.Softmax()
 	}
-	of := out.Scores
+	from := out.Scores // what is chosen from, and weights are made of
 	if r.c.Scoring == Chosen {
-		of = logits
+		from = logits
 	}
 	out.Experts = x.Tape().Once(func() nn.T {
 		if r.c.Forced {
-			return r.inTurn(x)
+			return r.roundRobin(x)
 		}
-		return r.choose(of.Detach())
+		return r.choose(from.Detach())
 	})
-	out.Weights = of.Gather(1, out.Experts)
+	out.Weights = from.Gather(1, out.Experts)
 	if r.c.Scoring == Chosen {
 		out.Weights = out.Weights.Softmax()
 	}
@@ -133,15 +133,15 @@ func (r *Router) choose(scores nn.T) nn.T {
 		groups := scores.Reshape(rows, r.c.Groups, n/r.c.Groups)
 		best, _ := groups.TopK(2)
 		_, top := best.Sum(2).TopK(r.c.TopGroups)
-		may := tensor.OneHot(top, r.c.Groups, scores.DType()).Sum(1).Cast(tensor.Bool).Reshape(rows, r.c.Groups, 1)
-		scores = tensor.Where(may, groups, groups.Affine(0, math.Inf(-1))).Reshape(rows, n)
+		eligible := tensor.OneHot(top, r.c.Groups, scores.DType()).Sum(1).Cast(tensor.Bool).Reshape(rows, r.c.Groups, 1)
+		scores = tensor.Where(eligible, groups, groups.Affine(0, math.Inf(-1))).Reshape(rows, n)
 	}
 	_, experts := scores.TopK(r.c.Top)
 	return experts
 }
 
-// inTurn returns the experts [rows, top] of tokens x that take them in turn.
-func (r *Router) inTurn(x nn.T) nn.T {
+// roundRobin returns the experts [rows, top] of tokens x that take them in turn.
+func (r *Router) roundRobin(x nn.T) nn.T {
 	t, rows, n := x.Tape(), x.Dim(0), r.W.Dims()[0]
 	first := 0 // slot of the batch
 	if b := t.Rows(); b.Total > 0 && b.Stride == 1 {
@@ -152,8 +152,8 @@ func (r *Router) inTurn(x nn.T) nn.T {
 	return tensor.RowsLike(all.Slice(0, first, first+rows*r.c.Top).Reshape(rows, r.c.Top), x)
 }
 
-// Move changes the bias by rate: down for an expert that more than the mean number of slots chose, up for one that less did.
-func (r *Router) Move(chosen []int64, rate float64) error {
+// UpdateBias changes the bias by rate: down for an expert that more than the mean number of slots chose, up for one that less did.
+func (r *Router) UpdateBias(chosen []int64, rate float64) error {
 	v := r.Bias.Value
 	if v.DType().IsHalf() {
 		return fmt.Errorf("router: the bias %s has 16 bits, which lose steps of %g: keep parameters in float32", r.Bias.Name(), rate)

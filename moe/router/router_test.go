@@ -209,7 +209,7 @@ func TestChoiceIsKept(t *testing.T) {
 		var y nn.T
 		if checkpoint {
 			y = tape.Checkpoint(forward, x)
-			require.NoError(t, r.Move([]int64{0, 9, 0, 9, 0, 9, 0, 9}, 10))
+			require.NoError(t, r.UpdateBias([]int64{0, 9, 0, 9, 0, 9, 0, 9}, 10))
 		} else {
 			y = forward(x)
 		}
