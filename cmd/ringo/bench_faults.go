@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/tensor"
@@ -161,7 +162,7 @@ func judge(kind string, n int, events []faultEvent) faultResult {
 		r.Seconds = max(r.Seconds, float64(e.NS-began)/1e9)
 	}
 	if ranks > 0 {
-		why = append(why, counted(ranks, "rank")+" said nothing")
+		why = append(why, viz.Counted(ranks, "rank")+" said nothing")
 	}
 	if r.Seconds > r.Bound {
 		why = append(why, "too late")

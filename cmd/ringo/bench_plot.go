@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/internal/curve"
 )
 
@@ -121,7 +122,7 @@ func appendNew[T comparable](list []T, s T) []T {
 }
 
 func jobName(rows []benchRow) string {
-	return counted(rows[0].Ranks, "rank") + ", " + rows[0].Backend
+	return viz.Counted(rows[0].Ranks, "rank") + ", " + rows[0].Backend
 }
 
 // opName is the operation and its algorithm, with sizes if they decide which algorithm runs.

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 )
 
 // farOff is the largest factor between a line and the measured times. Between the smallest and the largest size, caches become too small
@@ -63,7 +65,7 @@ func writeSeries(out io.Writer, rows []benchRow) {
 		return
 	}
 	r := rows[0]
-	fmt.Fprintf(out, "%s, %s, %s", r.Op, counted(r.Ranks, "rank"), r.Backend)
+	fmt.Fprintf(out, "%s, %s, %s", r.Op, viz.Counted(r.Ranks, "rank"), r.Backend)
 	if r.Device != "cpu" {
 		fmt.Fprintf(out, " on %s", r.Device)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -61,11 +62,11 @@ func TestDocsSchedules(t *testing.T) {
 		rep, err := s.Check(unitCosts, pp.Limit{})
 		require.NoError(t, err)
 		if *update {
-			require.NoError(t, os.WriteFile(docs+m[2], []byte(drawSchedule(s, rep)), 0o666))
+			require.NoError(t, os.WriteFile(docs+m[2], []byte(viz.Schedule(s, rep)), 0o666))
 		}
 		got, err := os.ReadFile(docs + m[2])
 		require.NoError(t, err)
-		assert.True(t, drawSchedule(s, rep) == string(got), "%s: run go test ./cmd/ringo -run Docs -update, and look at it", m[2])
+		assert.True(t, viz.Schedule(s, rep) == string(got), "%s: run go test ./cmd/ringo -run Docs -update, and look at it", m[2])
 	}
 }
 
@@ -120,7 +121,7 @@ func TestDocsPictures(t *testing.T) {
 	for _, f := range files {
 		assert.True(t, named[filepath.Base(f)], "the page does not show %s", f)
 	}
-	for _, kind := range vizKinds {
+	for _, kind := range viz.Kinds {
 		for _, name := range drawn(kind) {
 			picture := fmt.Sprintf("img/%v-%s-4.svg", kind, name)
 			assert.True(t, strings.Contains(page, picture), "the page does not show %s", picture)
@@ -147,7 +148,7 @@ func region(t *testing.T, name, want string) {
 }
 
 // tabled are the collectives in the tables. The V forms send the same, in parts of different length.
-var tabled = vizKinds[:slices.Index(vizKinds, backend.Barrier)+1]
+var tabled = viz.Kinds[:slices.Index(viz.Kinds, backend.Barrier)+1]
 
 // onTCP runs fn on n ranks that are connected through 127.0.0.1 and share no memory.
 func onTCP(t *testing.T, n int, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
@@ -230,11 +231,11 @@ func TestDocsCounts(t *testing.T) {
 				if r.World.Rank() > 0 {
 					continue
 				}
-				s, err := record(ctx, kind, name, algo.OneHost(4))
+				s, err := viz.Record(ctx, kind, name, algo.OneHost(4))
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(&table, "| %v | %s | %s | %d | %d |\n", kind, name, sums(sent), len(s.arrows), s.steps)
+				fmt.Fprintf(&table, "| %v | %s | %s | %d | %d |\n", kind, name, sums(sent), s.Messages(), s.Steps())
 			}
 		}
 		return nil
@@ -283,7 +284,7 @@ func TestDocsChoices(t *testing.T) {
 		fmt.Fprintf(&table, " %d on %d |", s[0], s[1])
 	}
 	table.WriteString("\n|---|" + strings.Repeat("---|", len(shapes)) + "\n")
-	for _, kind := range vizKinds {
+	for _, kind := range viz.Kinds {
 		row, has := fmt.Sprintf("| %v |", kind), false
 		for _, s := range shapes {
 			tuner := algo.NewTuner(evenly(s[0], s[1]))

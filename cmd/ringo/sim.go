@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/sim"
@@ -196,21 +197,10 @@ func busiest(r *sim.Result) string {
 	var parts []string
 	for _, l := range r.Links {
 		if l.Most > 0 {
-			parts = append(parts, l.Link+" "+roughly(l.Most))
+			parts = append(parts, l.Link+" "+viz.Roughly(l.Most))
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// roughly writes bytes with three digits, such as 1.75M.
-func roughly(bytes int) string {
-	x, unit := float64(bytes), ""
-	for _, u := range []string{"K", "M", "G", "T"} {
-		if x >= 999.5 { // three digits
-			x, unit = x/1024, u
-		}
-	}
-	return fmt.Sprintf("%.3g%s", x, unit)
 }
 
 // crossovers returns the fastest algorithm of each number of ranks, and where it changes.

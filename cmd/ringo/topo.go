@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/tensor"
@@ -277,7 +278,7 @@ func (t *topology) write(out io.Writer) {
 		}
 		h.writeGPUs(out)
 	}
-	fmt.Fprintf(out, "\n%s, %s\n", counted(t.Ranks, "rank"), t.Backend)
+	fmt.Fprintf(out, "\n%s, %s\n", viz.Counted(t.Ranks, "rank"), t.Backend)
 	writeMatrix(out, "µs", t.LatencyUS)
 	writeMatrix(out, "GB/s", t.Bandwidth)
 	fmt.Fprintln(out, "\nmeshes (ranks of the last axis are neighbors):")

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
@@ -114,17 +115,10 @@ func gpuNotes(hosts []hostInfo) []string {
 	for i, h := range hosts {
 		if n := len(h.GPUs); n > 0 && n != len(h.Ranks) {
 			out = append(out, fmt.Sprintf("host %d has %s and %s: on GPUs, start one rank for each (ringo run -n %d)",
-				i, count(n, "GPU"), count(len(h.Ranks), "rank"), n))
+				i, viz.Counted(n, "GPU"), viz.Counted(len(h.Ranks), "rank"), n))
 		}
 	}
 	return out
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // writeGPUs prints the GPUs of a host and the table of their links.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/timeline"
 )
@@ -49,7 +50,7 @@ func (c *traceMergeCmd) Run() error {
 	if err := errors.Join(timeline.Write(w, ranks), w.Flush(), f.Close()); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s; added to clocks:\n", c.Out, counted(len(ranks), "rank"))
+	fmt.Printf("%s: %s; added to clocks:\n", c.Out, viz.Counted(len(ranks), "rank"))
 	for _, clock := range clocks {
 		fmt.Printf("  %v\n", clock)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 )
@@ -31,11 +32,6 @@ In the V forms rank r's part is r+1 times as long as rank 0's; send goes from th
   ringo viz allreduce -algo ring -ranks 8 -hosts 2 -o ring.svg    # says what crosses from host to host`
 }
 
-// vizKinds are the operations that can be drawn.
-var vizKinds = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.Gather, backend.AllGather, backend.Scatter,
-	backend.ReduceScatter, backend.AllToAll, backend.Barrier, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV,
-	backend.MonitoredBarrier, backend.Send}
-
 // vizRanks is the largest number of ranks in a picture: more cannot be read.
 const vizRanks = 16
 
@@ -47,24 +43,24 @@ func (v *vizCmd) Run() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := record(ctx, kind, v.Algo, evenly(v.Ranks, v.Hosts))
+	s, err := viz.Record(ctx, kind, v.Algo, evenly(v.Ranks, v.Hosts))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(v.Out, []byte(picture(s)), 0o666)
+	return os.WriteFile(v.Out, []byte(s.SVG()), 0o666)
 }
 
 // check returns the operation to draw.
 func (v *vizCmd) check() (backend.Kind, error) {
 	var names []string
-	for _, k := range vizKinds {
+	for _, k := range viz.Kinds {
 		names = append(names, k.String())
 	}
 	i := slices.Index(names, v.Op)
 	if i < 0 {
 		return 0, usageOf("viz", "%q cannot be drawn; these can: %s", v.Op, strings.Join(names, ", "))
 	}
-	kind := vizKinds[i]
+	kind := viz.Kinds[i]
 	has := algo.Names(kind)
 	switch {
 	case !slices.Contains(has, v.Algo):

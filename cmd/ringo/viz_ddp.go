@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist/sim"
 	"github.com/ringo-ml/ringo/plan"
 )
@@ -27,12 +27,6 @@ sizes, and without, as ddp.Naive does it: each gradient by itself after backward
 
   ringo viz ddp -o ddp.svg
   ringo viz ddp -ranks 64 -topo tree -backward 2s -buckets 4M,25M -o ddp.svg`
-}
-
-// pass is a row of the picture.
-type pass struct {
-	name string
-	*sim.Overlap
 }
 
 // Run writes the picture.
@@ -69,7 +63,7 @@ func (c *ddpCmd) picture() (string, error) {
 		return "", err
 	}
 	b := sim.Backward{Ranks: c.Ranks, Gradients: backwards(model), Compute: sim.Time(c.Backward.Nanoseconds() * 1000)}
-	var rows []pass
+	var rows []viz.Pass
 	for _, n := range append([]int{0}, sizes...) {
 		b.Bucket = n
 		o, err := top.Backward(b)
@@ -80,9 +74,9 @@ func (c *ddpCmd) picture() (string, error) {
 		if n > 0 {
 			name = sizeName(n)
 		}
-		rows = append(rows, pass{name, o})
+		rows = append(rows, viz.Pass{Name: name, Overlap: o})
 	}
-	return drawPasses(fmt.Sprintf("gradients of GPT-2 small on %s of %s", counted(c.Ranks, "rank"), top.Name), b.Compute, rows), nil
+	return viz.Passes(fmt.Sprintf("gradients of GPT-2 small on %s of %s", viz.Counted(c.Ranks, "rank"), top.Name), b.Compute, rows), nil
 }
 
 // backwards returns the bytes of the gradients of a model in float32, those of the last layers first.
@@ -94,31 +88,4 @@ func backwards(m plan.Model) (list []int) {
 		}
 	}
 	return list
-}
-
-// drawPasses draws two lines for each: what ranks compute, and what is on the network.
-func drawPasses(title string, compute sim.Time, rows []pass) string {
-	const top, wide, high = 76, 620.0, 46
-	longest := compute
-	for _, r := range rows {
-		longest = max(longest, r.Total)
-	}
-	x := func(t sim.Time) float64 { return leftMargin + wide*float64(t)/float64(longest) }
-	var p svg
-	p.begin(leftMargin+wide+190, float64(top+high*len(rows)), title)
-	p.text(12, 30, "h", "start", title)
-	p.text(12, 54, "dim", "start", "buckets; above: backward; below: all-reduces, a box for each")
-	for i, r := range rows {
-		y := float64(top + high*i)
-		p.text(leftMargin-10, y+22, "rank", "end", r.name)
-		p.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="14" fill="#8fbdf0"/>`, x(0), y, x(compute)-x(0))
-		for k, s := range r.Sums {
-			p.add(`<rect x="%.2f" y="%.1f" width="%.2f" height="14" fill="%s"><title>%s: %v to %v</title></rect>`, x(s.Start), y+16,
-				x(s.End)-x(s.Start), [2]string{"#86cf97", "#4fae66"}[k%2], roughly(s.Bytes), s.Start, s.End)
-		}
-		p.text(x(longest)+10, y+12, "dim", "start", fmt.Sprintf("%.0f%% hidden, %v", math.Abs(100*r.Hidden),
-			time.Duration(r.Total/1e3).Round(10*time.Microsecond)))
-		p.text(x(longest)+10, y+28, "dim", "start", counted(len(r.Sums), "all-reduce"))
-	}
-	return p.String() + "</svg>\n"
 }

@@ -1,4 +1,4 @@
-package main
+package viz
 
 import (
 	"cmp"
@@ -15,8 +15,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// scene is what a picture shows: the run of a collective.
-type scene struct {
+// Kinds are the operations that can be drawn.
+var Kinds = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.Gather, backend.AllGather, backend.Scatter,
+	backend.ReduceScatter, backend.AllToAll, backend.Barrier, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV,
+	backend.MonitoredBarrier, backend.Send}
+
+// Scene is the run of a collective, as a picture shows it.
+type Scene struct {
 	kind          backend.Kind
 	algo          string
 	ranks         int
@@ -29,6 +34,12 @@ type scene struct {
 	starts        []int    // first element of each chunk
 	before, after [][]held // by rank
 }
+
+// Messages returns the number of messages.
+func (s *Scene) Messages() int { return len(s.arrows) }
+
+// Steps returns the number of steps.
+func (s *Scene) Steps() int { return s.steps }
 
 // arrow is a message.
 type arrow struct {
@@ -89,10 +100,10 @@ func shares(kind backend.Kind, n, total int) []int {
 	return parts
 }
 
-// record runs a collective in memory, with ranks on the hosts of at.
-func record(ctx context.Context, kind backend.Kind, name string, at algo.Layout) (*scene, error) {
+// Record runs a collective in memory, with ranks on the hosts of at.
+func Record(ctx context.Context, kind backend.Kind, name string, at algo.Layout) (*Scene, error) {
 	n := len(at)
-	s := &scene{kind: kind, algo: name, ranks: n, at: at, sent: make([]int, n)}
+	s := &Scene{kind: kind, algo: name, ranks: n, at: at, sent: make([]int, n)}
 	total := elements(kind, name, n)
 	s.bytes = 8 * total
 	arrows := make([][]arrow, n)
@@ -138,7 +149,11 @@ func buffers(op *backend.Op, r, n, total int) (src, dst []int64) {
 	for i := range whole {
 		whole[i] = element(r, i)
 	}
-	mine := whole[offset(parts, r):][:parts[r]]
+	first := 0
+	for _, n := range parts[:r] {
+		first += n
+	}
+	mine := whole[first:][:parts[r]]
 	on := func(rank int, x []int64) []int64 {
 		if r == rank {
 			return x
@@ -200,7 +215,7 @@ func spans(elems []int64) ([]span, error) {
 }
 
 // decode finds what is in the messages and buffers. A chunk is a range that no message cuts: chunks begin where a message begins or ends.
-func (s *scene) decode(srcs, dsts [][]int64) error {
+func (s *Scene) decode(srcs, dsts [][]int64) error {
 	lists := slices.Concat(srcs, dsts)
 	for i := range s.arrows {
 		lists = append(lists, s.arrows[i].elems)

@@ -1,4 +1,4 @@
-package main
+package viz
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ func (c *canvas) captions() []string {
 			away += a.bytes
 		}
 	}
-	first := fmt.Sprintf("%s in %s", counted(len(s.arrows), "message"), counted(s.steps, "step"))
+	first := fmt.Sprintf("%s in %s", Counted(len(s.arrows), "message"), Counted(s.steps, "step"))
 	if empty > 0 {
 		first += fmt.Sprintf(", %d of them empty (dashed): ranks learn that the others are there", empty)
 	}
@@ -54,12 +54,23 @@ func (c *canvas) captions() []string {
 	return lines
 }
 
-// counted returns a number with its noun.
-func counted(n int, thing string) string {
+// Counted returns a number with its noun.
+func Counted(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}
 	return fmt.Sprintf("%d %s", n, thing)
+}
+
+// Roughly writes bytes with three digits, such as 1.75M.
+func Roughly(bytes int) string {
+	x, unit := float64(bytes), ""
+	for _, u := range []string{"K", "M", "G", "T"} {
+		if x >= 999.5 { // three digits
+			x, unit = x/1024, u
+		}
+	}
+	return fmt.Sprintf("%.3g%s", x, unit)
 }
 
 // notation explains the labels.

@@ -1,4 +1,4 @@
-package main
+package viz
 
 import (
 	"fmt"
@@ -31,14 +31,14 @@ func (p *svg) text(x, y float64, class, anchor, s string) {
 // canvas is a scene and the places of its parts.
 type canvas struct {
 	svg
-	s      *scene
+	s      *Scene
 	column float64 // width of a rank's column
 	width  float64
 	y      float64
 }
 
-// picture returns the picture as SVG.
-func picture(s *scene) string {
+// SVG returns the picture.
+func (s *Scene) SVG() string {
 	c := &canvas{s: s}
 	c.measure()
 	c.y = 30
@@ -99,7 +99,7 @@ func (c *canvas) measure() {
 func distance(a arrow) int { return max(a.to-a.from, a.from-a.to) }
 
 // crosses reports whether a message goes to another host.
-func (s *scene) crosses(a arrow) bool { return s.at[a.from] != s.at[a.to] }
+func (s *Scene) crosses(a arrow) bool { return s.at[a.from] != s.at[a.to] }
 
 func (c *canvas) head() {
 	c.text(12, c.y, "h", "start", c.title())
