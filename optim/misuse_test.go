@@ -44,6 +44,7 @@ func TestMisuse(t *testing.T) {
 		do("Cosine", "optim: Cosine needs at least one step, not 0", func() { optim.Cosine(0, 0) }),
 		do("StepDecay", "optim: StepDecay needs at least one step, not 0", func() { optim.StepDecay(0, 0.1) }),
 		do("Warmup", "optim: Warmup needs at least one step, not 0", func() { optim.Warmup(0, nil) }),
+		do("Stable", "optim: Stable needs at least one step, not 0", func() { optim.Stable(0, nil) }),
 		do("NewEMA", "optim: NewEMA: the optimizer is nil", func() { optim.NewEMA(nil, 0.9) }),
 		do("NewEMA", "optim: NewEMA: a decay of 1 is not in [0,1)", func() { optim.NewEMA(adam, 1) }),
 		do("NewEMA", "optim: NewEMA: the optimizer has averages already", func() { optim.NewEMA(averaged, 0.9); optim.NewEMA(averaged, 0.9) }),
