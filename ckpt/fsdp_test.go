@@ -34,15 +34,20 @@ func (j job) String() string { return fmt.Sprintf("stage%d-%dranks", j.stage, j.
 // folder. If to is the checkpoint's step, it only loads and saves. The losses include steps that overflowed.
 func (j job) train(t *testing.T, from string, to int) (losses []float64, path string) {
 	t.Helper()
-	dir := t.TempDir()
-	c := disttest.Training{Ranks: j.ranks, On: j.launch, Steps: to, Micro: 1, Batch: 13}
-	c.Rule = func(p nn.Params, n optim.Norm) *optim.Optimizer {
+	return j.trainBy(t, from, to, func(p nn.Params, n optim.Norm) *optim.Optimizer {
 		c := optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1, Clip: 0.5, Norm: n}
 		if j.half {
 			c.Scaler = &optim.Scaler{Scale: 1 << 23}
 		}
 		return optim.NewAdamW(p, c)
-	}
+	})
+}
+
+// trainBy is train with another optimizer.
+func (j job) trainBy(t *testing.T, from string, to int, rule func(nn.Params, optim.Norm) *optim.Optimizer) (losses []float64, path string) {
+	t.Helper()
+	dir := t.TempDir()
+	c := disttest.Training{Ranks: j.ranks, On: j.launch, Steps: to, Micro: 1, Batch: 13, Rule: rule}
 	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
 		model := newMLP()
 		params, norm, err := j.attach(r, model)
@@ -127,6 +132,30 @@ func TestFSDP(t *testing.T) {
 		rest, _ := j.train(t, path, 8)
 		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
 		_, next := j.train(t, path, 4)
+		d, err := inspect.Diff(context.Background(), path, next, nil)
+		require.NoError(t, err)
+		require.True(t, d.Same, "%v: %v", j, d)
+		path = next
+	}
+}
+
+// TestMuonResumes is TestFSDP for Muon, whose momentum is divided as the parameters are.
+func TestMuonResumes(t *testing.T) {
+	muon := func(p nn.Params, n optim.Norm) *optim.Optimizer {
+		c := optim.MuonConfig{LR: 0.02, Matrices: []nn.Matrix{{W: p.ByName("c_fc.weight")}},
+			AdamW: optim.AdamWConfig{LR: 0.02, Clip: 0.5, Norm: n}}
+		if n != nil {
+			c.Ranks = n.(optim.TensorNorm)
+		}
+		return optim.NewMuon(p, c)
+	}
+	start := job{4, 3, false, nil}
+	want, _ := start.trainBy(t, "", 8, muon)
+	_, path := start.trainBy(t, "", 4, muon)
+	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {1, 2, false, nil}, {3, 2, false, nil}, {2, 3, false, nil}} {
+		rest, _ := j.trainBy(t, path, 8, muon)
+		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
+		_, next := j.trainBy(t, path, 4, muon)
 		d, err := inspect.Diff(context.Background(), path, next, nil)
 		require.NoError(t, err)
 		require.True(t, d.Same, "%v: %v", j, d)

@@ -16,6 +16,7 @@ func TestMisuse(t *testing.T) {
 		misuseOfModels()), map[string]string{
 		"Activation.Forward": "takes any floats",
 		"Params.ByName":      "a name that there is not gives nil",
+		"Matrices":           "TestMatrices",
 		"Linears":            "a model without a Linear has none",
 		"SettingsOf":         "a model without layers has none",
 		"Summary":            "a model without parameters has an empty table",

@@ -84,18 +84,19 @@ func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)
 	r := &sgd{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov}
-	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
+	return newOptimizer(params, r, nil, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
 }
 
 // NewAdam returns Adam (Kingma and Ba 2015), torch.optim.Adam: weight decay is added to the gradient.
-func NewAdam(params nn.Params, c AdamConfig) *Optimizer { return newAdam(params, c, false) }
+func NewAdam(params nn.Params, c AdamConfig) *Optimizer { return newAdam(params, c, false, nil) }
 
 // NewAdamW returns AdamW (Loshchilov and Hutter 2019), torch.optim.AdamW: weight decay shrinks the parameters directly.
 func NewAdamW(params nn.Params, c AdamWConfig) *Optimizer {
-	return newAdam(params, AdamConfig(c), true)
+	return newAdam(params, AdamConfig(c), true, nil)
 }
 
-func newAdam(params nn.Params, c AdamConfig, decoupled bool) *Optimizer {
+// newAdam has the matrices that Muon updates, or nil.
+func newAdam(params nn.Params, c AdamConfig, decoupled bool, m *matrices) *Optimizer {
 	if c.Betas == [2]float64{} {
 		c.Betas = [2]float64{0.9, 0.999}
 	}
@@ -109,7 +110,7 @@ func newAdam(params nn.Params, c AdamConfig, decoupled bool) *Optimizer {
 	}
 	notNegative("Eps", c.Eps)
 	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
-	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
+	return newOptimizer(params, r, m, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
 }
 
 // common holds the fields of all configurations.

@@ -1,4 +1,4 @@
-// Package optim holds the optimizers SGD, Adam and AdamW, learning rate schedules, clipping and loss scaling.
+// Package optim holds the optimizers SGD, Adam, AdamW and Muon, learning rate schedules, clipping and loss scaling.
 //
 //	params := nn.Init(model, dev, tensor.Float32, 1)
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1,
@@ -23,6 +23,13 @@
 //
 // To resume a run, set the parameters' values, and call [Optimizer.SetState], the loader's SetState and the tape's. ckpt.Load does all of
 // this except the loader's SetState. Without the tape's state, dropout would use the masks of the first steps again.
+//
+// [NewMuon] is for the matrices inside a model, and AdamW for the rest:
+//
+//	opt := optim.NewMuon(params, optim.MuonConfig{Matrices: nn.Matrices(model, model.Head.W), LR: 3e-4, WeightDecay: 0.1,
+//		AdjustLR: optim.MatchRMSAdamW, AdamW: optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1}})
+//
+// On several ranks, Ranks is their group (r.World without a pipeline). For each matrix one rank does the work, with the bits of one rank.
 //
 // An [EMA] keeps exponential moving averages of the parameters, for evaluation.
 //

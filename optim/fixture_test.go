@@ -190,3 +190,14 @@ func TestSchedulesMatchTorch(t *testing.T) {
 		}
 	}
 }
+
+// Warm-up, stable, decay: each part begins where the one before ends, and the last value stays.
+func TestStable(t *testing.T) {
+	wsd := optim.Warmup(4, optim.Stable(3, optim.Linear(1, 0.5, 2)))
+	var got []float64
+	for step := range 11 {
+		got = append(got, wsd(step))
+	}
+	assert.Equal(t, []float64{0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 0.75, 0.5, 0.5}, got)
+	assert.Equal(t, 1.0, optim.Stable(1, nil)(9))
+}

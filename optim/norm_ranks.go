@@ -45,27 +45,26 @@ const fields = 5
 func key(s string) float64 { return float64(tensor.HashName(s) >> 12) }
 
 // holdings returns the table, and the first of this rank's rows. It is collective.
-func (o *Optimizer) holdings() (all []holding, first int, err error) {
-	held := make([]float64, o.norm.Size()) // number of parameters of each rank
-	held[o.norm.Rank()] = float64(len(o.states))
-	if err := o.norm.SumFloats(held); err != nil {
+func holdings(n Norm, params []*tensor.Param) (all []holding, first int, err error) {
+	held := make([]float64, n.Size()) // number of parameters of each rank
+	held[n.Rank()] = float64(len(params))
+	if err := n.SumFloats(held); err != nil {
 		return nil, 0, err
 	}
 	total := 0
-	for r, n := range held {
-		if r == o.norm.Rank() {
+	for r, h := range held {
+		if r == n.Rank() {
 			first = total
 		}
-		total += int(n)
+		total += int(h)
 	}
 	table := make([]float64, fields*total)
-	for i := range o.states {
-		p := o.states[i].p
+	for i, p := range params {
 		lo, hi := p.Placement().Range()
 		copy(table[fields*(first+i):],
 			[]float64{key(p.Name()), key(fmt.Sprint(p.Placement().Boxes())), float64(lo), float64(hi), float64(p.GlobalLen())})
 	}
-	if err := o.norm.SumFloats(table); err != nil {
+	if err := n.SumFloats(table); err != nil {
 		return nil, 0, err
 	}
 	for x := range slices.Chunk(table, fields) {
@@ -78,22 +77,19 @@ func (o *Optimizer) holdings() (all []holding, first int, err error) {
 // count each element: the norm would be wrong, and nobody would notice. Ranks with the same parameters must have the same settings, too. It
 // is collective, and is called before the first norm.
 func (o *Optimizer) findCounted() error {
-	all, first, err := o.holdings()
+	params := make([]*tensor.Param, len(o.states))
+	for i := range o.states {
+		params[i] = o.states[i].p
+	}
+	all, first, err := holdings(o.norm, params)
 	if err != nil {
 		return err
 	}
 	n, alike := len(o.states), true
-	held := make([]layout.Held[[2]float64], len(all))
 	for i, h := range all {
 		alike = alike && len(all) == n*o.norm.Size() && h.name == all[i%n].name
-		held[i] = layout.Held[[2]float64]{Of: [2]float64{h.name, h.boxes}, Lo: int(h.lo), Hi: int(h.hi)}
 	}
-	counted, elements := layout.Counted(held), map[float64]float64{}
-	for i, h := range all {
-		if counted[i] {
-			elements[h.name] += h.hi - h.lo
-		}
-	}
+	counted, elements := countHeld(all)
 	for _, h := range all {
 		if elements[h.name] != h.want {
 			return o.miscounted(h, elements[h.name])
@@ -104,6 +100,21 @@ func (o *Optimizer) findCounted() error {
 		return nil // stages of a pipeline
 	}
 	return o.agree(o.norm)
+}
+
+// countHeld says which of the holdings count, and how many elements of each parameter these have.
+func countHeld(all []holding) (counted []bool, elements map[float64]float64) {
+	held := make([]layout.Held[[2]float64], len(all))
+	for i, h := range all {
+		held[i] = layout.Held[[2]float64]{Of: [2]float64{h.name, h.boxes}, Lo: int(h.lo), Hi: int(h.hi)}
+	}
+	counted, elements = layout.Counted(held), map[float64]float64{}
+	for i, h := range all {
+		if counted[i] {
+			elements[h.name] += h.hi - h.lo
+		}
+	}
+	return counted, elements
 }
 
 // miscounted says which parameter the ranks do not count once.

@@ -24,12 +24,14 @@ type Optimizer struct {
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 	skipping
-	agreed bool // compared: ranks with parts of the same parameters have the same settings
+	matrices *matrices // of Muon; or nil
+	agreed   bool      // compared: ranks with parts of the same parameters have the same settings
 }
 
 // paramState is one parameter with its state.
 type paramState struct {
 	p       *tensor.Param
+	rule    rule
 	lrScale float64
 	decay   float64
 	group   int // index of its Group; if it has none, their number
@@ -43,9 +45,9 @@ type paramState struct {
 	steps   int
 }
 
-func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
+func newOptimizer(params nn.Params, r rule, m *matrices, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, idle: frozen(params)}
+	o := &Optimizer{common: c, rule: r, matrices: m, idle: frozen(params)}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
@@ -70,16 +72,22 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 		blocks += sumBlocks(o.states[i].p.Local.Len())
 	}
 	o.clipping = newClipping(dev, blocks)
+	if m != nil {
+		m.begin(o)
+	}
 	return o
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := paramState{p: p, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
+	s := paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
+	if m := o.matrices; m != nil && m.parts[p] != nil {
+		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.lr, m.rule.decay
+	}
 	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
 		g := o.groups[i]
 		s.group, s.decay = i, g.WeightDecay
 		if g.LRScale != 0 {
-			s.lrScale = g.LRScale
+			s.lrScale *= g.LRScale
 		}
 	}
 	dev, n := p.Local.Device(), p.Local.Len()
@@ -92,7 +100,7 @@ func (o *Optimizer) addParamState(p *tensor.Param) {
 		s.dtype = tensor.Float32
 		s.master = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
-	for i := range o.rule.state() {
+	for i := range s.rule.state() {
 		s.moments[i] = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
 	o.states = append(o.states, s)
@@ -152,7 +160,9 @@ func (o *Optimizer) Step() error {
 		return err
 	}
 	if ok {
-		o.apply()
+		if err := o.apply(); err != nil {
+			return err
+		}
 		o.count()
 	}
 	for i := range o.states {
@@ -205,7 +215,7 @@ func (o *Optimizer) takeRate(p *tensor.Param) {
 }
 
 // apply updates the parameters.
-func (o *Optimizer) apply() {
+func (o *Optimizer) apply() error {
 	for i := range o.states {
 		if s := &o.states[i]; s.ready() {
 			o.syncMaster(s)
@@ -216,12 +226,16 @@ func (o *Optimizer) apply() {
 	if r := o.exec.Recording(); r != nil {
 		r.Host(func() { o.takeRate(first) })
 	}
+	if err := o.matrices.step(o); err != nil {
+		return err
+	}
 	for i := 0; i < len(o.states); {
 		i = o.update(i)
 	}
 	if o.ema != nil {
 		o.ema.update()
 	}
+	return nil
 }
 
 // ready reports whether the parameter is updated in this step.
@@ -248,7 +262,7 @@ func (s *paramState) check() {
 // one.
 func (o *Optimizer) update(i int) int {
 	s := &o.states[i]
-	if !s.ready() {
+	if !s.ready() || s.rule != o.rule {
 		return i + 1
 	}
 	if s.special() {
@@ -262,7 +276,7 @@ func (o *Optimizer) update(i int) int {
 	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
 	for ; i < len(o.states); i++ {
 		x := &o.states[i]
-		if !x.ready() {
+		if !x.ready() || x.rule != o.rule {
 			continue
 		}
 		if x.group != s.group || x.p.Local.DType() != s.p.Local.DType() || x.special() || x.steps != s.steps {

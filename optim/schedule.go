@@ -45,6 +45,18 @@ func Warmup(steps int, then Schedule) Schedule {
 	}
 }
 
+// Stable is 1 in the given number of steps. After that, the schedule then starts from its step 0. Warm-up, stable, decay (WSD, Hu et al.
+// 2024) is Warmup(100, Stable(800, Linear(1, 0, 100))): only the decay depends on where the training ends.
+func Stable(steps int, then Schedule) Schedule {
+	positive("Stable", steps)
+	return func(step int) float64 {
+		if step < steps || then == nil {
+			return 1
+		}
+		return then(step - steps)
+	}
+}
+
 func positive(name string, steps int) {
 	if steps <= 0 {
 		fail("%s needs at least one step, not %d", name, steps)

@@ -16,11 +16,15 @@ func (o *Optimizer) settings() []setting {
 	if o.scaler != nil {
 		scale = o.scaler.Scale
 	}
+	rules := fmt.Sprintf("%v %s", o.rule.op(), strings.TrimPrefix(fmt.Sprintf("%+v", o.rule), "&"))
+	if m := o.matrices; m != nil {
+		rules += fmt.Sprintf(", Muon %+v", *m.rule)
+	}
 	for i := range o.states {
 		groups[[2]float64{o.states[i].lrScale, o.states[i].decay}]++
 	}
 	return []setting{
-		{"rule", fmt.Sprintf("%v %s", o.rule.op(), strings.TrimPrefix(fmt.Sprintf("%+v", o.rule), "&"))},
+		{"rule", rules},
 		{"LR", fmt.Sprint(o.LR())}, {"Clip", fmt.Sprint(o.clip)}, {"Scaler", fmt.Sprint(scale)},
 		{"Nonfinite", fmt.Sprint(o.nonfinite)},
 		{"parameters by LRScale and WeightDecay", fmt.Sprint(groups)},

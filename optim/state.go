@@ -50,7 +50,7 @@ func (o *Optimizer) appendTensors(ts []StateTensor, s *paramState) []StateTensor
 	add := func(key string, x tensor.Tensor) {
 		ts = append(ts, StateTensor{s.p.Name() + "." + key, s.p, x})
 	}
-	for k, key := range o.rule.state() {
+	for k, key := range s.rule.state() {
 		add(key, s.moments[k])
 	}
 	if !s.master.IsZero() {
