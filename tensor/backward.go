@@ -43,7 +43,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	t.root = h
 	if t.noting() {
 		f := Factor{Site: t.callSite(), Value: t.scale}
-		f.At = t.lines[f.Site]
+		f.from = f.Site
 		if !t.more && !follows { // else it may be the number of microbatches
 			f.Hand = t.scale
 		}

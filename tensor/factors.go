@@ -24,6 +24,7 @@ type Factor struct {
 	Part   bool    // the sum went through AsPart
 	global bool    // GlobalMean is in it
 	summed bool    // with Part: a Sum is behind it
+	from   uint64  // the callSite of At
 }
 
 // Term is the Op of a Factor that is the value of a term which all ranks have, such as a penalty. Own says that it counts on this rank. If
@@ -58,18 +59,33 @@ var codeStart = reflect.ValueOf(Scale).Pointer()
 // callSite returns a digest of where the caller was called, and remembers the line. Ranks may leave out a loss of which they have no rows,
 // so factors are compared of one place alone. What a line calls may be a function of many losses: so it is of several lines.
 func (t *Tape) callSite() uint64 {
-	var at [8]uintptr
-	site := uint64(0)
-	for _, pc := range at[:runtime.Callers(2, at[:])] {
-		site = kernel.Key(site, uint64(pc-codeStart))
+	l := line{}
+	n := runtime.Callers(2, l.calls[:])
+	for _, pc := range l.calls[:n] {
+		l.site = kernel.Key(l.site, uint64(pc-codeStart))
 	}
-	if _, known := t.lines[site]; !known {
-		if t.lines == nil {
-			t.lines = map[uint64]string{}
-		}
-		t.lines[site] = where.Call()
+	if t.lines == nil {
+		t.lines = make([]line, 0, maxFactors)
 	}
-	return site
+	if t.noting() && len(t.lines) < cap(t.lines) && !slices.ContainsFunc(t.lines, func(m line) bool { return m.site == l.site }) {
+		t.lines = append(t.lines, l)
+	}
+	return l.site
+}
+
+// line is a place of the program, by its callSite.
+type line struct {
+	site  uint64
+	calls [8]uintptr
+}
+
+// lineOf returns the file and line of a callSite, or "".
+func (t *Tape) lineOf(site uint64) string {
+	i := slices.IndexFunc(t.lines, func(l line) bool { return l.site == site })
+	if i < 0 {
+		return ""
+	}
+	return where.Of(t.lines[i].calls[:])
 }
 
 // multiply notes that h goes into the loss with a factor. Uses of h add up.
@@ -82,7 +98,7 @@ func (t *Tape) multiply(h *header, f Factor) {
 		t.factors = map[*header]Factor{}
 	}
 	g := t.factors[h]
-	t.factors[h] = Factor{Site: g.Site + f.Site, Value: g.Value + f.Value, At: cmp.Or(g.At, f.At), Hand: g.Hand + f.Hand,
+	t.factors[h] = Factor{Site: g.Site + f.Site, Value: g.Value + f.Value, from: cmp.Or(g.from, f.from), Hand: g.Hand + f.Hand,
 		Part: g.Part || f.Part, global: g.global || f.global, summed: g.summed || f.summed}
 }
 
@@ -108,7 +124,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 	}
 	f := t.takeFactor(n.out)
 	if n.op == OpAux && n.need&2 != 0 {
-		t.multiply(n.in[1], Factor{Site: n.key, Value: n.F[0] * t.scale, At: t.lines[n.key]})
+		t.multiply(n.in[1], Factor{Site: n.key, Value: n.F[0] * t.scale, from: n.key})
 	}
 	if f.Site == 0 {
 		return 0
@@ -124,7 +140,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 			f.Site, f.Value, f.global = kernel.Key(f.Site, n.key), f.Value*n.F[0], true
 		default:
 			f.Site, f.Value, f.Hand = kernel.Key(f.Site, n.key), f.Value*n.F[0], f.Hand*n.F[0]
-			f.At = cmp.Or(t.lines[n.key], f.At)
+			f.from = cmp.Or(n.key, f.from)
 		}
 		t.multiply(n.in[0], f)
 		return f.Value
@@ -232,7 +248,7 @@ func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
 		return
 	}
 	site := t.callSite()
-	f := Factor{Site: kernel.Key(site, uint64(i)), Value: v, Op: op, At: t.lines[site]}
+	f := Factor{Site: kernel.Key(site, uint64(i)), Value: v, Op: op, from: site}
 	if x.n == 1 && x.ty.On(Varying) == 0 && x.needs {
 		f.Hand = v
 	}
