@@ -3,8 +3,10 @@ package data_test
 import (
 	"context"
 	"io"
+	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/data"
@@ -12,6 +14,57 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// own is a Dataset of which each rank may have another one.
+type own struct {
+	*data.Tensors
+	change func(x []float64)
+}
+
+func (o own) Batch(idx []int, x, y tensor.Tensor) error {
+	err := o.Tensors.Batch(idx, x, y)
+	o.change(tensor.Data[float64](x))
+	return err
+}
+
+// Data sets of one size may have other samples. That is seen where a rank reads the same ones each time, and they are not zeros.
+func TestLoadersHaveTheSameSamples(t *testing.T) {
+	for name, c := range map[string]struct {
+		different bool
+		change    func(rank int, r *rand.Rand, x []float64)
+	}{
+		"the same":             {false, func(int, *rand.Rand, []float64) {}},
+		"others on a rank":     {true, func(rank int, _ *rand.Rand, x []float64) { x[0] += float64(rank) }},
+		"a number of the rank": {true, func(rank int, _ *rand.Rand, x []float64) { x[len(x)-1] = float64(1 + rank) }},
+		"other scales":         {true, func(rank int, _ *rand.Rand, x []float64) { x[1] *= float64(2 + rank%2) }},
+		"noise each time":      {false, func(_ int, r *rand.Rand, x []float64) { x[0] = r.NormFloat64() }},
+		"turned by chance":     {false, func(_ int, r *rand.Rand, x []float64) { x[0] *= float64(1 - 2*r.IntN(2)) }},
+		"a part, zeros are left": {false, func(rank int, _ *rand.Rand, x []float64) {
+			if rank == 1 {
+				clear(x)
+			}
+		}},
+	} {
+		err := dist.Run(t.Context(), dist.Config{Ranks: 3, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+			x := make([]float64, 12*2)
+			for i := range x {
+				x[i] = float64(1 + i)
+			}
+			set := disttest.Must(data.NewTensors(tensor.FromSlice(x, 12, 2), tensor.FromSlice(make([]int64, 12), 12)))
+			random := rand.New(rand.NewPCG(uint64(r.World.Rank()), 1))
+			mine := own{set, func(x []float64) { c.change(r.World.Rank(), random, x) }}
+			l := data.NewLoader(mine, data.Config{Batch: 4, Sharder: r.World})
+			for range l.Epoch(ctx, 0) {
+			}
+			return l.Err()
+		})
+		if c.different {
+			assert.ErrorContains(t, err, "has first and last samples of checksum ", name)
+		} else {
+			assert.NoError(t, err, name)
+		}
+	}
+}
 
 // Ranks that cut other batches would train on some samples twice and on others never: all of them get an error before their first batch.
 func TestLoadersAreTheSame(t *testing.T) {

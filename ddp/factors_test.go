@@ -34,6 +34,11 @@ func (r *rows) some(lo, hi int) nn.T {
 // task returns the loss of this rank's task.
 func (r *rows) task(losses nn.T, scale float64) nn.T { return losses.Sum().Scale(scale) }
 
+// row returns the loss of one row, which the host chose.
+func (r *rows) row(losses nn.T, i int) nn.T {
+	return losses.Gather(0, r.tape.Input(tensor.FromSlice([]int64{int64(i)}, 1)))
+}
+
 // ownFactors are steps that multiply the sum of a rank's rows by a number of this rank.
 var ownFactors = map[string]step{
 	"mean of own rows":        func(r *rows) { r.backward(r.losses().Sum().Scale(1 / float64(r.n))) },
@@ -107,6 +112,27 @@ var ownFactors = map[string]step{
 		best, _ := r.hidden().TopK(r.n / 2)
 		r.backward(nn.GlobalMean(best.Mean(1)))
 	},
+	"a temperature": func(r *rows) {
+		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Zeros(tensor.Float64, 1).Affine(1, float64(r.n))).Square()))
+	},
+	"an input, scaled": func(r *rows) {
+		one := r.tape.Input(tensor.FromSlice([]float64{1}, 1))
+		r.backward(nn.GlobalMean(r.hidden().Mul(one.Scale(1 / float64(r.n))).Square()))
+	},
+	"Arange": func(r *rows) {
+		share := 1 / float64(r.n)
+		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Arange(tensor.Float64, share, share+.5, 1)).Square()))
+	},
+	"chosen rows, AsPart": func(r *rows) {
+		r.backward(tensor.AsPart(r.row(r.losses(), 0).Sum().Scale(1/float64(r.n)), r.group.Axes()))
+	},
+	"chosen rows, before the Sum": func(r *rows) {
+		r.backward(tensor.AsPart(r.row(r.losses(), 0).Scale(1/float64(r.n)).Sum().Neg(), r.group.Axes()))
+	},
+	"mean of columns, AsPart": func(r *rows) {
+		best, _ := r.hidden().Sort(0, false)
+		r.backward(tensor.AsPart(best.Square().Sum(0).Scale(1/float64(r.n)).Sum(), r.group.Axes()))
+	},
 	"a parameter": func(r *rows) {
 		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Use(r.Gain).Scale(1 / float64(r.n))).Square()))
 	},
@@ -143,6 +169,25 @@ var wholeFactors = map[string]step{
 	},
 	"mean of the rank's own, times share": func(r *rows) {
 		r.backward(tensor.AsPart(r.losses().Mean().Scale(float64(r.n)/float64(r.total)), r.group.Axes()))
+	},
+	"means of columns of the rank's own, times share": func(r *rows) {
+		if r.n > 1 {
+			best, _ := r.hidden().Sort(0, false)
+			r.backward(tensor.AsPart(best.Mean(0).Mean().Scale(float64(r.n)/float64(r.total)), r.group.Axes()))
+		}
+	},
+	"rows one by one, each with its number": func(r *rows) {
+		losses := r.losses()
+		l := nn.GlobalMean(losses)
+		for i := range r.n {
+			l = l.Add(tensor.AsPart(r.row(losses, i).Sum().Scale(1/float64(1+r.lo+i)), r.group.Axes()))
+		}
+		r.backward(l)
+	},
+	"numbers from the first row on": func(r *rows) {
+		r.tape.Arange(tensor.Float64, 0, float64(r.total), 1).Affine(1, -float64(r.lo))
+		r.tape.Arange(tensor.Float64, float64(r.lo), float64(r.lo+r.n), 1).Scale(2)
+		r.backward(nn.GlobalMean(r.losses()))
 	},
 	"a Function that keeps a result": func(r *rows) {
 		f := &scaled{by: 2}
@@ -235,7 +280,9 @@ func tryFactors(sharded bool, total int, do step) error {
 func TestFactorsOfSums(t *testing.T) {
 	for _, sharded := range []bool{false, true} {
 		for name, do := range ownFactors {
-			assert.ErrorContains(t, tryFactors(sharded, 7, do), " in the same line", name)
+			err := tryFactors(sharded, 7, do)
+			assert.ErrorContains(t, err, " in the same line", name)
+			assert.ErrorContains(t, err, "the number is that of ", name)
 		}
 		for name, do := range wholeFactors {
 			if !sharded || !otherGathers[name] {
@@ -387,6 +434,99 @@ func TestFactorsOfEqualRows(t *testing.T) {
 	require.NoError(t, tryFactors(false, 2, wholeFactors["a sum"]), "of one row on each rank")
 }
 
+// A number that is 1 / the number of ranks is a warning, but for accumulation, and for a half, which many losses have.
+func TestFactorsOfRanks(t *testing.T) {
+	const third = 1. / 3
+	warning := "which is 1 / the number of ranks"
+	for name, do := range map[string]step{
+		"GlobalMean":   func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(third)) },
+		"CrossEntropy": func(r *rows) { r.backward(ce(r.C.Forward(r.hidden()), r.y).Scale(third)) },
+		"by Backward":  func(r *rows) { r.backward(nn.GlobalMean(r.losses()), tensor.Scale(third)) },
+		"one of losses": func(r *rows) {
+			r.backward(nn.MSE(r.D.Forward(r.hidden()), r.w).Scale(third).Add(nn.GlobalMean(r.losses())))
+		},
+		"a penalty": func(r *rows) {
+			r.backward(nn.GlobalMean(r.losses()).Add(r.tape.Use(r.B.W).Square().Sum().Scale(0.1).Scale(third)))
+		},
+	} {
+		assert.Contains(t, warned(t, 3, do), warning, name)
+	}
+	for name, do := range map[string]step{
+		"accumulation": func(r *rows) {
+			for i := range 3 {
+				o := []tensor.BackwardOption{tensor.Scale(third), tensor.More()}
+				r.backward(nn.GlobalMean(r.losses().Scale(float64(1+i))), o[:2-i/2]...)
+			}
+		},
+		"a weight":         func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(0.3)) },
+		"a count of three": func(r *rows) { r.backward(r.losses().Sum().Scale(third)) },
+	} {
+		assert.NotContains(t, warned(t, 3, do), warning, name)
+	}
+	assert.Empty(t, warned(t, 2, func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(0.5)) }))
+}
+
+// A term of what all ranks have counts on the first rank, and is lost if that one does not add it.
+func TestTermsOfOneRank(t *testing.T) {
+	penalty := func(r *rows, l *nn.Linear) nn.T { return r.tape.Use(l.W).Square().Sum().Scale(0.1) }
+	on := func(rank int, add func(r *rows, l nn.T) nn.T) step {
+		return func(r *rows) {
+			l := nn.GlobalMean(r.losses())
+			if r.group.Rank() == rank {
+				l = add(r, l)
+			}
+			r.backward(l)
+		}
+	}
+	for name, do := range map[string]step{
+		"on another rank": on(1, func(r *rows, l nn.T) nn.T { return l.Add(penalty(r, r.A)) }),
+		"subtracted":      on(1, func(r *rows, l nn.T) nn.T { return l.Sub(penalty(r, r.A)) }),
+		"before the loss": on(1, func(r *rows, l nn.T) nn.T { return penalty(r, r.B).Add(l) }),
+		"each rank a layer": func(r *rows) {
+			r.backward(nn.GlobalMean(r.losses()).Add(penalty(r, []*nn.Linear{r.A, r.B}[r.group.Rank()])))
+		},
+		"a loss of the whole batch": func(r *rows) {
+			l, whole := nn.GlobalMean(r.losses()), r.summed(nn.GlobalMean(r.hidden().Square())).Sqrt()
+			if r.group.Rank() == 1 {
+				l = l.Add(whole)
+			}
+			r.backward(l)
+		},
+	} {
+		assert.ErrorContains(t, tryFactors(false, 7, do), "rank 1 adds a term of ", name)
+	}
+	for name, do := range map[string]step{
+		"on the first": on(0, func(r *rows, l nn.T) nn.T { return l.Add(penalty(r, r.A)) }),
+		"in another order": func(r *rows) {
+			l, a, b := nn.GlobalMean(r.losses()), penalty(r, r.A), penalty(r, r.B)
+			if r.group.Rank() == 0 {
+				r.backward(l.Add(a.Add(b)))
+			} else {
+				r.backward(l.Add(a).Add(b))
+			}
+		},
+		"in another line": func(r *rows) {
+			l := nn.GlobalMean(r.losses())
+			if r.group.Rank() == 0 {
+				r.backward(l.Add(penalty(r, r.A)))
+			} else {
+				r.backward(penalty(r, r.A).Add(l))
+			}
+		},
+		"many in another order": func(r *rows) {
+			l := nn.GlobalMean(r.losses())
+			for i := range 20 {
+				l = l.Add(penalty(r, r.A).Scale(float64(1 + (i+10*r.group.Rank())%20)))
+			}
+			r.backward(l)
+		},
+		"to look at it": on(1, func(r *rows, l nn.T) nn.T { l.Add(penalty(r, r.A)).Item(); return l }),
+		"scaled by 0":   on(1, func(r *rows, l nn.T) nn.T { return l.Add(penalty(r, r.A).Scale(0)) }),
+	} {
+		assert.NoError(t, tryFactors(false, 7, do), name)
+	}
+}
+
 // In a batch of one row, rank 0 has none.
 func TestFactorsOfARankWithoutRows(t *testing.T) {
 	for _, name := range []string{"mean of all rows", "own mean times share"} {
@@ -398,7 +538,7 @@ func TestFactorsOfARankWithoutRows(t *testing.T) {
 	}))
 }
 
-// Behind AsPart no check sees by what a sum of chosen rows was divided: Agree compares it.
+// Agree compares the divisor of a sum of chosen rows in all steps.
 func TestFactorBehindAsPart(t *testing.T) {
 	chosen := func(divisor func(r *rows) int) step {
 		return func(r *rows) {

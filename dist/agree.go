@@ -8,8 +8,8 @@ import (
 
 // Agree compares lines over the ranks of g, for example the names and shapes of a model's parameters. It is collective. If ranks differ,
 // all of them get the same error. It begins with what (who asks), and names the first line that differs from that of g's rank 0, both ranks
-// as Ranks does, and both lines. A rank that found a problem by itself gives it as problem: then all ranks return the problem of the lowest
-// such rank.
+// as Ranks does, and both lines. An empty line is equal to all. A rank that found a problem by itself gives it as problem: then all ranks
+// return the problem of the lowest such rank.
 func Agree(g *Group, what string, lines []string, problem error) error {
 	want, err := BroadcastObject(g, lines, 0)
 	if err != nil {
@@ -50,7 +50,7 @@ func difference(mine, want []string) (string, string) {
 		return "nothing"
 	}
 	for i := range max(len(mine), len(want)) {
-		if m, w := at(mine, i), at(want, i); m != w {
+		if m, w := at(mine, i), at(want, i); m != w && m != "" && w != "" {
 			return m, w
 		}
 	}

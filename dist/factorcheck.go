@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
@@ -22,13 +23,13 @@ func sameFactors(what string, all []given) error {
 			switch {
 			case ok && x.Op != "":
 				return fmt.Errorf("%s: %s has the number %g on rank %d, and %g on rank %d, in the same line: a number is the same on all "+
-					"ranks, so add up what is made of own rows (SumFloats); what belongs to rows, such as a weight, is a tensor (Tensor.WithRows)",
-					what, x.Op, x.Value, b.Rank, y.Value, a.Rank)
+					"ranks, so add up what is made of own rows (SumFloats); what belongs to rows, such as a weight, is a tensor (Tensor.WithRows)%s",
+					what, x.Op, x.Value, b.Rank, y.Value, a.Rank, line(x))
 			case ok:
 				return fmt.Errorf("%s: a sum over rows is multiplied by %g on rank %d, and by %g on rank %d, in the same line: "+
 					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up (SumFloats); "+
 					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task, is a tensor "+
-					"(Tensor.WithRows) that multiplies them before the Sum", what, x.Value, b.Rank, y.Value, a.Rank)
+					"(Tensor.WithRows) that multiplies them before the Sum%s", what, x.Value, b.Rank, y.Value, a.Rank, line(x))
 			}
 		}
 		others = append(others, a)
@@ -36,28 +37,100 @@ func sameFactors(what string, all []given) error {
 	return nil
 }
 
+// line names the line of the program that gave a number.
+func line(x tensor.Factor) string {
+	if x.At == "" {
+		return ""
+	}
+	return "; the number is that of " + x.At
+}
+
+// sameTerms compares the terms that count on the first rank alone, because all ranks have them: one that the first rank does not add is
+// lost. Ranks may add them up in another order.
+func sameTerms(what string, all []given) error {
+	var first []tensor.Factor
+	for _, g := range all {
+		if !slices.ContainsFunc(g.Fed, func(f tensor.Fed) bool { return f.N > 0 }) {
+			return nil // a rank without rows, which may be the first, notes nothing
+		}
+		first = append(first, terms(g, true)...)
+	}
+	if tooMany(first) {
+		return nil
+	}
+	for _, g := range all {
+		mine := terms(g, false)
+		i := slices.IndexFunc(mine, func(x tensor.Factor) bool {
+			return !slices.ContainsFunc(first, func(y tensor.Factor) bool { return near(x.Value, y.Value) })
+		})
+		if i >= 0 && !many(g.Factors) && !tooMany(mine) && !near(sum(mine), sum(first)) {
+			return fmt.Errorf("%s: rank %d adds a term of %g to the loss, which it has in common with all ranks, such as a penalty: it counts "+
+				"on the first rank alone, and that one did not add it; let all ranks add the same terms: each counts once, so divide none by the "+
+				"number of ranks", what, g.Rank, mine[i].Value)
+		}
+	}
+	return nil
+}
+
+// terms returns the terms of all ranks that a rank adds, where they count, or where they do not.
+func terms(g given, count bool) (list []tensor.Factor) {
+	for _, x := range g.Factors {
+		if x.Op == tensor.Term && x.Own == count {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// tooMany reports whether the rank adds more terms than it remembers.
+func tooMany(list []tensor.Factor) bool {
+	return slices.ContainsFunc(list, func(x tensor.Factor) bool { return x.Value == 0 })
+}
+
+func sum(list []tensor.Factor) (s float64) {
+	for _, x := range list {
+		s += x.Value
+	}
+	return s
+}
+
+// near reports whether x and y differ no more than ranks that add in another order.
+func near(x, y float64) bool { return math.Abs(x-y) <= 1e-3*math.Abs(y) }
+
 // warn warns if all ranks divide a sum by the number of their own rows, in two steps one after another. Where ranks have equally many, that
-// is the same number on all, and their losses are means over a rank's rows. Other numbers may be equal to it by chance, so it is no error.
+// is the same number on all, and their losses are means over a rank's rows. So it does where a loss is divided by the number of ranks, but
+// for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error.
 func (c *StepCheck) warn(what string, all []given, groups []*Group) {
-	own := ownFactors(all)
+	ranks := 1
+	for _, g := range groups {
+		ranks *= g.Size()
+	}
+	own := ownFactors(all, ranks)
 	for site, x := range own {
 		first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
 		if _, again := c.own[site]; again && first && !c.warned {
 			c.warned = true
+			if !x.Own {
+				slog.Warn(fmt.Sprintf("%s: a loss is multiplied by %g, which is 1 / the number of ranks: if it is meant to divide the loss among "+
+					"them, leave it out; losses divide by the rows of all ranks, and what all have, such as a penalty, counts once%s",
+					what, x.Hand, line(x)))
+				return
+			}
 			slog.Warn(fmt.Sprintf("%s: a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows: if it is meant to be "+
 				"their mean, gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is "+
-				"counted over all ranks", what, x.Value))
+				"counted over all ranks%s", what, x.Value, line(x)))
 		}
 	}
 	c.own = own
 }
 
-// ownFactors returns the factors that are 1 / the number of a rank's own rows on all ranks that have them, by their place in the program.
-func ownFactors(all []given) map[uint64]tensor.Factor {
+// ownFactors returns the factors that are 1 / the number of a rank's own rows, or of ranks, on all ranks that have them, by their place in
+// the program.
+func ownFactors(all []given, ranks int) map[uint64]tensor.Factor {
 	own, others := map[uint64]tensor.Factor{}, map[uint64]bool{}
 	for _, f := range all {
 		for _, x := range f.Factors {
-			if x.Own {
+			if x.Op != tensor.Term && (x.Own || ranks > 2 && math.Abs(x.Hand*float64(ranks)-1) < 1e-9) {
 				own[x.Site] = x
 			} else {
 				others[x.Site] = true
@@ -76,13 +149,19 @@ func sameList(x, y []tensor.Factor) bool {
 	return len(x) == len(y) && !slices.ContainsFunc(x, func(f tensor.Factor) bool { return !has(y, f) })
 }
 
+// sole reports whether no other factor of list is of f's place.
+func sole(list []tensor.Factor, f tensor.Factor) bool {
+	return !slices.ContainsFunc(list, func(g tensor.Factor) bool { return g.Site == f.Site && !g.Same(f) })
+}
+
 func has(list []tensor.Factor, f tensor.Factor) bool { return slices.ContainsFunc(list, f.Same) }
 
-// clash returns two factors of one place, of which each list lacks the other's.
+// clash returns two factors of one place, of which each list lacks the other's. Behind AsPart a program may take sums one by one, each with
+// a number of its own: so there, each list must have only one.
 func clash(a, b []tensor.Factor) (x, y tensor.Factor, ok bool) {
 	for _, f := range a {
 		for _, g := range b {
-			if f.Site == g.Site && !has(b, f) && !has(a, g) {
+			if f.Site == g.Site && !has(b, f) && !has(a, g) && (!f.Part || sole(a, f) && sole(b, g)) {
 				return f, g, true
 			}
 		}

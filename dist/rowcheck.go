@@ -145,7 +145,7 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]give
 			parts = append(parts, fed{of.Rank, f})
 		}
 	}
-	return all, cmp.Or(sameCounts(what, parts), addUp(what, parts), sameFactors(what, all))
+	return all, cmp.Or(sameCounts(what, parts), addUp(what, parts), sameFactors(what, all), sameTerms(what, all))
 }
 
 // sameCounts compares by what losses divided. A rank may have left a loss out that would be 0 there; but if each of two ranks divided by a

@@ -32,6 +32,8 @@ func (t *Tape) Arange(d DType, start, end, step float64) Tensor {
 		a.F[0], a.F[1] = start, step
 		t.Launch()
 	}
+	t.NoteNumber("Arange", out.tensor(), 0, start)
+	t.NoteNumber("Arange", out.tensor(), 1, step)
 	return out.tensor()
 }
 

@@ -42,7 +42,12 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	t.begin(opts)
 	t.root = h
 	if t.noting() {
-		t.multiply(h, Factor{Site: callSite(), Value: t.scale})
+		f := Factor{Site: t.callSite(), Value: t.scale}
+		f.from = f.Site
+		if !t.more && !follows { // else it may be the number of microbatches
+			f.Hand = t.scale
+		}
+		t.multiply(h, f)
 	}
 	t.addGrad(h, t.lossGrad(h))
 	t.differentiate()

@@ -319,8 +319,8 @@ func (x Tensor) affine(a, b float64, global bool) Tensor {
 		if global {
 			n.I[0] = 1
 		}
-		if t.noting() && (in.n == 1 || in.ty.On(Partial) != 0) {
-			n.key = callSite()
+		if t.noting() && (in.n == 1 || in.ty.On(Partial)|in.ty.On(Own) != 0) {
+			n.key = t.callSite()
 		}
 	}
 	return out.tensor()

@@ -1,12 +1,14 @@
 package tensor
 
 import (
+	"cmp"
 	"math"
 	"reflect"
 	"runtime"
 	"slices"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/internal/where"
 )
 
 // Factor is what the host multiplied a sum over rows by, on its way to the loss: all of Scale, Affine, GlobalMean's division and Backward's
@@ -16,9 +18,20 @@ type Factor struct {
 	Site   uint64 // a digest of the lines that multiplied; 0: none
 	Value  float64
 	Op     string
-	Own    bool // it is 1 / the number of this rank's rows, or of their elements, which were summed
-	global bool // GlobalMean is in it
+	At     string  // the line of the program that gave the number; of several, the one nearest to the sum
+	Own    bool    // it is 1 / the number of this rank's rows, or of their elements, which were summed
+	Hand   float64 // the program's part of what multiplies a mean over all rows, or what all ranks have; 0: not known
+	Part   bool    // the sum went through AsPart
+	global bool    // GlobalMean is in it
+	summed bool    // with Part: a Sum is behind it
+	from   uint64  // the callSite of At
 }
+
+// Term is the Op of a Factor that is the value of a term which all ranks have, such as a penalty. Own says that it counts on this rank. If
+// there were more than maxTerms, a last one has the Value 0.
+const Term = "a term of all ranks"
+
+const maxTerms = 8
 
 // maxFactors is the number of different factors of a step that are remembered.
 const maxFactors = 64
@@ -43,15 +56,36 @@ const ManyFactors = math.MaxUint64
 // codeStart is a place in the binary, which is elsewhere in memory in each process.
 var codeStart = reflect.ValueOf(Scale).Pointer()
 
-// callSite returns a digest of where the caller was called. Ranks may leave out a loss of which they have no rows, so factors are compared
-// of one place alone. What a line calls may be a function of many losses: so it is of several lines.
-func callSite() uint64 {
-	var at [8]uintptr
-	site := uint64(0)
-	for _, pc := range at[:runtime.Callers(2, at[:])] {
-		site = kernel.Key(site, uint64(pc-codeStart))
+// callSite returns a digest of where the caller was called, and remembers the line. Ranks may leave out a loss of which they have no rows,
+// so factors are compared of one place alone. What a line calls may be a function of many losses: so it is of several lines.
+func (t *Tape) callSite() uint64 {
+	l := line{}
+	n := runtime.Callers(2, l.calls[:])
+	for _, pc := range l.calls[:n] {
+		l.site = kernel.Key(l.site, uint64(pc-codeStart))
 	}
-	return site
+	if t.lines == nil {
+		t.lines = make([]line, 0, maxFactors)
+	}
+	if t.noting() && len(t.lines) < cap(t.lines) && !slices.ContainsFunc(t.lines, func(m line) bool { return m.site == l.site }) {
+		t.lines = append(t.lines, l)
+	}
+	return l.site
+}
+
+// line is a place of the program, by its callSite.
+type line struct {
+	site  uint64
+	calls [8]uintptr
+}
+
+// lineOf returns the file and line of a callSite, or "".
+func (t *Tape) lineOf(site uint64) string {
+	i := slices.IndexFunc(t.lines, func(l line) bool { return l.site == site })
+	if i < 0 {
+		return ""
+	}
+	return where.Of(t.lines[i].calls[:])
 }
 
 // multiply notes that h goes into the loss with a factor. Uses of h add up.
@@ -64,7 +98,8 @@ func (t *Tape) multiply(h *header, f Factor) {
 		t.factors = map[*header]Factor{}
 	}
 	g := t.factors[h]
-	t.factors[h] = Factor{Site: g.Site + f.Site, Value: g.Value + f.Value, global: g.global || f.global}
+	t.factors[h] = Factor{Site: g.Site + f.Site, Value: g.Value + f.Value, from: cmp.Or(g.from, f.from), Hand: g.Hand + f.Hand,
+		Part: g.Part || f.Part, global: g.global || f.global, summed: g.summed || f.summed}
 }
 
 // takeFactor returns the factor of h, which is complete, and forgets it.
@@ -89,7 +124,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 	}
 	f := t.takeFactor(n.out)
 	if n.op == OpAux && n.need&2 != 0 {
-		t.multiply(n.in[1], Factor{Site: n.key, Value: n.F[0] * t.scale})
+		t.multiply(n.in[1], Factor{Site: n.key, Value: n.F[0] * t.scale, from: n.key})
 	}
 	if f.Site == 0 {
 		return 0
@@ -98,19 +133,32 @@ func (t *Tape) passFactor(n *Node) float64 {
 		if n.F[0] == 0 && n.in[0].ty.On(Partial)|n.out.ty.On(Partial) == 0 { // a penalty that the program itself adds on one rank
 			return 0
 		}
-		if n.in[0].ty.On(Partial) == n.out.ty.On(Partial) { // else it is that of Tape.once
-			f = Factor{Site: kernel.Key(f.Site, n.key), Value: f.Value * n.F[0], global: f.global || n.I[0] != 0}
+		switch {
+		case n.out.ty.On(Partial)&^n.in[0].ty.On(Partial) != 0: // that of Tape.once
+			t.noteTerm(n)
+		case n.I[0] != 0:
+			f.Site, f.Value, f.global = kernel.Key(f.Site, n.key), f.Value*n.F[0], true
+		default:
+			f.Site, f.Value, f.Hand = kernel.Key(f.Site, n.key), f.Value*n.F[0], f.Hand*n.F[0]
+			f.from = cmp.Or(n.key, f.from)
 		}
 		t.multiply(n.in[0], f)
 		return f.Value
 	}
+	if n.op == OpReshape && n.in[0].ty.On(Partial) == 0 && n.out.ty.On(Partial) != 0 { // AsPart
+		f.Part, f.Hand = true, 0
+		t.noteFactor(f)
+		t.multiply(n.in[0], f)
+		return f.Value
+	}
+	f.summed = f.summed || n.op == OpSum
 	passed, empty := false, false
 	for i, h := range n.in {
 		if h == nil {
 			continue
 		}
 		empty = empty || h.n == 0
-		if n.op != OpApply && n.need&(1<<i) != 0 && h.ty.On(Partial) != 0 {
+		if n.op != OpApply && n.need&(1<<i) != 0 && (h.ty.On(Partial) != 0 || f.Part && addsUp(n.op)) {
 			if n.op == OpNeg || n.op == OpSub && i == 1 {
 				f.Value = -f.Value
 			}
@@ -118,12 +166,38 @@ func (t *Tape) passFactor(n *Node) float64 {
 			passed = true
 		}
 	}
-	if !passed && !empty {
+	if !passed && !empty && (f.summed || !f.Part) {
 		agreed := t.told.counts != 0 && math.Abs(float64(f.Value*t.told.count)-1) < 1e-6
 		f.Own = !f.global && !t.fed.asked && !agreed && t.ofOwnRows(n, math.Abs(f.Value))
+		if !f.global && (n.op == OpSum || f.Part) { // the program divided by a count of its own
+			f.Hand = 0
+		}
 		t.noteFactor(f)
 	}
 	return f.Value
+}
+
+// addsUp reports whether op adds up what it gets, or passes it on.
+func addsUp(op Op) bool {
+	return op == OpSum || op == OpAdd || op == OpSub || op == OpNeg || op == OpReshape || op == OpCast
+}
+
+// noteTerm notes the value of a term that all ranks have, and whether it counts on this one (see Tape.once).
+func (t *Tape) noteTerm(n *Node) {
+	x := Factor{Site: kernel.Key(math.Float64bits(n.F[1])), Value: n.F[1], Op: Term, Own: n.F[2] != 0}
+	if x.Value == 0 {
+		return
+	}
+	terms := 0
+	for _, f := range t.fed.factors {
+		if f.Op == Term {
+			terms++
+		}
+	}
+	if terms >= maxTerms {
+		x = Factor{Site: 1, Op: Term}
+	}
+	t.noteFactor(x)
 }
 
 // ofOwnRows reports whether v is 1 / the number of this rank's rows that n sums, or of their elements.
@@ -167,11 +241,23 @@ func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
 	axes := x.ty.On(Varying)
 	if x.needs {
 		axes |= x.ty.On(Replicated) | x.ty.On(Invariant)
+	} else if t.constant(x) && math.Abs(v) != float64(t.rows.First) { // such as labels from the rank's first row on
+		axes |= x.ty.On(Replicated)
 	}
 	if axes&t.rows.Over == 0 {
 		return
 	}
-	t.noteFactor(Factor{Site: kernel.Key(callSite(), uint64(i)), Value: v, Op: op})
+	site := t.callSite()
+	f := Factor{Site: kernel.Key(site, uint64(i)), Value: v, Op: op, from: site}
+	if x.n == 1 && x.ty.On(Varying) == 0 && x.needs {
+		f.Hand = v
+	}
+	t.noteFactor(f)
+}
+
+// constant reports whether x is the same on all ranks, and has no element for each row, nor for each position.
+func (t *Tape) constant(x *header) bool {
+	return t.rows.Seq.Total == 0 && x.ty == (Types{}) && x.dtype.IsFloat() && !(x.n > 1 && x.dims[0] == t.rows.N)
 }
 
 // noteFields notes the floats in the fields of a Function, when it is applied for the first time: later they may have what Forward kept.

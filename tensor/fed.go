@@ -64,7 +64,13 @@ func (p *Param) Factors() []Factor {
 	if p.last == nil {
 		return nil
 	}
-	return p.last.t.fed.factors
+	list := p.last.t.fed.factors
+	for i := range list {
+		if f := &list[i]; f.from != 0 {
+			f.At, f.from = p.last.t.lineOf(f.from), 0
+		}
+	}
+	return list
 }
 
 // Tape returns the tape whose Backward runs, if it was the last one to use p; otherwise nil. An owner of gradients asks in BackwardBegin.

@@ -272,7 +272,7 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 		t.seeds++
 	}
 	if n := t.rec(OpAux, out, yh, ah); n != nil {
-		n.F[0], n.key = weight, callSite()
+		n.F[0], n.key = weight, t.callSite()
 	}
 	return out.tensor()
 }

@@ -190,7 +190,10 @@ func (t *Tape) weigh(h *header, value, grad float64, axes Axes, k Kind) *header 
 	out := t.newLike(in)
 	t.affine(out, in, value, 0)
 	if n := t.rec(OpAffine, out, in); n != nil {
-		n.F[0], n.I[0] = grad, 0
+		n.F[0], n.F[1], n.I[0] = grad, 0, 0
+		if k == Partial && in.n == 1 && t.compares() && t.dev.Host() {
+			n.F[1], n.F[2] = in.tensor().Item(), value
+		}
 	}
 	out.ty = out.ty.With(axes, k)
 	return out

@@ -10,6 +10,8 @@
 //	return batches.Err()
 //
 // It knows nothing of gradients: ddp, fsdp and the others take its batches as those of a data.Loader. It costs a small all-gather on host
-// memory before each step. Batches of the ranks have one shape but for their rows. The place of a loader in its epoch (State) is another
-// one on each rank: a checkpoint within an epoch needs those of all (dist.AllGatherObject).
+// memory before each step. Batches of the ranks have one shape but for their rows. Unlike those of a data.Loader with a Sharder, the first
+// batches have as many rows as the others: where that is the same number on all ranks, a loss that divides by a rank's own rows is not an
+// error there, but a warning after two steps. The place of a loader in its epoch (State) is another one on each rank: a checkpoint within
+// an epoch needs those of all (dist.AllGatherObject).
 package join

@@ -32,6 +32,9 @@ func Call() string {
 	return innermost(runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)]))
 }
 
+// Of is Call of calls that runtime.Callers returned; zeros may follow them.
+func Of(calls []uintptr) string { return innermost(runtime.CallersFrames(calls)) }
+
 // innermost returns the file and line of the first call that is in the user's program, or "".
 func innermost(calls *runtime.Frames) string {
 	for {
