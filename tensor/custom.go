@@ -65,5 +65,12 @@ func (t *Tape) GradTarget(n *Node, i int) (dst Tensor, beta float64) {
 	return h.tensor(), beta
 }
 
+// GradInPlace returns the gradient g of n's output, and memory d for that of an input of the same shape. It is the memory of g if nobody
+// else reads it: then a rule that computes each element from the same one of g writes over it, and reads n.Grad no more.
+func (t *Tape) GradInPlace(n *Node) (g, d Tensor) {
+	h, to := t.inPlace(n)
+	return h.tensor(), to.tensor()
+}
+
 // GradDone says that dst, of GradTarget, is written.
 func (t *Tape) GradDone(n *Node, i int, dst Tensor) { t.gradDone(n.in[i], dst.hdr()) }

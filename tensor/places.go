@@ -18,8 +18,8 @@ const (
 	RowsLast                     // not linear along the last dimension, which the output may lack
 	RowsFirst                    // each element of dimension 0 by itself
 	RowsSum                      // the sum of something over all rows
+	RowsTurned                   // as input 0, whose elements are changed by a table of all positions
 	rowsAs0                      // as input 0
-	rowsTurned                   // as input 0, whose elements are changed by a table of all positions
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
 	rowsByCaller                 // the operation says it, which knows its attributes
 )
@@ -33,7 +33,7 @@ var builtinRows = [MaxOps]RowsRule{
 	OpLayerNorm: RowsLast,
 	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
 	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
-	OpGroupedLinear: rowsAs0, OpRotary: rowsTurned,
+	OpGroupedLinear: rowsAs0,
 }
 
 // builtinIndex has the inputs that are positions or counts.
@@ -146,7 +146,7 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 		out.ty, out.at = out.ty.With(out.ty.On(Varying), Partial), place{}
 	case rowsAs0:
 		out.at = x.at
-	case rowsTurned:
+	case RowsTurned:
 		if out.at = x.at; x.at.Of == 0 {
 			out.at = layout.Constant(0, 0).WithCut(x.at.Cut())
 		}

@@ -127,7 +127,6 @@ const (
 	OpAnd
 	OpOr
 	OpCrossEntropyRows
-	OpRotary
 	OpCrossAttention
 	OpCrossAttentionGrad
 	OpCrossAttentionLSE

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // reductions are outer, n and inner: short and long rows, with and without a second pass, and columns.
@@ -213,7 +214,7 @@ func TestRotaryRuns(t *testing.T) {
 		}
 		unit := func(int) float64 { return 2*r.Float64() - 1 }
 		for _, at := range [][8]int{{3, 0, 1}, {3, 0, 1, 2, 7}, {0, 1, -1, 4, 11}, {8, 1, 1, 1, 1}} {
-			launch{op: tensor.OpRotary, d: d, outs: 1,
+			launch{op: ops.OpRotary, d: d, outs: 1,
 				x:   []operand{blank(d, rows*time*width), values(d, rows*time*width, unit), values(stat, positions*head, unit)},
 				set: func(a *tensor.Args) { a.Dim, a.I = [6]int{rows * time, time, width, head}, at }}.agree(t, dev, near)
 		}

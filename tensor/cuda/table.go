@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // table holds the kernel of each operation and element type.
 var table tensor.Table
@@ -16,7 +19,7 @@ var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpArange:    numbers("onehot.cu", "arange", arange),
 	tensor.OpAnd:       boolean("minimum"),
 	tensor.OpOr:        boolean("maximum"),
-	tensor.OpRotary:    floats("rotary.cu", "rotary", rotary),
+	ops.OpRotary:       floats("rotary.cu", "rotary", rotary),
 }
 
 // groups are the tables of each file.

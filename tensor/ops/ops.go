@@ -60,6 +60,14 @@ func product(dims []int) int {
 	return n
 }
 
+// statType is the type in which an operation on type d keeps its statistics.
+func statType(d tensor.DType) tensor.DType {
+	if d.IsHalf() {
+		return tensor.Float32
+	}
+	return d
+}
+
 // checkLinear fails unless x·wᵀ exists, as tensor.Linear does.
 func checkLinear(x, w tensor.Tensor) {
 	in := []tensor.Tensor{x, w}
