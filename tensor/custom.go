@@ -44,6 +44,9 @@ func (t *Tape) Records() bool { return t.recording() }
 // Packed returns x on the tape, without gaps: x itself, or a copy, which is recorded.
 func (t *Tape) Packed(x Tensor) Tensor { return t.contiguous(t.arg(x)).tensor() }
 
+// Integers is Packed for counts or positions: Int32 become Int64. Others stay what they are.
+func (t *Tape) Integers(x Tensor) Tensor { return t.integers(x).tensor() }
+
 // Save keeps one or two tensors that an operation made besides its output for its gradient rule. If n is nil, it frees them.
 func (t *Tape) Save(n *Node, xs ...Tensor) {
 	for i, x := range xs {

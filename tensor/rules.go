@@ -70,8 +70,6 @@ const (
 	OpLinearAdd
 	OpLinearGradX
 	OpLinearGradW
-	OpGroupedLinear
-	OpGroupedGrad
 	OpColSum
 
 	OpSum
@@ -228,11 +226,7 @@ var rules = map[Op]OpSpec{
 	OpLinearAdd:   {Name: "linear_add", Class: ClassMultilinear, Saves: 3, VJP: linearAddVJP, Optional: true},
 	OpLinearGradX: {Name: "linear_grad_x", Const: true, Optional: true},
 	OpLinearGradW: {Name: "linear_grad_w", Const: true, Optional: true},
-	OpGroupedLinear: {Name: "grouped_linear", Class: ClassMultilinear, Saves: 7, VJP: groupedVJP,
-		CPU: withBF16(groupedBF16, floats(groupedKernel(workspace32), groupedKernel(workspace64)))},
-	OpGroupedGrad: {Name: "grouped_grad", Const: true,
-		CPU: withBF16(groupedGradBF16, floats(groupedGradKernel(workspace32), groupedGradKernel(workspace64)))},
-	OpColSum: {Name: "colsum", Const: true, CPU: withBF16(colSumBF16, floats(colSumKernel[float32](), colSumKernel[float64]()))},
+	OpColSum:      {Name: "colsum", Const: true, CPU: withBF16(colSumBF16, floats(colSumKernel[float32](), colSumKernel[float64]()))},
 
 	OpSum: {Name: "sum", Class: ClassLinear, VJP: sumVJP,
 		CPU: sums(kernel.ReduceSum[float32], kernel.ReduceSum[float64], kernel.ReduceSum[int32], kernel.ReduceSum[int64],

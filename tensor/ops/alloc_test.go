@@ -17,6 +17,14 @@ func random(dev tensor.Device, d tensor.DType, key uint64, dims ...int) tensor.T
 	return x
 }
 
+// param returns a parameter, uniform in ±1.
+func param(dev tensor.Device, d tensor.DType, name string, dims ...int) *tensor.Param {
+	p := tensor.NewParam(tensor.UniformInit(-1, 1), dims...)
+	p.SetName(name)
+	p.Make(dev, d, 1)
+	return p
+}
+
 // A step of operations of this package allocates nothing on the Go heap.
 func TestOpsAllocateNothing(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
@@ -25,13 +33,14 @@ func TestOpsAllocateNothing(t *testing.T) {
 	dev := tensor.NewCPU(2)
 	defer dev.Close()
 	tape, table := tensor.NewTape(dev), random(dev, tensor.Float32, 8, 7, 2)
-	p := tensor.NewParam(tensor.UniformInit(-1, 1), 2, 6, 4)
-	p.SetName("p")
-	p.Make(dev, tensor.Float32, 1)
+	p, w := param(dev, tensor.Float32, "p", 2, 6, 4), param(dev, tensor.Float32, "w", 2, 3, 4)
+	counts := tensor.FromSlice([]int32{5, 7}, 2)
 	step := func() {
 		turned := ops.Rotary(tape.Use(p), tape.Input(table), ops.RotaryOptions{First: 1})
-		tape.Backward(turned.Square().Sum())
+		out := ops.GroupedLinear(turned.Reshape(12, 4), tape.Use(w), counts)
+		tape.Backward(out.Square().Sum())
 		p.Consume()
+		w.Consume()
 		tape.Reset()
 	}
 	step()

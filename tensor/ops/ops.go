@@ -21,6 +21,12 @@ func All() []tensor.Op {
 	return append(list, registered...)
 }
 
+// bf16 is a kernel for bfloat16 alone.
+func bf16(k tensor.Kernel) (all [tensor.NumDTypes]tensor.Kernel) {
+	all[tensor.BFloat16] = k
+	return all
+}
+
 // maybeIn adds an input that may be absent, maybeOut an output.
 func maybeIn(a *tensor.Args, x tensor.Tensor) *tensor.Args {
 	if x.IsZero() {
@@ -75,9 +81,13 @@ func checkLinear(x, w tensor.Tensor) {
 	if x.NDim() < 1 || w.NDim() != 2 {
 		tensor.OpLinear.Fail(in, "wants an input [..., in], a weight [out, in] and a bias [out]")
 	}
-	if x.Dim(-1) != w.Dim(1) {
-		tensor.OpLinear.Fail(in, "dimension %d of %s is %d, dimension 1 of %s is %d", x.NDim()-1, x.NameOr("the input"), x.Dim(-1),
-			w.NameOr("the weight"), w.Dim(1))
+	mustMatch(tensor.OpLinear, x, x.NDim()-1, "the input", w, 1, "the weight", in...)
+}
+
+// mustMatch fails unless dimension i of a is equal to dimension j of b. The roles name the operands in the error.
+func mustMatch(op tensor.Op, a tensor.Tensor, i int, role string, b tensor.Tensor, j int, other string, in ...tensor.Tensor) {
+	if a.Dim(i) != b.Dim(j) {
+		op.Fail(in, "dimension %d of %s is %d, dimension %d of %s is %d", i, a.NameOr(role), a.Dim(i), j, b.NameOr(other), b.Dim(j))
 	}
 }
 
