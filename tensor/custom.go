@@ -47,6 +47,11 @@ func (t *Tape) Packed(x Tensor) Tensor { return t.contiguous(t.arg(x)).tensor() 
 // Integers is Packed for counts or positions: Int32 become Int64. Others stay what they are.
 func (t *Tape) Integers(x Tensor) Tensor { return t.integers(x).tensor() }
 
+// CheckIndices fails unless ids, of Integers, are Int64 and, in host memory, of 0 to n−1: op chooses by them from x.
+func (t *Tape) CheckIndices(op Op, x, ids Tensor, n int) {
+	t.checkIndex(op.String(), x.hdr(), ids.hdr(), n)
+}
+
 // Save keeps one or two tensors that an operation made besides its output for its gradient rule. If n is nil, it frees them.
 func (t *Tape) Save(n *Node, xs ...Tensor) {
 	for i, x := range xs {

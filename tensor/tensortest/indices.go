@@ -12,7 +12,7 @@ import (
 // takers are the operations that take integers: ids of shape [3] in [0,4), for x [3,4].
 var takers = map[string]func(x, ids tensor.Tensor) tensor.Tensor{
 	"embedding":      tensor.Embedding,
-	"embedding part": func(x, ids tensor.Tensor) tensor.Tensor { return tensor.EmbeddingPart(x, ids, 1, 4) },
+	"embedding part": func(x, ids tensor.Tensor) tensor.Tensor { return ops.EmbeddingPart(x, ids, 1, 4) },
 	"gather":         func(x, ids tensor.Tensor) tensor.Tensor { return x.Gather(1, ids.Reshape(3, 1)) },
 	"scatter_add": func(x, ids tensor.Tensor) tensor.Tensor {
 		return x.ScatterAdd(1, ids.Reshape(3, 1), x.Slice(1, 0, 1))
