@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // step is one step of a program on 3 or 4 of 7 rows.
@@ -104,7 +105,7 @@ var ownFactors = map[string]step{
 		r.backward(tensor.CrossEntropy(r.C.Forward(r.hidden()), r.y, tensor.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
 	},
 	"TopK": func(r *rows) {
-		best, _ := r.hidden().TopK(r.n / 2)
+		best, _ := ops.TopK(r.hidden(), r.n/2)
 		r.backward(nn.GlobalMean(best.Mean(1)))
 	},
 	"a parameter": func(r *rows) {

@@ -52,6 +52,17 @@ func (t *Tape) CheckIndices(op Op, x, ids Tensor, n int) {
 	t.checkIndex(op.String(), x.hdr(), ids.hdr(), n)
 }
 
+// NotAlong says of out, which op made from x by a rule of RowsByCaller, that it is not linear along dimension dim of x, and that all other
+// dimensions are what they are in x. If rows of the batch are there, out is this rank's own.
+func (t *Tape) NotAlong(op Op, out, x Tensor, dim int) {
+	if t.typing() {
+		t.notAlong(op.String(), out.hdr(), x.hdr(), dim, false)
+	}
+}
+
+// SameTypes gives out, positions or counts that are not recorded, the types of x.
+func (t *Tape) SameTypes(out, x Tensor) { out.hdr().ty = x.hdr().ty }
+
 // Save keeps one or two tensors that an operation made besides its output for its gradient rule. If n is nil, it frees them.
 func (t *Tape) Save(n *Node, xs ...Tensor) {
 	for i, x := range xs {

@@ -19,17 +19,17 @@ const (
 	RowsFirst                    // each element of dimension 0 by itself
 	RowsSum                      // the sum of something over all rows
 	RowsAs0                      // as input 0
+	RowsByCaller                 // the operation says it, which knows its attributes: see Tape.NotAlong
 	RowsTurned                   // as input 0, whose elements are changed by a table of all positions
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
-	rowsByCaller                 // the operation says it, which knows its attributes
 )
 
 var builtinRows = [MaxOps]RowsRule{
-	OpAux: RowsAs0, OpCopy: RowsAs0, OpApply: rowsByCaller, OpReshape: rowsByCaller, OpPermute: rowsByCaller, OpSlice: rowsByCaller,
-	OpConcat: rowsByCaller, OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller,
-	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller,
-	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
-	OpCrossEntropyRows: rowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
+	OpAux: RowsAs0, OpCopy: RowsAs0, OpApply: RowsByCaller, OpReshape: RowsByCaller, OpPermute: RowsByCaller, OpSlice: RowsByCaller,
+	OpConcat: RowsByCaller, OpPad: RowsByCaller, OpSum: RowsByCaller, OpMax: RowsByCaller, OpMin: RowsByCaller, OpMatMul: RowsByCaller,
+	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpCrossEntropy: RowsByCaller,
+	OpMSE: RowsByCaller, OpBCE: RowsByCaller, OpCrossAttentionLSE: RowsByCaller,
+	OpCrossEntropyRows: RowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
 	OpLayerNorm: RowsLast,
 	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
 	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,

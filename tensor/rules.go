@@ -75,7 +75,6 @@ const (
 	OpSum
 	OpMax
 	OpMin
-	OpTopK
 	OpSoftmax
 	OpSoftmaxGrad
 	OpSoftmaxCausal
@@ -117,8 +116,6 @@ const (
 
 	OpClamp
 	OpClampGrad
-	OpCumSum
-	OpSort
 	OpOneHot
 	OpBincount
 	OpArange
@@ -237,8 +234,6 @@ var rules = map[Op]OpSpec{
 	OpMin: {Name: "min", VJP: selectVJP,
 		CPU: extremes(kernel.ReduceMin[float32], kernel.ReduceMin[float64], kernel.ReduceMin[int32], kernel.ReduceMin[int64],
 			kernel.ReduceMin[uint8])},
-	OpTopK: {Name: "top_k", Const: true,
-		CPU: numbers(topKKernel[float32](), topKKernel[float64](), topKKernel[int32](), topKKernel[int64](), topKKernel[uint8]())},
 	OpSoftmax: {Name: "softmax", Saves: SaveOut, VJP: softmaxVJP,
 		CPU: byRows("ox", rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64]))},
 	OpSoftmaxGrad: {Name: "softmax_grad", Const: true,

@@ -53,7 +53,7 @@ func TestTopK(t *testing.T) {
 						x.set(i, []float64{math.NaN(), math.Inf(1), math.Copysign(0, -1), 0, math.Inf(-1)}[i/13%5])
 					}
 				}
-				launch{op: tensor.OpTopK, d: d, outs: 1, x: []operand{blank(tensor.Int64, s[0]*s[2]), x},
+				launch{op: ops.OpTopK, d: d, outs: 1, x: []operand{blank(tensor.Int64, s[0]*s[2]), x},
 					set: func(a *tensor.Args) { a.Dim = [6]int{s[0], s[1], s[2]} }}.agree(t, dev, exact)
 			}
 		})

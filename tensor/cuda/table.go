@@ -12,8 +12,8 @@ var table tensor.Table
 var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpClamp:     numbers("clamp.cu", "clamp", clamp),
 	tensor.OpClampGrad: floats("clamp.cu", "clamp_grad", clampGrad),
-	tensor.OpCumSum:    cumSums(),
-	tensor.OpSort:      sorts(),
+	ops.OpCumSum:       cumSums(),
+	ops.OpSort:         sorts(),
 	tensor.OpOneHot:    row("onehot.cu", "one_hot", oneHot, append(numberTypes, tensor.Bool)),
 	tensor.OpBincount:  row("onehot.cu", "bincount", bincount, []tensor.DType{tensor.Int64}),
 	tensor.OpArange:    numbers("onehot.cu", "arange", arange),

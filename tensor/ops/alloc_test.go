@@ -36,7 +36,9 @@ func TestOpsAllocateNothing(t *testing.T) {
 	p, w := param(dev, tensor.Float32, "p", 2, 6, 4), param(dev, tensor.Float32, "w", 2, 3, 4)
 	counts := tensor.FromSlice([]int32{5, 7}, 2)
 	step := func() {
-		turned := ops.Rotary(tape.Use(p), tape.Input(table), ops.RotaryOptions{First: 1})
+		in, _ := ops.Sort(ops.CumSum(tape.Use(p), 1), 0, true)
+		in, _ = ops.TopK(in, 4)
+		turned := ops.Rotary(in, tape.Input(table), ops.RotaryOptions{First: 1})
 		out := ops.GroupedLinear(turned.Reshape(12, 4), tape.Use(w), counts)
 		tape.Backward(out.Square().Sum())
 		p.Consume()

@@ -27,6 +27,12 @@ func bf16(k tensor.Kernel) (all [tensor.NumDTypes]tensor.Kernel) {
 	return all
 }
 
+// integers are kernels for integers.
+func integers(i32, i64, u8 tensor.Kernel) (all [tensor.NumDTypes]tensor.Kernel) {
+	all[tensor.Int32], all[tensor.Int64], all[tensor.Uint8] = i32, i64, u8
+	return all
+}
+
 // maybeIn adds an input that may be absent, maybeOut an output.
 func maybeIn(a *tensor.Args, x tensor.Tensor) *tensor.Args {
 	if x.IsZero() {
@@ -47,6 +53,11 @@ func maybeOut(a *tensor.Args, x tensor.Tensor) {
 // float is the element type of a kernel.
 type float interface{ float32 | float64 }
 
+// number is the element type of a kernel for integers, too.
+type number interface {
+	float | int32 | int64 | uint8
+}
+
 // dims are the dimensions of a tensor.
 type dims [tensor.MaxNDim]int
 
@@ -56,6 +67,18 @@ func dimsOf(x tensor.Tensor) (d dims, rank int) {
 		d[i] = x.Dim(i)
 	}
 	return d, rank
+}
+
+// axis is dimension i of x; negative ones count from the end.
+func axis(op tensor.Op, x tensor.Tensor, i int) int {
+	k := i
+	if k < 0 {
+		k += x.NDim()
+	}
+	if k < 0 || k >= x.NDim() {
+		op.Fail([]tensor.Tensor{x}, "no dimension %d", i)
+	}
+	return k
 }
 
 func product(dims []int) int {
