@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // step is one step of a program on 3 or 4 of 7 rows.
@@ -109,7 +110,7 @@ var ownFactors = map[string]step{
 		r.backward(tensor.CrossEntropy(r.C.Forward(r.hidden()), r.y, tensor.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
 	},
 	"TopK": func(r *rows) {
-		best, _ := r.hidden().TopK(r.n / 2)
+		best, _ := ops.TopK(r.hidden(), r.n/2)
 		r.backward(nn.GlobalMean(best.Mean(1)))
 	},
 	"a temperature": func(r *rows) {
@@ -130,7 +131,7 @@ var ownFactors = map[string]step{
 		r.backward(tensor.AsPart(r.row(r.losses(), 0).Scale(1/float64(r.n)).Sum().Neg(), r.group.Axes()))
 	},
 	"mean of columns, AsPart": func(r *rows) {
-		best, _ := r.hidden().Sort(0, false)
+		best, _ := ops.Sort(r.hidden(), 0, false)
 		r.backward(tensor.AsPart(best.Square().Sum(0).Scale(1/float64(r.n)).Sum(), r.group.Axes()))
 	},
 	"a parameter": func(r *rows) {
@@ -172,7 +173,7 @@ var wholeFactors = map[string]step{
 	},
 	"means of columns of the rank's own, times share": func(r *rows) {
 		if r.n > 1 {
-			best, _ := r.hidden().Sort(0, false)
+			best, _ := ops.Sort(r.hidden(), 0, false)
 			r.backward(tensor.AsPart(best.Mean(0).Mean().Scale(float64(r.n)/float64(r.total)), r.group.Axes()))
 		}
 	},

@@ -247,7 +247,7 @@ var right = map[string]func(r *rows) nn.T{
 	"metrics": func(r *rows) nn.T {
 		logits, y := r.C.Forward(r.hidden()), r.tape.Input(r.y)
 		hits := logits.ArgMax(1).Eq(y).Cast(tensor.Float64).Mean().Item()
-		_, top := logits.Detach().TopK(2)
+		_, top := ops.TopK(logits.Detach(), 2)
 		hits += top.Eq(y.Reshape(-1, 1)).Cast(tensor.Float64).Sum(1).Mean().Item() + nn.Hits(logits, r.y)
 		return ce(logits, r.y).Add(nn.GlobalMean(logits).Scale(hits * 0))
 	},

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // program is a step of a small model on 4 of 8 rows, whose gradients would differ from one rank's.
@@ -91,10 +92,10 @@ var silent = map[string]struct {
 	}},
 	"max, sort and top k over rows": {from, []func(p *program) nn.T{
 		func(p *program) nn.T { return sum2(p.z.Max(0)) },
-		func(p *program) nn.T { return sum2(p.z.Sort(0, true)) },
-		func(p *program) nn.T { return sum2(p.z.Sum(1).TopK(2)) },
+		func(p *program) nn.T { return sum2(ops.Sort(p.z, 0, true)) },
+		func(p *program) nn.T { return sum2(ops.TopK(p.z.Sum(1), 2)) },
 		func(p *program) nn.T { return sum2(p.z.Reshape(8).Min(0)) },
-		func(p *program) nn.T { return p.z.CumSum(0).Square().Sum() },
+		func(p *program) nn.T { return ops.CumSum(p.z, 0).Square().Sum() },
 		func(p *program) nn.T { return p.z.Permute(1, 0).LogSumExp().Sum() },
 		func(p *program) nn.T { return p.z.Permute(1, 0).Softmax().Square().Sum() },
 	}},
@@ -191,7 +192,7 @@ var silent = map[string]struct {
 			return tensor.CrossEntropy(z, p.ids(4, z.Dim(1)), tensor.CrossEntropyOptions{})
 		},
 		func(p *program) nn.T { // the same in one of two losses
-			v, _ := p.padded().Sum(2).TopK(3 + p.rank.World.Rank())
+			v, _ := ops.TopK(p.padded().Sum(2), 3+p.rank.World.Rank())
 			return global(v).Add(global(p.z))
 		},
 		func(p *program) nn.T { // boxes of each picture

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // cutModel is a model that cuts parameters over a mesh, and what is left of them into units.
@@ -211,7 +212,7 @@ func (n *experts) Forward(x nn.T) nn.T {
 	for i := range k {
 		all[i], counts[i] = y, int64(rows)
 	}
-	y = tensor.GroupedLinear(tensor.Concat(0, all...), t.Use(n.Experts), t.Input(tensor.FromSlice(counts, k))).Tanh()
+	y = ops.GroupedLinear(tensor.Concat(0, all...), t.Use(n.Experts), t.Input(tensor.FromSlice(counts, k))).Tanh()
 	sum := y.Slice(0, 0, rows)
 	for i := 1; i < k; i++ {
 		sum = sum.Add(y.Slice(0, i*rows, (i+1)*rows))

@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Config is the shape of a Layer.
@@ -193,11 +194,11 @@ func (l *Layer) ForwardAdd(x, r nn.T) nn.T { return l.Forward(x).Add(r) }
 func (e *Experts) Forward(x, counts nn.T) nn.T {
 	t := x.Tape()
 	if e.Gate == nil {
-		return tensor.GroupedLinear(tensor.GroupedLinear(x, t.Use(e.Up), counts).GELU(), t.Use(e.Down), counts)
+		return ops.GroupedLinear(ops.GroupedLinear(x, t.Use(e.Up), counts).GELU(), t.Use(e.Down), counts)
 	}
-	gate := tensor.GroupedLinear(x, t.Use(e.Gate), counts).SiLU()
-	up := tensor.GroupedLinear(x, t.Use(e.Up), counts)
-	return tensor.GroupedLinear(gate.Mul(up), t.Use(e.Down), counts)
+	gate := ops.GroupedLinear(x, t.Use(e.Gate), counts).SiLU()
+	up := ops.GroupedLinear(x, t.Use(e.Up), counts)
+	return ops.GroupedLinear(gate.Mul(up), t.Use(e.Down), counts)
 }
 
 func fail(op, format string, a ...any) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Rotary turns the features of queries and keys by angles that grow with the position (RoPE, Su et al., "RoFormer", 2021; Llama's
@@ -48,7 +49,7 @@ func (r *Rotary) check() {
 // which is the number of tokens that a cache holds, else 0. Where the step has a part of each sequence (tensor.Rows.Seq), that of
 // each position in it comes on top. It panics where a position is not below Positions.
 func (r *Rotary) Forward(x T, first int) T {
-	return tensor.Rotary(x, r.table(tapeOf(x).Device(), x.DType()), tensor.RotaryOptions{First: first, Interleaved: r.Interleaved})
+	return ops.Rotary(x, r.table(tapeOf(x).Device(), x.DType()), ops.RotaryOptions{First: first, Interleaved: r.Interleaved})
 }
 
 // table returns cosines and sines for x of a type, where its device reaches them. They are computed once, in float64.

@@ -1,6 +1,9 @@
 package nn
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // lookup returns the vectors of ids, and zeros for those in rows that other ranks have.
 func (e *Embedding) lookup(w, ids T) T {
@@ -11,5 +14,5 @@ func (e *Embedding) lookup(w, ids T) T {
 	if b := boxes[0]; len(boxes) > 1 || b.Hi[1]-b.Lo[1] != e.W.Global()[1] {
 		fail("Embedding", "%s must be sharded by rows, but its boxes are %v", e.W.Name(), boxes)
 	}
-	return tensor.EmbeddingPart(w, ids, boxes[0].Lo[0], e.W.Global()[0])
+	return ops.EmbeddingPart(w, ids, boxes[0].Lo[0], e.W.Global()[0])
 }

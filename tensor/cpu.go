@@ -35,7 +35,7 @@ type CPUQueue struct {
 	workspaces32 []GemmWorkspace[float32]
 	workspaces64 []GemmWorkspace[float64]
 	// the same for bfloat16
-	workspacesBF16 []bf16Workspace
+	workspacesBF16 []GemmWorkspaceBF16
 	attn32         attnWorkspaces[float32]
 	attn64         attnWorkspaces[float64]
 	attnBF16       attnWorkspacesBF16

@@ -99,7 +99,7 @@ func (q *CPUQueue) freeWorkspaces() {
 		spares64.Put(&q.workspaces64[i].Memory)
 	}
 	for i := range q.workspacesBF16 {
-		spares32.Put(&q.workspacesBF16[i].ws)
+		spares32.Put(&q.workspacesBF16[i].Memory)
 	}
 	q.workspaces32, q.workspaces64, q.workspacesBF16 = nil, nil, nil
 }

@@ -111,12 +111,6 @@ func extremeKernel[T any](f extremeFunc[T]) Kernel {
 	})
 }
 
-func topKKernel[T kernel.Number]() Kernel {
-	return spread(dim0, dim1, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		kernel.TopK(slice[int64](a, 0), slice[T](a, 1), a.Dim[1], a.Dim[2], lo, hi)
-	})
-}
-
 func embeddingKernel[T any]() Kernel {
 	return spread(dim0, dim1, 1, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.GatherRows(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], lo, hi)

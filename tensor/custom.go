@@ -44,6 +44,25 @@ func (t *Tape) Records() bool { return t.recording() }
 // Packed returns x on the tape, without gaps: x itself, or a copy, which is recorded.
 func (t *Tape) Packed(x Tensor) Tensor { return t.contiguous(t.arg(x)).tensor() }
 
+// Integers is Packed for counts or positions: Int32 become Int64. Others stay what they are.
+func (t *Tape) Integers(x Tensor) Tensor { return t.integers(x).tensor() }
+
+// CheckIndices fails unless ids, of Integers, are Int64 and, in host memory, of 0 to n−1: op chooses by them from x.
+func (t *Tape) CheckIndices(op Op, x, ids Tensor, n int) {
+	t.checkIndex(op.String(), x.hdr(), ids.hdr(), n)
+}
+
+// NotAlong says of out, which op made from x by a rule of RowsByCaller, that it is not linear along dimension dim of x, and that all other
+// dimensions are what they are in x. If rows of the batch are there, out is this rank's own.
+func (t *Tape) NotAlong(op Op, out, x Tensor, dim int) {
+	if t.typing() {
+		t.notAlong(op.String(), out.hdr(), x.hdr(), dim, false)
+	}
+}
+
+// SameTypes gives out, positions or counts that are not recorded, the types of x.
+func (t *Tape) SameTypes(out, x Tensor) { out.hdr().ty = x.hdr().ty }
+
 // Save keeps one or two tensors that an operation made besides its output for its gradient rule. If n is nil, it frees them.
 func (t *Tape) Save(n *Node, xs ...Tensor) {
 	for i, x := range xs {
@@ -63,6 +82,13 @@ func (n *Node) Saved(i int) Tensor { return n.aux[i].maybe() }
 func (t *Tape) GradTarget(n *Node, i int) (dst Tensor, beta float64) {
 	h, beta := t.gradTarget(n.in[i])
 	return h.tensor(), beta
+}
+
+// GradInPlace returns the gradient g of n's output, and memory d for that of an input of the same shape. It is the memory of g if nobody
+// else reads it: then a rule that computes each element from the same one of g writes over it, and reads n.Grad no more.
+func (t *Tape) GradInPlace(n *Node) (g, d Tensor) {
+	h, to := t.inPlace(n)
+	return h.tensor(), to.tensor()
 }
 
 // GradDone says that dst, of GradTarget, is written.

@@ -98,7 +98,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		if out.ty = s.types(); s.clash() != 0 {
 			op.mustFit(out, in, &s)
 		}
-		if placed && o.Rows != rowsByCaller || o.Rows == RowsSum {
+		if placed && o.Rows != RowsByCaller || o.Rows == RowsSum {
 			t.locate(op, out, in)
 		}
 	}

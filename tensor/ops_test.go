@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // onTape makes a tape on a device of one thread.
@@ -57,9 +58,9 @@ func TestDetach(t *testing.T) {
 func TestSortKeepsOrder(t *testing.T) {
 	nan := math.NaN()
 	x := onTape(t).Input(tensor.FromSlice([]float64{1, nan, 0, 1, nan, 0}, 6))
-	_, up := x.Sort(0, false)
+	_, up := ops.Sort(x, 0, false)
 	assert.Equal(t, []int64{2, 5, 0, 3, 1, 4}, tensor.Data[int64](up))
-	_, down := x.Sort(0, true)
+	_, down := ops.Sort(x, 0, true)
 	assert.Equal(t, []int64{1, 4, 0, 3, 2, 5}, tensor.Data[int64](down))
 }
 
@@ -81,8 +82,8 @@ func TestOpsRefuse(t *testing.T) {
 		"arange: from 0 to 0 in steps of 0":                                     func() { tape.Arange(tensor.Float32, 0, 0, 0) },
 		"and float32[6], float32[6], float32[6]: cpu has no kernel for float32": func() { x.And(x) },
 		"not float32[2,3]: needs bool":                                          func() { x.Not() },
-		"sort float32[2,3]: no dimension 2":                                     func() { x.Sort(2, false) },
-		"cumsum float32[2,3]: no dimension 5":                                   func() { x.CumSum(5) },
+		"sort float32[2,3]: no dimension 2":                                     func() { ops.Sort(x, 2, false) },
+		"cumsum float32[2,3]: no dimension 5":                                   func() { ops.CumSum(x, 5) },
 		"Ignore none with soft targets": func() {
 			tensor.CrossEntropy(x, x, tensor.CrossEntropyOptions{Ignore: &seven})
 		},

@@ -18,26 +18,25 @@ const (
 	RowsLast                     // not linear along the last dimension, which the output may lack
 	RowsFirst                    // each element of dimension 0 by itself
 	RowsSum                      // the sum of something over all rows
-	rowsAs0                      // as input 0
-	rowsTurned                   // as input 0, whose elements are changed by a table of all positions
+	RowsAs0                      // as input 0
+	RowsByCaller                 // the operation says it, which knows its attributes: see Tape.NotAlong
+	RowsTurned                   // as input 0, whose elements are changed by a table of all positions
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
-	rowsByCaller                 // the operation says it, which knows its attributes
 )
 
 var builtinRows = [MaxOps]RowsRule{
-	OpAux: rowsAs0, OpCopy: rowsAs0, OpApply: rowsByCaller, OpReshape: rowsByCaller, OpPermute: rowsByCaller, OpSlice: rowsByCaller,
-	OpConcat: rowsByCaller, OpPad: rowsByCaller, OpSum: rowsByCaller, OpMax: rowsByCaller, OpMin: rowsByCaller, OpMatMul: rowsByCaller,
-	OpGather: rowsByCaller, OpScatterAdd: rowsByCaller, OpCumSum: rowsByCaller, OpEmbedding: rowsByCaller, OpCrossEntropy: rowsByCaller,
-	OpMSE: rowsByCaller, OpBCE: rowsByCaller, OpCrossAttentionLSE: rowsByCaller,
-	OpCrossEntropyRows: rowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
+	OpAux: RowsAs0, OpCopy: RowsAs0, OpApply: RowsByCaller, OpReshape: RowsByCaller, OpPermute: RowsByCaller, OpSlice: RowsByCaller,
+	OpConcat: RowsByCaller, OpPad: RowsByCaller, OpSum: RowsByCaller, OpMax: RowsByCaller, OpMin: RowsByCaller, OpMatMul: RowsByCaller,
+	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpCrossEntropy: RowsByCaller,
+	OpMSE: RowsByCaller, OpBCE: RowsByCaller, OpCrossAttentionLSE: RowsByCaller,
+	OpCrossEntropyRows: RowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
 	OpLayerNorm: RowsLast,
 	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
 	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
-	OpGroupedLinear: rowsAs0, OpRotary: rowsTurned,
 }
 
 // builtinIndex has the inputs that are positions or counts.
-var builtinIndex = [MaxOps]uint8{OpGather: 2, OpScatterAdd: 2, OpEmbedding: 2, OpGroupedLinear: 4}
+var builtinIndex = [MaxOps]uint8{OpGather: 2, OpScatterAdd: 2, OpEmbedding: 2}
 
 // place is where the rows are in a header.
 type place = layout.Place
@@ -144,9 +143,9 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 		t.byFirst(o.Name, out, in)
 	case RowsSum:
 		out.ty, out.at = out.ty.With(out.ty.On(Varying), Partial), place{}
-	case rowsAs0:
+	case RowsAs0:
 		out.at = x.at
-	case rowsTurned:
+	case RowsTurned:
 		if out.at = x.at; x.at.Of == 0 {
 			out.at = layout.Constant(0, 0).WithCut(x.at.Cut())
 		}

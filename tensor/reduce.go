@@ -165,38 +165,6 @@ func (x Tensor) ArgMax(dim int) Tensor {
 	return i.tensor()
 }
 
-// TopK returns the k largest elements of each row of the last dimension, the largest first, and their positions (Int64), as torch.topk:
-// both [..., k] for x [..., n], k <= n. Of equal elements the first comes first; NaN is the largest. The chosen elements get the gradients:
-// see [Tensor.Gather].
-func (x Tensor) TopK(k int) (values, indices Tensor) {
-	t := tapeOf("top_k", x)
-	in := t.contiguous(t.arg(x))
-	if in.ndim == 0 {
-		fail("top_k", these(in), "needs a dimension")
-	}
-	cols := in.dims[in.ndim-1]
-	if k < 0 || k > cols {
-		fail("top_k", these(in), "k is %d, of %d elements", k, cols)
-	}
-	t.NoteNumber("TopK", in.tensor(), 0, float64(k))
-	dims := in.dims
-	dims[in.ndim-1] = k
-	idx := t.newTensor(Int64, dims[:in.ndim]...)
-	idx.ty = in.ty
-	t.notAlong("top_k", idx, in, int(in.ndim)-1, false)
-	if idx.n > 0 {
-		a := t.byRow(OpTopK, cols, in.dtype, []*header{idx}, []*header{in})
-		a.Dim[2] = k
-		t.Launch()
-	}
-	indices = idx.tensor()
-	values = in.tensor().Gather(-1, indices)
-	if t.typing() {
-		t.notAlong("top_k", values.h, in, int(in.ndim)-1, false)
-	}
-	return values, indices
-}
-
 func selectVJP(t *Tape, n *Node, _ uint8) {
 	in := n.in[0]
 	d := t.full(in, 0)

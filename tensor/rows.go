@@ -126,15 +126,14 @@ func (t *Tape) Tokens() int { return t.tokens }
 
 // Spans returns the positions of x [batch, time, ...] in its sequence: Rows().Seq, but zero if x has whole sequences, for example after a
 // gather. If time is neither, it is a Failure.
-func (t *Tape) Spans(x Tensor) Spans { return t.spansOf("Spans", t.arg(x)) }
-
-func (t *Tape) spansOf(op string, h *header) Spans {
+func (t *Tape) Spans(x Tensor) Spans {
+	h := t.arg(x)
 	r := batchOf(t.rows, h)
 	if r.Positions == 0 || h.n == 0 {
 		return Spans{}
 	}
 	if h.ndim < 2 || h.dims[1] != r.Positions {
-		fail(op, these(h), "the step has %v, so the positions are not known", r)
+		fail("Spans", these(h), "the step has %v, so the positions are not known", r)
 	}
 	return r.Seq
 }

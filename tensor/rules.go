@@ -70,14 +70,11 @@ const (
 	OpLinearAdd
 	OpLinearGradX
 	OpLinearGradW
-	OpGroupedLinear
-	OpGroupedGrad
 	OpColSum
 
 	OpSum
 	OpMax
 	OpMin
-	OpTopK
 	OpSoftmax
 	OpSoftmaxGrad
 	OpSoftmaxCausal
@@ -119,15 +116,12 @@ const (
 
 	OpClamp
 	OpClampGrad
-	OpCumSum
-	OpSort
 	OpOneHot
 	OpBincount
 	OpArange
 	OpAnd
 	OpOr
 	OpCrossEntropyRows
-	OpRotary
 	OpCrossAttention
 	OpCrossAttentionGrad
 	OpCrossAttentionLSE
@@ -229,11 +223,7 @@ var rules = map[Op]OpSpec{
 	OpLinearAdd:   {Name: "linear_add", Class: ClassMultilinear, Saves: 3, VJP: linearAddVJP, Optional: true},
 	OpLinearGradX: {Name: "linear_grad_x", Const: true, Optional: true},
 	OpLinearGradW: {Name: "linear_grad_w", Const: true, Optional: true},
-	OpGroupedLinear: {Name: "grouped_linear", Class: ClassMultilinear, Saves: 7, VJP: groupedVJP,
-		CPU: withBF16(groupedBF16, floats(groupedKernel(workspace32), groupedKernel(workspace64)))},
-	OpGroupedGrad: {Name: "grouped_grad", Const: true,
-		CPU: withBF16(groupedGradBF16, floats(groupedGradKernel(workspace32), groupedGradKernel(workspace64)))},
-	OpColSum: {Name: "colsum", Const: true, CPU: withBF16(colSumBF16, floats(colSumKernel[float32](), colSumKernel[float64]()))},
+	OpColSum:      {Name: "colsum", Const: true, CPU: withBF16(colSumBF16, floats(colSumKernel[float32](), colSumKernel[float64]()))},
 
 	OpSum: {Name: "sum", Class: ClassLinear, VJP: sumVJP,
 		CPU: sums(kernel.ReduceSum[float32], kernel.ReduceSum[float64], kernel.ReduceSum[int32], kernel.ReduceSum[int64],
@@ -244,8 +234,6 @@ var rules = map[Op]OpSpec{
 	OpMin: {Name: "min", VJP: selectVJP,
 		CPU: extremes(kernel.ReduceMin[float32], kernel.ReduceMin[float64], kernel.ReduceMin[int32], kernel.ReduceMin[int64],
 			kernel.ReduceMin[uint8])},
-	OpTopK: {Name: "top_k", Const: true,
-		CPU: numbers(topKKernel[float32](), topKKernel[float64](), topKKernel[int32](), topKKernel[int64](), topKKernel[uint8]())},
 	OpSoftmax: {Name: "softmax", Saves: SaveOut, VJP: softmaxVJP,
 		CPU: byRows("ox", rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64]))},
 	OpSoftmaxGrad: {Name: "softmax_grad", Const: true,

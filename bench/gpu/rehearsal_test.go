@@ -51,7 +51,7 @@ func plantFaults(args []string) error {
 			must(q.(*cuda.Queue).Stream().Fill32(gpu.Ptr(uintptr(a.X[0])), 0x7fc07fc0, 1))
 		}
 	}
-	table[tensor.OpGroupedGrad][tensor.BFloat16] = func(tensor.Queue, *tensor.Args) { select {} }
+	table[ops.OpGroupedGrad][tensor.BFloat16] = func(tensor.Queue, *tensor.Args) { select {} }
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // section is a group of measurements. Unless alone is set, torch_gpu.py has a section of the same name with the same cases.
@@ -256,12 +257,12 @@ func measureGrouped(m *meter) error {
 			m.launch(&tensor.Args{Op: op, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, n, k, groups}, NDim: 4, I: [8]int{tb}},
 				append(x, counts)...)
 		}
-		forward := func() { launch(tensor.OpGroupedLinear, out, in, 1, y, x, w) }
+		forward := func() { launch(ops.OpGroupedLinear, out, in, 1, y, x, w) }
 		name, work := fmt.Sprintf("%d rows, %d to %d", rows, in, out), 2e-12*float64(rows)*float64(in)*float64(out)
 		backward := func() {
 			forward()
-			launch(tensor.OpGroupedLinear, in, out, 0, gx, gy, w)
-			launch(tensor.OpGroupedGrad, out, in, 0, gw, gy, x)
+			launch(ops.OpGroupedLinear, in, out, 0, gx, gy, w)
+			launch(ops.OpGroupedGrad, out, in, 0, gw, gy, x)
 		}
 		g := experts{sizes: sizes, in: in, out: out, x: x, w: w, gy: gy}
 		failed = errors.Join(failed,

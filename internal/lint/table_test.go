@@ -105,9 +105,9 @@ var table = map[string]row{
 	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
 	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor internal/rebuild"},
-	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor internal/rebuild"},
-	"moe/router":   {own: "nn tensor"},
-	"moe/dispatch": {own: "nn dist dist/autograd tensor"},
+	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
+	"moe/router":   {own: "nn tensor tensor/ops"},
+	"moe/dispatch": {own: "nn dist dist/autograd tensor tensor/ops"},
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
 	"fsdp/internal/pool":  {own: "dist tensor"},

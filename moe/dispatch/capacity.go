@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // limit drops the slots of a plan beyond the capacity of their experts, GShard's C, which is for the tokens of all ranks. A slot's position
@@ -36,15 +37,15 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	limit, one := t.Arange(tensor.Int64, float64(capacity), float64(capacity+1), 1), t.Arange(tensor.Int64, 1, 2, 1)
 	kept := before.Add(runs).Minimum(limit).Sub(before).Clamp(0, math.Inf(1)).Sum(0)
 
-	start := p.counts.CumSum(0).Sub(p.counts) // of each expert, among the sorted slots
-	shift := before.Sub(runs.CumSum(0).Sub(runs)).Sub(start)
+	start := ops.CumSum(p.counts, 0).Sub(p.counts) // of each expert, among the sorted slots
+	shift := before.Sub(ops.CumSum(runs, 0).Sub(runs)).Sub(start)
 	position := p.back.Add(shift.Reshape(runs.Len()).Gather(0, run))
 	first := t.Arange(tensor.Int64, 1, float64(experts*capacity)+1, float64(capacity)) // row of each expert, from 1
 	out := Plan{Dropped: p.counts.Sub(kept)}
 	out.back = tensor.Where(position.Lt(limit), first.Gather(0, slots).Add(position), one.Sub(one))
 	filled := out.back.Bincount(experts*capacity+1).Slice(0, 1, experts*capacity+1).Reshape(experts, capacity)
 	// A filled row has the next one of its expert's sorted slots, counted from 1.
-	sorted := filled.CumSum(1).Add(start.Reshape(experts, 1)).Mul(filled).Reshape(experts * capacity)
+	sorted := ops.CumSum(filled, 1).Add(start.Reshape(experts, 1)).Mul(filled).Reshape(experts * capacity)
 	out.token = p.token.Add(one).Pad(0, 1, 0).Gather(0, sorted)
 	return out
 }

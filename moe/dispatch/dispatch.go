@@ -4,6 +4,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Config says which ranks have tokens and experts, and how rows travel between them.
@@ -75,8 +76,8 @@ func (d *Dispatcher) Plan(experts, counts nn.T, all, mine int) (p Plan) {
 func (d *Dispatcher) plan(experts, counts nn.T, all, mine int) Plan {
 	rows, top := experts.Dim(0), experts.Dim(1)
 	slots := experts.Reshape(rows * top)
-	_, sorted := slots.Sort(0, false) // stable: the slots of an expert keep their order
-	_, back := sorted.Sort(0, false)
+	_, sorted := ops.Sort(slots, 0, false) // stable: the slots of an expert keep their order
+	_, back := ops.Sort(sorted, 0, false)
 	token := slots.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows*top).Gather(0, sorted)
 	p := Plan{top: top, token: token, back: back, counts: counts}
 	if d.c.Capacity > 0 && slots.Tape().Training() {
@@ -120,7 +121,7 @@ func (d *Dispatcher) exchange(rows nn.T, p Plan, compute func(rows, counts nn.T)
 	meanwhile(0)
 	came = rows.Tape().Apply(d.functions[1], came, sent).Cast(rows.DType())
 	order, mine := arrange(both.Slice(0, p.counts.Len(), both.Len()), came.Dim(0), d.c.Experts.Size())
-	_, back := order.Sort(0, false)
+	_, back := ops.Sort(order, 0, false)
 	return d.bring(d.pack(tensor.Embedding(compute(tensor.Embedding(came, order), mine), back)), meanwhile).Cast(rows.DType())
 }
 
@@ -143,8 +144,8 @@ func (d *Dispatcher) pack(rows nn.T) nn.T {
 // has. come are the lengths of these runs.
 func arrange(come nn.T, rows, ranks int) (order, counts nn.T) {
 	t, n := come.Tape(), come.Len()/ranks
-	run := come.CumSum(0).Bincount(rows+1).Slice(0, 0, rows).CumSum(0) // a row's run is the number of runs that end before it
+	run := ops.CumSum(ops.CumSum(come, 0).Bincount(rows+1).Slice(0, 0, rows), 0) // a row's run is the number of runs that end before it
 	expert := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
-	_, order = expert.Sort(0, false)
+	_, order = ops.Sort(expert, 0, false)
 	return order, expert.Bincount(n)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // constant is what Functions without a gradient have in common.
@@ -44,8 +45,8 @@ func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 		parts := c.New(tensor.Int64, g.Size(), runs.Dim(0), experts)
 		wait(f, g.AllGather(parts, runs))
 		rows := parts.Sum(0)
-		sofar := parts.Pad(0, 1, 0).CumSum(0).Slice(0, g.Rank(), g.Rank()+1).Reshape(runs.Dim(0), experts)
-		before = before.Add(rows.CumSum(0).Sub(rows)).Add(sofar)
+		sofar := ops.CumSum(parts.Pad(0, 1, 0), 0).Slice(0, g.Rank(), g.Rank()+1).Reshape(runs.Dim(0), experts)
+		before = before.Add(ops.CumSum(rows, 0).Sub(rows)).Add(sofar)
 	}
 	tensor.Copy(y, before.Broadcast(runs.Dim(0), experts))
 	return y

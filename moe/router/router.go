@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Scoring says how a router's logits become scores of experts, and scores weights.
@@ -131,12 +132,12 @@ func (r *Router) choose(scores nn.T) nn.T {
 	if r.c.Groups > 0 {
 		rows, n := scores.Dim(0), scores.Dim(1)
 		groups := scores.Reshape(rows, r.c.Groups, n/r.c.Groups)
-		best, _ := groups.TopK(2)
-		_, top := best.Sum(2).TopK(r.c.TopGroups)
+		best, _ := ops.TopK(groups, 2)
+		_, top := ops.TopK(best.Sum(2), r.c.TopGroups)
 		eligible := tensor.OneHot(top, r.c.Groups, scores.DType()).Sum(1).Cast(tensor.Bool).Reshape(rows, r.c.Groups, 1)
 		scores = tensor.Where(eligible, groups, groups.Affine(0, math.Inf(-1))).Reshape(rows, n)
 	}
-	_, experts := scores.TopK(r.c.Top)
+	_, experts := ops.TopK(scores, r.c.Top)
 	return experts
 }
 

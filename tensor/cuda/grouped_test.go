@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func counts(n ...int) operand {
@@ -53,13 +54,13 @@ func (g grouped) output(r *rand.Rand, d tensor.DType, n int) operand {
 // forward is the product, grad the gradient of b.
 func (g grouped) forward(d tensor.DType) launch {
 	r := rng(5)
-	return launch{op: tensor.OpGroupedLinear, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k),
+	return launch{op: ops.OpGroupedLinear, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k),
 		random(r, d, len(g.counts)*g.n*g.k), counts(g.counts...)}}
 }
 
 func (g grouped) grad(d tensor.DType) launch {
 	r := rng(6)
-	return launch{op: tensor.OpGroupedGrad, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, len(g.counts)*g.n*g.k),
+	return launch{op: ops.OpGroupedGrad, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, len(g.counts)*g.n*g.k),
 		random(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k), counts(g.counts...)}}
 }
 
@@ -202,7 +203,7 @@ func TestGroupsThatDoNotFit(t *testing.T) {
 			x := tape.Input(tensor.FromSlice(make([]float32, 5*8), 5, 8))
 			w := tape.Input(tensor.FromSlice(make([]float32, 2*16*8), 2, 16, 8))
 			c := tape.Input(tensor.FromSlice([]int64{int64(sizes[0]), int64(sizes[1])}, 2))
-			tensor.GroupedLinear(x.Cast(d), w.Cast(d), c)
+			ops.GroupedLinear(x.Cast(d), w.Cast(d), c)
 			require.ErrorContains(t, dev.Queue(0).Sync(), "grouped_linear", fmt.Sprint(d, sizes))
 		}
 	}
@@ -216,7 +217,7 @@ func TestGroupedAllocatesNothing(t *testing.T) {
 	y, x, w := tensor.New(dev, tensor.BFloat16, 40), tensor.New(dev, tensor.BFloat16, 80), tensor.New(dev, tensor.BFloat16, 256)
 	c := tensor.New(dev, tensor.Int64, 2)
 	tensor.Copy(c, tensor.FromSlice([]int64{3, 2}, 2))
-	for op, xs := range map[tensor.Op][]tensor.Tensor{tensor.OpGroupedLinear: {y, x, w, c}, tensor.OpGroupedGrad: {w, y, x, c}} {
+	for op, xs := range map[tensor.Op][]tensor.Tensor{ops.OpGroupedLinear: {y, x, w, c}, ops.OpGroupedGrad: {w, y, x, c}} {
 		a := tensor.Args{Op: op, DType: tensor.BFloat16, N: len(xs)}
 		g.set(&a)
 		allocatesNothing(t, dev, &a, xs)

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // prepared is a launch of a kernel on small operands, which can be repeated.
@@ -103,7 +104,7 @@ func TestManyTiles(t *testing.T) {
 	attention := heads{1, 32 * many, 1, 2, true, 0}
 	products := grouped{many, 2, []int{64 * many}, false, 0}
 	for op, set := range map[tensor.Op]func(a *tensor.Args){tensor.OpAttention: attention.set, tensor.OpAttentionGrad: attention.set,
-		tensor.OpGroupedLinear: products.set, tensor.OpGroupedGrad: products.set} {
+		ops.OpGroupedLinear: products.set, ops.OpGroupedGrad: products.set} {
 		a := &tensor.Args{Op: op, DType: tensor.Float32, Outs: 1, N: 5}
 		for i := range a.N {
 			a.X[i], a.Len[i] = x.Ptr(), 1

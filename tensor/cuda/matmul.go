@@ -3,6 +3,7 @@ package cuda
 import (
 	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // blasTypes are cuBLASLt's names of the element types.
@@ -17,14 +18,14 @@ type products struct {
 }
 
 var matmulKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpMatMul:        productRow((*products).matmul, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
-	tensor.OpLinearAct:     productRow((*products).linearAct, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
-	tensor.OpLinearAdd:     productRow((*products).linearAdd, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
-	tensor.OpActGrad:       productRow((*products).actGrad, tensor.Float32, tensor.Float64),
-	tensor.OpLinearGradX:   productRow((*products).linearGradX, tensor.BFloat16, tensor.Float16),
-	tensor.OpLinearGradW:   productRow((*products).linearGradW, tensor.Float32, tensor.BFloat16, tensor.Float16),
-	tensor.OpGroupedLinear: floats("gemm.cu", "grouped", grouped),
-	tensor.OpGroupedGrad:   floats("gemm.cu", "grouped_grad", groupedGrad),
+	tensor.OpMatMul:      productRow((*products).matmul, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
+	tensor.OpLinearAct:   productRow((*products).linearAct, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
+	tensor.OpLinearAdd:   productRow((*products).linearAdd, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
+	tensor.OpActGrad:     productRow((*products).actGrad, tensor.Float32, tensor.Float64),
+	tensor.OpLinearGradX: productRow((*products).linearGradX, tensor.BFloat16, tensor.Float16),
+	tensor.OpLinearGradW: productRow((*products).linearGradW, tensor.Float32, tensor.BFloat16, tensor.Float16),
+	ops.OpGroupedLinear:  floats("gemm.cu", "grouped", grouped),
+	ops.OpGroupedGrad:    floats("gemm.cu", "grouped_grad", groupedGrad),
 }
 
 func productRow(fn func(p *products, q *Queue, a *tensor.Args), types ...tensor.DType) (r [tensor.NumDTypes]tensor.Kernel) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const (
@@ -139,5 +140,5 @@ var reduceKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpColSum: colSumKernels(),
 	tensor.OpMax:    numbers("reduce.cu", "maximum_of", extreme),
 	tensor.OpMin:    numbers("reduce.cu", "minimum_of", extreme),
-	tensor.OpTopK:   numbers("reduce.cu", "top_k", topK),
+	ops.OpTopK:      numbers("reduce.cu", "top_k", topK),
 }

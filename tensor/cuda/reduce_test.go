@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // reductions are outer, n and inner: short and long rows, with and without a second pass, and columns.
@@ -52,7 +53,7 @@ func TestTopK(t *testing.T) {
 						x.set(i, []float64{math.NaN(), math.Inf(1), math.Copysign(0, -1), 0, math.Inf(-1)}[i/13%5])
 					}
 				}
-				launch{op: tensor.OpTopK, d: d, outs: 1, x: []operand{blank(tensor.Int64, s[0]*s[2]), x},
+				launch{op: ops.OpTopK, d: d, outs: 1, x: []operand{blank(tensor.Int64, s[0]*s[2]), x},
 					set: func(a *tensor.Args) { a.Dim = [6]int{s[0], s[1], s[2]} }}.agree(t, dev, exact)
 			}
 		})
@@ -213,7 +214,7 @@ func TestRotaryRuns(t *testing.T) {
 		}
 		unit := func(int) float64 { return 2*r.Float64() - 1 }
 		for _, at := range [][8]int{{3, 0, 1}, {3, 0, 1, 2, 7}, {0, 1, -1, 4, 11}, {8, 1, 1, 1, 1}} {
-			launch{op: tensor.OpRotary, d: d, outs: 1,
+			launch{op: ops.OpRotary, d: d, outs: 1,
 				x:   []operand{blank(d, rows*time*width), values(d, rows*time*width, unit), values(stat, positions*head, unit)},
 				set: func(a *tensor.Args) { a.Dim, a.I = [6]int{rows * time, time, width, head}, at }}.agree(t, dev, near)
 		}

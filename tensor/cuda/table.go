@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // table holds the kernel of each operation and element type.
 var table tensor.Table
@@ -9,14 +12,14 @@ var table tensor.Table
 var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpClamp:     numbers("clamp.cu", "clamp", clamp),
 	tensor.OpClampGrad: floats("clamp.cu", "clamp_grad", clampGrad),
-	tensor.OpCumSum:    cumSums(),
-	tensor.OpSort:      sorts(),
+	ops.OpCumSum:       cumSums(),
+	ops.OpSort:         sorts(),
 	tensor.OpOneHot:    row("onehot.cu", "one_hot", oneHot, append(numberTypes, tensor.Bool)),
 	tensor.OpBincount:  row("onehot.cu", "bincount", bincount, []tensor.DType{tensor.Int64}),
 	tensor.OpArange:    numbers("onehot.cu", "arange", arange),
 	tensor.OpAnd:       boolean("minimum"),
 	tensor.OpOr:        boolean("maximum"),
-	tensor.OpRotary:    floats("rotary.cu", "rotary", rotary),
+	ops.OpRotary:       floats("rotary.cu", "rotary", rotary),
 }
 
 // groups are the tables of each file.

@@ -21,6 +21,18 @@ func All() []tensor.Op {
 	return append(list, registered...)
 }
 
+// bf16 is a kernel for bfloat16 alone.
+func bf16(k tensor.Kernel) (all [tensor.NumDTypes]tensor.Kernel) {
+	all[tensor.BFloat16] = k
+	return all
+}
+
+// integers are kernels for integers.
+func integers(i32, i64, u8 tensor.Kernel) (all [tensor.NumDTypes]tensor.Kernel) {
+	all[tensor.Int32], all[tensor.Int64], all[tensor.Uint8] = i32, i64, u8
+	return all
+}
+
 // maybeIn adds an input that may be absent, maybeOut an output.
 func maybeIn(a *tensor.Args, x tensor.Tensor) *tensor.Args {
 	if x.IsZero() {
@@ -41,6 +53,11 @@ func maybeOut(a *tensor.Args, x tensor.Tensor) {
 // float is the element type of a kernel.
 type float interface{ float32 | float64 }
 
+// number is the element type of a kernel for integers, too.
+type number interface {
+	float | int32 | int64 | uint8
+}
+
 // dims are the dimensions of a tensor.
 type dims [tensor.MaxNDim]int
 
@@ -52,12 +69,32 @@ func dimsOf(x tensor.Tensor) (d dims, rank int) {
 	return d, rank
 }
 
+// axis is dimension i of x; negative ones count from the end.
+func axis(op tensor.Op, x tensor.Tensor, i int) int {
+	k := i
+	if k < 0 {
+		k += x.NDim()
+	}
+	if k < 0 || k >= x.NDim() {
+		op.Fail([]tensor.Tensor{x}, "no dimension %d", i)
+	}
+	return k
+}
+
 func product(dims []int) int {
 	n := 1
 	for _, d := range dims {
 		n *= d
 	}
 	return n
+}
+
+// statType is the type in which an operation on type d keeps its statistics.
+func statType(d tensor.DType) tensor.DType {
+	if d.IsHalf() {
+		return tensor.Float32
+	}
+	return d
 }
 
 // checkLinear fails unless x·wᵀ exists, as tensor.Linear does.
@@ -67,9 +104,13 @@ func checkLinear(x, w tensor.Tensor) {
 	if x.NDim() < 1 || w.NDim() != 2 {
 		tensor.OpLinear.Fail(in, "wants an input [..., in], a weight [out, in] and a bias [out]")
 	}
-	if x.Dim(-1) != w.Dim(1) {
-		tensor.OpLinear.Fail(in, "dimension %d of %s is %d, dimension 1 of %s is %d", x.NDim()-1, x.NameOr("the input"), x.Dim(-1),
-			w.NameOr("the weight"), w.Dim(1))
+	mustMatch(tensor.OpLinear, x, x.NDim()-1, "the input", w, 1, "the weight", in...)
+}
+
+// mustMatch fails unless dimension i of a is equal to dimension j of b. The roles name the operands in the error.
+func mustMatch(op tensor.Op, a tensor.Tensor, i int, role string, b tensor.Tensor, j int, other string, in ...tensor.Tensor) {
+	if a.Dim(i) != b.Dim(j) {
+		op.Fail(in, "dimension %d of %s is %d, dimension %d of %s is %d", i, a.NameOr(role), a.Dim(i), j, b.NameOr(other), b.Dim(j))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const (
@@ -36,7 +37,7 @@ func rotaryTable(x tensor.Tensor) tensor.Tensor {
 }
 
 // rotated multiplies pairs, as complex numbers.
-func rotated(x Array, o tensor.RotaryOptions) Array {
+func rotated(x Array, o ops.RotaryOptions) Array {
 	y := Array{x.Dims, append([]float64(nil), x.V...)}
 	for at := range x.V {
 		head, i := at/rotaryHead*rotaryHead, at%rotaryHead
@@ -54,25 +55,25 @@ func rotated(x Array, o tensor.RotaryOptions) Array {
 }
 
 func rotaryCases() (cases []ValueCase) {
-	for _, o := range []tensor.RotaryOptions{{}, {First: 4}, {Interleaved: true, First: 1}} {
+	for _, o := range []ops.RotaryOptions{{}, {First: 4}, {Interleaved: true, First: 1}} {
 		cases = append(cases, ValueCase{Name: fmt.Sprintf("rotary %+v", o),
 			Dims: [][][]int{{{2, 5, 12}}, {{1, 1, 6}}, {{3, 4, 18}}, {{0, 3, 6}}, {{2, 0, 6}}},
-			F:    func(x []tensor.Tensor) tensor.Tensor { return tensor.Rotary(x[0], rotaryTable(x[0]), o) },
+			F:    func(x []tensor.Tensor) tensor.Tensor { return ops.Rotary(x[0], rotaryTable(x[0]), o) },
 			Want: func(x []Array) Array { return rotated(x[0], o) }})
 	}
 	return cases
 }
 
 func rotaryGrads() map[tensor.Op][]GradCase {
-	on := func(name string, o tensor.RotaryOptions) GradCase {
+	on := func(name string, o ops.RotaryOptions) GradCase {
 		return GradCase{Name: name, Shapes: func(r *rand.Rand) [][]int {
 			return [][]int{{1 + r.IntN(3), 1 + r.IntN(5), rotaryHead * (1 + r.IntN(3))}}
 		},
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.Rotary(x[0], rotaryTable(x[0]), o)
+				return ops.Rotary(x[0], rotaryTable(x[0]), o)
 			}}
 	}
 	return map[tensor.Op][]GradCase{
-		tensor.OpRotary: {on("halves", tensor.RotaryOptions{First: 2}), on("neighbours", tensor.RotaryOptions{Interleaved: true})},
+		ops.OpRotary: {on("halves", ops.RotaryOptions{First: 2}), on("neighbours", ops.RotaryOptions{Interleaved: true})},
 	}
 }

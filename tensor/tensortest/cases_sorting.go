@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // sortingCases are Clamp, CumSum, Sort, Detach and the logic of Bools.
@@ -39,18 +40,19 @@ func sortingCases() []ValueCase {
 			})
 		}),
 		one1("cumsum", [][][]int{{{6}}, {{3, 5}}, {{2, 30, 3}}, {{2, 1100}}, {{0, 4}}, {{3, 0}}}, true,
-			func(x tensor.Tensor) tensor.Tensor { return x.CumSum(-1) }, func(x Array) Array { return x.lines(cumSumOf) }),
-		one("cumsum first", false, func(x tensor.Tensor) tensor.Tensor { return x.CumSum(0) },
+			func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, -1) }, func(x Array) Array { return x.lines(cumSumOf) }),
+		one("cumsum first", false, func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, 0) },
 			func(x Array) Array { return x.along(0, cumSumOf) }),
-		one("sort", true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(-1, false); return v }, sorted(false, true)),
-		one("sort positions", true, func(x tensor.Tensor) tensor.Tensor { _, at := x.Sort(-1, false); return at }, sorted(false, false)),
-		one("sort descending", true, func(x tensor.Tensor) tensor.Tensor { _, at := x.Sort(-1, true); return at }, sorted(true, false)),
-		{Name: "sort with NaN", Dims: lines[1:2], F: func(x []tensor.Tensor) tensor.Tensor { _, at := oddNaN(x[0]).Sort(-1, false); return at },
+		one("sort", true, func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, -1, false); return v }, sorted(false, true)),
+		one("sort positions", true, func(x tensor.Tensor) tensor.Tensor { _, at := ops.Sort(x, -1, false); return at }, sorted(false, false)),
+		one("sort descending", true, func(x tensor.Tensor) tensor.Tensor { _, at := ops.Sort(x, -1, true); return at }, sorted(true, false)),
+		{Name: "sort with NaN", Dims: lines[1:2],
+			F:    func(x []tensor.Tensor) tensor.Tensor { _, at := ops.Sort(oddNaN(x[0]), -1, false); return at },
 			Want: func(x []Array) Array { return oddNaNOf(x[0]).lines(sortedOf(false, false)) }},
 		{Name: "sort descending with NaN", Dims: lines[1:2],
-			F:    func(x []tensor.Tensor) tensor.Tensor { _, at := oddNaN(x[0]).Sort(-1, true); return at },
+			F:    func(x []tensor.Tensor) tensor.Tensor { _, at := ops.Sort(oddNaN(x[0]), -1, true); return at },
 			Want: func(x []Array) Array { return oddNaNOf(x[0]).lines(sortedOf(true, false)) }},
-		one("sort first", false, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(0, true); return v },
+		one("sort first", false, func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, 0, true); return v },
 			func(x Array) Array { return x.along(0, sortedOf(true, true)) }),
 		logic("and", tensor.Tensor.And, func(x, y bool) bool { return x && y }),
 		logic("or", tensor.Tensor.Or, func(x, y bool) bool { return x || y }),
@@ -154,10 +156,10 @@ func sortingGrads() map[tensor.Op][]GradCase {
 	return map[tensor.Op][]GradCase{
 		tensor.OpClamp: append(unary(func(x tensor.Tensor) tensor.Tensor { return x.Clamp(-1, 0.7) }),
 			on("below", func(x tensor.Tensor) tensor.Tensor { return x.Clamp(0.1, math.Inf(1)).Exp() })),
-		tensor.OpCumSum: {on("last", func(x tensor.Tensor) tensor.Tensor { return x.CumSum(-1) }),
-			on("middle", func(x tensor.Tensor) tensor.Tensor { return x.CumSum(1).Sin() })},
-		tensor.OpGather: {on("sorted", func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(-1, true); return v.CumSum(-1).Exp() }),
-			on("sorted in the middle", func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(1, false); return v.CumSum(1) })},
+		ops.OpCumSum: {on("last", func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, -1) }),
+			on("middle", func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, 1).Sin() })},
+		tensor.OpGather: {on("sorted", func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, -1, true); return ops.CumSum(v, -1).Exp() }),
+			on("sorted in the middle", func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, 1, false); return ops.CumSum(v, 1) })},
 		tensor.OpMul: {on("detached", func(x tensor.Tensor) tensor.Tensor {
 			c := x.Scale(0).Add(scalar(3, x)) // the backward pass may drop what does not depend on x
 			return x.Mul(c.Detach().Exp())

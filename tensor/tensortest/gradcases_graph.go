@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // matmulCase multiplies matrices whose stored dimensions are dims(m, k, n).
@@ -70,10 +71,10 @@ func productCases() map[tensor.Op][]GradCase {
 					return tensor.LinearAdd(x[0], x[0], tensor.Tensor{}, x[0])
 				}},
 		},
-		tensor.OpGroupedLinear: {{Name: "groups",
+		ops.OpGroupedLinear: {{Name: "groups",
 			Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{{5, d[1]}, {3, d[0], d[1]}} },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.GroupedLinear(x[0], x[1], tensor.FromSlice([]int64{3, 0, 2}, 3))
+				return ops.GroupedLinear(x[0], x[1], tensor.FromSlice([]int64{3, 0, 2}, 3))
 			}}},
 		tensor.OpLinearAct: {linearActCase("relu", tensor.ActReLU, true), linearActCase("gelu", tensor.ActGELU, true),
 			linearActCase("gelu_tanh", tensor.ActGELUTanh, false), linearActCase("silu", tensor.ActSiLU, true),

@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // takers are the operations that take integers: ids of shape [3] in [0,4), for x [3,4].
 var takers = map[string]func(x, ids tensor.Tensor) tensor.Tensor{
 	"embedding":      tensor.Embedding,
-	"embedding part": func(x, ids tensor.Tensor) tensor.Tensor { return tensor.EmbeddingPart(x, ids, 1, 4) },
+	"embedding part": func(x, ids tensor.Tensor) tensor.Tensor { return ops.EmbeddingPart(x, ids, 1, 4) },
 	"gather":         func(x, ids tensor.Tensor) tensor.Tensor { return x.Gather(1, ids.Reshape(3, 1)) },
 	"scatter_add": func(x, ids tensor.Tensor) tensor.Tensor {
 		return x.ScatterAdd(1, ids.Reshape(3, 1), x.Slice(1, 0, 1))
@@ -19,7 +20,7 @@ var takers = map[string]func(x, ids tensor.Tensor) tensor.Tensor{
 	"one_hot":  func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(tensor.OneHot(ids, 4, x.DType())) },
 	"bincount": func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(ids.Bincount(4).Cast(x.DType())) },
 	"grouped_linear": func(x, ids tensor.Tensor) tensor.Tensor {
-		return tensor.GroupedLinear(x, x.Reshape(3, 1, 4), ids)
+		return ops.GroupedLinear(x, x.Reshape(3, 1, 4), ids)
 	},
 	"cross_entropy": func(x, ids tensor.Tensor) tensor.Tensor {
 		return tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Smoothing: 0.1})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // ValueCase is an operation, and the same computed by plain loops.
@@ -243,11 +244,11 @@ func reducingCases() []ValueCase {
 			func(x Array) Array { return last(x, to1(argmaxOf)).drop(len(x.Dims) - 1) }),
 		one1("argmax with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { return withNaN(x).ArgMax(-1) },
 			func(x Array) Array { return last(nanAbove(x), to1(argmaxOf)).drop(len(x.Dims) - 1) }),
-		one1("top_k values", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.TopK(3); return v },
+		one1("top_k values", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := ops.TopK(x, 3); return v },
 			func(x Array) Array { return last(x, topOf(3, true)) }),
-		one1("top_k", positions, true, func(x tensor.Tensor) tensor.Tensor { _, at := x.TopK(3); return at },
+		one1("top_k", positions, true, func(x tensor.Tensor) tensor.Tensor { _, at := ops.TopK(x, 3); return at },
 			func(x Array) Array { return last(x, topOf(3, false)) }),
-		one1("top_k with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { _, at := withNaN(x).TopK(2); return at },
+		one1("top_k with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { _, at := ops.TopK(withNaN(x), 2); return at },
 			func(x Array) Array { return last(nanAbove(x), topOf(2, false)) }),
 		one1("softmax", rows, false, tensor.Tensor.Softmax, func(x Array) Array { return last(x, softmaxOf) }),
 		one1("log_softmax", rows, false, tensor.Tensor.LogSoftmax, func(x Array) Array {
