@@ -235,7 +235,8 @@ func TestDocsCounts(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(&table, "| %v | %s | %s | %d | %d |\n", kind, name, sums(sent), s.Messages(), s.Steps())
+				messages, steps := s.Size()
+				fmt.Fprintf(&table, "| %v | %s | %s | %d | %d |\n", kind, name, sums(sent), messages, steps)
 			}
 		}
 		return nil

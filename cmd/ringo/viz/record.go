@@ -35,11 +35,8 @@ type Scene struct {
 	before, after [][]held // by rank
 }
 
-// Messages returns the number of messages.
-func (s *Scene) Messages() int { return len(s.arrows) }
-
-// Steps returns the number of steps.
-func (s *Scene) Steps() int { return s.steps }
+// Size returns the numbers of messages and of steps.
+func (s *Scene) Size() (messages, steps int) { return len(s.arrows), s.steps }
 
 // arrow is a message.
 type arrow struct {

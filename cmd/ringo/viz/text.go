@@ -32,7 +32,8 @@ func (c *canvas) captions() []string {
 			away += a.bytes
 		}
 	}
-	first := fmt.Sprintf("%s in %s", Counted(len(s.arrows), "message"), Counted(s.steps, "step"))
+	messages, steps := s.Size()
+	first := fmt.Sprintf("%s in %s", Counted(messages, "message"), Counted(steps, "step"))
 	if empty > 0 {
 		first += fmt.Sprintf(", %d of them empty (dashed): ranks learn that the others are there", empty)
 	}
