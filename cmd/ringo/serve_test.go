@@ -126,7 +126,7 @@ func TestServe(t *testing.T) {
 	needsProcesses(t)
 	gate := filepath.Join(t.TempDir(), "go")
 	j := startServed(t, "-n", "3", "-max-restarts", "1", "-threads", "1", "-timeout", "20s", program(t, "watched"), "60", "50", "40", gate)
-	first := j.await(t, func(s shownJob) bool { return s.Job.Step == 40 })
+	first := j.await(t, func(s shownJob) bool { return s.Job.Step == 40 && len(s.Slow.Steps) == 40 }) // each rank reports for itself
 	assert.Equal(t, 1, first.Job.Generation)
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	lines, last := j.follow(t, "1")
