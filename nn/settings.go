@@ -17,10 +17,10 @@ type Configured interface{ Settings() any }
 func SettingsOf(model any) []string {
 	var lines []string
 	for _, s := range walk(model).layers {
-		for i := range s.v.NumField() {
-			f := s.v.Type().Field(i)
-			if f.IsExported() && f.Tag.Get("nn") != "-" && isSetting(f.Type) {
-				lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%s: %s=%+v", s.name, f.Name, s.v.Field(i)), ": "))
+		for _, f := range reflect.VisibleFields(s.v.Type()) {
+			v, err := s.v.FieldByIndexErr(f.Index) // an error: of an embedded pointer that is nil
+			if err == nil && f.IsExported() && f.Tag.Get("nn") != "-" && isSetting(f.Type) {
+				lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%s: %s=%+v", s.name, f.Name, v), ": "))
 			}
 		}
 	}

@@ -27,6 +27,10 @@ func TestSettingsOf(t *testing.T) {
 		assert.NotContains(t, line, "Rank")
 		assert.NotContains(t, line, "0x", "an address differs from process to process")
 	}
+	a := nn.NewAttention(8, 2)
+	whole := nn.SettingsOf(a)
+	a.Scores.Window = 3
+	assert.NotEqual(t, whole, nn.SettingsOf(a))
 	nn.Float8(m, ops.PerRow, "*")
 	assert.NotEqual(t, before, nn.SettingsOf(m))
 	assert.Equal(t, []string{"P=0.5"}, nn.SettingsOf(nn.NewDropout(0.5)))

@@ -143,8 +143,9 @@ func (o *Optimizer) Trace(r *trace.Recorder) {
 }
 
 // Step updates the parameters that have gradients, and consumes the gradients. Scaler and Nonfinite say which steps are skipped, and which
-// are a *NonfiniteError. If Config.Norm or a probe returns an error, Step returns it and changes no parameter. Ranks of fsdp compare their
-// settings in the first Step: others on one of them are an error on all.
+// are a *NonfiniteError. If Config.Norm or a probe returns an error, Step returns it and changes no parameter. An error of MuonConfig.Ranks
+// may come when some matrices are updated: go on from a checkpoint. Ranks of fsdp compare their settings in the first Step: others on one
+// of them are an error on all.
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")

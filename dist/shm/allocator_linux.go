@@ -38,7 +38,7 @@ func (a *allocator) alloc(n int) (int, error) {
 	if n < 0 || n > len(a.seg.b) {
 		return 0, a.seg.errorf("cannot hold %d bytes", n)
 	}
-	n = max(n+pageBytes-1, 1) &^ (pageBytes - 1)
+	n = (max(n, 1) + pageBytes - 1) &^ (pageBytes - 1) // no two have one offset
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {

@@ -354,9 +354,14 @@ func TestHeap(t *testing.T) {
 	require.Error(t, h.Free(unsafe.Pointer(&ps)))
 	_, _, err := h.Alloc(len(h.heap.seg.b) + 1)
 	require.ErrorContains(t, err, "segment 1 of rank 0")
+	empty, _, err := h.Alloc(0)
+	require.NoError(t, err)
 	p, _, err := h.Alloc(1)
 	require.NoError(t, err)
 	require.Zero(t, *(*byte)(p))
+	require.NotEqual(t, empty, p)
+	require.NoError(t, h.Free(p))
+	require.NoError(t, h.Free(empty), "each has a place of its own")
 }
 
 // A token on the way to a bell that was not waited for is no harm, and a ring is not lost.
