@@ -101,6 +101,7 @@ func wired(t *testing.T, test func(t *testing.T, start disttest.Start), but ...s
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	wired(t, func(t *testing.T, start disttest.Start) {
 		t.Parallel()
 		disttest.Run(t, start)
@@ -111,6 +112,7 @@ func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) 
 
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
+	t.Parallel()
 	parts := []string{"Movement", "InPlace", "InFlight", "PointToPoint"}
 	if reliability.Long(t) {
 		parts = append(parts, "Batch", "TwoGoroutines", "Edges")
@@ -128,6 +130,7 @@ func TestGroupsComeAndGo(t *testing.T) { wired(t, disttest.GroupsComeAndGo) }
 func TestLongGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestGroupsComeAndGo) }
 
 func TestSameBitsAsGoroutines(t *testing.T) {
+	t.Parallel()
 	wired(t, func(t *testing.T, start disttest.Start) {
 		t.Parallel()
 		disttest.SameBits(t, start)

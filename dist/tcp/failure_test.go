@@ -164,6 +164,7 @@ func kill(e *Engine) {
 
 // A peer that is there but gives no sign of life is lost after the timeout, and told so.
 func TestSilentPeer(t *testing.T) {
+	t.Parallel()
 	for _, op := range []backend.Op{{Kind: backend.Barrier}, sumOp(make([]float32, 4)), sumOp(make([]float32, 1<<20))} {
 		t.Run(fmt.Sprint(op.Kind, op.Count), func(t *testing.T) {
 			t.Parallel()
@@ -254,6 +255,7 @@ func TestOverdue(t *testing.T) {
 
 // A MonitoredBarrier names everybody who has not arrived, also those that do not answer, and nobody who has.
 func TestSuspectsOfMonitoredBarrier(t *testing.T) {
+	t.Parallel()
 	engines := start(t, 4, nil)
 	be := open(t, engines, "world")
 	for _, silent := range []int{2, 3} {

@@ -184,6 +184,7 @@ func TestRankComesAgain(t *testing.T) {
 // A rank that dies after rank 0 has listed it, when others have yet to meet it, is named by all at once: nobody waits for the
 // timeout of the join. Rank 0 is there already and reports it with its first group.
 func TestRankDiesWhileOthersMeet(t *testing.T) {
+	t.Parallel()
 	for name, dies := range map[string]int{"the rank to be dialled": 1, "the rank that would dial": 3, "rank 0": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,13 +13,13 @@ import (
 // The failures of groups over connections, on groups over shared memory.
 func TestSharedFailures(t *testing.T) {
 	sharing = true
-	defer func() { sharing = false }()
+	t.Cleanup(func() { sharing = false }) // after the tests that run beside each other
 	engines := start(t, 2, nil)
 	require.NotNil(t, engines[0].mem.Load(), "the ranks do not share memory")
 	for name, test := range map[string]func(t *testing.T){
 		"Mismatch": TestMismatch, "MismatchOfAllToAllV": TestMismatchOfAllToAllV, "DeadPeer": TestDeadPeer, "SilentPeer": TestSilentPeer,
-		"SuspectsOfMonitoredBarrier": TestSuspectsOfMonitoredBarrier,
-		"Abort":                      TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration,
+		"SuspectsOfMonitoredBarrier": TestSuspectsOfMonitoredBarrier, "Suspects": sharedSuspects,
+		"Abort": TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration,
 		"ParkEndsWithContext": TestParkEndsWithContext, "IssueOutOfOrder": TestIssueOutOfOrder, "RealProcessDies": TestRealProcessDies,
 		"GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind, "EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind,
 		"FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,
@@ -42,9 +42,8 @@ func TestLongSharedFailures(t *testing.T) {
 }
 
 // Who has begun an operation and answers only waits, too: the silent one is named, alone.
-func TestSharedSuspects(t *testing.T) {
-	sharing = true
-	defer func() { sharing = false }()
+func sharedSuspects(t *testing.T) {
+	t.Parallel()
 	engines := start(t, 3, nil)
 	be := open(t, engines, "world")
 	w := engines[2].links[0].main
