@@ -286,3 +286,14 @@ func TestRingOfOne(t *testing.T) {
 	require.Equal(t, want, got)
 	require.Equal(t, most, peak)
 }
+
+// Sequences with fewer positions than ranks are refused on all of them, before they compare their batches.
+func TestRingOfShortSequences(t *testing.T) {
+	for _, d := range []division{{4, 1}, {2, 2}} {
+		const want = "int64[2,3]: 3 positions do not divide over 4 ranks"
+		disttest.EachFails(t, 4, want, func(r *dist.Rank) error {
+			f := d.of(r, 2)
+			return tensor.Try(func() { f.Part(numbers(2, 3).WithRows(r.World.Rows(0, 2))) })
+		})
+	}
+}
