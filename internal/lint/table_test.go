@@ -111,7 +111,7 @@ var table = map[string]row{
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
 	"fsdp/internal/pool":  {own: "dist tensor"},
-	"fsdp/internal/quant": {own: "dist tensor fsdp/internal/pool"},
+	"fsdp/internal/quant": {own: "dist tensor tensor/cuda fsdp/internal/pool"},
 
 	"plan": {own: "tensor"},
 
