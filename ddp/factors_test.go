@@ -124,6 +124,18 @@ var ownFactors = map[string]step{
 		share := 1 / float64(r.n)
 		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Arange(tensor.Float64, share, share+.5, 1)).Square()))
 	},
+	"a threshold for each row": func(r *rows) {
+		l := r.losses()
+		easy := l.Detach().Lt(r.tape.Zeros(tensor.Float64, r.n).Affine(1, float64(10*r.n))).Cast(tensor.Float64)
+		r.backward(nn.GlobalMean(l.Mul(easy)))
+	},
+	"a column of one number": func(r *rows) {
+		h := r.hidden()
+		r.backward(nn.GlobalMean(tensor.Concat(1, h, r.tape.Input(r.filled(1, 1)).Scale(1/float64(r.n))).LogSumExp()))
+	},
+	"ones, scaled": func(r *rows) {
+		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Zeros(tensor.Float64, r.n, 8).Affine(0, 1).Scale(float64(r.n))).Square()))
+	},
 	"chosen rows, AsPart": func(r *rows) {
 		r.backward(tensor.AsPart(r.row(r.losses(), 0).Sum().Scale(1/float64(r.n)), r.group.Axes()))
 	},
@@ -193,6 +205,10 @@ var wholeFactors = map[string]step{
 	"a Function that keeps a result": func(r *rows) {
 		f := &scaled{by: 2}
 		r.backward(nn.GlobalMean(r.tape.Apply(f, r.tape.Apply(f, r.hidden())).Square()))
+	},
+	"a document on each rank, the mean of its words": func(r *rows) {
+		w := r.filled(1/float64(2*max(r.n, 1)), 1).Reshape(-1).WithRows(r.group.Rows(r.lo, r.total))
+		r.backward(r.losses().Mul(r.tape.Input(w)).Sum())
 	},
 	"share as a 32-bit float": func(r *rows) {
 		r.backward(r.losses().Sum().Scale(1/float64(r.n)), tensor.Scale(float64(float32(r.n)/float32(r.total))))
@@ -433,6 +449,51 @@ func TestFactorsOfEqualRows(t *testing.T) {
 	}
 	assert.Empty(t, warned(t, 1, ownFactors["mean of own rows"]), "one rank has all")
 	require.NoError(t, tryFactors(false, 2, wholeFactors["a sum"]), "of one row on each rank")
+}
+
+// Behind AsPart, what is made of several rows of a rank together is a warning: it is right where a rank has all that belongs together.
+func TestOwnRowsBehindAsPart(t *testing.T) {
+	part := func(f func(r *rows) nn.T) step {
+		return func(r *rows) {
+			share := float64(r.n) / float64(r.total)
+			r.backward(nn.GlobalMean(r.losses()).Add(tensor.AsPart(f(r).Scale(share), r.group.Axes())))
+		}
+	}
+	const warning = "tensor.AsPart has what is made of several of a rank's rows together"
+	for name, f := range map[string]func(r *rows) nn.T{
+		"the largest losses": func(r *rows) nn.T { v, _ := ops.TopK(r.losses(), 2); return v.Mean() },
+		"the largest one":    func(r *rows) nn.T { v, _ := r.losses().Max(0); return v },
+		"the worst quarter":  func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Slice(0, 0, 1).Sum() },
+		"weights by their order": func(r *rows) nn.T {
+			v, _ := ops.Sort(r.losses(), 0, true)
+			return v.Mul(r.tape.Arange(tensor.Float64, 1, float64(1+r.n), 1)).Mean()
+		},
+		"a soft maximum":      func(r *rows) nn.T { return r.losses().LogSumExp() },
+		"a deviation":         func(r *rows) nn.T { h := r.hidden(); return h.Sub(h.Mean(0)).Square().Mean(0).Sqrt().Mean() },
+		"of the mean":         func(r *rows) nn.T { p := r.hidden().Softmax().Mean(0); return p.Mul(p.Log()).Sum() },
+		"products of rows":    func(r *rows) nn.T { h := r.hidden(); return tensor.MatMul(h, h, false, true).LogSoftmax().Mean() },
+		"pairs":               func(r *rows) nn.T { l := r.losses(); return l.Slice(0, 0, 2).Sub(l.Slice(0, 2, 4)).ReLU().Mean() },
+		"chosen, against all": func(r *rows) nn.T { return r.losses().Sub(r.losses().Mean()).ReLU().Sum() },
+	} {
+		log := warned(t, 2, part(f))
+		assert.Contains(t, log, warning, name)
+		assert.Contains(t, log, "factors_test.go", name)
+	}
+	pick := func(r *rows, x nn.T) nn.T {
+		return x.Gather(0, r.tape.Input(tensor.FromSlice(slices.Repeat([]int64{1, 3}, 8), 8, 2)).Transpose(0, 1))
+	}
+	for name, f := range map[string]func(r *rows) nn.T{
+		"chosen rows":              func(r *rows) nn.T { return r.row(r.losses(), 1).Sum() },
+		"chosen rows, then layers": func(r *rows) nn.T { return r.D.Forward(pick(r, r.hidden()).Tanh()).Square().Sum() },
+		"chosen, and their mean":   func(r *rows) nn.T { return pick(r, r.hidden()).Square().Sum(1).Mean() },
+		"sorted, and all":          func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Neg().Mean() },
+		"a weighted mean of columns": func(r *rows) nn.T {
+			return r.hidden().Mean(0).Mul(r.tape.Arange(tensor.Float64, 0, 8, 1)).Slice(0, 2, 6).Sum()
+		},
+		"a Function": func(r *rows) nn.T { return r.tape.Apply(&scaled{by: 1}, r.losses()).Mean() },
+	} {
+		assert.Empty(t, warned(t, 2, part(f)), name)
+	}
 }
 
 // A number that is 1 / the number of ranks is a warning, but for accumulation, and for a half, which many losses have.

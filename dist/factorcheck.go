@@ -110,18 +110,26 @@ func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 		first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
 		if _, again := c.own[site]; again && first && !c.warned {
 			c.warned = true
-			if !x.Own {
-				slog.Warn(fmt.Sprintf("%s: a loss is multiplied by %g, which is 1 / the number of ranks: if it is meant to divide the loss among "+
-					"them, leave it out; losses divide by the rows of all ranks, and what all have, such as a penalty, counts once%s",
-					what, x.Hand, line(x)))
-				return
-			}
-			slog.Warn(fmt.Sprintf("%s: a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows: if it is meant to be "+
-				"their mean, gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is "+
-				"counted over all ranks%s", what, x.Value, line(x)))
+			slog.Warn(what + ": " + warning(x) + line(x))
 		}
 	}
 	c.own = own
+}
+
+// warning says what x is that all ranks have alike.
+func warning(x tensor.Factor) string {
+	switch {
+	case x.Op == tensor.OwnRows:
+		return "tensor.AsPart has what is made of several of a rank's rows together, such as the largest of them, or a product of rows: on " +
+			"another number of ranks, others are together, and the loss is another one. If each rank has all that belongs together, such as a " +
+			"document, it is right; otherwise gather the rows of all ranks before it (autograd.Gather), or sum statistics (autograd.Sum)"
+	case x.Own:
+		return fmt.Sprintf("a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows: if it is meant to be their mean, "+
+			"gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is counted over all ranks",
+			x.Value)
+	}
+	return fmt.Sprintf("a loss is multiplied by %g, which is 1 / the number of ranks: if it is meant to divide the loss among them, leave it "+
+		"out; losses divide by the rows of all ranks, and what all have, such as a penalty, counts once", x.Hand)
 }
 
 // ownFactors returns the factors that are 1 / the number of a rank's own rows, or of ranks, on all ranks that have them, by their place in
