@@ -28,8 +28,9 @@ func sameFactors(what string, all []given) error {
 			case ok:
 				return fmt.Errorf("%s: a sum over rows is multiplied by %g on rank %d, and by %g on rank %d, in the same line: "+
 					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up (SumFloats); "+
-					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task, is a tensor "+
-					"(Tensor.WithRows) that multiplies them before the Sum%s", what, x.Value, b.Rank, y.Value, a.Rank, line(x))
+					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task or 1 / the "+
+					"length of their document, is a tensor (Tensor.WithRows) that multiplies them before the Sum%s", what, x.Value, b.Rank, y.Value,
+					a.Rank, line(x))
 			}
 		}
 		others = append(others, a)
@@ -99,21 +100,45 @@ func near(x, y float64) bool { return math.Abs(x-y) <= 1e-3*math.Abs(y) }
 
 // warn warns if all ranks divide a sum by the number of their own rows, in two steps one after another. Where ranks have equally many, that
 // is the same number on all, and their losses are means over a rank's rows. So it does where a loss is divided by the number of ranks, but
-// for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error.
+// for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error. Nor is it one where ranks with other
+// rows have the same data, or AsPart is of several rows together.
 func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 	ranks := 1
 	for _, g := range groups {
 		ranks *= g.Size()
 	}
-	own := ownFactors(all, ranks)
-	for site, x := range own {
-		first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
-		if _, again := c.own[site]; again && first && !c.warned {
+	first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
+	say := func(again bool, text string) {
+		if again && first && !c.warned {
 			c.warned = true
-			slog.Warn(what + ": " + warning(x) + line(x))
+			slog.Warn(what + ": " + text)
 		}
 	}
-	c.own = own
+	own, twice := ownFactors(all, ranks), sameData(all)
+	for site, x := range own {
+		_, again := c.own[site]
+		say(again, warning(x)+line(x))
+	}
+	say(c.twice && twice != "", twice)
+	c.own, c.twice = own, twice != ""
+}
+
+// sameData says which ranks have other rows of a batch and the same values in them; "": none.
+func sameData(all []given) string {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			for _, x := range a.Fed {
+				for _, y := range b.Fed {
+					if x.Values != 0 && x.Values == y.Values && x.First != y.First {
+						return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
+							"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+
+							"if the data repeats itself, it is right", b.Rank, y.First, a.Rank, x.First)
+					}
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // warning says what x is that all ranks have alike.
