@@ -22,8 +22,8 @@ func (t *Tape) followOwn(n *Node, f Factor) {
 	}
 }
 
-// mixesRows reports whether n, whose output is this rank's own, makes it of several rows, but for a sum of all alike. What the host chose of
-// the rows is a tensor with rows.
+// mixesRows reports whether n, whose output is this rank's own, makes it of several rows, but for a sum of all alike. What the host chose
+// of the rows is a tensor with rows.
 func (t *Tape) mixesRows(n *Node, f *Factor) bool {
 	if n.op == OpGather { // in the order of a Sort, all are there
 		x, idx := n.in[0], n.in[1]
