@@ -50,7 +50,7 @@ func TestClasses(t *testing.T) {
 // TestRefused: a setting that is not supported is an error that names it.
 func TestRefused(t *testing.T) {
 	split := `"behavior":"Isolated"`
-	for _, c := range []struct{ kind, old, by, want string }{
+	refused(t, []refusal{
 		{"gpt2", `"version":`, `"versions":`, `unknown field "versions"`},
 		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Nmt"}`, `normalizer: the type "Nmt" is not supported`},
 		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Replace","pattern":{"Regex":"a+"},"content":"b"}`,
@@ -96,6 +96,16 @@ func TestRefused(t *testing.T) {
 		{"llama3", `"ids":[442]`, `"ids":[448]`, `TemplateProcessing: "<|begin_of_text|>" has the id 448, which no token has`},
 		{"llama3", `{"Sequence":{"id":"A"`, `{"Sequence":{"id":"B"`, `neither a special token nor the text A`},
 		{"llama3", `{"Sequence":{"id":"A","type_id":0}}`, `{"SpecialToken":{"id":"<|begin_of_text|>","type_id":0}}`, `the text stands 0 times`},
+	})
+	for _, empty := range []string{"", "{", "null", "{}", "[]", `{"model":null}`, `{} {}`} {
+		_, err := parse([]byte(empty))
+		require.Error(t, err, empty)
+	}
+}
+
+// TestRefusedModels: the same for files with other models.
+func TestRefusedModels(t *testing.T) {
+	refused(t, []refusal{
 		{"llama2", `"pre_tokenizer":null`, `"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}`,
 			`Metaspace with prepend_scheme first is not supported behind normalizers other than NFC`},
 		{"llama2", `"byte_fallback":true`, `"byte_fallback":false`, `model: BPE with byte_fallback false is not supported here`},
@@ -118,13 +128,16 @@ func TestRefused(t *testing.T) {
 		{"bert", `"added_tokens":[`,
 			`"added_tokens":[{"id":900,"content":"A b","normalized":true},{"id":901,"content":"Á b","normalized":true},`,
 			`"A b" and "Á b" are normalized to the same text`},
-	} {
+	})
+}
+
+// refusal is a change of a file, and the error that it makes.
+type refusal struct{ kind, old, by, want string }
+
+func refused(t *testing.T, all []refusal) {
+	for _, c := range all {
 		_, err := parse([]byte(text(t, c.kind, c.old, c.by)))
 		require.ErrorContains(t, err, c.want, "%s in place of %s", c.by, c.old)
-	}
-	for _, empty := range []string{"", "{", "null", "{}", "[]", `{"model":null}`, `{} {}`} {
-		_, err := parse([]byte(empty))
-		require.Error(t, err, empty)
 	}
 }
 
