@@ -2,6 +2,7 @@ package gpt_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -25,18 +26,21 @@ var files = map[string]gpt.Config{
 		Base: 10_000, Scaling: nn.RotaryScaling{Type: "default"}},
 	"scaled": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, HeadDim: 6, Hidden: 20, Tied: true,
 		Eps: 1e-6, Base: 500, Scaling: nn.RotaryScaling{Type: "llama3", Factor: 4, Low: 1, High: 4, Original: 8}},
-	"mistral": tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 4, Eps: 1e-6, Window: 12}),
-	"window":  tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 2, Eps: 1e-6, Window: 3}),
-	"late":    tiny(gpt.Config{Kind: gpt.Qwen2, Layers: 2, HeadDim: 2, Eps: 1e-6, Window: 4, FullLayers: 1}),
-	"qwen2":   tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 2, Eps: 1e-6, Tied: true}),
-	"qwen3":   tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
-	"phi3":    tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
+	"mistral":      tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 4, Eps: 1e-6, Window: 12}),
+	"window":       tiny(gpt.Config{Kind: gpt.Mistral, HeadDim: 2, Eps: 1e-6, Window: 3}),
+	"late":         tiny(gpt.Config{Kind: gpt.Qwen2, Layers: 2, HeadDim: 2, Eps: 1e-6, Window: 4, FullLayers: 1}),
+	"qwen2":        tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 2, Eps: 1e-6, Tied: true}),
+	"qwen3":        tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
+	"phi3":         tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
+	"mixtral":      tiny(gpt.Config{Kind: gpt.Mixtral, HeadDim: 4, Hidden: 6, Eps: 1e-5, Window: 4, Experts: 4, Top: 2, Balance: 0.2, Base: 1e6}),
+	"qwen3_moe":    tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 4, Hidden: 5, Eps: 1e-6, Experts: 4, Top: 2, Normalize: true}),
+	"unnormalized": tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 2, Hidden: 5, Eps: 1e-6, Experts: 4, Top: 2}),
 }
 
 // tiny sets what the small models of newer kinds have alike.
 func tiny(c gpt.Config) gpt.Config {
-	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, 10
-	c.Base, c.Scaling = 10_000, nn.RotaryScaling{Type: "default"}
+	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, cmp.Or(c.Hidden, 10)
+	c.Base, c.Scaling = cmp.Or(c.Base, 10_000), nn.RotaryScaling{Type: "default"}
 	return c
 }
 
