@@ -33,8 +33,8 @@ var files = map[string]gpt.Config{
 	"qwen3":        tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
 	"phi3":         tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
 	"mixtral":      tiny(gpt.Config{Kind: gpt.Mixtral, HeadDim: 4, Hidden: 6, Eps: 1e-5, Window: 4, Experts: 4, Top: 2, Balance: 0.2, Base: 1e6}),
-	"qwen3_moe":    tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 4, Hidden: 5, Eps: 1e-6, Experts: 4, Top: 2, Normalize: true}),
-	"unnormalized": tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 2, Hidden: 5, Eps: 1e-6, Experts: 4, Top: 2}),
+	"qwen3_moe":    tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 4, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2, Normalize: true}),
+	"unnormalized": tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 2, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2}),
 }
 
 // tiny sets what the small models of newer kinds have alike.

@@ -100,8 +100,8 @@ for name, kind, config in [
                                                max_window_layers=1)),
         ("mixtral", MixtralForCausalLM, MixtralConfig(**{**tiny, "intermediate_size": 6}, **experts, head_dim=4, sliding_window=4,
                                                       output_router_logits=True, router_aux_loss_coef=0.2)),
-        ("qwen3_moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=4, moe_intermediate_size=5, norm_topk_prob=True)),
-        ("unnormalized", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=2, moe_intermediate_size=5))]:
+        ("qwen3_moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=4, moe_intermediate_size=6, norm_topk_prob=True)),
+        ("unnormalized", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=2, moe_intermediate_size=6))]:
     m = made(kind, config)
     shutil.rmtree(name, ignore_errors=True)
     m.save_pretrained(name)
