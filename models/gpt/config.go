@@ -18,7 +18,7 @@ type Config struct {
 	Heads     int     // of queries
 	KVHeads   int     // of keys and values; divides Heads; 0: Heads
 	HeadDim   int     // features of a head; 0: Width/Heads
-	Hidden    int     // features inside the MLP, or inside an expert; 0: 4·Width for GPT-2; for Llama 8/3 of Width, rounded up to a multiple of 32
+	Hidden    int     // features inside the MLP or an expert; 0: 4·Width for GPT-2; for Llama 8/3 of Width, rounded up to a multiple of 32
 	Tied      bool    // the head's weight is the table of tokens
 	Eps       float64 // of the norms; 0: 1e-5
 

@@ -39,7 +39,8 @@ func (p plan) training() disttest.Training {
 }
 
 func (p plan) config() gpt.Config {
-	c := gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 10, Window: p.window}
+	c := gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 10,
+		Window: p.window}
 	if p.experts() {
 		c.Hidden, c.Experts, c.Top, c.Balance, c.Normalize = 8, 6, 2, 0.1, p.kind == gpt.Qwen3MoE
 	}
