@@ -139,7 +139,7 @@ var table = map[string]row{
 	"internal/curve": {own: "internal/bounded", others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
-	"models/gpt":    {own: "models/decode nn tensor ckpt ckpt/safetensors internal/bounded"},
+	"models/gpt":    {own: "models/decode nn moe moe/router tensor ckpt ckpt/safetensors internal/bounded"},
 
 	"models/gpt/parallel": {own: "models/gpt layout nn optim data tensor dist dist/autograd tp moe cp pp fsdp ddp"},
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -34,7 +35,7 @@ type Block struct {
 	MLP   MLP
 }
 
-// MLP is an *nn.MLP, an *nn.GatedMLP, or a *moe.Layer that replaced one.
+// MLP is an *nn.MLP, an *nn.GatedMLP or a *moe.Layer.
 type MLP interface {
 	nn.Layer
 	ForwardAdd(x, r nn.T) nn.T
@@ -104,11 +105,25 @@ func (c *Config) residual(in, out int) *nn.Linear {
 }
 
 func (c *Config) mlp() MLP {
+	if c.kind().experts != nil {
+		return c.experts()
+	}
 	up, down := linear(c.Width, c.Hidden, c.kind().biases), c.residual(c.Hidden, c.Width)
 	if !c.kind().rotary {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
 	}
 	return &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
+}
+
+func (c *Config) experts() *moe.Layer {
+	e := *c.kind().experts
+	e.Features, e.Hidden, e.Experts, e.Balance = c.Width, c.Hidden, c.Experts, c.Balance
+	e.Router.Top, e.Router.Normalize = c.Top, c.Normalize
+	l := moe.NewLayer(e)
+	for _, p := range []**tensor.Param{&l.Router.W, &l.Experts.Gate, &l.Experts.Up, &l.Experts.Down} {
+		*p = tensor.NewParam(normal, (*p).Dims()...)
+	}
+	return l
 }
 
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
