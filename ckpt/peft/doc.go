@@ -17,6 +17,8 @@
 //
 // The model must be an nn.Storer that names its adapters as PEFT does. models/gpt is one.
 //
+// The command ringo ckpt merge makes a model without adapters of a base and a folder of PEFT.
+//
 // Targets are a list, a regular expression that Go can read, or all-linear. Of GPT-2, c_attn is one matrix in the files and three layers
 // here, so that it is no target. base_model_name_or_path is the folder that gpt.Open read.
 //
