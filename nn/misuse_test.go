@@ -101,7 +101,7 @@ func misuseOfAttention() []misuse.Case {
 			"dimension 1 of the product is 3", func() { attention.ForwardAdd(x(2, 3, 4), x(2, 4, 4)) }),
 		do("NewPositions", "NewParam: dimension 0 of [-1 4] is negative", func() { nn.NewPositions(-1, 4) }),
 		do("Core.Attend", "cross_attention float32[2,3,8], float32[2,4,8], float32[2,5,8]: dimension 1 of the keys is 4, dimension 1 of the "+
-			"values is 5", func() { new(nn.Core).Attend(x(2, 3, 8), x(2, 4, 8), x(2, 5, 8), 4, nil, nil) }),
+			"values is 5", func() { new(nn.Core).Attend(x(2, 3, 8), x(2, 4, 8), x(2, 5, 8), 4, nil, nil, nn.T{}) }),
 		do("Positions.Forward", "nn.Positions: float32[2,6,4]: positions 0 to 5 of 5", func() { positions.Forward(x(2, 6, 4), 0) }),
 		do("Positions.Forward", "nn.Positions: float32[2,4] is not [batch, time, 4]", func() { positions.Forward(x(2, 4), 0) }),
 		do("NewRotary", "nn.Rotary: heads of 3 features, 8 positions, base 10000: needs an even number of features, "+

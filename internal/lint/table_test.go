@@ -33,6 +33,7 @@ var table = map[string]row{
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda", others: "golang.org/x/sync"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/bounded":     {},
+	"internal/jinja":       {},
 	"internal/columns":     {own: "internal/bounded"},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor"},
@@ -74,6 +75,7 @@ var table = map[string]row{
 	"data/parquet": {own: "data tensor internal/bounded internal/columns",
 		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli " +
 			"github.com/pierrec/lz4"},
+	"data/chat":      {own: "data data/tokenizer tensor internal/bounded internal/jinja"},
 	"data/tokenizer": {own: "internal/bounded", others: "golang.org/x/text"},
 
 	"dist/backend":     {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},

@@ -126,7 +126,9 @@ func (c *Config) experts() *moe.Layer {
 	return l
 }
 
-// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
+// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token. With
+// ids [batch, 2, time], a sequence has tokens, and the numbers of the documents that were packed into it: a token sees those of its
+// document alone (package data/chat makes such rows). Rotary positions need no others then: they tell distances.
 func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.whole().features(ids, nil)) }
 
 // apply returns f of x, or x if f is nil.
@@ -143,10 +145,10 @@ func (m *Model) fail(format string, a ...any) {
 
 // Forward returns [batch·time, width] for tokens x of this shape. Layers may work on a part of the tokens: only attention needs them as
 // sequences.
-func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil) }
+func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil, nn.T{}) }
 
-func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, time, c), x)
+func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
+	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, time, c, docs), x)
 	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
 }
 
@@ -164,7 +166,7 @@ func (a *Attention) Settings() any {
 }
 
 // heads returns the joined outputs of all heads.
-func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
+func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
 	of := func(l *nn.Linear, norm nn.Layer) nn.T {
 		y := l.Forward(x)
 		features := y.Dim(1)
@@ -173,6 +175,6 @@ func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 		}
 		return y.Reshape(batch, time, features)
 	}
-	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c)
+	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c, docs)
 	return y.Reshape(batch*time, y.Dim(2))
 }

@@ -347,6 +347,9 @@ type origin struct {
 	settings map[string]json.RawMessage
 }
 
+// Origin returns the folder that Open read, or "" for a model of New.
+func (m *Model) Origin() string { return m.origin.dir }
+
 // keptFiles are the other files of a model in Hugging Face's layout. Training does not change them.
 var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}
