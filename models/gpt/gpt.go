@@ -112,7 +112,10 @@ func (c *Config) mlp() MLP {
 }
 
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
-func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.whole().features(ids, nil)) }
+func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.Features(ids)) }
+
+// Features returns what the head makes logits of, [batch, time, width]: for a loss that needs no logits (nn.LinearCrossEntropy).
+func (m *Model) Features(ids nn.T) nn.T { return m.whole().features(ids, nil) }
 
 // apply returns f of x, or x if f is nil.
 func apply(f tensor.Function, x nn.T) nn.T {
