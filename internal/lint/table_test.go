@@ -106,7 +106,7 @@ var table = map[string]row{
 	"ddp/powersgd": {own: "ddp nn dist tensor"},
 	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
 	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
-	"tp":           {own: "nn optim dist dist/autograd tensor internal/rebuild"},
+	"tp":           {own: "nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe/router":   {own: "nn tensor tensor/ops"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor tensor/ops"},

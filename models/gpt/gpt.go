@@ -129,7 +129,10 @@ func (c *Config) experts() *moe.Layer {
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token. With
 // ids [batch, 2, time], a sequence has tokens, and the numbers of the documents that were packed into it: a token sees those of its
 // document alone (package data/chat makes such rows). Rotary positions need no others then: they tell distances.
-func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.whole().features(ids, nil)) }
+func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.Features(ids)) }
+
+// Features returns what the head makes logits of, [batch, time, width]: for a loss that needs no logits (nn.LinearCrossEntropy).
+func (m *Model) Features(ids nn.T) nn.T { return m.whole().features(ids, nil) }
 
 // apply returns f of x, or x if f is nil.
 func apply(f tensor.Function, x nn.T) nn.T {

@@ -58,10 +58,18 @@ func (m *Model) whole() *Stage { return &Stage{m, 0, len(m.Blocks)} }
 
 func (s *Stage) last() bool { return s.end == len(s.model.Blocks) }
 
-// Forward returns features [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns logits [batch,
-// time, vocabulary]. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch,
-// time], Int64.
+// Forward returns Features, of which the last stage makes logits [batch, time, vocabulary].
 func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
+	x = s.Features(x, batch, time)
+	if !s.last() {
+		return x
+	}
+	return s.model.Head.Forward(x)
+}
+
+// Features returns [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns what Model.Features
+// does. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch, time], Int64.
+func (s *Stage) Features(x nn.T, batch, time int) nn.T {
 	if s.first == 0 && (x.NDim() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
 		s.model.fail("%v are not %d sequences of %d tokens", x.Shape(), batch, time)
 	}
@@ -69,7 +77,7 @@ func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
 	if !s.last() {
 		return x
 	}
-	return s.model.Head.Forward(x.Reshape(batch, time, x.Dim(1)))
+	return x.Reshape(batch, time, x.Dim(1))
 }
 
 // features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
