@@ -52,6 +52,20 @@ func NewLinear(in, out int) *Linear {
 // Forward returns [..., out] for x [..., in].
 func (l *Linear) Forward(x T) T { return l.forward(x, tensor.NoActivation) }
 
+// IsProduct reports whether Forward is a product with W alone, of what Pre returns.
+func (l *Linear) IsProduct() bool {
+	return l.B == nil && l.Post == nil && l.Adapter == nil && l.Float8 == ops.NoFloat8
+}
+
+// Operands returns the operands of that product, for what takes its place: Pre(x) and W.
+func (l *Linear) Operands(x T) (in, w T) {
+	t := tapeOf(x)
+	if l.Pre != nil {
+		x = t.Apply(l.Pre, x)
+	}
+	return x, t.Use(l.W)
+}
+
 // ForwardAdd returns r + Forward(x) in one operation.
 func (l *Linear) ForwardAdd(x, r T) T {
 	if l.Post != nil || l.Adapter != nil || l.Float8 != ops.NoFloat8 {

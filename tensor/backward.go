@@ -316,7 +316,7 @@ func (t *Tape) drain() {
 
 // finish ends a node: it frees the output and its gradient, and reports parameters whose last use this was.
 func (t *Tape) finish(n *Node) {
-	if n.op == OpCrossEntropy {
+	if n.op == OpCrossEntropy || n.op == OpApply {
 		t.settleLoss(n)
 	}
 	t.dropGrad(n.out)

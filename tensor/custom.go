@@ -93,3 +93,45 @@ func (t *Tape) GradInPlace(n *Node) (g, d Tensor) {
 
 // GradDone says that dst, of GradTarget, is written.
 func (t *Tape) GradDone(n *Node, i int, dst Tensor) { t.gradDone(n.in[i], dst.hdr()) }
+
+// MatMulTo launches dst = op(a)·op(b) + beta·dst for matrices, as MatMul; it records nothing.
+func (t *Tape) MatMulTo(dst, a, b Tensor, transA, transB bool, beta float64) {
+	d, ah, bh := dst.hdr(), a.hdr(), b.hdr()
+	g := matmulShape(ah, bh, transA, transB)
+	if g.batch != 1 || d.n != g.m*g.n || d.dtype != ah.dtype || bh.dtype != ah.dtype {
+		fail("matmul", these(ah, bh, d), "matrices do not fit the result")
+	}
+	g.beta = beta
+	t.gemm(d, ah, bh, &g)
+}
+
+// Target returns y, the labels or another target of a loss of x, as Integers does. It fails if they have other rows of the batch than x.
+func (t *Tape) Target(op string, x, y Tensor) Tensor {
+	t.checkTarget(op, x, y)
+	h := t.integers(y)
+	if h.tape == nil {
+		h = t.alias(h)
+	}
+	return h.tensor()
+}
+
+// TargetCount returns the number of elements of y, a target of x, in the global batch, which losses divide by, as GlobalCount does.
+func (t *Tape) TargetCount(op string, x, y Tensor) int { return t.globalCount(op, y.hdr(), x.hdr()) }
+
+// LossType gives out, the cross-entropy of logits Linear(x, w), which are never made, the types that CrossEntropy of these logits has, and
+// checks x, w and the labels y as it does.
+func (t *Tape) LossType(out, x, w, y Tensor) {
+	if !t.typing() {
+		return
+	}
+	record, again := t.record, t.recompute
+	defer func() { t.record, t.recompute = record, again }()
+	t.record, t.recompute = false, true // the uses were counted
+	xh, wh, yh, h, logits := x.hdr(), w.hdr(), y.hdr(), out.hdr(), t.blankHeader()
+	logits.sizeAs(xh)
+	logits.dims[logits.ndim-1], logits.n = wh.dims[0], xh.rowCount()*wh.dims[0]
+	t.rec(OpLinear, logits, xh, wh)
+	t.rec(OpCrossEntropy, h, logits, yh)
+	t.compared(OpCrossEntropy.String(), h, logits, yh, true)
+	t.lossType(h, logits)
+}

@@ -33,27 +33,76 @@ func (t *Tape) readsLast(x *header) bool {
 	return by.out == x && by.op != OpApply && by.op != OpCheckpoint && ops[by.op].Saves&SaveOut == 0
 }
 
-// computeLater puts off the loss of n, whose rows get this memory. Until then the loss's storage has no pointer, so every reader asks
-// waitArrival for it.
+// Late is a Function whose output is computed when somebody reads it, or else in Backward, which may then compute it together with the
+// gradients. Forward only makes it, with Ctx.New, and saves what Compute and Backward read. Read such a loss after Backward.
+type Late interface {
+	Function
+	// Compute writes y, which Forward made. What it saves comes behind what Forward saved.
+	Compute(c *Ctx, y Tensor)
+}
+
+// Result returns, in Backward of a Late Function, the output if it is still to be computed: Backward writes it. Else it returns none.
+func (c *Ctx) Result() Tensor {
+	n := c.coming.loss
+	if n == nil {
+		return Tensor{}
+	}
+	n.arrived()
+	return n.out.tensor()
+}
+
+// computeLater puts off the loss of n, whose rows get this memory.
 func (t *Tape) computeLater(n *Node, rows *header) {
-	c, s := t.ctx(nil, nil), n.out.st
-	n.I[1], n.aux[1] = 1, rows
+	n.aux[1] = rows
+	t.later(t.ctx(nil, nil), n)
+}
+
+// later puts off the output of n. Until then its storage has no pointer, so every reader asks waitArrival for it.
+func (t *Tape) later(c *Ctx, n *Node) {
+	s := n.out.st
+	n.I[1] = 1
 	c.coming.c, c.coming.loss, c.coming.ptr = c, n, s.ptr
 	s.coming, s.ptr = &c.coming, nil
+}
+
+// arrived gives the pointer back to the output of n, which is computed now. It returns its storage.
+func (n *Node) arrived() *storage {
+	s := &n.out.own
+	n.I[1], s.coming.loss = 0, nil
+	if s.refs > 0 { // somebody may read it
+		s.markArrived()
+	}
+	return s
+}
+
+// compute calls Compute of c's Function.
+func (t *Tape) compute(c *Ctx, y *header) {
+	args, quiet, mark := t.a, t.quiet, t.nh // of the launch that reads y
+	t.a, t.quiet = Args{}, true
+	t.open++
+	c.f.(Late).Compute(c, y.tensor())
+	t.open--
+	t.a, t.quiet = args, quiet
+	t.sweep(mark, t.nh, nil, c)
 }
 
 // computeLoss computes the loss of n, which was put off. If grad is not nil, it becomes the gradient of the logits where that of the loss
 // is 1.
 func (t *Tape) computeLoss(n *Node, grad *header) {
+	if n.op == OpApply {
+		n.arrived()
+		t.compute(n.call, n.out)
+		return
+	}
 	args := t.a // of the launch that reads the loss
-	rows, count, s := n.aux[1], n.F[0], &n.out.own
-	n.I[1], n.aux[1], s.coming.loss = 0, nil, nil
+	rows, count := n.aux[1], n.F[0]
+	n.aux[1] = nil
+	s := n.arrived()
 	t.crossEntropy(rows, n.aux[0], grad, n.in[0], n.in[1], n.F[1], int64(n.I[0]), count)
 	if grad != nil {
 		count = 1 // the kernel divided
 	}
-	if s.refs > 0 { // somebody may read it
-		s.markArrived()
+	if s.refs > 0 {
 		out := t.blankHeader()
 		out.sizeAs(n.out)
 		out.st = s

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 )
 
@@ -17,12 +18,17 @@ type Config struct {
 	Heads     int     // of queries
 	KVHeads   int     // of keys and values; divides Heads; 0: Heads
 	HeadDim   int     // features of a head; 0: Width/Heads
-	Hidden    int     // features inside the MLP; 0: 4·Width for GPT-2; for Llama 8/3 of Width, rounded up to a multiple of 32
+	Hidden    int     // features inside the MLP or an expert; 0: 4·Width for GPT-2; for Llama 8/3 of Width, rounded up to a multiple of 32
 	Tied      bool    // the head's weight is the table of tokens
 	Eps       float64 // of the norms; 0: 1e-5
 
 	Window     int // a token sees this many positions, its own one and those before; 0: all. Not in GPT-2 and Llama
 	FullLayers int // the first so many layers see all positions, though there is a Window; only in Qwen2 and Qwen3
+
+	Experts   int     // of each layer; only in Mixtral and Qwen3MoE, as the settings below
+	Top       int     // experts of a token
+	Normalize bool    // divide the weights of a token's experts by their sum; Mixtral's have the sum 1
+	Balance   float64 // weight of each layer's balance loss in training (moe.Config); 0: none
 
 	Base    float64          // of rotary positions; 0: 10,000
 	Scaling nn.RotaryScaling // of the rotary positions
@@ -74,6 +80,23 @@ func (c *Config) check() error {
 	}
 	if err := c.Scaling.Check(); err != nil {
 		return fmt.Errorf("gpt: %w", err)
+	}
+	return c.checkExperts()
+}
+
+func (c *Config) checkExperts() error {
+	of := c.kind().experts
+	switch {
+	case of == nil && (c.Experts != 0 || c.Top != 0 || c.Normalize || c.Balance != 0):
+		return fmt.Errorf("gpt: Experts %d, Top %d, Normalize %v and Balance %v: %v has no experts", c.Experts, c.Top, c.Normalize, c.Balance,
+			c.Kind)
+	case of == nil:
+	case c.Experts < 1 || c.Experts > 1<<16 || c.Top < 1 || c.Top > c.Experts:
+		return fmt.Errorf("gpt: Experts is %d, and must be 1 to 65536; Top is %d, and must be 1 to Experts", c.Experts, c.Top)
+	case !(c.Balance >= 0):
+		return fmt.Errorf("gpt: Balance is %v, and must not be negative", c.Balance)
+	case c.Normalize && of.Router.Scoring == router.Chosen:
+		return fmt.Errorf("gpt: Normalize: the weights of %v's experts have the sum 1", c.Kind)
 	}
 	return nil
 }

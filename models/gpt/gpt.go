@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -34,7 +35,7 @@ type Block struct {
 	MLP   MLP
 }
 
-// MLP is an *nn.MLP, an *nn.GatedMLP, or a *moe.Layer that replaced one.
+// MLP is an *nn.MLP, an *nn.GatedMLP or a *moe.Layer.
 type MLP interface {
 	nn.Layer
 	ForwardAdd(x, r nn.T) nn.T
@@ -104,6 +105,9 @@ func (c *Config) residual(in, out int) *nn.Linear {
 }
 
 func (c *Config) mlp() MLP {
+	if c.kind().experts != nil {
+		return c.experts()
+	}
 	up, down := linear(c.Width, c.Hidden, c.kind().biases), c.residual(c.Hidden, c.Width)
 	if !c.kind().rotary {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
@@ -111,8 +115,24 @@ func (c *Config) mlp() MLP {
 	return &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
 }
 
-// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
-func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.whole().features(ids, nil)) }
+func (c *Config) experts() *moe.Layer {
+	e := *c.kind().experts
+	e.Features, e.Hidden, e.Experts, e.Balance = c.Width, c.Hidden, c.Experts, c.Balance
+	e.Router.Top, e.Router.Normalize = c.Top, c.Normalize
+	l := moe.NewLayer(e)
+	for _, p := range []**tensor.Param{&l.Router.W, &l.Experts.Gate, &l.Experts.Up, &l.Experts.Down} {
+		*p = tensor.NewParam(normal, (*p).Dims()...)
+	}
+	return l
+}
+
+// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token. With
+// ids [batch, 2, time], a sequence has tokens, and the numbers of the documents that were packed into it: a token sees those of its
+// document alone (package data/chat makes such rows). Rotary positions need no others then: they tell distances.
+func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.Features(ids)) }
+
+// Features returns what the head makes logits of, [batch, time, width]: for a loss that needs no logits (nn.LinearCrossEntropy).
+func (m *Model) Features(ids nn.T) nn.T { return m.whole().features(ids, nil) }
 
 // apply returns f of x, or x if f is nil.
 func apply(f tensor.Function, x nn.T) nn.T {
@@ -128,10 +148,10 @@ func (m *Model) fail(format string, a ...any) {
 
 // Forward returns [batch·time, width] for tokens x of this shape. Layers may work on a part of the tokens: only attention needs them as
 // sequences.
-func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil) }
+func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil, nn.T{}) }
 
-func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, time, c), x)
+func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
+	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, time, c, docs), x)
 	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
 }
 
@@ -149,7 +169,7 @@ func (a *Attention) Settings() any {
 }
 
 // heads returns the joined outputs of all heads.
-func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
+func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
 	of := func(l *nn.Linear, norm nn.Layer) nn.T {
 		y := l.Forward(x)
 		features := y.Dim(1)
@@ -158,6 +178,6 @@ func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 		}
 		return y.Reshape(batch, time, features)
 	}
-	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c)
+	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c, docs)
 	return y.Reshape(batch*time, y.Dim(2))
 }

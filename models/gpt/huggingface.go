@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,7 +121,7 @@ func (c *Config) memory() int64 {
 	if c.kind().rotary {
 		matrices, positions = 3, n(c.Positions, c.HeadDim)
 	}
-	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden) + layer
+	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden, max(c.Experts, 1)) + n(c.Width, c.Experts) + layer
 	all := n(c.Vocab, c.Width) + positions + float64(float64(c.Layers)*block)
 	if !c.Tied {
 		all += n(c.Vocab, c.Width)
@@ -158,18 +159,21 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 		if at, is := settings[name]; is {
 			wrong = append(wrong, named(name, json.Unmarshal(all[name], at)))
 		}
-		want, is := k.fixed[name]
-		var got any
-		if is && json.Unmarshal(all[name], &got) == nil && got != nil && got != want {
-			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, bounded.Plain(string(all[name])), want))
+		if want, is := k.fixed[name]; is {
+			wrong = append(wrong, mustEqual(name, all[name], want))
 		}
 	}
 	wrong = append(wrong, k.check(all), c.readWindow(all))
 	if k.rotary {
 		wrong = append(wrong, c.readRopes(all))
-		if c.Hidden == 0 {
-			wrong = append(wrong, errors.New("intermediate_size is not given"))
+		for name, at := range settings {
+			if at == any(&c.Hidden) && c.Hidden == 0 {
+				wrong = append(wrong, fmt.Errorf("%s is not given", name))
+			}
 		}
+	}
+	if string(all["output_router_logits"]) != "true" { // then transformers does not train with it either
+		c.Balance = 0
 	}
 	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta"} { // in Config, 0 is the default
 		if x, is := settings[name].(*float64); is && *x == 0 && all[name] != nil && string(all[name]) != "null" {
@@ -180,6 +184,22 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 		return c, nil, err
 	}
 	return c, all, c.check()
+}
+
+// mustEqual returns an error for a setting that is not the only one that is computed; null is the default.
+func mustEqual(name string, raw json.RawMessage, want any) error {
+	text, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	var got any
+	if err := cmp.Or(json.Unmarshal(raw, &got), json.Unmarshal(text, &want)); err != nil {
+		return err
+	}
+	if got != nil && !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("%s is %s, and only %s is computed here", name, bounded.Plain(string(raw)), text)
+	}
+	return nil
 }
 
 // check returns an error for what is missing.
@@ -327,6 +347,9 @@ type origin struct {
 	settings map[string]json.RawMessage
 }
 
+// Origin returns the folder that Open read, or "" for a model of New.
+func (m *Model) Origin() string { return m.origin.dir }
+
 // keptFiles are the other files of a model in Hugging Face's layout. Training does not change them.
 var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}
@@ -359,8 +382,19 @@ func (m *Model) Files() (map[string][]byte, error) {
 	m.setDType(all)
 	all["model_type"] = k.model
 	all["architectures"] = []string{k.class}
-	maps.Copy(all, k.settings(&c))
+	for name, value := range k.settings(&c) {
+		x, float := value.(*float64)
+		switch {
+		case !float:
+			all[name] = value
+		case *x != 0: // 0 is what nobody has said
+			all[name] = decimal(*x)
+		}
+	}
 	maps.Copy(all, k.fixed)
+	if k.experts != nil {
+		all["output_router_logits"] = c.Balance != 0
+	}
 	c.writeWindow(all)
 	if !k.rotary && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
@@ -372,7 +406,6 @@ func (m *Model) Files() (map[string][]byte, error) {
 		}
 	}
 	if k.rotary {
-		all["rope_theta"] = decimal(c.Base)
 		rope := ropeSettings(c.Scaling)
 		all["rope_parameters"] = rope
 		if !c.Scaling.None() {

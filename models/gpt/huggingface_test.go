@@ -2,6 +2,7 @@ package gpt_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -31,12 +32,16 @@ var files = map[string]gpt.Config{
 	"qwen2":   tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 2, Eps: 1e-6, Tied: true}),
 	"qwen3":   tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
 	"phi3":    tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
+	"mixtral": tiny(gpt.Config{Kind: gpt.Mixtral, HeadDim: 4, Hidden: 6, Eps: 1e-5, Window: 4, Base: 1e6,
+		Experts: 4, Top: 2, Balance: 0.2}),
+	"qwen3_moe":    tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 4, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2, Normalize: true}),
+	"unnormalized": tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 2, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2}),
 }
 
 // tiny sets what the small models of newer kinds have alike.
 func tiny(c gpt.Config) gpt.Config {
-	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, 10
-	c.Base, c.Scaling = 10_000, nn.RotaryScaling{Type: "default"}
+	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, cmp.Or(c.Hidden, 10)
+	c.Base, c.Scaling = cmp.Or(c.Base, 10_000), nn.RotaryScaling{Type: "default"}
 	return c
 }
 
@@ -188,6 +193,14 @@ func TestWrongConfigFiles(t *testing.T) {
 		{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},
 		{"phi3", `"resid_pdrop": 0.0`, `"rope_scaling": {"type": "su", "long_factor": [1.0]}`, "rope_scaling and rope_parameters differ"},
 		{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": Phi-3 has none`},
+		{"mixtral", `"router_jitter_noise": 0.0`, `"router_jitter_noise": 0.1`, "router_jitter_noise is 0.1, and only 0.0 is computed here"},
+		{"mixtral", `"num_local_experts": 4,`, ``, "num_local_experts is not given"},
+		{"mixtral", `"num_experts_per_tok": 2`, `"num_experts_per_tok": 5`, "Top is 5, and must be 1 to Experts"},
+		{"qwen3_moe", `"mlp_only_layers": []`, `"mlp_only_layers": [0]`, "mlp_only_layers is [0], and only [] is computed here"},
+		{"qwen3_moe", `"decoder_sparse_step": 1`, `"decoder_sparse_step": 2`, "decoder_sparse_step is 2, and only 1 is computed here"},
+		{"qwen3_moe", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true, and only false"},
+		{"qwen3_moe", `"num_local_experts": 4,`, ``, "Experts is 0, and must be 1"},
+		{"qwen3_moe", `"moe_intermediate_size": 6,`, ``, "moe_intermediate_size is not given"},
 		{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", c.file, "config.json"))

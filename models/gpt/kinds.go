@@ -2,7 +2,11 @@ package gpt
 
 import (
 	"fmt"
+	"maps"
 	"strings"
+
+	"github.com/ringo-ml/ringo/moe"
+	"github.com/ringo-ml/ringo/moe/router"
 )
 
 // Kind is the architecture of a model.
@@ -21,6 +25,10 @@ const (
 	Qwen3
 	// Phi3 is Mistral, in files with fused matrices.
 	Phi3
+	// Mixtral is Mistral with experts in place of MLPs. The weights of a token's experts have the sum 1.
+	Mixtral
+	// Qwen3MoE is Qwen3 with experts in place of MLPs, without windows.
+	Qwen3MoE
 )
 
 // kind is what distinguishes a Kind from others, in the model and in Hugging Face's files.
@@ -31,6 +39,7 @@ type kind struct {
 	qkvBiases    bool   // of queries, keys and values
 	qkNorms      bool   // of each head
 	windows      windows
+	experts      *moe.Config // in place of MLPs; Config says how many
 
 	settings func(c *Config) map[string]any // names in config.json, and where their values are
 	missing  Config                         // what config.json means if it does not say these
@@ -71,6 +80,16 @@ var kinds = [...]kind{
 		names: rotaryNames, ignored: rotaryIgnored,
 		fused: map[string][]string{"self_attn.qkv_proj": {"attn.q", "attn.k", "attn.v"},
 			"mlp.gate_up_proj": {"mlp.gate_proj", "mlp.up_proj"}}},
+	Mixtral: {model: "mixtral", class: "MixtralForCausalLM", rotary: true, windows: allLayers,
+		experts: &moe.Config{Mixtral: true, Router: router.Config{Scoring: router.Chosen}}, settings: mixtralSettings,
+		missing: Config{Eps: 1e-5, Base: 1e6, Balance: 0.001}, fixed: map[string]any{"hidden_act": "silu", "router_jitter_noise": decimal(0)},
+		given: []string{"num_key_value_heads", "num_local_experts", "num_experts_per_tok"},
+		names: mixtralNames, ignored: rotaryIgnored},
+	Qwen3MoE: {model: "qwen3_moe", class: "Qwen3MoeForCausalLM", rotary: true, qkNorms: true, experts: &moe.Config{},
+		settings: qwen3MoESettings, missing: Config{Eps: 1e-6, Balance: 0.001},
+		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "use_sliding_window": false, "decoder_sparse_step": 1,
+			"mlp_only_layers": []int{}},
+		given: []string{"num_key_value_heads", "num_experts_per_tok"}, names: rotaryNames, ignored: rotaryIgnored},
 }
 
 // windows says which layers may have windows of attention.
@@ -113,10 +132,33 @@ func rotarySettings(c *Config) map[string]any {
 		"intermediate_size": &c.Hidden, "rms_norm_eps": &c.Eps, "tie_word_embeddings": &c.Tied, "rope_theta": &c.Base}
 }
 
+func mixtralSettings(c *Config) map[string]any {
+	return with(rotarySettings(c), map[string]any{"num_local_experts": &c.Experts, "num_experts_per_tok": &c.Top,
+		"router_aux_loss_coef": &c.Balance})
+}
+
+// qwen3MoESettings has num_experts, too, as version 4 of transformers; version 5 reads num_local_experts if a file has both.
+func qwen3MoESettings(c *Config) map[string]any {
+	all := with(mixtralSettings(c), map[string]any{"num_experts": &c.Experts, "moe_intermediate_size": &c.Hidden,
+		"norm_topk_prob": &c.Normalize})
+	delete(all, "intermediate_size") // of layers without experts
+	return all
+}
+
+// with returns m with more entries.
+func with[V any](m, more map[string]V) map[string]V {
+	m = maps.Clone(m)
+	maps.Copy(m, more)
+	return m
+}
+
 // rotaryNames are those of Llama and of its successors. nn.GatedMLP has the names of the files.
 var rotaryNames = map[string]string{"tok": "model.embed_tokens", "blocks": "model.layers", "norm": "model.norm", "head": "lm_head",
 	"norm1": "input_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj",
 	"attn.q_norm": "self_attn.q_norm", "attn.k_norm": "self_attn.k_norm",
 	"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"}
+
+// In Mixtral's files, the experts' layer has a name of its own; nn.Storer gives the names in it.
+var mixtralNames = with(rotaryNames, map[string]string{"mlp": "block_sparse_moe", "mlp.gate": "block_sparse_moe.gate"})
 
 var rotaryIgnored = []string{"model.layers.*.self_attn.rotary_emb.inv_freq"}

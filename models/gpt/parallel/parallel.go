@@ -62,6 +62,7 @@ type Attached struct {
 	Groups, Experts []*dist.Group
 	mixtures        []*moe.Layer
 	Loss            func(logits, labels nn.T) nn.T      // this rank's part of the mean
+	FeatureLoss     func(x, labels nn.T) nn.T           // Loss of the head's logits for x, of Model.Features, which it does not make
 	Split           *tp.CrossEntropy                    // Loss, if ranks divide the words: for its Ignore and Count
 	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
 }
@@ -81,8 +82,9 @@ func (a *Attached) Once(x nn.T) nn.T {
 // OncePerStep. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "ring", "cp"), Layers: mesh.Group("kv", "same"),
-		Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
-		Part: func(x tensor.Tensor) tensor.Tensor { return x }}
+		Loss:        func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
+		FeatureLoss: func(x, labels nn.T) nn.T { return nn.LinearCrossEntropy(m.Head, x, labels) },
+		Part:        func(x tensor.Tensor) tensor.Tensor { return x }}
 	if err := a.divideLayers(mesh, m, c); err != nil {
 		return nil, err
 	}
@@ -153,6 +155,7 @@ func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
 		return err
 	}
 	a.Loss, a.Split = loss.Loss, loss
+	a.FeatureLoss = func(x, labels nn.T) nn.T { return loss.LinearLoss(m.Head, x, labels) }
 	return nil
 }
 

@@ -10,8 +10,9 @@ import shutil
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config,
-                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          MixtralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 # Angles, norms and softmax are computed in float32 by transformers, whatever the model's type: here in float64.
 torch.float = torch.float32 = torch.float64
@@ -32,6 +33,8 @@ scaled = LlamaConfig(**{**small, "num_hidden_layers": 1, "head_dim": 6}, tie_wor
 tiny = dict(vocab_size=VOCAB, hidden_size=8, intermediate_size=10, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 
+experts = dict(num_local_experts=4, num_experts_per_tok=2, experts_implementation="eager")  # others have no float64
+
 
 def ids(step):
     """Tokens, the same as the Go test's ids()."""
@@ -48,6 +51,12 @@ def made(kind, config):
     return m
 
 
+def balance(m, out):
+    """The balance loss of a model with one layer of experts: that of transformers is not divided by the number of a token's experts."""
+    c = m.config
+    return c.router_aux_loss_coef * out.aux_loss / c.num_experts_per_tok if getattr(c, "output_router_logits", False) else 0
+
+
 def trained(m):
     """Logits, losses of STEPS steps of AdamW, and the logits after them."""
     m.train()
@@ -56,10 +65,11 @@ def trained(m):
     losses = []
     for step in range(STEPS):
         x = ids(step)
-        logits = m(x[:, :-1]).logits
+        out = m(x[:, :-1])
+        logits = out.logits
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), x[:, 1:].reshape(-1))
         opt.zero_grad()
-        loss.backward()
+        (loss + balance(m, out)).backward()
         opt.step()
         losses.append(loss.item())
     return {"before": before, "losses": losses, "after": m(ids(0)).logits.detach().flatten().tolist()}
@@ -87,7 +97,11 @@ for name, kind, config in [
         ("phi3", Phi3ForCausalLM, Phi3Config(**tiny)),
         ("window", MistralForCausalLM, MistralConfig(**tiny, head_dim=2, sliding_window=3)),
         ("late", Qwen2ForCausalLM, Qwen2Config(**{**tiny, "num_hidden_layers": 2}, use_sliding_window=True, sliding_window=4,
-                                               max_window_layers=1))]:
+                                               max_window_layers=1)),
+        ("mixtral", MixtralForCausalLM, MixtralConfig(**{**tiny, "intermediate_size": 6}, **experts, head_dim=4, sliding_window=4,
+                                                      output_router_logits=True, router_aux_loss_coef=0.2)),
+        ("qwen3_moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=4, moe_intermediate_size=6, norm_topk_prob=True)),
+        ("unnormalized", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=2, moe_intermediate_size=6))]:
     m = made(kind, config)
     shutil.rmtree(name, ignore_errors=True)
     m.save_pretrained(name)
