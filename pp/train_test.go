@@ -125,8 +125,11 @@ func whole(mesh string) string {
 }
 
 func (j *job) newModel() (err error) {
-	j.model, err = gpt.New(gpt.Config{Kind: j.kind, Vocab: words, Positions: positions, Width: 8, Layers: j.layers, Heads: 4, Hidden: 9,
-		Tied: j.tied})
+	c := gpt.Config{Kind: j.kind, Vocab: words, Positions: positions, Width: 8, Layers: j.layers, Heads: 4, Hidden: 9, Tied: j.tied}
+	if j.kind == gpt.SmolLM3 {
+		c.NoRopeEvery = 2
+	}
+	j.model, err = gpt.New(c)
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,9 @@ type Config struct {
 	Window     int // a token sees this many positions, its own one and those before; 0: all. Not in GPT-2 and Llama
 	FullLayers int // the first so many layers see all positions, though there is a Window; only in Qwen2 and Qwen3
 
-	Base    float64          // of rotary positions; 0: 10,000
-	Scaling nn.RotaryScaling // of the rotary positions
+	Base        float64          // of rotary positions; 0: 10,000
+	Scaling     nn.RotaryScaling // of the rotary positions
+	NoRopeEvery int              // each so many-th layer has no positions (NoPE, Kazemnejad et al. 2023); 0: none; only in SmolLM3
 }
 
 // check sets defaults, and returns an error for impossible sizes.
@@ -67,6 +68,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("gpt: rotary positions of type %q: Phi-3 has none that are scaled", c.Scaling.Type)
 	case !c.kind().rotary && !c.Scaling.None():
 		return fmt.Errorf("gpt: GPT-2 has no rotary positions to scale")
+	case c.NoRopeEvery < 0 || c.NoRopeEvery > 0 && c.Kind != SmolLM3:
+		return fmt.Errorf("gpt: NoRopeEvery is %d: %v has no such layers", c.NoRopeEvery, c.Kind)
 	case c.Window < 0 || c.FullLayers < 0:
 		return fmt.Errorf("gpt: Window %d and FullLayers %d must not be negative", c.Window, c.FullLayers)
 	case c.Window > 0 && c.kind().windows == noWindows, c.FullLayers > 0 && (c.Window == 0 || c.kind().windows != lastLayers):
@@ -77,6 +80,9 @@ func (c *Config) check() error {
 	}
 	return nil
 }
+
+// nth reports whether a layer is an n-th one: layers n−1, 2n−1 and so on; 0: none is.
+func nth(layer, n int) bool { return n > 0 && (layer+1)%n == 0 }
 
 // windowOf returns the Window of a layer, 0 if it hides nothing.
 func (c *Config) windowOf(layer int) int {

@@ -1,5 +1,5 @@
 // Package gpt is a family of transformers for text: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), and what followed it:
-// Mistral, Qwen2, Qwen3 and Phi-3. A setting of their files that is not computed exactly is an error that names it.
+// Mistral, Qwen2, Qwen3, Phi-3 and SmolLM3. A setting of their files that is not computed exactly is an error that names it.
 //
 //	m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 256, Positions: 128, Width: 128, Layers: 4, Heads: 4, KVHeads: 2})
 //	nn.Init(m, dev, tensor.Float32, seed)            // or Attach of ddp or fsdp
@@ -22,6 +22,7 @@
 //	qwen2, qwen3  layer_types but full_attention, then sliding_attention; attention_bias of qwen3; without num_key_value_heads (and head_dim
 //	              of qwen3)
 //	phi3          as mistral; every rotary scaling (longrope), partial_rotary_factor
+//	smollm3       no_rope_layers but each n-th layer's; use_sliding_window, attention_bias, mlp_bias; without num_key_value_heads
 //
 // A ring (package parallel) refuses windows of attention.
 //
@@ -30,6 +31,7 @@
 //	config.go      Config: the sizes; kinds.go: what distinguishes the kinds
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
+//	layers.go      what config.json says of single layers
 //	stage.go       Stages of a pipeline
 //	chattemplates.go  several chat templates as one list
 //	generate.go    Generate, by package decode

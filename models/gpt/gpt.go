@@ -46,7 +46,7 @@ type Attention struct {
 	Q, K, V *nn.Linear // queries [.., heads·headDim], keys and values [.., kvHeads·headDim]
 	Out     *nn.Linear
 	HeadDim int
-	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
+	Rope    *nn.Rotary `nn:"-"` // nil: no positions, or those of GPT-2
 
 	QNorm   nn.Layer `nn:"q_norm"` // of each head's queries; nil: none
 	KNorm   nn.Layer `nn:"k_norm"` // of each head's keys
@@ -69,9 +69,12 @@ func New(c Config) (*Model, error) {
 	}
 	for i := range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
-			Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
-			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: tensor.AttentionScores{Window: c.windowOf(i)}}}})
+		a := &Attention{Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
+			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: tensor.AttentionScores{Window: c.windowOf(i)}}}
+		if nth(i, c.NoRopeEvery) {
+			a.Rope = nil
+		}
+		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Attn: a, Norm2: c.norm(), MLP: c.mlp()})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {

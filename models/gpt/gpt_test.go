@@ -21,9 +21,10 @@ var small = map[string]gpt.Config{
 	"llama": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 20},
 	"wide heads": {Kind: gpt.Llama, Vocab: 13, Positions: 12, Width: 10, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, Hidden: 7, Base: 500,
 		Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}},
-	"qwen2":  {Kind: gpt.Qwen2, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, Hidden: 7},
-	"window": {Kind: gpt.Qwen2, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 7, Window: 3, FullLayers: 1},
-	"qwen3":  {Kind: gpt.Qwen3, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 7},
+	"qwen2":   {Kind: gpt.Qwen2, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, Hidden: 7},
+	"window":  {Kind: gpt.Qwen2, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 7, Window: 3, FullLayers: 1},
+	"qwen3":   {Kind: gpt.Qwen3, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 7},
+	"smollm3": {Kind: gpt.SmolLM3, Vocab: 13, Positions: 12, Width: 12, Layers: 3, Heads: 6, KVHeads: 2, Hidden: 7, NoRopeEvery: 2},
 }
 
 func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
@@ -169,21 +170,22 @@ func TestConfigMisuse(t *testing.T) {
 	_, err := gpt.New(ok)
 	require.NoError(t, err)
 	for want, change := range map[string]func(c *gpt.Config){
-		"gpt: Vocab is 0, and must be positive":                                 func(c *gpt.Config) { c.Vocab = 0 },
-		"gpt: Layers is -1, and must be positive":                               func(c *gpt.Config) { c.Layers = -1 },
-		"gpt: 12 features do not divide into 5 heads":                           func(c *gpt.Config) { c.Heads = 5 },
-		"gpt: 3 heads of queries cannot share 2 of keys and values":             func(c *gpt.Config) { c.KVHeads = 2 },
-		"gpt: rotary positions need an even number of features":                 func(c *gpt.Config) { c.HeadDim = 3 },
-		"gpt: Layers is 1000000000; at most 16384 is allowed":                   func(c *gpt.Config) { c.Layers = 1e9 },
-		"gpt: HeadDim is 4611686018427387904; at most 4096":                     func(c *gpt.Config) { c.HeadDim = 1 << 62 },
-		"gpt: Kind is 7: there are gpt2, llama, mistral, qwen2, qwen3 and phi3": func(c *gpt.Config) { c.Kind = 7 },
-		"gpt: Window -1 and FullLayers 0 must not be negative":                  func(c *gpt.Config) { c.Window = -1 },
-		"gpt: Window 4 and FullLayers 0: llama has no such layers":              func(c *gpt.Config) { c.Kind, c.Window = gpt.Llama, 4 },
+		"gpt: Vocab is 0, and must be positive":                     func(c *gpt.Config) { c.Vocab = 0 },
+		"gpt: Layers is -1, and must be positive":                   func(c *gpt.Config) { c.Layers = -1 },
+		"gpt: 12 features do not divide into 5 heads":               func(c *gpt.Config) { c.Heads = 5 },
+		"gpt: 3 heads of queries cannot share 2 of keys and values": func(c *gpt.Config) { c.KVHeads = 2 },
+		"gpt: rotary positions need an even number of features":     func(c *gpt.Config) { c.HeadDim = 3 },
+		"gpt: Layers is 1000000000; at most 16384 is allowed":       func(c *gpt.Config) { c.Layers = 1e9 },
+		"gpt: HeadDim is 4611686018427387904; at most 4096":         func(c *gpt.Config) { c.HeadDim = 1 << 62 },
+		"gpt: Kind is 99: there are gpt2, llama, mistral, ":         func(c *gpt.Config) { c.Kind = 99 },
+		"gpt: Window -1 and FullLayers 0 must not be negative":      func(c *gpt.Config) { c.Window = -1 },
+		"gpt: Window 4 and FullLayers 0: llama has no such layers":  func(c *gpt.Config) { c.Kind, c.Window = gpt.Llama, 4 },
 		"gpt: Window 4 and FullLayers 1: mistral has no such layers": func(c *gpt.Config) {
 			c.Kind, c.Window, c.FullLayers = gpt.Mistral, 4, 1
 		},
-		"gpt: Hidden is -2, and must be positive":     func(c *gpt.Config) { c.Hidden = -2 },
-		"gpt: Eps 1e-05 and Base -1 must be positive": func(c *gpt.Config) { c.Base = -1 },
+		"gpt: NoRopeEvery is 2: llama has no such layers": func(c *gpt.Config) { c.NoRopeEvery = 2 },
+		"gpt: Hidden is -2, and must be positive":         func(c *gpt.Config) { c.Hidden = -2 },
+		"gpt: Eps 1e-05 and Base -1 must be positive":     func(c *gpt.Config) { c.Base = -1 },
 		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {
 			c.Kind, c.Scaling = gpt.GPT2, nn.RotaryScaling{Type: "linear", Factor: 2}
 		},

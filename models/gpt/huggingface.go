@@ -164,7 +164,7 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, bounded.Plain(string(all[name])), want))
 		}
 	}
-	wrong = append(wrong, k.check(all), c.readWindow(all))
+	wrong = append(wrong, k.check(all), c.readWindow(all), c.readNoRope(all))
 	if k.rotary {
 		wrong = append(wrong, c.readRopes(all))
 		if c.Hidden == 0 {
@@ -190,75 +190,6 @@ func (k *kind) check(all map[string]json.RawMessage) (err error) {
 		}
 	}
 	return err
-}
-
-// readWindow reads which positions layers see. If a file has layer_types, max_window_layers does not count.
-func (c *Config) readWindow(all map[string]json.RawMessage) error {
-	kind, use := c.kind().windows, c.kind().windows == allLayers
-	var window *int
-	var types []string
-	read := func(name string, at any, must bool) error {
-		if raw := all[name]; raw != nil {
-			return named(name, json.Unmarshal(raw, at))
-		} else if must {
-			return fmt.Errorf("%s is not given", name)
-		}
-		return nil
-	}
-	err := read("layer_types", &types, false)
-	if kind == lastLayers {
-		err = errors.Join(err, read("use_sliding_window", &use, false))
-	}
-	if use {
-		err = errors.Join(err, read("sliding_window", &window, kind == lastLayers))
-	}
-	if window != nil {
-		if c.Window = *window; c.Window < 1 {
-			return errors.Join(err, fmt.Errorf("sliding_window is %d, and must be positive", c.Window))
-		}
-		if kind == lastLayers {
-			err = errors.Join(err, read("max_window_layers", &c.FullLayers, types == nil))
-		}
-		if first := slices.Index(types, sliding); kind == lastLayers && types != nil {
-			if c.FullLayers = first; first < 0 {
-				c.FullLayers = len(types)
-			}
-		}
-	}
-	return errors.Join(err, c.checkTypes(types))
-}
-
-const sliding, full = "sliding_attention", "full_attention"
-
-// checkTypes returns an error for layer_types that are not those of Window and FullLayers.
-func (c *Config) checkTypes(types []string) error {
-	if types != nil && len(types) != c.Layers {
-		return fmt.Errorf("layer_types has %d layers, and num_hidden_layers is %d", len(types), c.Layers)
-	}
-	for i, s := range types {
-		want := full
-		if c.Window > 0 && i >= c.FullLayers {
-			want = sliding
-		}
-		if s != want && !(s == full && c.windowOf(i) == 0) {
-			return fmt.Errorf("layer_types has %s for layer %d, and only %s is computed there", bounded.Quote(s), i, want)
-		}
-	}
-	return nil
-}
-
-// writeWindow sets what readWindow reads. layer_types of a file stay: they say the same.
-func (c *Config) writeWindow(all map[string]any) {
-	kind := c.kind().windows
-	if kind == lastLayers {
-		all["use_sliding_window"] = c.Window > 0
-	}
-	if c.Window > 0 {
-		all["sliding_window"] = c.Window
-		if kind == lastLayers {
-			all["max_window_layers"] = c.FullLayers
-		}
-	}
 }
 
 // readRopes reads rope_scaling, then rope_parameters. transformers takes the first one if a file has both, so they must say the same.
@@ -362,6 +293,7 @@ func (m *Model) Files() (map[string][]byte, error) {
 	maps.Copy(all, k.settings(&c))
 	maps.Copy(all, k.fixed)
 	c.writeWindow(all)
+	c.writeNoRope(all)
 	if !k.rotary && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)

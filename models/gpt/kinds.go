@@ -21,6 +21,8 @@ const (
 	Qwen3
 	// Phi3 is Mistral, in files with fused matrices.
 	Phi3
+	// SmolLM3 is Llama with layers that have no positions.
+	SmolLM3
 )
 
 // kind is what distinguishes a Kind from others, in the model and in Hugging Face's files.
@@ -71,6 +73,11 @@ var kinds = [...]kind{
 		names: rotaryNames, ignored: rotaryIgnored,
 		fused: map[string][]string{"self_attn.qkv_proj": {"attn.q", "attn.k", "attn.v"},
 			"mlp.gate_up_proj": {"mlp.gate_proj", "mlp.up_proj"}}},
+	SmolLM3: {model: "smollm3", class: "SmolLM3ForCausalLM", rotary: true, settings: smolSettings,
+		missing: Config{Eps: 1e-6, Base: 2e6, Tied: true, NoRopeEvery: 4},
+		fixed:   map[string]any{"hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "use_sliding_window": false},
+		given:   []string{"num_key_value_heads"}, nulls: []string{"pad_token_id", "bos_token_id", "eos_token_id"},
+		names: rotaryNames, ignored: rotaryIgnored},
 }
 
 // windows says which layers may have windows of attention.
@@ -111,6 +118,12 @@ func rotarySettings(c *Config) map[string]any {
 	return map[string]any{"vocab_size": &c.Vocab, "max_position_embeddings": &c.Positions, "hidden_size": &c.Width,
 		"num_hidden_layers": &c.Layers, "num_attention_heads": &c.Heads, "num_key_value_heads": &c.KVHeads, "head_dim": &c.HeadDim,
 		"intermediate_size": &c.Hidden, "rms_norm_eps": &c.Eps, "tie_word_embeddings": &c.Tied, "rope_theta": &c.Base}
+}
+
+func smolSettings(c *Config) map[string]any {
+	all := rotarySettings(c)
+	all["no_rope_layer_interval"] = &c.NoRopeEvery
+	return all
 }
 
 // rotaryNames are those of Llama and of its successors. nn.GatedMLP has the names of the files.

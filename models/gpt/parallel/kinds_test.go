@@ -27,6 +27,16 @@ type plan struct {
 	window   int
 }
 
+// config has what distinguishes the kind.
+func (p plan) config() gpt.Config {
+	c := gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 10,
+		Window: p.window}
+	if p.kind == gpt.SmolLM3 {
+		c.NoRopeEvery = 2
+	}
+	return c
+}
+
 func (p plan) training() disttest.Training {
 	c := disttest.Training{Attach: p.attach, Batch: 6, Steps: 10, Name: fmt.Sprintf("%v %+v %v", p.kind, p.layout, p.sequence)}
 	if p.layout != nil {
@@ -36,8 +46,7 @@ func (p plan) training() disttest.Training {
 }
 
 func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
-	m := disttest.Must(gpt.New(gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4,
-		Hidden: 10, Window: p.window}))
+	m := disttest.Must(gpt.New(p.config()))
 	ids := func(b disttest.Batch) (x, next tensor.Tensor) {
 		of, after := make([]int64, b.N*8), make([]int64, b.N*8)
 		for i := range of {
@@ -69,7 +78,7 @@ func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 
 // The newer kinds are trained as on one rank by all that divides layers, parameters or sequences.
 func TestKindsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3} {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3, gpt.SmolLM3} {
 		want := plan{kind: kind}.training().Run(t)
 		for _, l := range []struct {
 			parallel.Layout
@@ -120,7 +129,7 @@ func values(t *testing.T, dir string) map[string][]float64 {
 
 // Ranks that divide layers read their parts of the files, of fused matrices too, and write the same ones.
 func TestKindsFromFiles(t *testing.T) {
-	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late"} {
+	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late", "smollm3"} {
 		dir, to := filepath.Join("..", "testdata", kind), t.TempDir()
 		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 			m := disttest.Must(gpt.Open(dir))

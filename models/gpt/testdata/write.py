@@ -11,7 +11,7 @@ import shutil
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config,
-                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 # Angles, norms and softmax are computed in float32 by transformers, whatever the model's type: here in float64.
 torch.float = torch.float32 = torch.float64
@@ -87,7 +87,8 @@ for name, kind, config in [
         ("phi3", Phi3ForCausalLM, Phi3Config(**tiny)),
         ("window", MistralForCausalLM, MistralConfig(**tiny, head_dim=2, sliding_window=3)),
         ("late", Qwen2ForCausalLM, Qwen2Config(**{**tiny, "num_hidden_layers": 2}, use_sliding_window=True, sliding_window=4,
-                                               max_window_layers=1))]:
+                                               max_window_layers=1)),
+        ("smollm3", SmolLM3ForCausalLM, SmolLM3Config(**{**tiny, "num_hidden_layers": 2}, head_dim=4, no_rope_layer_interval=2))]:
     m = made(kind, config)
     shutil.rmtree(name, ignore_errors=True)
     m.save_pretrained(name)
