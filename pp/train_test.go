@@ -126,8 +126,13 @@ func whole(mesh string) string {
 
 func (j *job) newModel() (err error) {
 	c := gpt.Config{Kind: j.kind, Vocab: words, Positions: positions, Width: 8, Layers: j.layers, Heads: 4, Hidden: 9, Tied: j.tied}
-	if j.kind == gpt.SmolLM3 {
+	switch j.kind {
+	case gpt.SmolLM3:
 		c.NoRopeEvery = 2
+	case gpt.Gemma2:
+		c.Window, c.FullEvery, c.QueryScalar, c.AttnSoftCap, c.LogitSoftCap = 3, 2, 3, 0.5, 2
+	case gpt.Gemma3:
+		c.Window, c.FullEvery, c.Base, c.LocalBase = 3, 3, 500, 10
 	}
 	j.model, err = gpt.New(c)
 	if err != nil {

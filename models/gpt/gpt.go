@@ -28,10 +28,12 @@ type Model struct {
 
 // Block is one layer: attention and an MLP, each with a norm before it and a residual connection around it.
 type Block struct {
-	Norm1 nn.Layer
-	Attn  *Attention
-	Norm2 nn.Layer
-	MLP   MLP
+	Norm1    nn.Layer
+	Attn     *Attention
+	PostAttn nn.Layer // the norm of what attention adds; nil but in Gemma
+	Norm2    nn.Layer
+	MLP      MLP
+	PostMLP  nn.Layer
 }
 
 // MLP is an *nn.MLP, an *nn.GatedMLP, or a *moe.Layer that replaced one.
@@ -60,21 +62,27 @@ func New(c Config) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{Config: c, Tok: &nn.Embedding{W: tensor.NewParam(normal, c.Vocab, c.Width)}, Norm: c.norm()}
-	var rope *nn.Rotary
+	var rope, local *nn.Rotary
 	if c.kind().rotary {
-		rope = nn.NewRotary(c.HeadDim, c.Positions)
-		rope.Base, rope.Scaling = c.Base, c.Scaling
+		rope = c.rope(c.Base, c.Scaling)
 	} else {
 		m.Pos = nn.NewPositions(c.Positions, c.Width)
+	}
+	if c.LocalBase > 0 {
+		local = c.rope(c.LocalBase, nn.RotaryScaling{})
 	}
 	for i := range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		a := &Attention{Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
-			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: tensor.AttentionScores{Window: c.windowOf(i)}}}
-		if nth(i, c.NoRopeEvery) {
+			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: c.scores(i)}}
+		switch {
+		case nth(i, c.NoRopeEvery):
 			a.Rope = nil
+		case local != nil && c.local(i):
+			a.Rope = local
 		}
-		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Attn: a, Norm2: c.norm(), MLP: c.mlp()})
+		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Attn: a, PostAttn: c.postNorm(), Norm2: c.norm(), MLP: c.mlp(),
+			PostMLP: c.postNorm()})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {
@@ -111,11 +119,37 @@ func (c *Config) mlp() MLP {
 	if !c.kind().rotary {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
 	}
-	return &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
+	mlp := &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
+	if c.kind().gemma {
+		mlp.Act = nn.GELUTanh
+	}
+	return mlp
 }
 
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
-func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.whole().features(ids, nil)) }
+func (m *Model) Forward(ids nn.T) nn.T { return m.logits(m.whole().features(ids, nil)) }
+
+// logits returns those of features x.
+func (m *Model) logits(x nn.T) nn.T {
+	x = m.Head.Forward(x)
+	if s := m.Config.LogitSoftCap; s > 0 {
+		x = x.Scale(1 / s).Tanh().Scale(s)
+	}
+	return x
+}
+
+// embeddings returns the vectors of tokens. Those of Gemma are multiplied by √Width, which transformers rounds to their type.
+func (m *Model) embeddings(ids nn.T) nn.T {
+	x := m.Tok.Forward(ids)
+	if !m.Config.kind().gemma {
+		return x
+	}
+	s, exp := math.Frexp(math.Sqrt(float64(m.Config.Width)))
+	if bits, half := map[tensor.DType]int{tensor.BFloat16: 8, tensor.Float16: 11}[x.DType()]; half {
+		s = math.Ldexp(math.RoundToEven(math.Ldexp(s, bits)), -bits)
+	}
+	return x.Scale(math.Ldexp(s, exp))
+}
 
 // apply returns f of x, or x if f is nil.
 func apply(f tensor.Function, x nn.T) nn.T {
@@ -134,17 +168,26 @@ func (m *Model) fail(format string, a ...any) {
 func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil) }
 
 func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, time, c), x)
-	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
+	x = add(b.Attn.Out, b.PostAttn, b.Attn.heads(b.Norm1.Forward(x), batch, time, c), x)
+	return add(b.MLP, b.PostMLP, b.Norm2.Forward(x), x)
+}
+
+// add returns r and what l computes of x, after its norm.
+func add(l MLP, norm nn.Layer, x, r nn.T) nn.T {
+	if norm == nil {
+		return l.ForwardAdd(x, r)
+	}
+	return r.Add(norm.Forward(l.Forward(x)))
 }
 
 // Settings returns what the parameters do not say (nn.Configured): other heads of the same matrices.
 func (a *Attention) Settings() any {
 	s := struct {
-		HeadDim, Window int
-		Base            float64
-		Scaling         nn.RotaryScaling
-	}{HeadDim: a.HeadDim, Window: a.Scores.Window}
+		HeadDim int
+		Scores  tensor.AttentionScores
+		Base    float64
+		Scaling nn.RotaryScaling
+	}{HeadDim: a.HeadDim, Scores: a.Scores}
 	if a.Rope != nil {
 		s.Base, s.Scaling = a.Rope.Base, a.Rope.Scaling
 	}

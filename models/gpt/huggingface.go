@@ -120,6 +120,9 @@ func (c *Config) memory() int64 {
 	if c.kind().rotary {
 		matrices, positions = 3, n(c.Positions, c.HeadDim)
 	}
+	if c.Kind == Gemma3 {
+		positions *= 2
+	}
 	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden) + layer
 	all := n(c.Vocab, c.Width) + positions + float64(float64(c.Layers)*block)
 	if !c.Tied {
@@ -161,7 +164,8 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 		want, is := k.fixed[name]
 		var got any
 		if is && json.Unmarshal(all[name], &got) == nil && got != nil && got != want {
-			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, bounded.Plain(string(all[name])), want))
+			only, _ := json.Marshal(want) // a string, a bool or null
+			wrong = append(wrong, fmt.Errorf("%s is %s, and only %s is computed here", name, bounded.Plain(string(all[name])), only))
 		}
 	}
 	wrong = append(wrong, k.check(all), c.readWindow(all), c.readNoRope(all))
@@ -171,7 +175,8 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 			wrong = append(wrong, errors.New("intermediate_size is not given"))
 		}
 	}
-	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta"} { // in Config, 0 is the default
+	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta", "rope_local_base_freq", "attn_logit_softcapping",
+		"final_logit_softcapping"} { // in Config, 0 is the default
 		if x, is := settings[name].(*float64); is && *x == 0 && all[name] != nil && string(all[name]) != "null" {
 			wrong = append(wrong, fmt.Errorf("%s is 0, and must be positive", name))
 		}
@@ -198,18 +203,36 @@ func (c *Config) readRopes(all map[string]json.RawMessage) error {
 	if raw := all["partial_rotary_factor"]; raw != nil && !slices.Contains([]string{"1", "1.0", "null"}, string(raw)) {
 		err = fmt.Errorf("partial_rotary_factor is %s, and only 1 is computed here", bounded.Plain(string(raw)))
 	}
-	err = errors.Join(err, c.readRope("rope_scaling", all))
-	old := c.Scaling
-	err = errors.Join(err, c.readRope("rope_parameters", all))
+	err = errors.Join(err, c.readRope("rope_scaling", all["rope_scaling"]))
+	old, parameters := c.Scaling, all["rope_parameters"]
+	if c.Kind == Gemma3 && parameters != nil {
+		var of map[string]json.RawMessage
+		err = errors.Join(err, named("rope_parameters", json.Unmarshal(parameters, &of)), c.readLocalRope(of[sliding]))
+		parameters = of[full]
+		if of != nil && parameters == nil {
+			err = errors.Join(err, errors.New("rope_parameters has nothing for full_attention"))
+		}
+	}
+	err = errors.Join(err, c.readRope("rope_parameters", parameters))
 	if old.Type != "" && old != c.Scaling && !(old.None() && c.Scaling.None()) {
 		err = errors.Join(err, errors.New("rope_scaling and rope_parameters differ: remove the one that is wrong"))
 	}
 	return err
 }
 
-func (c *Config) readRope(name string, all map[string]json.RawMessage) error {
-	raw, there := all[name]
-	if !there || string(raw) == "null" {
+// readLocalRope reads the positions of layers with a window.
+func (c *Config) readLocalRope(raw json.RawMessage) error {
+	local := Config{Base: c.LocalBase}
+	err := local.readRope("rope_parameters", raw)
+	if c.LocalBase = local.Base; !local.Scaling.None() {
+		err = errors.Join(err, fmt.Errorf("rotary positions of type %s for sliding_attention: only default is computed there",
+			bounded.Quote(local.Scaling.Type)))
+	}
+	return err
+}
+
+func (c *Config) readRope(name string, raw json.RawMessage) error {
+	if raw == nil || string(raw) == "null" {
 		return nil
 	}
 	var r ropeParameters
@@ -290,8 +313,19 @@ func (m *Model) Files() (map[string][]byte, error) {
 	m.setDType(all)
 	all["model_type"] = k.model
 	all["architectures"] = []string{k.class}
-	maps.Copy(all, k.settings(&c))
-	maps.Copy(all, k.fixed)
+	for name, value := range k.settings(&c) {
+		all[name] = value
+		if x, is := value.(*float64); is && *x == 0 {
+			all[name] = nil
+		} else if is {
+			all[name] = decimal(*x)
+		}
+	}
+	for name, value := range k.fixed {
+		if _, is := all[name]; !is { // null is the same
+			all[name] = value
+		}
+	}
 	c.writeWindow(all)
 	c.writeNoRope(all)
 	if !k.rotary && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
@@ -304,13 +338,16 @@ func (m *Model) Files() (map[string][]byte, error) {
 		}
 	}
 	if k.rotary {
-		all["rope_theta"] = decimal(c.Base)
 		rope := ropeSettings(c.Scaling)
 		all["rope_parameters"] = rope
 		if !c.Scaling.None() {
 			all["rope_scaling"] = maps.Clone(rope) // versions before 5 read it there, and rope_theta beside it
 		}
 		rope["rope_theta"] = decimal(c.Base)
+		if c.Kind == Gemma3 {
+			all["rope_parameters"] = map[string]any{full: rope,
+				sliding: map[string]any{"rope_type": "default", "rope_theta": decimal(c.LocalBase)}}
+		}
 	}
 	if m.origin.dir != "" {
 		for _, name := range keptFiles {

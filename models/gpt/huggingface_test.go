@@ -33,6 +33,11 @@ var files = map[string]gpt.Config{
 	"qwen3":   tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
 	"phi3":    tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
 	"smollm3": tiny(gpt.Config{Kind: gpt.SmolLM3, Layers: 2, HeadDim: 4, Eps: 1e-6, Tied: true, Base: 2e6, NoRopeEvery: 2}),
+	"gemma2": {Kind: gpt.Gemma2, Vocab: 13, Positions: 12, Width: 4, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, Hidden: 10, Tied: true,
+		Eps: 1e-6, Base: 10_000, Scaling: nn.RotaryScaling{Type: "default"}, Window: 3, FullEvery: 2, QueryScalar: 2, AttnSoftCap: 0.5,
+		LogitSoftCap: 2},
+	"gemma3": {Kind: gpt.Gemma3, Vocab: 13, Positions: 12, Width: 4, Layers: 3, Heads: 2, KVHeads: 1, HeadDim: 4, Hidden: 10, Tied: true,
+		Eps: 1e-6, Base: 500, Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}, LocalBase: 20, Window: 3, FullEvery: 2, QueryScalar: 2},
 }
 
 // tiny sets what the small models of newer kinds have alike.
@@ -99,6 +104,31 @@ func TestNoRopeOfFiles(t *testing.T) {
 	got, err := gpt.ReadConfig(configIn(t, both))
 	require.NoError(t, err)
 	require.Equal(t, 4, got.NoRopeEvery)
+}
+
+// Gemma's files of version 4 of transformers say less, and say it elsewhere.
+func TestOldGemma(t *testing.T) {
+	const start = `{"vocab_size": 5, "max_position_embeddings": 8, "hidden_size": 4, "num_hidden_layers": 7, "num_attention_heads": 2,
+		"head_dim": 2, "num_key_value_heads": 1, "intermediate_size": 7, "sliding_window": 4, "query_pre_attn_scalar": 3, `
+	want := gpt.Config{Vocab: 5, Positions: 8, Width: 4, Layers: 7, Heads: 2, KVHeads: 1, HeadDim: 2, Hidden: 7, Tied: true, Eps: 1e-6,
+		Window: 4, QueryScalar: 3}
+	gemma2, gemma3 := want, want
+	gemma2.Kind, gemma2.FullEvery, gemma2.Base, gemma2.AttnSoftCap = gpt.Gemma2, 2, 10_000, 50
+	gemma3.Kind, gemma3.FullEvery, gemma3.Base, gemma3.LocalBase = gpt.Gemma3, 6, 1e6, 10_000
+	other := gemma3
+	other.FullEvery, other.Base, other.LocalBase, other.Scaling = 3, 2e6, 20_000, nn.RotaryScaling{Type: "linear", Factor: 8}
+	for rest, want := range map[string]gpt.Config{
+		`"model_type": "gemma2", "attn_logit_softcapping": 50, "final_logit_softcapping": null}`: gemma2,
+		`"model_type": "gemma3_text"}`: gemma3,
+		`"model_type": "gemma3_text", "sliding_window_pattern": 3, "rope_theta": 2e6, "rope_local_base_freq": 20000,
+			"rope_scaling": {"rope_type": "linear", "factor": 8.0}}`: other,
+	} {
+		got, err := gpt.ReadConfig(configIn(t, start+rest))
+		require.NoError(t, err, rest)
+		require.Equal(t, want, got, rest)
+	}
+	_, err := gpt.ReadConfig(configIn(t, start+`"model_type": "gemma3_text", "sliding_window_pattern": 0}`))
+	require.ErrorContains(t, err, "sliding_window_pattern is 0, and must be positive")
 }
 
 // The positions of Llama 2 and 3 in files of older versions of transformers.
@@ -218,6 +248,21 @@ var wrongConfigs = []struct{ file, old, new, want string }{
 	{"smollm3", `"no_rope_layers": [`, `"no_rope_layers": ["x",`, "no_rope_layers: json"},
 	{"smollm3", "\"no_rope_layer_interval\": 2,\n  \"no_rope_layers\"", `"no_rope_layer_interval": 0, "other"`,
 		"no_rope_layer_interval is 0, and must be positive"},
+	{"gemma2", `"use_bidirectional_attention": null`, `"use_bidirectional_attention": true`,
+		"use_bidirectional_attention is true"},
+	{"gemma2", `"hidden_activation": "gelu_pytorch_tanh"`, `"hidden_activation": "gelu"`, `hidden_activation is "gelu"`},
+	{"gemma2", `"attn_logit_softcapping": 0.5,`, ``, "attn_logit_softcapping is not given"},
+	{"gemma2", `"final_logit_softcapping": 2.0`, `"final_logit_softcapping": 0.0`, "final_logit_softcapping is 0, and must be positive"},
+	{"gemma2", `"final_logit_softcapping": 2.0`, `"final_logit_softcapping": -2.0`, "LogitSoftCap is -2, and must not be negative"},
+	{"gemma2", `"query_pre_attn_scalar": 2,`, ``, "query_pre_attn_scalar is not given"},
+	{"gemma2", `"sliding_window": 3`, `"sliding_window": null`, "sliding_window is not given"},
+	{"gemma2", `"full_attention"`, `"full_attention", "other"`, "layer_types has"},
+	{"gemma3", `"attn_logit_softcapping": null`, `"attn_logit_softcapping": 50.0`,
+		"attn_logit_softcapping is 50.0, and only null is computed here"},
+	{"gemma3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`,
+		`rotary positions of type "linear" for sliding_attention: only default is computed there`},
+	{"gemma3", `"full_attention": {`, `"other": {`, "rope_parameters has nothing for full_attention"},
+	{"gemma3", `"sliding_attention",`, `"full_attention",`, `layer_types has "sliding_attention" for layer 2`},
 	{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
 }
 

@@ -2,6 +2,7 @@ package gpt
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -23,6 +24,12 @@ const (
 	Phi3
 	// SmolLM3 is Llama with layers that have no positions.
 	SmolLM3
+	// Gemma2 has a window in every second layer, norms also behind attention and the MLP, soft caps of scores and logits, and an MLP with
+	// GeGLU.
+	Gemma2
+	// Gemma3 is Gemma2 with norms of queries and keys in place of soft caps, and rotary positions of another base in layers with a window:
+	// five of six.
+	Gemma3
 )
 
 // kind is what distinguishes a Kind from others, in the model and in Hugging Face's files.
@@ -32,6 +39,7 @@ type kind struct {
 	biases       bool   // of all layers
 	qkvBiases    bool   // of queries, keys and values
 	qkNorms      bool   // of each head
+	gemma        bool   // norms scale by 1 + W, and are behind attention and MLP, too; embeddings are times √Width; the MLP has GELU
 	windows      windows
 
 	settings func(c *Config) map[string]any // names in config.json, and where their values are
@@ -78,6 +86,16 @@ var kinds = [...]kind{
 		fixed:   map[string]any{"hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "use_sliding_window": false},
 		given:   []string{"num_key_value_heads"}, nulls: []string{"pad_token_id", "bos_token_id", "eos_token_id"},
 		names: rotaryNames, ignored: rotaryIgnored},
+	Gemma2: {model: "gemma2", class: "Gemma2ForCausalLM", rotary: true, gemma: true, windows: allButNth, settings: gemma2Settings,
+		missing: Config{Eps: 1e-6, Tied: true, FullEvery: 2},
+		fixed:   map[string]any{"hidden_activation": "gelu_pytorch_tanh", "attention_bias": false, "use_bidirectional_attention": false},
+		given:   []string{"num_key_value_heads", "head_dim", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"},
+		names:   gemmaNames, ignored: rotaryIgnored},
+	Gemma3: {model: "gemma3_text", class: "Gemma3ForCausalLM", rotary: true, gemma: true, qkNorms: true, windows: allButNth,
+		settings: gemma3Settings, missing: Config{Eps: 1e-6, Tied: true, FullEvery: 6, Base: 1e6, LocalBase: 10_000},
+		fixed: map[string]any{"hidden_activation": "gelu_pytorch_tanh", "attention_bias": false, "use_bidirectional_attention": false,
+			"attn_logit_softcapping": nil, "final_logit_softcapping": nil},
+		given: []string{"num_key_value_heads", "head_dim", "query_pre_attn_scalar"}, names: gemmaNames, ignored: rotaryIgnored},
 }
 
 // windows says which layers may have windows of attention.
@@ -87,6 +105,7 @@ const (
 	noWindows  windows = iota
 	allLayers          // if sliding_window is not null
 	lastLayers         // from max_window_layers on, if use_sliding_window is true
+	allButNth          // but each second one, or those of sliding_window_pattern, or as layer_types says
 )
 
 func (c *Config) kind() *kind { return &kinds[c.Kind] }
@@ -126,10 +145,32 @@ func smolSettings(c *Config) map[string]any {
 	return all
 }
 
+func gemma2Settings(c *Config) map[string]any {
+	all := rotarySettings(c)
+	maps.Copy(all, map[string]any{"query_pre_attn_scalar": &c.QueryScalar, "attn_logit_softcapping": &c.AttnSoftCap,
+		"final_logit_softcapping": &c.LogitSoftCap})
+	return all
+}
+
+func gemma3Settings(c *Config) map[string]any {
+	all := rotarySettings(c)
+	maps.Copy(all, map[string]any{"query_pre_attn_scalar": &c.QueryScalar, "sliding_window_pattern": &c.FullEvery,
+		"rope_local_base_freq": &c.LocalBase})
+	return all
+}
+
 // rotaryNames are those of Llama and of its successors. nn.GatedMLP has the names of the files.
 var rotaryNames = map[string]string{"tok": "model.embed_tokens", "blocks": "model.layers", "norm": "model.norm", "head": "lm_head",
 	"norm1": "input_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj",
 	"attn.q_norm": "self_attn.q_norm", "attn.k_norm": "self_attn.k_norm",
 	"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"}
+
+// gemmaNames has four norms: the one behind attention has the name that others give to that before the MLP.
+var gemmaNames = func() map[string]string {
+	all := maps.Clone(rotaryNames)
+	maps.Copy(all, map[string]string{"post_attn": "post_attention_layernorm", "norm2": "pre_feedforward_layernorm",
+		"post_mlp": "post_feedforward_layernorm"})
+	return all
+}()
 
 var rotaryIgnored = []string{"model.layers.*.self_attn.rotary_emb.inv_freq"}

@@ -11,7 +11,8 @@ import (
 
 // readWindow reads which positions layers see. If a file has layer_types, max_window_layers does not count.
 func (c *Config) readWindow(all map[string]json.RawMessage) error {
-	kind, use := c.kind().windows, c.kind().windows == allLayers
+	kind := c.kind().windows
+	use := kind == allLayers || kind == allButNth
 	var window *int
 	var types []string
 	read := func(name string, at any, must bool) error {
@@ -29,6 +30,9 @@ func (c *Config) readWindow(all map[string]json.RawMessage) error {
 	if use {
 		err = errors.Join(err, read("sliding_window", &window, kind == lastLayers))
 	}
+	if kind == allButNth && window == nil {
+		return errors.Join(err, errors.New("sliding_window is not given"))
+	}
 	if window != nil {
 		if c.Window = *window; c.Window < 1 {
 			return errors.Join(err, fmt.Errorf("sliding_window is %d, and must be positive", c.Window))
@@ -36,11 +40,17 @@ func (c *Config) readWindow(all map[string]json.RawMessage) error {
 		if kind == lastLayers {
 			err = errors.Join(err, read("max_window_layers", &c.FullLayers, types == nil))
 		}
+		if kind == allButNth && types != nil {
+			c.FullEvery = slices.Index(types, full) + 1
+		}
 		if first := slices.Index(types, sliding); kind == lastLayers && types != nil {
 			if c.FullLayers = first; first < 0 {
 				c.FullLayers = len(types)
 			}
 		}
+	}
+	if kind == allButNth && types == nil && c.FullEvery == 0 {
+		err = errors.Join(err, errors.New("sliding_window_pattern is 0, and must be positive"))
 	}
 	return errors.Join(err, c.checkTypes(types))
 }
@@ -54,10 +64,10 @@ func (c *Config) checkTypes(types []string) error {
 	}
 	for i, s := range types {
 		want := full
-		if c.Window > 0 && i >= c.FullLayers {
+		if c.local(i) {
 			want = sliding
 		}
-		if s != want && !(s == full && c.windowOf(i) == 0) {
+		if s != want && !(s == full && c.scores(i).Window == 0 && c.LocalBase == 0) {
 			return fmt.Errorf("layer_types has %s for layer %d, and only %s is computed there", bounded.Quote(s), i, want)
 		}
 	}
@@ -67,6 +77,15 @@ func (c *Config) checkTypes(types []string) error {
 // writeWindow sets what readWindow reads. layer_types of a file stay: they say the same.
 func (c *Config) writeWindow(all map[string]any) {
 	kind := c.kind().windows
+	if kind == allButNth {
+		types := make([]string, c.Layers)
+		for i := range types {
+			if types[i] = full; c.local(i) {
+				types[i] = sliding
+			}
+		}
+		all["layer_types"] = types
+	}
 	if kind == lastLayers {
 		all["use_sliding_window"] = c.Window > 0
 	}

@@ -69,7 +69,7 @@ func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
 	if !s.last() {
 		return x
 	}
-	return s.model.Head.Forward(x.Reshape(batch, time, x.Dim(1)))
+	return s.model.logits(x.Reshape(batch, time, x.Dim(1)))
 }
 
 // features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
@@ -93,7 +93,7 @@ func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache) nn.T {
 		}
 	}
 	if s.first == 0 {
-		x = m.Tok.Forward(x)
+		x = m.embeddings(x)
 		if m.Pos != nil {
 			x = m.Pos.Forward(x, before)
 		}

@@ -31,8 +31,13 @@ type plan struct {
 func (p plan) config() gpt.Config {
 	c := gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 10,
 		Window: p.window}
-	if p.kind == gpt.SmolLM3 {
+	switch p.kind {
+	case gpt.SmolLM3:
 		c.NoRopeEvery = 2
+	case gpt.Gemma2:
+		c.FullEvery, c.QueryScalar, c.AttnSoftCap, c.LogitSoftCap = 2, 3, 0.5, 2
+	case gpt.Gemma3:
+		c.FullEvery, c.Base, c.LocalBase = 2, 500, 10
 	}
 	return c
 }
@@ -93,23 +98,27 @@ func TestKindsEqualOneRank(t *testing.T) {
 
 // So are models with windows of attention; a ring refuses them.
 func TestWindowsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2} {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Gemma2, gpt.Gemma3} {
 		want := plan{kind: kind, window: 3}.training().Run(t)
 		for _, l := range []struct {
 			parallel.Layout
 			sequence bool
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
-			{parallel.Layout{CP: 2}, false}} {
+			{parallel.Layout{FSDP: 2, TP: 2}, true}, {parallel.Layout{CP: 2}, false}} {
 			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 3}.training().Run(t), 1e-10)
 		}
-		require.NotEqual(t, plan{kind: kind}.training().Run(t), want, "the window hides nothing")
+		require.NotEqual(t, plan{kind: kind, window: 8}.training().Run(t), want, "the window hides nothing")
 	}
-	p := plan{gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3}
-	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
-		return err
-	})
-	require.ErrorContains(t, err, "a ring computes no windows of attention, and the model has one of 3 of 8 positions")
+	for want, p := range map[string]plan{
+		"a ring computes no windows of attention, and the model has one of 3 of 8 positions": {gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3},
+		"a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap 0.5 and QueryScalar 3": {gpt.Gemma2,
+			&parallel.Layout{Ring: 2}, false, 8}} {
+		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
+			return err
+		})
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // values returns those of a folder's model, as one rank reads them.
@@ -129,7 +138,7 @@ func values(t *testing.T, dir string) map[string][]float64 {
 
 // Ranks that divide layers read their parts of the files, of fused matrices too, and write the same ones.
 func TestKindsFromFiles(t *testing.T) {
-	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late", "smollm3"} {
+	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late", "smollm3", "gemma2", "gemma3"} {
 		dir, to := filepath.Join("..", "testdata", kind), t.TempDir()
 		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 			m := disttest.Must(gpt.Open(dir))

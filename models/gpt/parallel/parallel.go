@@ -116,9 +116,13 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 	ring, ulysses, core := group("ring"), group("cp"), nn.Core{}
 	switch f, u := cp.Unified(ring, ulysses, m.Config.HeadDim), (&cp.Ulysses{Group: ulysses, HeadDim: m.Config.HeadDim}); {
 	case ring.Size() > 1:
-		if c := m.Config; c.Window > 0 && c.Window < c.Positions && c.FullLayers < c.Layers {
+		switch c := m.Config; {
+		case c.Window > 0 && c.Window < c.Positions && c.FullLayers < c.Layers && c.FullEvery != 1:
 			return fmt.Errorf("parallel: a ring computes no windows of attention, and the model has one of %d of %d positions: use cp", c.Window,
 				c.Positions)
+		case c.AttnSoftCap != 0 || c.QueryScalar != 0 && c.QueryScalar != c.HeadDim:
+			return fmt.Errorf("parallel: a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap %v and "+
+				"QueryScalar %d: use cp", c.AttnSoftCap, c.QueryScalar)
 		}
 		core.Mix, a.Part = f, f.Part
 	case ulysses.Size() > 1:
@@ -167,6 +171,11 @@ func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.Cros
 		for _, b := range blocks(m) {
 			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
 			p.Row(b.Attn.Out)
+			for _, norm := range []nn.Layer{b.PostAttn, b.PostMLP} {
+				if norm != nil {
+					p.Norm(norm)
+				}
+			}
 			b.Attn.QNorm, b.Attn.KNorm = divideNorm(b.Attn.QNorm, c.Group), divideNorm(b.Attn.KNorm, c.Group)
 			switch mlp := b.MLP.(type) {
 			case *nn.MLP:

@@ -10,7 +10,7 @@ import shutil
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config,
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config,
                           Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 # Angles, norms and softmax are computed in float32 by transformers, whatever the model's type: here in float64.
@@ -31,6 +31,8 @@ scaled = LlamaConfig(**{**small, "num_hidden_layers": 1, "head_dim": 6}, tie_wor
     rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8))
 tiny = dict(vocab_size=VOCAB, hidden_size=8, intermediate_size=10, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=0, pad_token_id=None)
+gemma = dict(vocab_size=VOCAB, hidden_size=4, intermediate_size=10, num_attention_heads=2, num_key_value_heads=1, head_dim=4,
+             max_position_embeddings=POSITIONS, query_pre_attn_scalar=2, sliding_window=3, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 
 
 def ids(step):
@@ -88,7 +90,11 @@ for name, kind, config in [
         ("window", MistralForCausalLM, MistralConfig(**tiny, head_dim=2, sliding_window=3)),
         ("late", Qwen2ForCausalLM, Qwen2Config(**{**tiny, "num_hidden_layers": 2}, use_sliding_window=True, sliding_window=4,
                                                max_window_layers=1)),
-        ("smollm3", SmolLM3ForCausalLM, SmolLM3Config(**{**tiny, "num_hidden_layers": 2}, head_dim=4, no_rope_layer_interval=2))]:
+        ("smollm3", SmolLM3ForCausalLM, SmolLM3Config(**{**tiny, "num_hidden_layers": 2}, head_dim=4, no_rope_layer_interval=2)),
+        ("gemma2", Gemma2ForCausalLM, Gemma2Config(**gemma, num_hidden_layers=2, attn_logit_softcapping=0.5, final_logit_softcapping=2.0)),
+        ("gemma3", Gemma3ForCausalLM, Gemma3TextConfig(**gemma, num_hidden_layers=3, sliding_window_pattern=2, rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=500.0, factor=2.0),
+            sliding_attention=dict(rope_type="default", rope_theta=20.0))))]:
     m = made(kind, config)
     shutil.rmtree(name, ignore_errors=True)
     m.save_pretrained(name)
