@@ -161,8 +161,9 @@ func (n *LayerNorm) Forward(x T) T {
 
 // RMSNorm divides the last dimension by its root mean square and scales it (Zhang and Sennrich 2019).
 type RMSNorm struct {
-	W   *tensor.Param `nn:"weight"` // [d]; nil: ones
-	Eps float64
+	W            *tensor.Param `nn:"weight"` // [d]; nil: ones
+	Eps          float64
+	ZeroCentered bool // the scale is 1 + W, so that weight decay pulls it to 1 (Gemma; Megatron's zero-centered gamma)
 }
 
 // NewRMSNorm returns a layer for d features, with W = 1 and Eps = 1e-5.
@@ -171,7 +172,13 @@ func NewRMSNorm(d int) *RMSNorm {
 }
 
 // Forward returns a tensor of x's shape, [..., d].
-func (n *RMSNorm) Forward(x T) T { return tensor.RMSNorm(x, use(tapeOf(x), n.W), n.Eps) }
+func (n *RMSNorm) Forward(x T) T {
+	w := use(tapeOf(x), n.W)
+	if n.ZeroCentered && n.W != nil {
+		w = w.Affine(1, 1)
+	}
+	return tensor.RMSNorm(x, w, n.Eps)
+}
 
 func tapeOf(x T) *tensor.Tape {
 	t := x.Tape()

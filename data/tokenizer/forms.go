@@ -9,8 +9,8 @@ import (
 )
 
 // form is one of Unicode's normalization forms, as Hugging Face's tokenizers computes it: its tables are those of Unicode 9.0, and a run of
-// marks may be of any length. Package norm has newer tables, and puts U+034F into a run of more than 30 marks; its tables are used here, one
-// character at a time.
+// marks may be of any length. Package norm has newer tables, and puts U+034F into a run of more than 30 marks; its tables are used here,
+// one character at a time.
 type form struct {
 	norm.Form
 	compose bool

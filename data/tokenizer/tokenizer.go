@@ -103,6 +103,6 @@ func (t *Tokenizer) Decode(ids []int) (string, error) {
 	return all, nil
 }
 
-// Piece returns the text of a token behind others, with its space if it has one. It may be a part of a character. It is "" for an id without a token:
-// models may have more logits than there are tokens.
+// Piece returns the text of a token behind others, with its space if it has one. It may be a part of a character. It is "" for an id
+// without a token: models may have more logits than there are tokens.
 func (t *Tokenizer) Piece(id int) string { return t.pieces[id] }

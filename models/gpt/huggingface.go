@@ -121,6 +121,9 @@ func (c *Config) memory() int64 {
 	if c.kind().rotary {
 		matrices, positions = 3, n(c.Positions, c.HeadDim)
 	}
+	if c.Kind == Gemma3 {
+		positions *= 2
+	}
 	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden, max(c.Experts, 1)) + n(c.Width, c.Experts) + layer
 	all := n(c.Vocab, c.Width) + positions + float64(float64(c.Layers)*block)
 	if !c.Tied {
@@ -163,7 +166,7 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 			wrong = append(wrong, mustEqual(name, all[name], want))
 		}
 	}
-	wrong = append(wrong, k.check(all), c.readWindow(all))
+	wrong = append(wrong, k.check(all), c.readWindow(all), c.readNoRope(all))
 	if k.rotary {
 		wrong = append(wrong, c.readRopes(all))
 		for name, at := range settings {
@@ -175,7 +178,8 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 	if string(all["output_router_logits"]) != "true" { // then transformers does not train with it either
 		c.Balance = 0
 	}
-	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta"} { // in Config, 0 is the default
+	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta", "rope_local_base_freq", "attn_logit_softcapping",
+		"final_logit_softcapping"} { // in Config, 0 is the default
 		if x, is := settings[name].(*float64); is && *x == 0 && all[name] != nil && string(all[name]) != "null" {
 			wrong = append(wrong, fmt.Errorf("%s is 0, and must be positive", name))
 		}
@@ -212,93 +216,42 @@ func (k *kind) check(all map[string]json.RawMessage) (err error) {
 	return err
 }
 
-// readWindow reads which positions layers see. If a file has layer_types, max_window_layers does not count.
-func (c *Config) readWindow(all map[string]json.RawMessage) error {
-	kind, use := c.kind().windows, c.kind().windows == allLayers
-	var window *int
-	var types []string
-	read := func(name string, at any, must bool) error {
-		if raw := all[name]; raw != nil {
-			return named(name, json.Unmarshal(raw, at))
-		} else if must {
-			return fmt.Errorf("%s is not given", name)
-		}
-		return nil
-	}
-	err := read("layer_types", &types, false)
-	if kind == lastLayers {
-		err = errors.Join(err, read("use_sliding_window", &use, false))
-	}
-	if use {
-		err = errors.Join(err, read("sliding_window", &window, kind == lastLayers))
-	}
-	if window != nil {
-		if c.Window = *window; c.Window < 1 {
-			return errors.Join(err, fmt.Errorf("sliding_window is %d, and must be positive", c.Window))
-		}
-		if kind == lastLayers {
-			err = errors.Join(err, read("max_window_layers", &c.FullLayers, types == nil))
-		}
-		if first := slices.Index(types, sliding); kind == lastLayers && types != nil {
-			if c.FullLayers = first; first < 0 {
-				c.FullLayers = len(types)
-			}
-		}
-	}
-	return errors.Join(err, c.checkTypes(types))
-}
-
-const sliding, full = "sliding_attention", "full_attention"
-
-// checkTypes returns an error for layer_types that are not those of Window and FullLayers.
-func (c *Config) checkTypes(types []string) error {
-	if types != nil && len(types) != c.Layers {
-		return fmt.Errorf("layer_types has %d layers, and num_hidden_layers is %d", len(types), c.Layers)
-	}
-	for i, s := range types {
-		want := full
-		if c.Window > 0 && i >= c.FullLayers {
-			want = sliding
-		}
-		if s != want && !(s == full && c.windowOf(i) == 0) {
-			return fmt.Errorf("layer_types has %s for layer %d, and only %s is computed there", bounded.Quote(s), i, want)
-		}
-	}
-	return nil
-}
-
-// writeWindow sets what readWindow reads. layer_types of a file stay: they say the same.
-func (c *Config) writeWindow(all map[string]any) {
-	kind := c.kind().windows
-	if kind == lastLayers {
-		all["use_sliding_window"] = c.Window > 0
-	}
-	if c.Window > 0 {
-		all["sliding_window"] = c.Window
-		if kind == lastLayers {
-			all["max_window_layers"] = c.FullLayers
-		}
-	}
-}
-
 // readRopes reads rope_scaling, then rope_parameters. transformers takes the first one if a file has both, so they must say the same.
 func (c *Config) readRopes(all map[string]json.RawMessage) error {
 	var err error
 	if raw := all["partial_rotary_factor"]; raw != nil && !slices.Contains([]string{"1", "1.0", "null"}, string(raw)) {
 		err = fmt.Errorf("partial_rotary_factor is %s, and only 1 is computed here", bounded.Plain(string(raw)))
 	}
-	err = errors.Join(err, c.readRope("rope_scaling", all))
-	old := c.Scaling
-	err = errors.Join(err, c.readRope("rope_parameters", all))
+	err = errors.Join(err, c.readRope("rope_scaling", all["rope_scaling"]))
+	old, parameters := c.Scaling, all["rope_parameters"]
+	if c.Kind == Gemma3 && parameters != nil {
+		var of map[string]json.RawMessage
+		err = errors.Join(err, named("rope_parameters", json.Unmarshal(parameters, &of)), c.readLocalRope(of[sliding]))
+		parameters = of[full]
+		if of != nil && parameters == nil {
+			err = errors.Join(err, errors.New("rope_parameters has nothing for full_attention"))
+		}
+	}
+	err = errors.Join(err, c.readRope("rope_parameters", parameters))
 	if old.Type != "" && old != c.Scaling && !(old.None() && c.Scaling.None()) {
 		err = errors.Join(err, errors.New("rope_scaling and rope_parameters differ: remove the one that is wrong"))
 	}
 	return err
 }
 
-func (c *Config) readRope(name string, all map[string]json.RawMessage) error {
-	raw, there := all[name]
-	if !there || string(raw) == "null" {
+// readLocalRope reads the positions of layers with a window.
+func (c *Config) readLocalRope(raw json.RawMessage) error {
+	local := Config{Base: c.LocalBase}
+	err := local.readRope("rope_parameters", raw)
+	if c.LocalBase = local.Base; !local.Scaling.None() {
+		err = errors.Join(err, fmt.Errorf("rotary positions of type %s for sliding_attention: only default is computed there",
+			bounded.Quote(local.Scaling.Type)))
+	}
+	return err
+}
+
+func (c *Config) readRope(name string, raw json.RawMessage) error {
+	if raw == nil || string(raw) == "null" {
 		return nil
 	}
 	var r ropeParameters
@@ -387,15 +340,22 @@ func (m *Model) Files() (map[string][]byte, error) {
 		switch {
 		case !float:
 			all[name] = value
-		case *x != 0: // 0 is what nobody has said
+		case *x != 0:
 			all[name] = decimal(*x)
+		case x != &c.Balance: // output_router_logits says that there is none
+			all[name] = nil
 		}
 	}
-	maps.Copy(all, k.fixed)
+	for name, value := range k.fixed {
+		if _, is := all[name]; !is { // null is the same
+			all[name] = value
+		}
+	}
 	if k.experts != nil {
 		all["output_router_logits"] = c.Balance != 0
 	}
 	c.writeWindow(all)
+	c.writeNoRope(all)
 	if !k.rotary && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
@@ -412,6 +372,10 @@ func (m *Model) Files() (map[string][]byte, error) {
 			all["rope_scaling"] = maps.Clone(rope) // versions before 5 read it there, and rope_theta beside it
 		}
 		rope["rope_theta"] = decimal(c.Base)
+		if c.Kind == Gemma3 {
+			all["rope_parameters"] = map[string]any{full: rope,
+				sliding: map[string]any{"rope_type": "default", "rope_theta": decimal(c.LocalBase)}}
+		}
 	}
 	if m.origin.dir != "" {
 		for _, name := range keptFiles {

@@ -64,7 +64,7 @@ func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
 	if !s.last() {
 		return x
 	}
-	return s.model.Head.Forward(x)
+	return s.model.Logits(x)
 }
 
 // Features returns [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns what Model.Features
@@ -109,7 +109,7 @@ func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache, docs nn.T) nn.T
 		}
 	}
 	if s.first == 0 {
-		x = m.Tok.Forward(x)
+		x = m.embeddings(x)
 		if m.Pos != nil {
 			x = m.Pos.Forward(x, before)
 		}

@@ -30,6 +30,23 @@ type plan struct {
 	window   int
 }
 
+// config has what distinguishes the kind.
+func (p plan) config() gpt.Config {
+	c := gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 10,
+		Window: p.window}
+	switch p.kind {
+	case gpt.SmolLM3:
+		c.NoRopeEvery = 2
+	case gpt.Gemma2:
+		c.FullEvery, c.QueryScalar, c.AttnSoftCap, c.LogitSoftCap = 2, 3, 0.5, 2
+	case gpt.Gemma3:
+		c.FullEvery, c.Base, c.LocalBase = 2, 500, 10
+	case gpt.Mixtral, gpt.Qwen3MoE:
+		c.Hidden, c.Experts, c.Top, c.Balance, c.Normalize = 8, 6, 2, 0.1, p.kind == gpt.Qwen3MoE
+	}
+	return c
+}
+
 func (p plan) training() disttest.Training {
 	c := disttest.Training{Attach: p.attach, Batch: 7, Steps: 10, Name: fmt.Sprintf("%v %+v %v", p.kind, p.layout, p.sequence)}
 	if p.layout != nil {
@@ -37,17 +54,6 @@ func (p plan) training() disttest.Training {
 	}
 	return c
 }
-
-func (p plan) config() gpt.Config {
-	c := gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 10,
-		Window: p.window}
-	if p.experts() {
-		c.Hidden, c.Experts, c.Top, c.Balance, c.Normalize = 8, 6, 2, 0.1, p.kind == gpt.Qwen3MoE
-	}
-	return c
-}
-
-func (p plan) experts() bool { return p.kind == gpt.Mixtral || p.kind == gpt.Qwen3MoE }
 
 func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 	m := disttest.Must(gpt.New(p.config()))
@@ -86,7 +92,7 @@ func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 // The newer kinds are trained as on one rank by all that divides layers, parameters or sequences, with rows that do not divide. All but one
 // have a loss without logits, where one rank has them.
 func TestKindsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3} {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3, gpt.SmolLM3} {
 		want := plan{kind: kind}.training().Run(t)
 		for _, l := range []struct {
 			parallel.Layout
@@ -96,6 +102,14 @@ func TestKindsEqualOneRank(t *testing.T) {
 			{parallel.Layout{CP: 2}, false}, {parallel.Layout{Ring: 2}, false}} {
 			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 0}.training().Run(t), 1e-10)
 		}
+	}
+}
+
+// A loss of features has the cap of logits.
+func TestSoftCapEqualsOneRank(t *testing.T) {
+	want := plan{kind: gpt.Gemma2}.training().Run(t)
+	for _, l := range []parallel.Layout{{DP: 1}, {DP: 2}, {TP: 2}, {FSDP: 2}} {
+		disttest.RequireEqual(t, want, plan{kind: gpt.Gemma2, layout: &l}.training().Run(t), 1e-10)
 	}
 }
 
@@ -122,23 +136,27 @@ func TestExpertsEqualOneRank(t *testing.T) {
 
 // So are models with windows of attention; a ring refuses them.
 func TestWindowsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2} {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Gemma2, gpt.Gemma3} {
 		want := plan{kind: kind, window: 3}.training().Run(t)
 		for _, l := range []struct {
 			parallel.Layout
 			sequence bool
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
-			{parallel.Layout{CP: 2}, false}} {
+			{parallel.Layout{FSDP: 2, TP: 2}, true}, {parallel.Layout{CP: 2}, false}} {
 			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 3}.training().Run(t), 1e-10)
 		}
-		require.NotEqual(t, plan{kind: kind}.training().Run(t), want, "the window hides nothing")
+		require.NotEqual(t, plan{kind: kind, window: 8}.training().Run(t), want, "the window hides nothing")
 	}
-	p := plan{gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3}
-	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
-		return err
-	})
-	require.ErrorContains(t, err, "a ring computes no windows of attention, and the model has one of 3 of 8 positions")
+	for want, p := range map[string]plan{
+		"a ring computes no windows of attention, and the model has one of 3 of 8 positions": {gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3},
+		"a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap 0.5 and QueryScalar 3": {gpt.Gemma2,
+			&parallel.Layout{Ring: 2}, false, 8}} {
+		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
+			return err
+		})
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // values returns those of a folder's model, as one rank reads them.
@@ -208,7 +226,7 @@ func TestLogitsOfFiles(t *testing.T) {
 
 // Ranks that divide layers read their parts of the files, of fused matrices too, and write the same ones.
 func TestKindsFromFiles(t *testing.T) {
-	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late", "mixtral", "qwen3_moe"} {
+	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late", "smollm3", "gemma2", "gemma3", "mixtral", "qwen3_moe"} {
 		dir, to := filepath.Join("..", "testdata", kind), t.TempDir()
 		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 			m := disttest.Must(gpt.Open(dir))
