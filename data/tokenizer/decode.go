@@ -43,7 +43,7 @@ func readDecoder(steps []step) (d decoder, err error) {
 			fused = true
 		case "Strip":
 			if len([]rune(s.Content)) != 1 || s.Stop != 0 {
-				return d, fmt.Errorf("Strip of %s, %d at the end, is not supported: there is that of a character at the beginning",
+				return d, fmt.Errorf("a Strip of %s, %d at the end, is not supported: there is that of a character at the beginning",
 					bounded.Quote(s.Content), s.Stop)
 			}
 			if fused {
@@ -58,7 +58,7 @@ func readDecoder(steps []step) (d decoder, err error) {
 			}
 			d.add(replace)
 			if times *= s.growth(); times > 4 {
-				return d, errors.New("Replace by a text more than 4 times longer is not supported")
+				return d, errors.New("a Replace by a text more than 4 times longer is not supported")
 			}
 		case "Metaspace":
 			scheme, err := prependScheme(s)

@@ -136,7 +136,7 @@ func (t *Tokenizer) pipeline(f *file) error {
 	}
 	first := false
 	if t.cutters, first, err = readCutters(words); err == nil && first && !keeps {
-		err = errors.New("Metaspace with prepend_scheme first is not supported behind normalizers other than NFC")
+		err = errors.New("a Metaspace with prepend_scheme first is not supported behind normalizers other than NFC")
 	}
 	if err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)

@@ -94,7 +94,7 @@ func replacer(s step) (normalizer, error) {
 			return func(text string) string { return r.ReplaceAllLiteralString(text, s.Content) }, nil
 		}
 	}
-	return nil, fmt.Errorf("Replace of %s is not supported: there are texts, and the regular expressions %q",
+	return nil, fmt.Errorf("a Replace of %s is not supported: there are texts, and the regular expressions %q",
 		bounded.Quote(p.String+p.Regex), regexes)
 }
 
@@ -190,19 +190,19 @@ const maxMapped = 64 // bytes of a text; NFKC's longest has 33
 func readCharsmap(text string) (normalizer, error) {
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf("Precompiled: %w", err)
+		return nil, fmt.Errorf("a map of Precompiled: %w", err)
 	}
 	if len(b) < 8 {
-		return nil, errors.New("Precompiled: there is no map")
+		return nil, errors.New("there is no map of Precompiled")
 	}
 	size := binary.LittleEndian.Uint32(b)
 	b = b[4:]
 	if size == 0 || size%4 != 0 || uint64(size) > uint64(len(b)) || !utf8.Valid(b[size:]) {
-		return nil, errors.New("Precompiled: the map is damaged")
+		return nil, errors.New("the map of Precompiled is damaged")
 	}
 	for text := range strings.SplitSeq(string(b[size:]), "\x00") {
 		if len(text) > maxMapped {
-			return nil, fmt.Errorf("Precompiled: a text is longer than %d bytes", maxMapped)
+			return nil, fmt.Errorf("a text of Precompiled is longer than %d bytes", maxMapped)
 		}
 	}
 	m := &charsmap{make([]uint32, size/4), string(b[size:])}

@@ -54,7 +54,7 @@ const (
 
 func (t *Tokenizer) readUnigram(m *unigramFile) error {
 	if m.Unknown == nil || *m.Unknown < 0 || *m.Unknown >= len(m.Vocab) {
-		return errors.New("Unigram without the unk_id of a token is not supported")
+		return errors.New("a Unigram without the unk_id of a token is not supported")
 	}
 	u := &unigram{tokens: m.Vocab, unknown: int32(*m.Unknown), unknownScore: math.Inf(1)}
 	t.model = u

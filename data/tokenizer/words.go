@@ -10,8 +10,6 @@ import (
 	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
-const underscore = "▁" // SentencePiece's space, U+2581
-
 // A cutter is a step that cuts a text into parts. first says whether it begins where the text of Encode begins.
 type cutter func(s string, first bool, out func(part string, first bool))
 
@@ -131,12 +129,12 @@ func prependScheme(s step) (string, error) {
 	}
 	if !or(s.PrefixSpace, true) {
 		if scheme != "never" && s.Scheme != "" {
-			return "", fmt.Errorf("Metaspace: add_prefix_space and prepend_scheme %s contradict each other", bounded.Quote(scheme))
+			return "", fmt.Errorf("add_prefix_space and prepend_scheme %s of Metaspace contradict each other", bounded.Quote(scheme))
 		}
 		scheme = "never"
 	}
 	if scheme != "always" && scheme != "first" && scheme != "never" || utf8.RuneCountInString(s.Replacement) != 1 {
-		return "", fmt.Errorf("Metaspace with replacement %s and prepend_scheme %s is not supported", bounded.Quote(s.Replacement),
+		return "", fmt.Errorf("a Metaspace with replacement %s and prepend_scheme %s is not supported", bounded.Quote(s.Replacement),
 			bounded.Quote(scheme))
 	}
 	return scheme, nil
@@ -182,7 +180,7 @@ func readSplit(s step) (cutter, error) {
 			return len(s)
 		}), nil
 	}
-	return nil, fmt.Errorf("Split with behavior %s, invert %v and pattern %s is not supported: there are Llama 3's, %q, and Qwen2's, %q, "+
+	return nil, fmt.Errorf("a Split with behavior %s, invert %v and pattern %s is not supported: there are Llama 3's, %q, and Qwen2's, %q, "+
 		"isolated, and texts that are MergedWithPrevious", bounded.Quote(s.Behavior), s.Invert, bounded.Quote(p.String+p.Regex),
 		llama3Pattern, qwen2Pattern)
 }
