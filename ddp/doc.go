@@ -37,5 +37,5 @@
 // wrong, and a batch that does not say its rows. docs/TYPES.md explains the last two.
 //
 // Naive does the same with one all-reduce for each parameter after Backward. Tests compare Attach with it. It is short: start
-// reading there.
+// reading there. Then attach.go has Attach, reducer.go what a tape calls, bucket.go how a bucket is sent, check.go what ranks compare.
 package ddp

@@ -9,11 +9,74 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/internal/where"
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// Run runs fn on every rank of a job and returns when all ranks of this process are done.
+//
+// If a launcher (ringo run, torchrun, Slurm, mpirun, …) started the process, the process is one rank. Run connects to the other ranks by
+// the address in the environment and runs fn once. Otherwise Run makes cfg.Ranks ranks, each a goroutine with its own Device.
+//
+// The error is the first failure of any rank of this process: an error that fn returned, a panic with its stack, or a failed collective.
+// Then Run ends the other ranks of this process: their operations and ctx fail. Ranks of other processes learn of it by their groups,
+// which fail, not by ctx: they may go on after Group.Rebuild. When ctx ends, all groups are aborted.
+func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) error) error {
+	if fn == nil {
+		return errors.New("dist: Run's function is nil")
+	}
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	env, err := launch.Take(cfg.Backend)
+	if err != nil {
+		return fmt.Errorf("dist: %w", err)
+	}
+	if env.Timeout > 0 {
+		cfg.Timeout = env.Timeout
+	}
+	if env.JoinTimeout > 0 {
+		cfg.JoinTimeout = env.JoinTimeout
+	}
+	if env.Threads > 0 {
+		cfg.Threads = env.Threads
+	}
+	if cfg.Device == nil {
+		if cfg.Device, err = Devices(env.Device); err != nil {
+			return fmt.Errorf("%w (RINGO_DEVICE)", err)
+		}
+	}
+	if env.Source == "" {
+		return runLocal(ctx, cfg, max(cfg.Ranks, 1), fn)
+	}
+	if cfg.Exact && cfg.Ranks != env.Size {
+		return fmt.Errorf("dist: the program asks for %s, but %s started %d", ranks.Count(cfg.Ranks), env.Source, env.Size)
+	}
+	worker, err := launch.ConnectAgent()
+	if err != nil {
+		return fmt.Errorf("dist: %w", err)
+	}
+	err = runProcess(ctx, cfg, env, worker, fn)
+	if err != nil {
+		kind, rank := blamed(err, env.Rank)
+		_ = worker.ReportError(kind, rank, err.Error()) // the error is returned as well
+		_ = worker.ReportState()
+	}
+	return err
+}
+
+// runLocal runs fn on n goroutine ranks.
+func runLocal(ctx context.Context, cfg Config, n int, fn func(ctx context.Context, r *Rank) error) error {
+	hub := local.NewHub(n)
+	engines := make([]backend.Engine, n)
+	for i := range engines {
+		engines[i] = hub.Engine(i)
+	}
+	return RunEngines(ctx, cfg, engines, fn)
+}
 
 // RunEngines runs fn once for each engine, each in a goroutine, as rank i of len(engines). Run uses it with engines of package local,
 // tests use it with others. The result is that of Run.
@@ -116,16 +179,6 @@ func (j *job) running() string {
 		}
 	}
 	return "no rank"
-}
-
-// runLocal runs fn on n goroutine ranks.
-func runLocal(ctx context.Context, cfg Config, n int, fn func(ctx context.Context, r *Rank) error) error {
-	hub := local.NewHub(n)
-	engines := make([]backend.Engine, n)
-	for i := range engines {
-		engines[i] = hub.Engine(i)
-	}
-	return RunEngines(ctx, cfg, engines, fn)
 }
 
 // job is a run of goroutine ranks.

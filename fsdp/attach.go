@@ -43,7 +43,7 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	}
 	s.exec = tensor.NewExec(s.cfg.Shard.Device())
 	if s.cfg.Offload != nil {
-		s.host = tensor.NewExec(s.cfg.Offload)
+		s.hostExec = tensor.NewExec(s.cfg.Offload)
 	}
 	for _, o := range s.over {
 		o.open()

@@ -23,14 +23,14 @@ func (s *Sharding) upload(sec *section) {
 	from := sec.local
 	if !sec.narrow.IsZero() {
 		from = sec.narrow
-		s.host.Cast(sec.narrow, sec.local)
+		s.hostExec.Cast(sec.narrow, sec.local)
 	}
 	s.copyTo(sec.flatShard, from)
 }
 
 // download copies a reduced gradient to where the optimizer reads it, unless it is there.
 func (s *Sharding) download(dst, src tensor.Tensor) {
-	if s.host == nil {
+	if s.hostExec == nil {
 		return
 	}
 	s.copyTo(dst, src)
@@ -41,7 +41,7 @@ func (s *Sharding) download(dst, src tensor.Tensor) {
 
 // setLocal sets a part of what the optimizer updates to values on the device.
 func (s *Sharding) setLocal(local, x tensor.Tensor) {
-	if s.host == nil {
+	if s.hostExec == nil {
 		s.exec.Cast(local, x)
 		return
 	}

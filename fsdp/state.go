@@ -31,7 +31,7 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 
 // onDevice returns a part of a parameter where it can be gathered.
 func (s *Sharding) onDevice(local tensor.Tensor) tensor.Tensor {
-	if s.host == nil {
+	if s.hostExec == nil {
 		return local
 	}
 	x := tensor.New(s.exec.Device(), local.DType(), local.Len())

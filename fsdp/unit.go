@@ -42,7 +42,7 @@ type section struct {
 	codes     quant.Gather  // with Config.Weights
 	gather    dist.Work
 	fresh     bool // it was gathered, or is being gathered, since values changed: a unit that stays, or a host, has them
-	second    second
+	secondary secondary
 }
 
 // Unit is a set of parameters that are gathered and reduced together.

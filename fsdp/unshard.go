@@ -39,7 +39,7 @@ func (s *Sharding) unshard(u *Unit) {
 
 // startGather issues the gather of a section.
 func (s *Sharding) startGather(u *Unit, sec *section) {
-	if s.note(u, sec); sec.n == 0 || s.startNear(sec) {
+	if s.note(u, sec); sec.n == 0 || s.gatherInHost(sec) {
 		return
 	}
 	if s.cfg.Weights == unquantized {
@@ -57,7 +57,7 @@ func (s *Sharding) startGather(u *Unit, sec *section) {
 // part returns this rank's part of a section, in the type in which the unit is used.
 func (s *Sharding) part(u *Unit, sec *section) tensor.Tensor {
 	switch {
-	case s.host != nil:
+	case s.hostExec != nil:
 		s.upload(sec)
 	case u.compute == s.cfg.DType:
 		return sec.local
@@ -88,7 +88,7 @@ func (s *Sharding) arrive(sec *section) error {
 		return err
 	}
 	sec.codes.Finish()
-	s.fillSecond(sec)
+	s.fillSecondary(sec)
 	return nil
 }
 

@@ -9,60 +9,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// count adds up which experts are chosen, and how many slots are dropped, in steps that train.
-func (l *Layer) count(counts, dropped nn.T) {
-	t := counts.Tape()
-	if !t.Training() || t.Recomputing() {
-		return
-	}
-	n := counts.Len()
-	if l.load.IsZero() {
-		l.load = tensor.New(t.Device(), tensor.Int64, n+1)
-	}
-	counts = counts.Pad(0, 0, 1)
-	if !dropped.IsZero() {
-		counts = counts.Add(dropped.Sum().Reshape(1).Pad(0, n, 0))
-	}
-	tensor.Copy(l.load, t.Input(l.load).Add(counts))
-}
-
-// Load says which experts of a layer were chosen, over all ranks.
-type Load struct {
-	Chosen  []int64 // slots, by expert
-	Dropped int64   // of these: Config.Capacity
-	Forced  bool    // nobody chose: router.Config.Forced
-}
-
-// CV returns the coefficient of variation: the standard deviation of the experts' slots divided by their mean. 0 is balanced.
-func (l Load) CV() float64 {
-	var sum, square float64
-	for _, n := range l.Chosen {
-		sum += float64(n)
-		square += float64(float64(n) * float64(n))
-	}
-	if sum == 0 {
-		return 0
-	}
-	n := float64(len(l.Chosen))
-	mean := sum / n
-	return math.Sqrt(max(0, square/n-float64(mean*mean))) / mean
-}
-
-// Entropy returns the entropy, in nats, of the expert of a slot: the logarithm of the number of experts where they are balanced.
-func (l Load) Entropy() (h float64) {
-	sum := 0.0
-	for _, n := range l.Chosen {
-		sum += float64(n)
-	}
-	for _, n := range l.Chosen {
-		if n > 0 {
-			p := float64(n) / sum
-			h -= float64(p * math.Log(p))
-		}
-	}
-	return h
-}
-
 // Balancer looks at which experts are chosen, and moves the biases that choose them.
 type Balancer struct {
 	layers []*Layer
@@ -133,4 +79,58 @@ func (b *Balancer) sum(counts []int64) error {
 	}
 	copy(counts, tensor.Data[int64](tensor.ToHost(x)))
 	return nil
+}
+
+// Load says which experts of a layer were chosen, over all ranks.
+type Load struct {
+	Chosen  []int64 // slots, by expert
+	Dropped int64   // of these: Config.Capacity
+	Forced  bool    // nobody chose: router.Config.Forced
+}
+
+// CV returns the coefficient of variation: the standard deviation of the experts' slots divided by their mean. 0 is balanced.
+func (l Load) CV() float64 {
+	var sum, square float64
+	for _, n := range l.Chosen {
+		sum += float64(n)
+		square += float64(float64(n) * float64(n))
+	}
+	if sum == 0 {
+		return 0
+	}
+	n := float64(len(l.Chosen))
+	mean := sum / n
+	return math.Sqrt(max(0, square/n-float64(mean*mean))) / mean
+}
+
+// Entropy returns the entropy, in nats, of the expert of a slot: the logarithm of the number of experts where they are balanced.
+func (l Load) Entropy() (h float64) {
+	sum := 0.0
+	for _, n := range l.Chosen {
+		sum += float64(n)
+	}
+	for _, n := range l.Chosen {
+		if n > 0 {
+			p := float64(n) / sum
+			h -= float64(p * math.Log(p))
+		}
+	}
+	return h
+}
+
+// count adds up which experts are chosen, and how many slots are dropped, in steps that train.
+func (l *Layer) count(counts, dropped nn.T) {
+	t := counts.Tape()
+	if !t.Training() || t.Recomputing() {
+		return
+	}
+	n := counts.Len()
+	if l.load.IsZero() {
+		l.load = tensor.New(t.Device(), tensor.Int64, n+1)
+	}
+	counts = counts.Pad(0, 0, 1)
+	if !dropped.IsZero() {
+		counts = counts.Add(dropped.Sum().Reshape(1).Pad(0, n, 0))
+	}
+	tensor.Copy(l.load, t.Input(l.load).Add(counts))
 }

@@ -62,4 +62,9 @@
 // # Precision
 //
 // Scores, weights and the weighted sum are in float32 if the model has 16 bits.
+//
+// # Files
+//
+// layer.go has the forward pass. It calls package router, then package dispatch. parallel.go divides a layer, loss.go has the balance loss
+// and the z-loss, balance.go the Balancer.
 package moe

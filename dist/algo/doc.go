@@ -28,5 +28,5 @@
 //	hierarchical.go    hierarchical all-reduce; hierarchical_move.go: the other operations
 //	reduce.go          Reducer: adds elements in rank order; folder.go: adds partial results
 //	chunks.go          pieces of messages; parts.go: the parts of ranks in a buffer
-//	choose.go          Tuner; tuner.go: its Table (tuner.json); cost.go, cost_hosts.go: the model
+//	tuner.go           Tuner; table.go: its Table (tuner.json); cost.go, cost_hosts.go: the model
 package algo

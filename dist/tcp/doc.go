@@ -10,14 +10,14 @@
 //
 //	secret.go   who may take part: one key for the job, derived from its secret
 //	join.go     Join; rendezvous.go: how the ranks meet; accept.go, dial.go: their connections; hello.go: who may join;
-//	            message.go: what they say; machine.go: which ranks are on one machine; maker.go: Join for package dist
+//	            handshake.go: what they say; machine.go: which ranks are on one machine; maker.go: Join for package dist
 //	frame.go    the format on the wire
-//	listen.go   on which address and port; data.go: how data connections are made
+//	listen.go   on which address and port; data_conn.go: how data connections are made
 //	link.go     the connections to one peer; wire.go: one connection, its frames read and written; record.go: encryption
 //	engine.go   all connections of a rank: frames go to groups
 //	group.go    a group: operations in order, mismatches between ranks; worker.go: the goroutine that runs them; stall.go: stalls
 //	pipe.go     a group's messages from one peer, send.go: to it; flow control, so that no group waits for another one
-//	close.go    signs of life; Close
+//	heartbeat.go  signs of life; close.go: Close
 //	fail.go     the first error of a group reaches all its ranks
 //	lost.go     a peer that is lost, or has closed its connection
 //	rebuild.go  the ranks that are left agree on a new group

@@ -13,4 +13,6 @@
 // With a capacity, every expert has the same number of places, for the slots of all ranks in the order of the batch. Slots beyond them are
 // dropped. Ranks that have parts of the same rows tell each other how many slots of each row chose each expert. All ranks send rows for all
 // places, most of them zeros, and nobody waits: an expert gets the sum of what arrives.
+//
+// dispatch.go has Plan and Run, functions.go what is sent (depart and arrive), capacity.go a limit of slots.
 package dispatch

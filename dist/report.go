@@ -9,53 +9,6 @@ import (
 	"github.com/ringo-ml/ringo/internal/live"
 )
 
-// usage is what a rank did with one kind of operation, in all its groups. Times are in nanoseconds.
-type usage struct {
-	calls, payload, wire uint64
-	flight, waited       int64 // flight: from issue to end; waited: a goroutine waited for it
-}
-
-// kindOf is the kind of operation seq of the lane. For a batch it is that of the first part that is not over.
-func (l *lane) kindOf(seq uint64) backend.Kind {
-	if l.be == nil {
-		l, seq = l.current()
-	}
-	return l.slot(seq).op.Kind
-}
-
-// addWire adds the bytes that the lane has moved.
-func (l *lane) addWire(to *[backend.NumKinds]usage) {
-	if l.be == nil {
-		return
-	}
-	k := l.be.Counters()
-	for i := range k.Wire {
-		to[i].wire += k.Wire[i].Load()
-	}
-}
-
-// usageOfAll returns what the rank did so far, by kind.
-func (c *comm) usageOfAll() [backend.NumKinds]usage {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := c.usage
-	for _, l := range c.lanes {
-		l.addWire(&all)
-	}
-	return all
-}
-
-// waited returns how long the rank has waited for operations of all its groups.
-func (c *comm) waited() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sum := int64(0)
-	for i := range c.usage {
-		sum += c.usage[i].waited
-	}
-	return time.Duration(sum)
-}
-
 const (
 	// reportEvery is how often a rank reports to the launcher, if the job is watched.
 	reportEvery = 500 * time.Millisecond
@@ -116,4 +69,51 @@ func (r *Rank) show(w *launch.Worker) {
 	if text, err := report.Encode(); err == nil { // a report that cannot be encoded or sent is skipped
 		_ = w.Show(text)
 	}
+}
+
+// usage is what a rank did with one kind of operation, in all its groups. Times are in nanoseconds.
+type usage struct {
+	calls, payload, wire uint64
+	flight, waited       int64 // flight: from issue to end; waited: a goroutine waited for it
+}
+
+// kindOf is the kind of operation seq of the lane. For a batch it is that of the first part that is not over.
+func (l *lane) kindOf(seq uint64) backend.Kind {
+	if l.be == nil {
+		l, seq = l.current()
+	}
+	return l.slot(seq).op.Kind
+}
+
+// addWire adds the bytes that the lane has moved.
+func (l *lane) addWire(to *[backend.NumKinds]usage) {
+	if l.be == nil {
+		return
+	}
+	k := l.be.Counters()
+	for i := range k.Wire {
+		to[i].wire += k.Wire[i].Load()
+	}
+}
+
+// usageOfAll returns what the rank did so far, by kind.
+func (c *comm) usageOfAll() [backend.NumKinds]usage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.usage
+	for _, l := range c.lanes {
+		l.addWire(&all)
+	}
+	return all
+}
+
+// waited returns how long the rank has waited for operations of all its groups.
+func (c *comm) waited() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := int64(0)
+	for i := range c.usage {
+		sum += c.usage[i].waited
+	}
+	return time.Duration(sum)
 }

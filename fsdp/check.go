@@ -53,7 +53,7 @@ func (s *Sharding) sameFrozen() error {
 
 // note notes the values of frozen parameters that are about to be gathered and then stay.
 func (s *Sharding) note(u *Unit, sec *section) {
-	if sec.fresh || sec != &u.sections[1] || !u.keep && sec.second.counts == nil {
+	if sec.fresh || sec != &u.sections[1] || !u.keep && sec.secondary.counts == nil {
 		return
 	}
 	for _, pc := range u.pieces {

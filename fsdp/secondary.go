@@ -11,15 +11,16 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// hosts is what Config.Host needs.
+// hosts are the groups that Config.Host needs.
 type hosts struct {
 	gathers *dist.Group   // the ranks of this host, for its copy of the values; nil without Config.Host
 	vote    tensor.Tensor // Sharding.orderVote in their lane
 	reduces *quant.Hosts  // nil without Config.Grads
 }
 
-// second is the part that this rank keeps of its host's copy of a section's values. The copy is as old as section.fresh says.
-type second struct {
+// secondary is the part that this rank keeps of its host's copy of a section's values, the secondary partition of ZeRO++. The copy is as old
+// as section.fresh says.
+type secondary struct {
 	counts []int         // elements of each rank of the host; nil: there is no copy
 	part   tensor.Tensor // this rank's
 	from   tensor.Tensor // where they are in Unit.flat
@@ -73,20 +74,20 @@ func (s *Sharding) openHost() error {
 	return nil
 }
 
-// layOutSecond makes the second part of a section. Units that stay are gathered once, and those of Unit.Over are other ranks'.
-func (s *Sharding) layOutSecond(u *Unit, sec *section) {
+// layOutSecondary makes the secondary part of a section. Units that stay are gathered once, and those of Unit.Over are other ranks'.
+func (s *Sharding) layOutSecondary(u *Unit, sec *section) {
 	if s.hosts.gathers == nil || u.keep || u.over != s.all {
 		return
 	}
 	lo, hi := layout.Share(sec.n, s.hosts.gathers.Rank(), s.hosts.gathers.Size())
-	sec.second = second{counts: layout.Shares(make([]int, s.hosts.gathers.Size()), sec.n), from: sec.flat.Range(lo, hi),
+	sec.secondary = secondary{counts: layout.Shares(make([]int, s.hosts.gathers.Size()), sec.n), from: sec.flat.Range(lo, hi),
 		part: s.hosts.gathers.AllocFor(tensor.Gathered, u.compute, hi-lo)}
 }
 
-// startNear issues the gather of a section over this host. It reports whether the host has the values; if not, the gather over all ranks
+// gatherInHost issues the gather of a section over this host. It reports whether the host has the values; if not, the gather over all ranks
 // brings them.
-func (s *Sharding) startNear(sec *section) bool {
-	c := &sec.second
+func (s *Sharding) gatherInHost(sec *section) bool {
+	c := &sec.secondary
 	if c.counts == nil {
 		return false
 	}
@@ -98,10 +99,10 @@ func (s *Sharding) startNear(sec *section) bool {
 	return true
 }
 
-// fillSecond keeps this rank's part of what was gathered over all ranks.
-func (s *Sharding) fillSecond(sec *section) {
-	if sec.second.fill {
-		sec.second.fill = false
-		s.copyTo(sec.second.part, sec.second.from)
+// fillSecondary keeps this rank's part of what was gathered over all ranks.
+func (s *Sharding) fillSecondary(sec *section) {
+	if sec.secondary.fill {
+		sec.secondary.fill = false
+		s.copyTo(sec.secondary.part, sec.secondary.from)
 	}
 }

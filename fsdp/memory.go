@@ -66,7 +66,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 			continue
 		}
 		sec.flat, sec.flatShard = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
-		s.layOutSecond(u, sec)
+		s.layOutSecondary(u, sec)
 		switch {
 		case inPlace:
 			sec.local = sec.flatShard

@@ -18,62 +18,6 @@ func wait(f tensor.Function, w dist.Work) {
 	}
 }
 
-// places tells how many slots of earlier tokens chose each expert, for each run of this rank's tokens. It gets the counts of all of them,
-// behind these how many slots all ranks have (in all microbatches of a step, so that the counts do not add up to it) and the number of its
-// first row; and the counts of each run: of all tokens or, if ranks of positions have parts of the same rows, of a row's.
-type places struct {
-	constant
-	group, positions *dist.Group
-	all              int // slots of all ranks; 0: other ranks know
-}
-
-func (*places) Name() string { return "dispatch.places" }
-
-func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
-	n, e, experts, runs := f.group.Size(), in[0].Len(), in[1].Dim(1), in[1]
-	all := c.New(tensor.Int64, n, e)
-	wait(f, f.group.AllGather(all, in[0]))
-	if f.all == 0 {
-		for rank, counts := 0, c.HostInts(all); rank < n; rank++ {
-			f.all = max(f.all, int(counts[(rank+1)*e-2]))
-		}
-	}
-	earlier := all.Slice(1, e-1, e).Lt(in[0].Slice(0, e-1, e)).Cast(tensor.Int64) // ranks with earlier rows
-	before := all.Slice(1, 0, experts).Mul(earlier).Sum(0)
-	y := c.New(tensor.Int64, runs.Dim(0), experts)
-	if g := f.positions; g != nil && g.Size() > 1 && runs.Len() > 0 {
-		parts := c.New(tensor.Int64, g.Size(), runs.Dim(0), experts)
-		wait(f, g.AllGather(parts, runs))
-		rows := parts.Sum(0)
-		sofar := ops.CumSum(parts.Pad(0, 1, 0), 0).Slice(0, g.Rank(), g.Rank()+1).Reshape(runs.Dim(0), experts)
-		before = before.Add(ops.CumSum(rows, 0).Sub(rows)).Add(sofar)
-	}
-	tensor.Copy(y, before.Broadcast(runs.Dim(0), experts))
-	return y
-}
-
-// swap tells each rank how many rows come for its experts. It returns this rank's counts [experts], and behind them those that come, by
-// rank, then by expert.
-type swap struct {
-	constant
-	group *dist.Group
-}
-
-func (*swap) Name() string { return "dispatch.swap" }
-
-func (f *swap) Forward(c *tensor.Ctx, in []nn.T) nn.T {
-	n := in[0].Len()
-	y := c.New(tensor.Int64, 2*n)
-	tensor.Copy(y.Slice(0, 0, n), in[0])
-	wait(f, f.group.AllToAll(y.Slice(0, n, 2*n), y.Slice(0, 0, n)))
-	return y
-}
-
-func (f *swap) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	in[0] = in[0].With(f.group.Axes(), tensor.Cut)
-	return in[:1], nil
-}
-
 // way is one way of rows between the ranks of a group: depart and arrive are its ends.
 type way struct {
 	group      *dist.Group
@@ -142,4 +86,60 @@ func (f arrive) Backward(c *tensor.Ctx, g nn.T, grads []nn.T) {
 func (f arrive) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
 	in[0], err = in[1].Convert(f.group.Axes(), f.from, f.to)
 	return in[:1], err
+}
+
+// swap tells each rank how many rows come for its experts. It returns this rank's counts [experts], and behind them those that come, by
+// rank, then by expert.
+type swap struct {
+	constant
+	group *dist.Group
+}
+
+func (*swap) Name() string { return "dispatch.swap" }
+
+func (f *swap) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	n := in[0].Len()
+	y := c.New(tensor.Int64, 2*n)
+	tensor.Copy(y.Slice(0, 0, n), in[0])
+	wait(f, f.group.AllToAll(y.Slice(0, n, 2*n), y.Slice(0, 0, n)))
+	return y
+}
+
+func (f *swap) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	in[0] = in[0].With(f.group.Axes(), tensor.Cut)
+	return in[:1], nil
+}
+
+// places tells how many slots of earlier tokens chose each expert, for each run of this rank's tokens. It gets the counts of all of them,
+// behind these how many slots all ranks have (in all microbatches of a step, so that the counts do not add up to it) and the number of its
+// first row; and the counts of each run: of all tokens or, if ranks of positions have parts of the same rows, of a row's.
+type places struct {
+	constant
+	group, positions *dist.Group
+	all              int // slots of all ranks; 0: other ranks know
+}
+
+func (*places) Name() string { return "dispatch.places" }
+
+func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	n, e, experts, runs := f.group.Size(), in[0].Len(), in[1].Dim(1), in[1]
+	all := c.New(tensor.Int64, n, e)
+	wait(f, f.group.AllGather(all, in[0]))
+	if f.all == 0 {
+		for rank, counts := 0, c.HostInts(all); rank < n; rank++ {
+			f.all = max(f.all, int(counts[(rank+1)*e-2]))
+		}
+	}
+	earlier := all.Slice(1, e-1, e).Lt(in[0].Slice(0, e-1, e)).Cast(tensor.Int64) // ranks with earlier rows
+	before := all.Slice(1, 0, experts).Mul(earlier).Sum(0)
+	y := c.New(tensor.Int64, runs.Dim(0), experts)
+	if g := f.positions; g != nil && g.Size() > 1 && runs.Len() > 0 {
+		parts := c.New(tensor.Int64, g.Size(), runs.Dim(0), experts)
+		wait(f, g.AllGather(parts, runs))
+		rows := parts.Sum(0)
+		sofar := ops.CumSum(parts.Pad(0, 1, 0), 0).Slice(0, g.Rank(), g.Rank()+1).Reshape(runs.Dim(0), experts)
+		before = before.Add(ops.CumSum(rows, 0).Sub(rows)).Add(sofar)
+	}
+	tensor.Copy(y, before.Broadcast(runs.Dim(0), experts))
+	return y
 }

@@ -1,0 +1,150 @@
+package fsdp
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/pool"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Sharding is a model's division into units, and after Attach what gathers and reduces them. It belongs to its rank's
+// goroutine. It is the optim.Norm of its parameters.
+type Sharding struct {
+	cfg      Config
+	units    []*Unit
+	ignored  map[*tensor.Param]bool
+	of       map[*tensor.Param]*piece // parameters of units
+	params   nn.Params                // of the model
+	exec     *tensor.Exec
+	hostExec *tensor.Exec // on Config.Offload
+	all      *ranks       // of the Config: who must agree
+	over     []*ranks     // that share units; all is the first one
+	hosts    hosts        // with Config.Host
+	checks   dist.StepCheck
+
+	order      order     // of the units
+	values     pool.Pool // memory of gathered units
+	codes      pool.Pool // and of their codes
+	changes    changes   // of values
+	orderVote  tensor.Tensor
+	running    bool          // a Backward runs
+	last       bool          // it is the last one before the optimizer's step
+	reductions reductions    // in it
+	grads      pool.Pool     // memory of whole gradients, but for kept units
+	usage      tensor.Tensor // which units and parameters have gradients
+}
+
+var _ optim.Norm = (*Sharding)(nil)
+
+// New returns a Sharding with no units.
+func New(c Config) *Sharding {
+	return &Sharding{cfg: c.withDefaults(), all: &ranks{shard: c.Shard, replicate: c.Replicate}, ignored: map[*tensor.Param]bool{},
+		of: map[*tensor.Param]*piece{}, checks: dist.StepCheck{Every: c.CheckEvery}}
+}
+
+// String names the owner of gradients in errors.
+func (*Sharding) String() string { return "fsdp" }
+
+// Unit makes the parameters of layers a unit. Layers are parts of the model: structs, slices or parameters.
+func (s *Sharding) Unit(layers ...any) *Unit {
+	if s.cfg.OncePerStep {
+		return s.Keep(layers...)
+	}
+	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.grads}, layers)
+}
+
+// Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
+// is used first in forward and last in backward, or at several places.
+func (s *Sharding) Keep(layers ...any) *Unit {
+	return s.add(&Unit{keep: true, gradPool: &pool.Pool{}}, layers)
+}
+
+func (s *Sharding) add(u *Unit, layers []any) *Unit {
+	u.index, u.over, u.compute, u.reduce = len(s.units), s.all, s.cfg.Compute, s.cfg.Reduce
+	for _, p := range nn.Within(layers) {
+		u.pieces = append(u.pieces, &piece{p: p, u: u})
+	}
+	s.units = append(s.units, u)
+	return u
+}
+
+// Over cuts the unit over the ranks of shard, in place of Config.Shard, and sums its gradients over replicate too, unless
+// that is nil. It is for parameters that fewer ranks share: on a mesh "dp=4,ep=2", where Config.Shard is Group("dp", "ep"),
+// the experts of a rank are shared by those of Group("dp"). All of them are ranks of the Config, and all ranks of the
+// Config use the unit, each with its own. Call it before Attach.
+func (u *Unit) Over(shard, replicate *dist.Group) *Unit {
+	if shard == nil {
+		panic(&tensor.Failure{Op: "fsdp: Unit.Over", Err: errors.New("the group of the ranks that share the unit is nil")})
+	}
+	u.over = &ranks{shard: shard, replicate: replicate}
+	return u
+}
+
+// Types sets what the unit has in place of Config.Compute and Config.Reduce: a float32 router in a bfloat16 model. Call it
+// before Attach.
+func (u *Unit) Types(compute, reduce tensor.DType) *Unit {
+	u.compute, u.reduce = compute, reduce
+	return u
+}
+
+// Ignore leaves the parameters of layers alone: nobody makes, gathers or sums them here. They are for another package, or
+// for nobody.
+func (s *Sharding) Ignore(layers ...any) {
+	for _, p := range nn.Within(layers) {
+		s.ignored[p] = true
+	}
+}
+
+// GathersOnce returns an error if a unit is gathered for each microbatch. A pipeline asks: it would be so for each stage, and W, too.
+func (s *Sharding) GathersOnce() error {
+	for _, u := range s.units {
+		if !u.keep {
+			return fmt.Errorf("fsdp: %s is gathered for each use: set OncePerStep in fsdp.Config", u.name)
+		}
+	}
+	return nil
+}
+
+// SumFloats adds up x over the ranks of Shard and Replicate, for clipping by the norm of all gradients. It is collective.
+func (s *Sharding) SumFloats(x []float64) error {
+	if err := s.cfg.Shard.SumFloats(x); err != nil || s.all.control == nil {
+		return err
+	}
+	return s.all.control.SumFloats(x)
+}
+
+// Rank is this rank's number among the ranks of Shard and Replicate.
+func (s *Sharding) Rank() int {
+	if s.all.replicate == nil {
+		return s.cfg.Shard.Rank()
+	}
+	return s.all.replicate.Rank()*s.cfg.Shard.Size() + s.cfg.Shard.Rank()
+}
+
+// Size is the number of the ranks of Shard and Replicate.
+func (s *Sharding) Size() int { return s.all.size() }
+
+// SumTensor is SumFloats for a tensor, in the memory of its device.
+func (s *Sharding) SumTensor(x tensor.Tensor) error {
+	return s.all.allReduce(s.cfg.Shard, x, dist.Sum)
+}
+
+// Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,
+// gradients are reduced over the second, and with Config.Replicate summed over the third. Behind them are those of Unit.Over, and the last
+// one is that of Config.Host.
+func (s *Sharding) Groups() (list []*dist.Group) {
+	for _, o := range s.over {
+		list = append(list, o.groups()...)
+	}
+	if s.hosts.gathers != nil {
+		list = append(list, s.hosts.gathers)
+	}
+	if s.hosts.reduces != nil {
+		list = append(list, s.hosts.reduces.Groups()...)
+	}
+	return list
+}
