@@ -35,4 +35,6 @@
 //
 // Experts (package moe) take tokens in any order, so they may be beside a ring. A Capacity, and a balance loss of sequences, need the
 // order, and are refused there: with Ulysses they are not.
+//
+// part.go cuts sequences. ring.go has the ring, and documents.go which keys it can leave out. ulysses.go and unified.go are the other ways.
 package cp

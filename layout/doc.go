@@ -4,9 +4,9 @@
 // A job has up to eight axes, such as dp and tp. On each of them a tensor has a [Kind]: the same on all ranks, other rows of the batch on
 // each, a partial sum, and so on; [Types] holds all eight. [Rows] is the rectangle of the global batch that a rank works on.
 //
-// A [Place] says in which dimensions of a tensor these rows are, and the positions of their sequences. It follows them through the
-// operations that move elements: Reshape, Permute, Slice, Pad, Concat; through sums (Reduce, Contract), and where two tensors meet (Meet).
-// So it is known, for example, that the sum over dimension 0 of a [rows, features] tensor is a partial sum of the batch, that the
+// A [Place] says in which dimensions of a tensor these rows are, and the positions of their sequences, with a [Spot] for each. It follows
+// them through the operations that move elements: Reshape, Permute, Slice, Pad, Concat; through sums (Reduce, Contract), and where two
+// tensors meet (Meet). So it is known, for example, that the sum over dimension 0 of a [rows, features] tensor is a partial sum of the batch, that the
 // features of one row are not, and that a table of one value for each of a rank's rows cannot be the same on all ranks. These rules are
 // tested by brute force: each element carries the numbers of its row and position, random chains of operations move the elements, and what
 // the Place says must be true of each.

@@ -57,4 +57,9 @@
 //
 // New compares the schedules of the ranks. After steps 0, 1, 4, 16, 64 and so on, and every CheckEvery, ranks compare
 // the norms of gradients, tied parameters, and whether the microbatches have all rows of the batch, each once: types cannot see these.
+//
+// # Files
+//
+//	schedule.go   Schedule and its actions; schedules.go, vee.go: the schedules with names; check.go: Check
+//	pipeline.go   Pipeline: New and Step; pass.go: the passes of a microbatch; messages.go: what stages send; ties.go: tied parameters
 package pp

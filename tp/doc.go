@@ -57,4 +57,6 @@
 // Columns without Row, a loss of a part of the vocabulary, and other programs whose gradients would be wrong are errors (docs/TYPES.md).
 // If the ranks do not divide the heads, the error says which number of ranks would. At the first loss, ranks compare their labels, the rows
 // of their batch, and their random numbers. These must be equal.
+//
+// Naive gathers each parameter before its use, and divides no computation. Tests compare Parallelize with it. Read it first.
 package tp
