@@ -33,8 +33,8 @@
 //
 // A Loader prepares two batches ahead, in its own goroutine, and owns the memory of three batches. A batch is valid until the next
 // iteration. After the first steps, a step allocates nothing. If the device has its own memory ([Config].Device), the goroutine copies
-// batches to it from page-locked memory, on another queue than the one that computes. The loop waits for the device only if it is three
-// batches ahead of it.
+// batches to it from page-locked memory, on another queue than the one that computes. The loop waits for the device only if the loop
+// is three batches ahead.
 //
 // # Datasets
 //

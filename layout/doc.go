@@ -6,10 +6,10 @@
 //
 // A [Place] says in which dimensions of a tensor these rows are, and the positions of their sequences, with a [Spot] for each. It follows
 // them through the operations that move elements: Reshape, Permute, Slice, Pad, Concat; through sums (Reduce, Contract), and where two
-// tensors meet (Meet). So it is known, for example, that the sum over dimension 0 of a [rows, features] tensor is a partial sum of the batch, that the
-// features of one row are not, and that a table of one value for each of a rank's rows cannot be the same on all ranks. These rules are
-// tested by brute force: each element carries the numbers of its row and position, random chains of operations move the elements, and what
-// the Place says must be true of each.
+// tensors meet (Meet). So it is known, for example, that the sum over dimension 0 of a [rows, features] tensor is a partial sum of the
+// batch, that the features of one row are not, and that a table of one value for each of a rank's rows cannot be the same on all ranks.
+// These rules are tested by brute force: each element carries the numbers of its row and position, random chains of operations move the
+// elements, and what the Place says must be true of each.
 //
 // A [Placement] says how a parameter is divided by [Division]s, and what this rank has of it: [Box]es of the model's tensor. [Share] is the
 // one rule for parts of a number that the ranks do not divide. [Counted] says which rank counts what several have.

@@ -17,8 +17,8 @@
 // Communication buffers are those that the packages allocate, without the buffers of engines (sockets, shared memory between processes).
 // A reduction that ends at once needs one buffer less.
 //
-// With hosts that keep copies, and values and gradients in codes (ZeRO++), bytes are exact, with those that stay in hosts apart (axis
-// host). Formulas leave out the scales of blocks that are not full.
+// With ZeRO++ (copies in hosts, quantized values and gradients) bytes are exact. Those that stay in a host are counted apart (axis host).
+// Formulas leave out the scales of blocks that are not full.
 //
 // Activations are those of the transformer of examples/fsdp, which is GPT-2: what Forward keeps without checkpointing, and what the last
 // layers need at the peak, early in Backward. Not predicted are the rounding to free blocks, and the row that the first rank has more
