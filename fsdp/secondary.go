@@ -18,8 +18,8 @@ type hosts struct {
 	reduces *quant.Hosts  // nil without Config.Grads
 }
 
-// secondary is the part that this rank keeps of its host's copy of a section's values, the secondary partition of ZeRO++. The copy is as old
-// as section.fresh says.
+// secondary is the part that this rank keeps of its host's copy of a section's values, the secondary partition of ZeRO++. The copy is as
+// old as section.fresh says.
 type secondary struct {
 	counts []int         // elements of each rank of the host; nil: there is no copy
 	part   tensor.Tensor // this rank's

@@ -16,17 +16,17 @@
 //
 // # Which tokens count
 //
-// Those of the assistant's answers. If the template has generation blocks, they say where these are. If not, an answer is what the text of
-// the conversation up to it has more than the prompt for it: with the token that ends it, and what the template writes behind it. Some
-// templates write an answer otherwise if something follows it: Qwen3's leaves out its thoughts. Then each answer is a document of its own,
-// with all that precedes it, as the model will see it.
+// Those of the assistant's answers. If the template has generation blocks, they say where these are. If not, the conversation is written
+// without the answer, as its prompt, and with it. What is added is the answer, the token that ends it, and what the template writes behind
+// it. Some templates write an answer otherwise if something follows it: Qwen3's leaves out its thoughts. Then each answer is a document of
+// its own, with all that precedes it, as the model will see it.
 //
 // Tokens and masks equal those of transformers' apply_chat_template. Special tokens in the text of a message become tokens, as there.
 //
 // # Packing
 //
-// With Config.Pack, a row has as many documents as fit. A sample is [2, Length]: tokens, and the numbers of their documents, in which alone
-// attention looks. Without, a row is a document, and the rest of it is padding, whose labels do not count. What is longer than a row is cut
+// With Config.Pack, a row has as many documents as fit. A sample is [2, Length]: tokens, and the numbers of their documents. Attention stays
+// within a document. Without, a row is a document, and the rest of it is padding, whose labels do not count. What is longer than a row is cut
 // at its end; Dataset.String says how often.
 //
 //	template.go  Template: a folder's chat template, and the documents of a conversation

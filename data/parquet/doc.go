@@ -9,6 +9,6 @@
 // file and its own limits. It also decompresses each page once: if that has more bytes or values than the header says, the file is
 // refused. A panic of the library becomes an error.
 //
-// A file may take 16 times its size in memory, and 64 MiB: a value of 4 bytes needs 2 bits in the file, beyond the first 16 million. A
-// file of equal values that are compressed better than that is refused; it can be written without compression.
+// A file may take 16 times its size in memory, and 64 MiB. So, beyond the first 16 million values, each value of 4 bytes must have 2 bits
+// in the file. A file of equal values that are compressed better than that is refused; it can be written without compression.
 package parquet
