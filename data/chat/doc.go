@@ -25,9 +25,9 @@
 //
 // # Packing
 //
-// With Config.Pack, a row has as many documents as fit. A sample is [2, Length]: tokens, and the numbers of their documents. Attention stays
-// within a document. Without, a row is a document, and the rest of it is padding, whose labels do not count. What is longer than a row is cut
-// at its end; Dataset.String says how often.
+// With Config.Pack, a row has as many documents as fit. A sample is [2, Length]: tokens, and the numbers of their documents. Attention
+// stays within a document. Without, a row is a document, and the rest of it is padding, whose labels do not count. What is longer than a
+// row is cut at its end; Dataset.String says how often.
 //
 //	template.go  Template: a folder's chat template, and the documents of a conversation
 //	dataset.go   Dataset: a file of conversations in rows
