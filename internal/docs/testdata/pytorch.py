@@ -31,7 +31,7 @@ ALONE = {
     "torchrun --nproc-per-node 4 train.py", "work.wait()", "batch_isend_irecv", "broadcast_object_list", "async_op=True", "mesh[\"tp\"]",
     'ImageFolder("photos", Compose([Resize((64, 64)), ToTensor()]))', 'pandas.read_csv("t.csv")', 'pandas.read_json("t.jsonl", lines=True)',
     'pandas.read_parquet("t")', "random_split(set, [0.5, 0.5])", "Subset(set, [0])", "WeightedRandomSampler(weights, 3)",
-    "StandardScaler", "SimpleImputer", "OneHotEncoder", "MulticlassAccuracy", "MulticlassF1Score", "BinaryAUROC",
+    "StandardScaler", "Compose([RandomResizedCrop(64), RandomHorizontalFlip()])", "SimpleImputer", "OneHotEncoder", "MulticlassAccuracy", "MulticlassF1Score", "BinaryAUROC",
 }
 
 
