@@ -25,7 +25,8 @@ func (l *Loader) agree() error {
 		fmt.Sprintf("a dataset of %d samples", l.n), fmt.Sprintf("Batch %d", c.Batch), fmt.Sprintf("Group %d", c.Group),
 		fmt.Sprintf("DropLast %v", c.DropLast),
 		l.contents(),
-		fmt.Sprintf("Shuffle %v", c.Shuffle), fmt.Sprintf("Seed %d", c.Seed), fmt.Sprintf("epoch %d, step %d", l.epoch, l.step),
+		fmt.Sprintf("Shuffle %v", c.Shuffle), fmt.Sprintf("Seed %d", c.Seed),
+		fmt.Sprintf("Weights of checksum %08x", l.weights), fmt.Sprintf("epoch %d, step %d", l.epoch, l.step),
 	})
 }
 
@@ -45,7 +46,7 @@ func (l *Loader) contents() string {
 		again, known := l.checksum(v)
 		if ok && known && again != first && l.cfg.Sharder.Rank() == 0 {
 			slog.Warn("data: samples are other ones each time they are read, as with random augmentation: ranks draw other numbers than one rank, " +
-				"or all draw the same; let them depend on the epoch and the sample's number, rand.NewPCG(epoch, uint64(idx[i]))")
+				"or all draw the same; let them depend on the epoch and the sample's number, as data.Augmented says")
 		}
 		if !ok || !known || again != first {
 			return ""
@@ -59,7 +60,7 @@ func (l *Loader) checksum(v *view) (sum uint32, ok bool) {
 	sx, sy := l.ds.Shapes()
 	x, y := firstRows(v.x, sx, 1), firstRows(v.y, sy, 1)
 	for _, i := range []int{0, l.n - 1} {
-		if l.callDataset([]int{i}, x, y) != nil {
+		if l.callDataset(l.epoch, []int{i}, x, y) != nil {
 			return 0, false
 		}
 		ok = ok || len(bytes.Trim(x.Bytes(), "\x00")) > 0

@@ -9,39 +9,39 @@ import (
 )
 
 // callDataset calls Dataset.Batch. It returns a panic as an error.
-func (l *Loader) callDataset(idx []int, x, y tensor.Tensor) (err error) {
+func (l *Loader) callDataset(epoch int, idx []int, x, y tensor.Tensor) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = panicked(r)
 		}
 	}()
-	return l.ds.Batch(idx, x, y)
+	return batchAt(l.ds, epoch, idx, x, y)
 }
 
 // findBadSample finds the sample that made a batch fail: the first one that fails alone. It stops when the loop has ended.
-func (l *Loader) findBadSample(idx []int, v *view, err error, stop chan struct{}) error {
+func (l *Loader) findBadSample(epoch int, idx []int, v *view, err error, stop chan struct{}) error {
 	sx, sy := l.ds.Shapes()
 	x, y := firstRows(v.x, sx, 1), firstRows(v.y, sy, 1)
 	for k, i := range idx {
 		select {
 		case <-stop:
-			return fmt.Errorf("%v: %w", l.name(), err)
+			return fmt.Errorf("%v: %w", nameOf(l.ds), err)
 		default:
 		}
-		if one := l.callDataset(idx[k:k+1:k+1], x, y); one != nil {
-			return fmt.Errorf("%v, sample %d: %w", l.name(), i, one)
+		if one := l.callDataset(epoch, idx[k:k+1:k+1], x, y); one != nil {
+			return fmt.Errorf("%v, sample %d: %w", nameOf(l.ds), i, one)
 		}
 	}
 	few := idx[:min(len(idx), 8)]
-	return fmt.Errorf("%v, a batch of %d samples, the first %v, of which none fails alone: %w", l.name(), len(idx), few, err)
+	return fmt.Errorf("%v, a batch of %d samples, the first %v, of which none fails alone: %w", nameOf(l.ds), len(idx), few, err)
 }
 
-// name returns the dataset's String or, if it has none, its type.
-func (l *Loader) name() string {
-	if s, ok := l.ds.(fmt.Stringer); ok {
+// nameOf returns the dataset's String or, if it has none, its type.
+func nameOf(ds Dataset) string {
+	if s, ok := ds.(fmt.Stringer); ok {
 		return s.String()
 	}
-	return fmt.Sprintf("%T", l.ds)
+	return fmt.Sprintf("%T", ds)
 }
 
 // panicked makes an error from a panic in the dataset's code. It has the line of a Failure; for other panics it has the stack, because

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
-	"github.com/ringo-ml/ringo/internal/columns"
 )
 
 // CSVConfig describes the lines of a CSV file.
@@ -23,11 +22,15 @@ type CSVConfig struct {
 	Target  string   // the column of y; "": the last one
 	Labels  bool     // Target names classes: y is the number of a class
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
+
+	Categories []string // columns of x that have names, such as of towns: see Table.Categories, and package data/transform
+	Missing    bool     // x may lack values: they are NaN, and of Categories the name ""; package data/transform fills them in
+	Skip       bool     // rows that cannot be read are left out, and counted in Table.Skipped; else they are an error
 }
 
 // CSV reads a file of numbers, with one sample in each line, into memory (4 bytes for each number). Quotes are those of package
 // encoding/csv. A UTF-8 byte order mark and empty lines are skipped; lines may end in LF, CRLF or CR. Everything else that is not a number
-// is an error with its line and column, also missing values, NaN and infinities: replace them in the file first. So is an index of pandas,
+// is an error with its line and column, also missing values, NaN and infinities: see Missing and Skip. So is an index of pandas,
 // unless the columns are named, and a whole number that float32 would round, such as 16777217.
 //
 // A first line of 0, 1, 2 and so on, in at least three columns, is how pandas names columns: it is an error without Header. With Header,
@@ -131,7 +134,7 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 	if cfg.Comma != 0 {
 		p.r.Comma = cfg.Comma
 	}
-	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, budget); err != nil {
+	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, budget); err != nil {
 		return nil, err
 	}
 	for {
@@ -146,7 +149,10 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 		case err == nil && p.names == nil:
 			err = p.first(record)
 		case err == nil:
-			err = p.row(record)
+			if err = p.row(record); err != nil && cfg.Skip && !bounded.IsTooMuch(err) {
+				p.skip(err)
+				err = nil
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -208,7 +214,7 @@ func (p *csvParser) first(record []string) (err error) {
 	case len(record) == 1:
 		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target%s", line, p.r.Comma, otherComma(record[0]))
 	}
-	if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target, nil); err != nil {
+	if err = p.choose(p.cfg.Columns, p.cfg.Target, p.cfg.Categories, p.budget); err != nil {
 		return fmt.Errorf("line %d: %w", line, err)
 	}
 	switch {

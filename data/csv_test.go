@@ -115,7 +115,7 @@ const (
 	fillIn    = ": fill it in, or remove the row"
 	replaceIt = ": replace it, or remove the row"
 	divideIt  = ": divide the column"
-	leaveOut  = "; Columns can leave the column out"
+	leaveOut  = "; Columns can leave the column out, and Categories is for names"
 	forLabels = "; Labels is for names of classes"
 	separator = ": a field with a separator in it needs quotes, and the end of a line no separator"
 	quotes    = ": a field with a quote in it needs quotes around it, and its quote twice"

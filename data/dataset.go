@@ -23,6 +23,21 @@ type Dataset interface {
 	Batch(idx []int, x, y tensor.Tensor) error
 }
 
+// Augmented is a Dataset whose samples are other ones in each epoch, such as images that are cropped by chance.
+type Augmented interface {
+	Dataset
+	// BatchAt is Batch in an epoch; a Loader calls it in place of Batch. A sample depends on nothing but the epoch and its number, so that it
+	// is the same on any number of ranks, and after a resume.
+	BatchAt(epoch int, idx []int, x, y tensor.Tensor) error
+}
+
+func batchAt(ds Dataset, epoch int, idx []int, x, y tensor.Tensor) error {
+	if a, ok := ds.(Augmented); ok {
+		return a.BatchAt(epoch, idx, x, y)
+	}
+	return ds.Batch(idx, x, y)
+}
+
 // Sharder says which part of each batch a rank trains on. The groups of package dist are Sharders.
 type Sharder interface {
 	// Rank returns this rank's number, from 0 to Size()-1.

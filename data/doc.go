@@ -42,4 +42,7 @@
 // [NewText] from the tokens of a text, whose lines [Lines] reads. Packages data/images and data/parquet read images and Parquet files. An
 // error of a Dataset stops the loop, and [Loader.Err] names the dataset and the sample. [MNIST] reads the real images; if they cannot be
 // found, it returns an error. [Synthetic] makes images of the same shape from a seed.
+//
+// [Split] divides a dataset by chance, [SplitByClass] with the same classes in each part. [Filter] and [Readable] leave samples out. All
+// return a [Subset]. With [Config].Weights, samples are drawn by weights, such as those of [Balance].
 package data

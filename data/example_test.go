@@ -91,3 +91,32 @@ func ExampleCSV() {
 	// float32[1,2] [[4.9 3]] int64[1] [0]
 	// <nil>
 }
+
+func ExampleSplitByClass() {
+	x, y := make([]float32, 10), []int64{0, 0, 0, 0, 0, 0, 0, 0, 1, 1}
+	rows, err := data.NewTensors(tensor.FromSlice(x, 10, 1), tensor.FromSlice(y, 10))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sets, err := data.SplitByClass(rows, 1, 0.5, 0.5)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	labels, err := data.Labels(sets[0]) // four of class 0, and one of class 1
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(labels, data.Balance(labels)) // each class is drawn half of the time
+	batches := data.NewLoader(sets[0], data.Config{Batch: 5, Weights: data.Balance(labels)})
+	for _, b := range batches.Epoch(context.Background(), 0) {
+		fmt.Println(b.Y)
+	}
+	fmt.Println(batches.Err())
+	// Output:
+	// [0 0 0 0 1] [0.25 0.25 0.25 0.25 1]
+	// int64[5] [0 0 0 1 1]
+	// <nil>
+}

@@ -138,8 +138,8 @@ func (l *Loader) prepare(s *batchBuffer, epoch, step int, stop chan struct{}) er
 	}
 	lo := step*l.cfg.Batch + v.First
 	idx := l.perm[lo : lo+v.Rows : lo+v.Rows]
-	if err := l.callDataset(idx, v.x, v.y); err != nil {
-		return l.findBadSample(idx, v, err, stop)
+	if err := l.callDataset(epoch, idx, v.x, v.y); err != nil {
+		return l.findBadSample(epoch, idx, v, err, stop)
 	}
 	if v.X.Device().Host() {
 		return nil
@@ -252,9 +252,12 @@ func (f *feed) run(l *Loader, epoch, step int) {
 
 // order fills perm with the samples of an epoch.
 func (l *Loader) order(perm []int, epoch int) {
-	if l.cfg.Shuffle {
+	switch {
+	case l.ends != nil:
+		draw(perm, l.ends, l.cfg.Seed, epoch)
+	case l.cfg.Shuffle:
 		permute(perm, l.cfg.Group, l.cfg.Seed, epoch)
-	} else {
+	default:
 		ascending(perm)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
-	"github.com/ringo-ml/ringo/internal/columns"
 )
 
 // JSONLConfig says which values of the objects make a sample.
@@ -19,6 +18,10 @@ type JSONLConfig struct {
 	Target  string   // the name of y; "": the last one of the first object
 	Labels  bool     // Target names classes, as text, integers or booleans: y is the number of a class
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
+
+	Categories []string // as of CSVConfig
+	Missing    bool     // as of CSVConfig; null is missing, too
+	Skip       bool     // as of CSVConfig
 }
 
 // JSONL reads a file of JSON Lines into memory, like [CSV]: in each line, an object such as {"a": 1, "b": 2.5, "y": true} is a sample.
@@ -57,7 +60,7 @@ func parseJSONL(from io.Reader, size int64, cfg JSONLConfig) (*Table, error) {
 	head, _ := text.Peek(512)
 	head = bytes.Clone(head)
 	p := &jsonParser{cfg: cfg, budget: bounded.New(size), places: map[string]int{}}
-	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, p.budget); err != nil {
+	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
 		return nil, err
 	}
 	text = bufio.NewReader(&lineEnds{text: text, json: true})
@@ -71,7 +74,10 @@ func parseJSONL(from io.Reader, size int64, cfg JSONLConfig) (*Table, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
-		if wrong := p.line(bytes.Trim(line, " \t\r\n")); wrong != nil {
+		wrong := p.line(bytes.Trim(line, " \t\r\n"))
+		if wrong != nil && cfg.Skip && p.x != nil && !bounded.IsTooMuch(wrong) {
+			p.skip(fmt.Errorf("line %d%w", n, wrong))
+		} else if wrong != nil {
 			return nil, bounded.Explain(fmt.Errorf("line %d%w", n, wrong), head)
 		}
 		if err != nil {
@@ -104,7 +110,7 @@ func (p *jsonParser) line(line []byte) error {
 	}
 	if first {
 		var err error
-		if p.x, p.y, err = columns.Select(p.names, p.cfg.Columns, p.cfg.Target, nil); err != nil {
+		if err = p.choose(p.cfg.Columns, p.cfg.Target, p.cfg.Categories, p.budget); err != nil {
 			return fmt.Errorf(": %w", err)
 		}
 	}
@@ -214,7 +220,7 @@ func (p *jsonParser) sample() (at int, err error) {
 
 // field returns a value as the text of a number or a label; "" if there is none.
 func (p *jsonParser) field(i int) (string, error) {
-	value, label := p.values[i], p.labeled && i == p.y
+	value, label := p.values[i], p.labeled && i == p.y || p.categories[i] != nil
 	switch {
 	case len(value) == 0 || value[0] == 'n': // null
 		return "", nil

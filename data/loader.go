@@ -13,6 +13,7 @@ type Config struct {
 	Batch    int           // rows of the global batch, over all ranks
 	Group    int           // so many samples that follow each other stay together, in order, and on one rank; 0: 1
 	Shuffle  bool          // a new order each epoch; else the dataset's order
+	Weights  []float64     // of the samples, in place of Shuffle: as many as there are are drawn, each with a chance in proportion; nil: none
 	Seed     uint64        // of the order; the same on all ranks
 	DropLast bool          // drops the smaller batch at the end of an epoch; with Shuffle, these are other samples in each epoch
 	Sharder  Sharder       // says which part is this rank's, such as a group of package dist; nil: all of it (Single)
@@ -25,6 +26,8 @@ type Loader struct {
 	cfg      Config
 	n, steps int
 	perm     []int
+	ends     []float64 // sums of weights up to each sample; nil without
+	weights  uint32    // checksum of the weights
 	slots    [slots]batchBuffer
 	busy     atomic.Bool
 
@@ -60,6 +63,9 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 	}
 	if l.steps == 0 {
 		fail("Config.DropLast leaves no batch of %d: the dataset has %d samples", cfg.Batch, l.n)
+	}
+	if err := l.weigh(); err != nil {
+		fail("%w", err)
 	}
 	l.perm = make([]int, l.n)
 	for i := range l.slots {

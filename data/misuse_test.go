@@ -32,7 +32,7 @@ func TestMisuse(t *testing.T) {
 	x := tensor.FromSlice(make([]float32, 784), 1, 784)
 	rows, err := data.NewTensors(x, x)
 	require.NoError(t, err)
-	misuse.Check(t, []misuse.Case{
+	misuse.Check(t, append(subsetMisuse(x, ints(1)), []misuse.Case{
 		{Of: "NewLoader", Want: "data: Config.Batch is 0, want 1 or more",
 			Do: func() error { data.NewLoader(images, data.Config{}); return nil }},
 		{Of: "NewLoader", Want: "data: Config.Group is 3: it must divide Config.Batch, which is 6, and the 20 samples of the dataset",
@@ -82,5 +82,8 @@ func TestMisuse(t *testing.T) {
 			Do: func() error { _, err := data.JSONL(notIDX, data.JSONLConfig{}); return err }},
 		{Of: "Text.Batch", Want: "window 3, of 3", Do: func() error { return text.Batch([]int{3}, ints(1, 2), ints(1, 2)) }},
 		{Of: "Images.Batch", Want: "image 20, of 20", Do: func() error { return images.Batch([]int{20}, x, ints(1)) }},
-	}, map[string]string{"Loader.Samples": "there are none before the first batch"})
+	}...), map[string]string{
+		"Loader.Samples": "there are none before the first batch",
+		"Balance":        "any numbers are classes",
+	})
 }

@@ -6,14 +6,15 @@ type State struct {
 	Step    int    `json:"step"`  // of the next batch in the epoch
 	Seed    uint64 `json:"seed"`
 	Shuffle bool   `json:"shuffle"`
-	Batch   int    `json:"batch"`   // rows of the global batch
-	Samples int    `json:"samples"` // of the dataset
+	Batch   int    `json:"batch"`             // rows of the global batch
+	Samples int    `json:"samples"`           // of the dataset
+	Weights uint32 `json:"weights,omitempty"` // a checksum of Config.Weights
 }
 
 // State returns the Loader's position. In a loop's body, the current batch counts as done; after the last batch, the next one is the first
 // of the next epoch.
 func (l *Loader) State() State {
-	return State{l.epoch, l.step, l.cfg.Seed, l.cfg.Shuffle, l.cfg.Batch, l.n}
+	return State{l.epoch, l.step, l.cfg.Seed, l.cfg.Shuffle, l.cfg.Batch, l.n, l.weights}
 }
 
 // SetState makes the next Epoch, which must be Epoch(s.Epoch), continue from the position of s, with its seed. It is an error if the
@@ -23,7 +24,10 @@ func (l *Loader) SetState(s State) error {
 		return errorf("SetState within a loop over the Loader")
 	}
 	defer l.busy.Store(false)
-	have := State{s.Epoch, s.Step, s.Seed, l.cfg.Shuffle, l.cfg.Batch, l.n}
+	have := State{s.Epoch, s.Step, s.Seed, l.cfg.Shuffle, l.cfg.Batch, l.n, l.weights}
+	if s.Weights != have.Weights {
+		return errorf("the state is of a Loader with other Weights, or has none")
+	}
 	if s != have {
 		return errorf("the state is of %d samples, batch %d, shuffle %v; the Loader has %d, %d, %v",
 			s.Samples, s.Batch, s.Shuffle, l.n, l.cfg.Batch, l.cfg.Shuffle)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,9 @@ type Table struct {
 	Columns []string // of x
 	Target  string   // of y
 	Classes []string // the name of each class; nil without labels
+
+	Categories map[string][]string // of the columns of x that have names: x is the place of the name in this list; "" is a missing one
+	Skipped    Skipped             // rows that were left out
 }
 
 // textRows are those of a table in a text.
@@ -29,18 +33,68 @@ type textRows struct {
 	xs, ys  []float32
 	labeled bool // y is a class
 	labels  *columns.Labels
+	missing bool // values may be
+	skipped Skipped
+
+	categories map[int]*columns.Labels // of columns
 }
 
-func newTextRows(labeled bool, classes []string, budget *bounded.Budget) (r textRows, err error) {
-	r.labeled = labeled || classes != nil
+func newTextRows(labeled bool, classes []string, missing bool, budget *bounded.Budget) (r textRows, err error) {
+	r.labeled, r.missing = labeled || classes != nil, missing
 	r.labels, err = columns.NewLabels(classes, budget)
 	return r, err
+}
+
+// choose selects the columns of x, the target, and the columns of x that have names.
+func (r *textRows) choose(x []string, target string, categories []string, budget *bounded.Budget) error {
+	xs, y, err := columns.Select(r.names, x, target, nil)
+	if err != nil {
+		return err
+	}
+	r.categories = map[int]*columns.Labels{}
+	for _, name := range categories {
+		i := slices.Index(r.names, name)
+		if !slices.Contains(xs, i) {
+			return fmt.Errorf("Categories has %s, which is no column of x: there are %s", bounded.Quote(name), columns.Quoted(r.names))
+		}
+		if r.categories[i], err = columns.NewLabels(nil, budget); err != nil {
+			return err
+		}
+		r.categories[i].Missing = r.missing
+	}
+	r.x, r.y = xs, y
+	return nil
+}
+
+// skip leaves out what an unfinished row has added, and counts it.
+func (r *textRows) skip(err error) {
+	r.skipped.add(err)
+	n := r.len()
+	r.xs, r.ys = r.xs[:n*len(r.x)], r.ys[:min(len(r.ys), n)]
+	for _, c := range r.categories {
+		c.Y = c.Y[:n]
+	}
+}
+
+// value returns the number of a field, 0 for names, which get theirs at the end.
+func (r *textRows) value(column int, field string) (float32, error) {
+	if c := r.categories[column]; c != nil {
+		name := strings.TrimSpace(field)
+		if err := checkText(name); err != nil {
+			return 0, fmt.Errorf("%s %w", bounded.Quote(name), err)
+		}
+		return 0, c.Add(name)
+	}
+	if r.missing && columns.IsMissing(strings.TrimSpace(field)) {
+		return float32(math.NaN()), nil
+	}
+	return number(field)
 }
 
 // add adds a sample. An error is about a field of a column.
 func (r *textRows) add(fields []string) (column int, err error) {
 	for _, i := range r.x {
-		v, err := number(fields[i])
+		v, err := r.value(i, fields[i])
 		if err != nil {
 			return i, err
 		}
@@ -54,9 +108,14 @@ func (r *textRows) add(fields []string) (column int, err error) {
 		return r.y, r.labels.Add(label)
 	}
 	v, err := number(fields[r.y])
-	r.ys = append(r.ys, v)
+	if err == nil {
+		r.ys = append(r.ys, v)
+	}
 	return r.y, err
 }
+
+// len returns the number of whole rows.
+func (r *textRows) len() int { return max(len(r.ys), len(r.labels.Y)) }
 
 // wayOut adds to an error of add what to do with words.
 func (r *textRows) wayOut(column int, err error) error {
@@ -66,7 +125,7 @@ func (r *textRows) wayOut(column int, err error) error {
 	case column == r.y:
 		return fmt.Errorf("%w; Labels is for names of classes", err)
 	}
-	return fmt.Errorf("%w; Columns can leave the column out", err)
+	return fmt.Errorf("%w; Columns can leave the column out, and Categories is for names", err)
 }
 
 var errNoNumber = errors.New("is not a number")
@@ -110,13 +169,25 @@ func number(field string) (float32, error) {
 
 // table returns all rows.
 func (r *textRows) table() (*Table, error) {
-	n := max(len(r.ys), len(r.labels.Y))
+	n := r.len()
+	if n == 0 && r.skipped.Count > 0 {
+		return nil, fmt.Errorf("no rows: %v", r.skipped)
+	}
 	if n == 0 {
 		return nil, errors.New("no rows")
 	}
-	t := &Table{Target: r.names[r.y]}
-	for _, i := range r.x {
+	t := &Table{Target: r.names[r.y], Skipped: r.skipped}
+	for k, i := range r.x {
 		t.Columns = append(t.Columns, r.names[i])
+		if c := r.categories[i]; c != nil {
+			if t.Categories == nil {
+				t.Categories = map[string][]string{}
+			}
+			t.Categories[r.names[i]] = c.Done()
+			for row, number := range c.Y {
+				r.xs[row*len(r.x)+k] = float32(number)
+			}
+		}
 	}
 	x, y := tensor.FromSlice(r.xs, n, len(r.x)), tensor.Tensor{}
 	if r.labeled {

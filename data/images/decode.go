@@ -31,9 +31,12 @@ const (
 // wayOut ends an error about a file that is right, but not read.
 const wayOut = ": convert it to PNG, such as with ImageMagick: magick FILE FILE.png"
 
-// decode writes an image as [3, h, w], with values in [0, 1]. A panic of a decoder is an error. What the image takes beyond
-// the memory that its bytes justify, it takes from shared, and waits for others.
-func decode(content []byte, h, w int, out []float32, shared *semaphore.Weighted) (err error) {
+// cropFunc returns what of an upright image is taken; nil: all of it.
+type cropFunc func(height, width int) (down, right span)
+
+// decode writes what crop takes of an image as [3, h, w], with values in [0, 1]. A panic of a decoder is an error. What the image takes
+// beyond the memory that its bytes justify, it takes from shared, and waits for others.
+func decode(content []byte, h, w int, crop cropFunc, out []float32, shared *semaphore.Weighted) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the decoder panicked: %v", r)
@@ -60,7 +63,7 @@ func decode(content []byte, h, w int, out []float32, shared *semaphore.Weighted)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.format, explain(err))
 	}
-	turned(orientation(content, p.format), h, w, out).scale(row, p.head.Width, p.head.Height)
+	turned(orientation(content, p.format), h, w, out).scale(row, p.head.Width, p.head.Height, crop)
 	return nil
 }
 

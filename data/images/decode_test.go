@@ -58,7 +58,7 @@ func TestScale(t *testing.T) {
 	for _, size := range [][2]int{{9, 13}, {3, 4}, {20, 30}, {1, 1}, {18, 5}} {
 		h, w := size[0], size[1]
 		out := make([]float32, 3*h*w)
-		require.NoError(t, decode(content, h, w, out, alone()))
+		require.NoError(t, decode(content, h, w, nil, out, alone()))
 		for i, v := range scaled(img, h, w) {
 			require.InDelta(t, v, out[i], 1.0/255, "%d x %d", h, w)
 		}
@@ -70,7 +70,7 @@ func TestForms(t *testing.T) {
 	clear := picture(2, 1, 1)
 	clear.Pix[3], clear.Pix[7] = 0, 99
 	out := make([]float32, 6)
-	require.NoError(t, decode(encode(t, ".png", clear), 1, 2, out, alone()))
+	require.NoError(t, decode(encode(t, ".png", clear), 1, 2, nil, out, alone()))
 	for c := range 3 {
 		assert.Equal(t, []float32{float32(clear.Pix[c]) / 255, float32(clear.Pix[4+c]) / 255}, out[2*c:2*c+2])
 	}
@@ -81,21 +81,21 @@ func TestForms(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t,
 		gif.EncodeAll(&b, &gif.GIF{Image: []*image.Paletted{frame}, Delay: []int{1}, Config: image.Config{Width: 2, Height: 1}}))
-	require.NoError(t, decode(b.Bytes(), 1, 2, out, alone()))
+	require.NoError(t, decode(b.Bytes(), 1, 2, nil, out, alone()))
 	assert.Equal(t, []float32{1, 0, 0, 0, 0, 1}, out, "around a frame is the first color")
 	at := bytes.Index(b.Bytes(), []byte{0x21, 0xf9})
 	b.Bytes()[at+3] |= 1
 	b.Bytes()[at+6] = 1
-	require.NoError(t, decode(b.Bytes(), 1, 2, out, alone()))
+	require.NoError(t, decode(b.Bytes(), 1, 2, nil, out, alone()))
 	assert.Equal(t, []float32{0, 0, 0, 0, 1, 1}, out, "or the transparent one")
 	b.Bytes()[at+6] = 200
-	require.NoError(t, decode(b.Bytes(), 1, 2, out, alone()))
+	require.NoError(t, decode(b.Bytes(), 1, 2, nil, out, alone()))
 	assert.Equal(t, []float32{0, 0, 0, 0, 0, 1}, out, "which is not in the palette")
 
 	deep := image.NewGray16(image.Rect(0, 0, 2, 1))
 	deep.SetGray16(0, 0, color.Gray16{Y: 0xffff})
 	deep.SetGray16(1, 0, color.Gray16{Y: 0x33ff})
-	require.NoError(t, decode(encode(t, ".png", deep), 1, 2, out, alone()))
+	require.NoError(t, decode(encode(t, ".png", deep), 1, 2, nil, out, alone()))
 	assert.Equal(t, []float32{1, 0.2, 1, 0.2, 1, 0.2}, out)
 }
 
@@ -121,7 +121,7 @@ func TestOrientation(t *testing.T) {
 		for begin, order := range map[string]binary.AppendByteOrder{"II*\x00": binary.LittleEndian, "MM\x00*": binary.BigEndian} {
 			content := append(bytes.Clone(plain[:33]), chunk("eXIf", exif(order, begin, orientation))...)
 			out := make([]float32, 18)
-			require.NoError(t, decode(append(content, plain[33:]...), h, w, out, alone()))
+			require.NoError(t, decode(append(content, plain[33:]...), h, w, nil, out, alone()))
 			for i, from := range want {
 				require.Equal(t, float32(img.Pix[4*from])/255, out[i], "%d", orientation)
 			}
@@ -152,7 +152,7 @@ func TestFax(t *testing.T) {
 	}
 	out := make([]float32, 48)
 	for photometric, want := range map[uint16]float32{0: 1, 1: 0} {
-		require.NoError(t, decode(fax(tags(photometric, 1, 1)...), 2, 8, out, alone()))
+		require.NoError(t, decode(fax(tags(photometric, 1, 1)...), 2, 8, nil, out, alone()))
 		require.Equal(t, slices.Repeat([]float32{want}, 48), out)
 	}
 }
@@ -172,7 +172,7 @@ func TestRefused(t *testing.T) {
 		"the header: bmp: unsupported BMP image": []byte("BM" + strings.Repeat("\x00", 8) + "\x1a\x00\x00\x00\x0c" +
 			strings.Repeat("\x00", 20)),
 	} {
-		err := decode(content, 2, 2, make([]float32, 12), alone())
+		err := decode(content, 2, 2, nil, make([]float32, 12), alone())
 		assert.ErrorContains(t, err, want)
 		assert.ErrorContains(t, err, "convert it to PNG", want)
 	}
@@ -199,8 +199,8 @@ func TestDecodeErrors(t *testing.T) {
 	img := picture(40, 30, 2)
 	for ext, format := range map[string]string{".png": "png: ", ".jpg": "jpeg: ", ".gif": "gif: ", ".bmp": "bmp: ", ".tiff": "EOF"} {
 		content := encode(t, ext, img)
-		assert.ErrorContains(t, decode(content[:len(content)*2/3], 2, 2, make([]float32, 12), alone()), format) // the rest is the decoder's word
-		assert.ErrorContains(t, decode(content[:12], 2, 2, make([]float32, 12), alone()), "the header: ", ext)
+		assert.ErrorContains(t, decode(content[:len(content)*2/3], 2, 2, nil, make([]float32, 12), alone()), format) // then the decoder's words
+		assert.ErrorContains(t, decode(content[:12], 2, 2, nil, make([]float32, 12), alone()), "the header: ", ext)
 	}
 	for want, content := range map[string][]byte{
 		"neither PNG, JPEG, GIF, BMP, TIFF nor WebP: get it again, or remove it":  []byte("<!DOCTYPE html>"),
@@ -215,7 +215,7 @@ func TestDecodeErrors(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := decode(content, 2, 2, make([]float32, 12), alone())
+		err := decode(content, 2, 2, nil, make([]float32, 12), alone())
 		runtime.ReadMemStats(&after)
 		assert.ErrorContains(t, err, want)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), want)
@@ -240,7 +240,7 @@ func FuzzDecode(f *testing.F) {
 			out[i] = -1
 		}
 		var err error
-		reliability.Bounded(t, len(content), func() { err = decode(content, 4, 3, out, alone()) })
+		reliability.Bounded(t, len(content), func() { err = decode(content, 4, 3, nil, out, alone()) })
 		if err != nil {
 			require.False(t, strings.Contains(err.Error(), "panicked"), "a decoder panics: %v", err)
 			return

@@ -23,6 +23,10 @@ type Config struct {
 	Height, Width int // images of another size are stretched to this one
 	// in the order of their numbers, for example Folder.Classes of the training set; nil: the sorted names of the folders
 	Classes []string
+
+	Crop       Crop        // the part of an image that becomes Height x Width; nil: all of it
+	Transforms []Transform // in this order, as by PyTorch's Compose
+	Seed       uint64      // of what Crop and Transforms do by chance, for each epoch and image
 }
 
 // Folder is a Dataset of images. x is [3, Height, Width] float32: red, green and blue in [0, 1]. y is the number of the class, int64.
@@ -51,6 +55,9 @@ var extensions = []string{".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tif
 func Open(dir string, cfg Config) (*Folder, error) {
 	if cfg.Height < 1 || cfg.Height > maxSide || cfg.Width < 1 || cfg.Width > maxSide {
 		return nil, fmt.Errorf("data/images: Config asks for %d x %d pixels: want 1 to %d", cfg.Height, cfg.Width, maxSide)
+	}
+	if err := cfg.checkTransforms(); err != nil {
+		return nil, fmt.Errorf("data/images: Config: %w", err)
 	}
 	f := &Folder{Classes: slices.Clone(cfg.Classes), dir: dir, cfg: cfg, memory: semaphore.NewWeighted(bounded.Base)}
 	folders, err := f.classes()
@@ -176,8 +183,14 @@ func (f *Folder) File(i int) string {
 	return filepath.Join(f.dir, filepath.FromSlash(f.files[i].dir), f.files[i].name)
 }
 
-// Batch reads images idx. If several fail, it returns the error of the first one.
-func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error {
+// Label returns the class of image i, without reading it.
+func (f *Folder) Label(i int) int { return f.files[i].class }
+
+// Batch reads images idx, as in epoch 0.
+func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error { return f.BatchAt(0, idx, x, y) }
+
+// BatchAt reads images idx for an epoch. If several fail, it returns the error of the first one.
+func (f *Folder) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
 	xs, ys, n := tensor.Data[float32](x), tensor.Data[int64](y), 3*f.cfg.Height*f.cfg.Width
 	for row, i := range idx {
 		if i < 0 || i >= len(f.files) {
@@ -190,7 +203,7 @@ func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error {
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for row, i := range idx {
 		g.Go(func() error {
-			errs[row] = f.read(i, xs[row*n:(row+1)*n])
+			errs[row] = f.read(epoch, i, xs[row*n:(row+1)*n])
 			return nil
 		})
 	}
@@ -198,13 +211,20 @@ func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error {
 	return cmp.Or(errs...)
 }
 
-func (f *Folder) read(i int, out []float32) error {
+func (f *Folder) read(epoch, i int, out []float32) error {
 	content, err := bounded.ReadFile(f.File(i), maxBytes)
 	if err != nil {
 		return err // it names the file
 	}
-	if err := decode(content, f.cfg.Height, f.cfg.Width, out, f.memory); err != nil {
+	c, r, crop := &f.cfg, f.cfg.random(epoch, i), cropFunc(nil)
+	if c.Crop != nil {
+		crop = func(height, width int) (down, right span) { return c.Crop.spans(height, width, c.Height, c.Width, r) }
+	}
+	if err := decode(content, c.Height, c.Width, crop, out, f.memory); err != nil {
 		return fmt.Errorf("%s: %w", f.File(i), err)
+	}
+	for _, t := range c.Transforms {
+		t.Transform(out, c.Height, c.Width, r)
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func TestOpenErrors(t *testing.T) {
 			"DIR/a/x.txt does not have the extension of an image: remove it, or name it with one of [.bmp .gif .jpeg .jpg .png .tif .tiff .webp]"},
 		{map[string][]byte{"train/a/x.png": p, "test/a/x.png": p}, ok,
 			"DIR has sets, not classes: open each of [test train], with the Classes of the first; if these are classes, give Config.Classes"},
-		{map[string][]byte{"a/x.png": p}, Config{2, 2, []string{"b"}}, `folder DIR/a is not one of the classes ["b"]`},
+		{map[string][]byte{"a/x.png": p}, Config{Height: 2, Width: 2, Classes: []string{"b"}}, `folder DIR/a is not one of the classes ["b"]`},
 	} {
 		dir := write(t, c.files)
 		_, err := Open(dir, c.cfg)

@@ -52,7 +52,7 @@ func TestBombs(t *testing.T) {
 	} {
 		out := make([]float32, 12)
 		reliability.Bounded(t, len(c.content), func() {
-			assert.ErrorContains(t, decode(c.content, 2, 2, out, alone()), c.want, name)
+			assert.ErrorContains(t, decode(c.content, 2, 2, nil, out, alone()), c.want, name)
 		})
 	}
 }
@@ -71,7 +71,7 @@ func TestMemoryOf(t *testing.T) {
 		need, err := memoryOf(content, format, head, 224, 224)
 		require.NoError(t, err)
 		reliability.Bounded(t, int(need-bounded.Base)/bounded.PerByte, func() {
-			require.NoError(t, decode(content, 224, 224, out, alone()), ext)
+			require.NoError(t, decode(content, 224, 224, nil, out, alone()), ext)
 		})
 	}
 }
@@ -126,7 +126,7 @@ func TestTurns(t *testing.T) {
 		shared, done := alone(), false
 		require.NoError(t, shared.Acquire(t.Context(), bounded.Base-1<<20))
 		go func() {
-			assert.NoError(t, decode(content, 2, 2, make([]float32, 12), shared))
+			assert.NoError(t, decode(content, 2, 2, nil, make([]float32, 12), shared))
 			done = true
 		}()
 		synctest.Wait()

@@ -11,21 +11,21 @@ import (
 func turned(orientation, h, w int, out []float32) target {
 	switch orientation {
 	case 2: // mirrored
-		return target{out, w, h, w - 1, -1, w}
+		return target{out, w, h, w - 1, -1, w, false}
 	case 3: // upside down
-		return target{out, w, h, h*w - 1, -1, -w}
+		return target{out, w, h, h*w - 1, -1, -w, false}
 	case 4:
-		return target{out, w, h, (h - 1) * w, 1, -w}
+		return target{out, w, h, (h - 1) * w, 1, -w, false}
 	case 5: // rows are columns
-		return target{out, h, w, 0, w, 1}
+		return target{out, h, w, 0, w, 1, true}
 	case 6: // to be turned to the right
-		return target{out, h, w, w - 1, w, -1}
+		return target{out, h, w, w - 1, w, -1, true}
 	case 7:
-		return target{out, h, w, h*w - 1, -w, -1}
+		return target{out, h, w, h*w - 1, -w, -1, true}
 	case 8: // to be turned to the left
-		return target{out, h, w, (h - 1) * w, -w, 1}
+		return target{out, h, w, (h - 1) * w, -w, 1, true}
 	}
-	return target{out, w, h, 0, 1, w}
+	return target{out, w, h, 0, 1, w, false}
 }
 
 // xmpOrientation is the attribute or the element of XMP.

@@ -53,7 +53,7 @@ func comparePillow(t *testing.T, dir string) (n int) {
 		require.NoError(t, err)
 		beside, err := os.ReadFile(filepath.Join(dir, name+".png"))
 		if err != nil {
-			err := decode(content, 2, 2, make([]float32, 12), alone())
+			err := decode(content, 2, 2, nil, make([]float32, 12), alone())
 			assert.ErrorContains(t, err, "convert it to PNG", name)
 			continue
 		}
@@ -61,7 +61,7 @@ func comparePillow(t *testing.T, dir string) (n int) {
 		require.NoError(t, err)
 		h, w := want.Bounds().Dy(), want.Bounds().Dx()
 		got := make([]float32, 3*h*w)
-		if err := decode(content, h, w, got, alone()); err != nil {
+		if err := decode(content, h, w, nil, got, alone()); err != nil {
 			assert.NoError(t, err, name)
 			continue
 		}

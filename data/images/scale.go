@@ -37,14 +37,36 @@ type target struct {
 	out                []float32
 	width, height      int // of the image as it is stored
 	first, right, down int
+	sideways           bool // rows are columns
+}
+
+// spans returns what of a stored image of width x height pixels is taken.
+func (t target) spans(width, height int, crop cropFunc) (across, along span) {
+	across, along = span{0, width, t.width, 0}, span{0, height, t.height, 0}
+	if crop == nil {
+		return across, along
+	}
+	if t.sideways {
+		across, along = crop(width, height)
+	} else {
+		along, across = crop(height, width)
+	}
+	if t.right < 0 {
+		across = across.reversed(width, t.width)
+	}
+	if t.down < 0 {
+		along = along.reversed(height, t.height)
+	}
+	return across, along
 }
 
 // scale reads rows of so many pixels once each, and writes values in [0, 1].
-func (t target) scale(row rowFunc, width, height int) {
+func (t target) scale(row rowFunc, width, height int, crop cropFunc) {
 	clear(t.out)
-	across, along, area := bilinear(width, t.width), bilinear(height, t.height), len(t.out)/3
+	h, v := t.spans(width, height, crop)
+	across, along, area := h.weights(t.width), v.weights(t.height), len(t.out)/3
 	rgb, narrow := make([]byte, 3*width), make([]float32, 3*t.width)
-	for y, j := 0, 0; y < height; y++ {
+	for y, j := along[0].first, 0; y < along[t.height-1].end(); y++ {
 		row(y, rgb)
 		for x := range across {
 			var r, g, b float32

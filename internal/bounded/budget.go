@@ -2,6 +2,7 @@ package bounded
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 )
 
@@ -26,10 +27,18 @@ func (b *Budget) Grow(file int64) { b.file = min(b.file+min(file, maxFile), maxF
 // Take takes n bytes. It returns an error if they are not left.
 func (b *Budget) Take(n int64) error {
 	if limit := Base + PerByte*b.file; n < 0 || n > limit-b.taken {
-		return fmt.Errorf("it would take more than %d bytes of memory, and a file of %d bytes may take no more", limit, b.file)
+		return tooMuch{fmt.Errorf("it would take more than %d bytes of memory, and a file of %d bytes may take no more", limit, b.file)}
 	}
 	b.taken += n
 	return nil
+}
+
+type tooMuch struct{ error }
+
+// IsTooMuch tells whether an error is, or wraps, one of Take.
+func IsTooMuch(err error) bool {
+	_, is := errors.AsType[tooMuch](err)
+	return is
 }
 
 // Give gives back n bytes that were taken.

@@ -98,11 +98,16 @@ type Labels struct {
 	names  []string
 	number map[string]int64
 	fixed  bool
-	budget *bounded.Budget
+
+	Missing bool // a label may be missing: it is ""
+	budget  *bounded.Budget
 }
 
 // missing are the texts of missing values: what pandas writes for them, or reads as them.
 var missing = []string{"nan", "NaN", "<NA>", "NaT", "None", "NA", "N/A", "n/a", "#N/A", "NULL", "null"}
+
+// IsMissing tells whether a text stands for a missing value.
+func IsMissing(text string) bool { return text == "" || slices.Contains(missing, text) }
 
 // classBytes is the memory of a class, besides its name.
 const classBytes = 320
@@ -122,9 +127,12 @@ func NewLabels(classes []string, budget *bounded.Budget) (*Labels, error) {
 
 // Add appends a label. It keeps no reference to a larger string that label is a part of.
 func (l *Labels) Add(label string) error {
+	if l.Missing && IsMissing(label) {
+		label = ""
+	}
 	n, known := l.number[label]
 	switch {
-	case label == "":
+	case label == "" && !l.Missing:
 		return errors.New("no label: fill it in, or remove the row")
 	case !known && l.fixed:
 		return fmt.Errorf("%s is not one of the classes %s", bounded.Quote(label), Quoted(l.names))
@@ -147,7 +155,11 @@ func (l *Labels) Done() []string {
 	if l.fixed {
 		return l.names
 	}
-	sorted := slices.Sorted(maps.Keys(l.number))
+	used := map[string]bool{} // a row that was left out may have had the only label of its name
+	for _, n := range l.Y {
+		used[l.names[n]] = true
+	}
+	sorted := slices.Sorted(maps.Keys(used))
 	if !slices.ContainsFunc(sorted, func(s string) bool { n, err := strconv.Atoi(s); return err != nil || strconv.Itoa(n) != s }) {
 		slices.SortFunc(sorted, func(a, b string) int {
 			m, _ := strconv.Atoi(a)
@@ -155,7 +167,7 @@ func (l *Labels) Done() []string {
 			return cmp.Compare(m, n)
 		})
 	}
-	final := make([]int64, len(sorted))
+	final := make([]int64, len(l.names))
 	for i, name := range sorted {
 		final[l.number[name]] = int64(i)
 	}

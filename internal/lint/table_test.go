@@ -75,6 +75,7 @@ var table = map[string]row{
 	"data/parquet": {own: "data tensor internal/bounded internal/columns",
 		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli " +
 			"github.com/pierrec/lz4"},
+	"data/transform": {own: "data tensor"},
 	"data/chat":      {own: "data data/tokenizer tensor internal/bounded internal/jinja"},
 	"data/tokenizer": {own: "internal/bounded", others: "golang.org/x/text"},
 
@@ -135,6 +136,7 @@ var table = map[string]row{
 	"train/internal/output":     {own: "dist internal/curve internal/grads train/metrics train/tensorboard train/internal/values"},
 	"train/internal/progress":   {own: "train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
 	"train/internal/values":     {own: "dist tensor train/metrics"},
+	"train/score":               {own: "dist tensor"},
 	"train/metrics":             {own: "internal/bounded internal/live"},
 	"train/tensorboard":         {others: "google.golang.org/protobuf"},
 

@@ -30,7 +30,8 @@ ALONE = {
     "clip_grad_norm_(…, error_if_nonfinite=True)", "Dataset.__len__", "nn.init.normal_(p, 0, 0.02)", "__getitem__", "set_epoch(1)", "init_process_group()", "destroy_process_group()",
     "torchrun --nproc-per-node 4 train.py", "work.wait()", "batch_isend_irecv", "broadcast_object_list", "async_op=True", "mesh[\"tp\"]",
     'ImageFolder("photos", Compose([Resize((64, 64)), ToTensor()]))', 'pandas.read_csv("t.csv")', 'pandas.read_json("t.jsonl", lines=True)',
-    'pandas.read_parquet("t")',
+    'pandas.read_parquet("t")', "random_split(set, [0.5, 0.5])", "Subset(set, [0])", "WeightedRandomSampler(weights, 150)",
+    "StandardScaler", "Compose([RandomResizedCrop(64), RandomHorizontalFlip()])", "SimpleImputer", "OneHotEncoder", "MulticlassAccuracy", "MulticlassF1Score", "BinaryAUROC",
 }
 
 

@@ -1,0 +1,104 @@
+package data_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// messy reads the same table from a CSV and a JSONL file.
+func messy(t *testing.T, text, lines string, c data.CSVConfig) (fromCSV, fromJSONL *data.Table) {
+	t.Helper()
+	dir := t.TempDir()
+	csv, jsonl := filepath.Join(dir, "t.csv"), filepath.Join(dir, "t.jsonl")
+	require.NoError(t, os.WriteFile(csv, []byte(text), 0o666))
+	require.NoError(t, os.WriteFile(jsonl, []byte(lines), 0o666))
+	a, err := data.CSV(csv, c)
+	require.NoError(t, err)
+	b, err := data.JSONL(jsonl, data.JSONLConfig{Labels: c.Labels, Categories: c.Categories, Missing: c.Missing, Skip: c.Skip})
+	require.NoError(t, err)
+	return a, b
+}
+
+func all(t *testing.T, table *data.Table) (x, y []float64) {
+	t.Helper()
+	l := data.NewLoader(table, data.Config{Batch: table.Len()})
+	for _, b := range l.Epoch(t.Context(), 1) {
+		x, y = tensor.Floats(b.X), tensor.Floats(b.Y)
+	}
+	require.NoError(t, l.Err())
+	return x, y
+}
+
+// Names become numbers, sorted, missing values NaN or the name "", and what cannot be read is left out and counted.
+func TestCategories(t *testing.T) {
+	const text = "age,town,price\n30,Ulm,1\n,Bonn,2\n20, ,3\nold,Ulm,4\n10,Trier,much\n40,NA,5\n7,8\n50,Aachen,6\n"
+	const lines = `{"age": 30, "town": "Ulm", "price": 1}
+{"age": null, "town": "Bonn", "price": 2}
+{"age": 20, "price": 3}
+{"age": "old", "town": "Ulm", "price": 4}
+{"age": 10, "town": "Trier", "price": "much"}
+{"age": 40, "town": null, "price": 5}
+7, 8
+{"town": "Aachen", "price": 6, "age": 50}`
+	cfg := data.CSVConfig{Header: true, Categories: []string{"town"}, Missing: true, Skip: true}
+	a, b := messy(t, text, lines, cfg)
+	for _, table := range []*data.Table{a, b} {
+		assert.Equal(t, []string{"age", "town"}, table.Columns)
+		assert.Equal(t, map[string][]string{"town": {"", "Aachen", "Bonn", "Ulm"}}, table.Categories)
+		assert.Equal(t, 3, table.Skipped.Count)
+		x, y := all(t, table)
+		assert.True(t, math.IsNaN(x[2]))
+		x[2] = -1
+		assert.Equal(t, []float64{30, 3, -1, 2, 20, 0, 40, 0, 50, 1}, x)
+		assert.Equal(t, []float64{1, 2, 3, 5, 6}, y)
+	}
+	const want = `line 5, column "age": "old" is not a number; Columns can leave the column out, and Categories is for names`
+	assert.EqualError(t, a.Skipped.First, want)
+	assert.ErrorContains(t, b.Skipped.First, `line 4, "age": "old" is text, and is not a number`)
+}
+
+// Skip keeps labels and rows together.
+func TestSkipWithLabels(t *testing.T) {
+	a, b := messy(t, "a,y\n1,no\nx,yes\n3,\n4,no\n5,maybe\n", `{"a": 1, "y": "no"}
+{"a": "x", "y": "yes"}
+{"a": 3}
+{"a": 4, "y": "no"}
+{"a": 5, "y": "maybe"}`, data.CSVConfig{Header: true, Labels: true, Skip: true})
+	for _, table := range []*data.Table{a, b} {
+		x, y := all(t, table)
+		assert.Equal(t, []float64{1, 4, 5}, x)
+		assert.Equal(t, []float64{1, 1, 0}, y)
+		assert.Equal(t, []string{"maybe", "no"}, table.Classes)
+		assert.Equal(t, 2, table.Skipped.Count)
+	}
+}
+
+func TestBadCategories(t *testing.T) {
+	town := []string{"town"}
+	for _, c := range []struct {
+		want, text string
+		cfg        data.CSVConfig
+	}{
+		{`line 1: Categories has "city", which is no column of x: there are "town", "y"`,
+			"town,y\nUlm,1\n", data.CSVConfig{Categories: []string{"city"}}},
+		{`line 1: Categories has "y", which is no column of x: there are "town", "y"`,
+			"town,y\nUlm,1\n", data.CSVConfig{Categories: []string{"y"}}},
+		{`line 3, column "town": no label: fill it in, or remove the row`, "town,y\nUlm,1\n\"\",2\n", data.CSVConfig{Categories: town}},
+		{`line 2, column "y": no value: fill it in, or remove the row`, "a,y\n1,\n", data.CSVConfig{Missing: true}},
+		{`no rows: 1 skipped, the first one: line 2, column "y": no value`, "a,y\n1,\n", data.CSVConfig{Skip: true}},
+	} {
+		file := filepath.Join(t.TempDir(), "t.csv")
+		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o666))
+		c.cfg.Header = true
+		_, err := data.CSV(file, c.cfg)
+		assert.ErrorContains(t, err, c.want)
+	}
+}

@@ -1,0 +1,13 @@
+// Package transform makes features of the columns of a table: numbers with mean 0 and deviation 1, categories as one-hot vectors, and
+// values in place of missing ones. What it needs to know, it learns from the training part alone.
+//
+//	table, err := data.CSV("houses.csv", data.CSVConfig{Header: true, Target: "price", Categories: []string{"town"}, Missing: true})
+//	sets, err := data.Split(table, 1, 0.8, 0.2)
+//	prep, err := transform.Fit(sets[0], transform.Config{Fill: transform.Mean})
+//	train, err := prep.Apply(sets[0])
+//	test, err := prep.Apply(sets[1])
+//	st := ckpt.State{Params: params, Optimizer: opt, Extra: map[string]any{"transform": prep}}
+//
+// All ranks compute the same from the same table. A checkpoint has the Transform as JSON; a later program loads it into an empty Transform,
+// and applies it to new data.
+package transform
