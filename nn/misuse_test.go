@@ -210,10 +210,10 @@ func misuseOfPictures() []misuse.Case {
 		do("NewConvTranspose2d", "nn.NewConvTranspose2d: 4 channels in and 5 out do not divide into 2 groups", func() {
 			nn.NewConvTranspose2d(4, 5, 3, ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Groups: 2}})
 		}),
-		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,3,5,5], 4.weight float32[4,6,3,3]: dimension 1 of the input is 3, dimension 0 of "+
-			"4.weight is 4", func() { transposed.Forward(x(2, 3, 5, 5)) }),
-		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,4,5], 4.weight float32[4,6,3,3], 4.bias float32[6]: wants an input [batch, in, h, "+
-			"w], a weight [in, out/groups, kh, kw] and a bias [out]", func() { transposed.Forward(x(2, 4, 5)) }),
+		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,3,5,5], 4.weight float32[4,6,3,3]: dimension 1 of the input is 3, "+
+			"dimension 0 of 4.weight is 4", func() { transposed.Forward(x(2, 3, 5, 5)) }),
+		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,4,5], 4.weight float32[4,6,3,3], 4.bias float32[6]: wants an input "+
+			"[batch, in, h, w], a weight [in, out/groups, kh, kw] and a bias [out]", func() { transposed.Forward(x(2, 4, 5)) }),
 		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,4,5,5], 4.weight float32[4,6,3,3]: OutputPadding is not less than Stride: "+
 			"{Conv2dOptions:{Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:0} OutputPadding:[0 1]}", func() {
 			transposed := *transposed

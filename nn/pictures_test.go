@@ -34,14 +34,15 @@ func pictureLayers() map[string]nn.Layer {
 	plainTransposed.B = nil
 	overlap := ops.Pool2dOptions{Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}
 	return map[string]nn.Layer{
-		"conv2d":                  conv(3, 4, 3, ops.Conv2dOptions{}),
-		"conv2d_nobias":           noBias,
-		"conv2d_padding":          conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}),
-		"conv2d_one":              conv(5, 2, 1, ops.Conv2dOptions{}),
-		"conv2d_stride":           conv(3, 2, 3, ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}}),
-		"conv2d_dilation":         conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{3, 1}, Dilation: [2]int{2, 1}}),
-		"conv2d_groups":           conv(4, 6, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}, Groups: 2}),
-		"conv2d_depthwise":        conv(3, 3, 3, ops.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 2}, Dilation: [2]int{1, 2}, Groups: 3}),
+		"conv2d":          conv(3, 4, 3, ops.Conv2dOptions{}),
+		"conv2d_nobias":   noBias,
+		"conv2d_padding":  conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}),
+		"conv2d_one":      conv(5, 2, 1, ops.Conv2dOptions{}),
+		"conv2d_stride":   conv(3, 2, 3, ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}}),
+		"conv2d_dilation": conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{3, 1}, Dilation: [2]int{2, 1}}),
+		"conv2d_groups":   conv(4, 6, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}, Groups: 2}),
+		"conv2d_depthwise": conv(3, 3, 3, ops.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 2}, Dilation: [2]int{1, 2},
+			Groups: 3}),
 		"conv1d":                  nn.NewConv1d(3, 4, 3, ops.Conv1dOptions{}),
 		"conv1d_options":          nn.NewConv1d(4, 6, 3, ops.Conv1dOptions{Stride: 2, Padding: 3, Dilation: 2, Groups: 2}),
 		"conv1d_nobias":           bare,

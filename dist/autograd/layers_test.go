@@ -61,11 +61,11 @@ func TestLayersEqualOneRank(t *testing.T) {
 		"GRU, Huber": layeredJob(func(x, y nn.T) nn.T { return nn.Huber(x, y, 0.8) }, func() nn.Sequential {
 			return nn.Sequential{nn.NewGRU(8, 5, nn.RecurrentOptions{Layers: 2}), nn.Flatten{}, nn.NewLinear(30, 3)}
 		}),
-		"Conv1d, KLDiv": layeredJob(func(x, y nn.T) nn.T { return nn.KLDiv(x, x.Tape().Input(y).Scale(3).Softmax()) }, func() nn.Sequential {
+		"Conv1d, KLDiv": layeredJob(func(x, y nn.T) nn.T { return nn.KLDiv(x, x.Tape().Input(y).Softmax()).Scale(2) }, func() nn.Sequential {
 			return nn.Sequential{nn.NewConv1d(6, 4, 3, ops.Conv1dOptions{Stride: 2, Padding: 1}), nn.Tanh, nn.Flatten{}, nn.NewLinear(16, 3),
 				logSoftmax{}}
 		}),
-		"ConvTranspose2d, SmoothL1": layeredJob(func(x, y nn.T) nn.T { return nn.SmoothL1(x, y, 1.5) }, func() nn.Sequential {
+		"ConvTranspose2d, SmoothL1": layeredJob(func(x, y nn.T) nn.T { return nn.SmoothL1(x, y, 1.5).Scale(2) }, func() nn.Sequential {
 			return nn.Sequential{view{6, 2, 4}, nn.NewConvTranspose2d(6, 2, 3, transposed), nn.Tanh, nn.NewUpsample(2, ops.Bilinear),
 				nn.NewUpsample(2, ops.Nearest), nn.NewAvgPool2d(8), nn.Flatten{}, nn.NewLinear(30, 3)}
 		}),

@@ -87,7 +87,8 @@ var spreads = []struct {
 	{ops.ConvTranspose2dOptions{}, [][][]int{{{2, 3, 4, 5}, {3, 4, 3, 2}, {4}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{0, 2, 3, 3}, {2, 3, 2, 2}}}},
 	{ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{1, 0}}, OutputPadding: [2]int{1, 2}},
 		[][][]int{{{2, 2, 4, 3}, {2, 3, 3, 4}, {3}}, {{1, 2, 5, 5}, {2, 1, 4, 2}}}},
-	{ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 1}, Padding: [2]int{2, 1}, Dilation: [2]int{2, 1}, Groups: 2}},
+	{ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 1}, Padding: [2]int{2, 1}, Dilation: [2]int{2, 1},
+		Groups: 2}},
 		[][][]int{{{3, 4, 3, 5}, {4, 3, 3, 3}, {6}}}},
 }
 
