@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // A network of two layers learns exclusive or by plain gradient descent, on one tape.
@@ -83,4 +84,38 @@ func ExampleStorer() {
 	// layers.0.q.bias[8] []
 	// layers.0.kv.weight[4 8] [layers.0.k_proj.weight[0:2 of 2] layers.0.v_proj.weight[0:2 of 2]]
 	// layers.0.kv.bias[4] []
+}
+
+// The state behind a part of a text goes on with the next part. Files have PyTorch's names.
+func ExampleLSTM() {
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{})
+	for _, p := range nn.Init(l, dev, tensor.Float32, 1) {
+		fmt.Println(p.Stored()[0].Name, p.Dims())
+	}
+	tape := tensor.NewTape(dev, tensor.NoGrad())
+	x := tape.Input(tensor.New(dev, tensor.Float32, 2, 7, 3)) // 2 texts of 7 positions
+	_, h, c := l.ForwardFrom(x, nn.T{}, nn.T{})
+	y, _, _ := l.ForwardFrom(x, h, c)
+	fmt.Println(y.Shape(), h.Shape())
+	// Output:
+	// weight_ih_l0 [16 3]
+	// weight_hh_l0 [16 4]
+	// bias_ih_l0 [16]
+	// bias_hh_l0 [16]
+	// float32[2,7,4] float32[1,2,4]
+}
+
+// A decoder of pictures: each layer doubles their height and width.
+func ExampleConvTranspose2d() {
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	twice := ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 1}}}
+	model := nn.Sequential{nn.NewConvTranspose2d(8, 4, 4, twice), nn.ReLU, nn.NewUpsample(2, ops.Bilinear),
+		nn.NewConv2d(4, 3, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}})}
+	nn.Init(model, dev, tensor.Float32, 1)
+	x := tensor.NewTape(dev, tensor.NoGrad()).Input(tensor.New(dev, tensor.Float32, 1, 8, 7, 5))
+	fmt.Println(model.Forward(x).Shape())
+	// Output: float32[1,3,28,20]
 }

@@ -1,6 +1,9 @@
 package nn
 
 import (
+	"math"
+	"slices"
+
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -54,6 +57,56 @@ func MSE(x, y T) T { return tensor.MSE(x, y) }
 
 // BCEWithLogits returns the mean of −y·log σ(x) − (1−y)·log(1−σ(x)) for logits x and targets y in [0, 1] of one shape.
 func BCEWithLogits(x, y T) T { return tensor.BCEWithLogits(x, y) }
+
+// pair returns the input and the target of a loss, which have one shape, on the tape; 16-bit floats become Float32.
+func pair(op string, x, y T) (T, T) {
+	y = tapeOf(x).Target(op, x, y)
+	if !slices.Equal(x.Shape().Dims, y.Shape().Dims) {
+		fail(op, "the input is %v, the target is %v", x.Shape(), y.Shape())
+	}
+	return single(x), single(y)
+}
+
+// single returns x, or as Float32 if it has 16 bits.
+func single(x T) T {
+	if x.DType().IsHalf() {
+		return x.Cast(tensor.Float32)
+	}
+	return x
+}
+
+// L1 returns the mean of |x−y|, for tensors of one shape.
+func L1(x, y T) T {
+	x, y = pair("L1", x, y)
+	return GlobalMean(x.Sub(y).Abs())
+}
+
+// Huber returns the mean of ½(x−y)² where |x−y| < delta, and of delta·(|x−y| − ½delta) elsewhere, for tensors of one shape (Huber 1964).
+func Huber(x, y T, delta float64) T {
+	if !(delta > 0) {
+		fail("Huber", "delta is %v, and must be above 0", delta)
+	}
+	x, y = pair("Huber", x, y)
+	far := x.Sub(y).Abs()
+	near := far.Clamp(0, delta)
+	return GlobalMean(near.Mul(far.Sub(near.Scale(0.5))))
+}
+
+// SmoothL1 returns Huber's loss divided by beta, as torch.nn.functional.smooth_l1_loss.
+func SmoothL1(x, y T, beta float64) T {
+	if !(beta > 0) {
+		fail("SmoothL1", "beta is %v, and must be above 0", beta)
+	}
+	return Huber(x, y, beta).Scale(1 / beta)
+}
+
+// KLDiv returns the mean over rows of Σ y·(log y − x), the Kullback-Leibler divergence, for x [..., classes], logarithms of probabilities
+// such as x.LogSoftmax(), and y of probabilities, of one shape. For two dimensions it is PyTorch's kl_div with reduction="batchmean".
+func KLDiv(x, y T) T {
+	x, y = pair("KLDiv", x, y)
+	log := y.Clamp(1e-37, math.Inf(1)).Log() // 0·log 0 is 0
+	return GlobalMean(y.Mul(log.Sub(x)).Sum(-1))
+}
 
 // Hits returns how many of logits [..., classes] are largest at their label, an element of labels [...], Int64 or Int32. It reads
 // the result on the host.

@@ -13,9 +13,10 @@ import (
 // What each function of nn says when it is used wrong.
 func TestMisuse(t *testing.T) {
 	misuse.Check(t, slices.Concat(misuseOfLayers(), misuseOfAttention(), misuseOfLosses(), misuseOfPictures(),
-		misuseOfModels()), map[string]string{
+		misuseOfSequences(), misuseOfModels()), map[string]string{
 		"Activation.Forward": "takes any floats",
 		"Params.ByName":      "a name that there is not gives nil",
+		"Recurrent.Stored":   "what is no cell's has no other name",
 		"Matrices":           "TestMatrices",
 		"Linears":            "a model without a Linear has none",
 		"SettingsOf":         "a model without layers has none",
@@ -136,6 +137,11 @@ func misuseOfLosses() []misuse.Case {
 		do("MSE", "mse float32[3,1], float32[3]: the input: 2 dimensions, the target: 1 dimension", func() { nn.MSE(x(3, 1), x(3)) }),
 		do("BCEWithLogits", "bce_with_logits float32[3], float32[4]: dimension 0 of the input is 3, dimension 0 of the target is 4",
 			func() { nn.BCEWithLogits(x(3), x(4)) }),
+		do("L1", "nn.L1: the input is float32[3,1], the target is float32[3]", func() { nn.L1(x(3, 1), x(3)) }),
+		do("Huber", "nn.Huber: delta is 0, and must be above 0", func() { nn.Huber(x(3), x(3), 0) }),
+		do("Huber", "nn.Huber: the input is float32[3], the target is float32[4]", func() { nn.Huber(x(3), x(4), 1) }),
+		do("SmoothL1", "nn.SmoothL1: beta is -1, and must be above 0", func() { nn.SmoothL1(x(3), x(3), -1) }),
+		do("KLDiv", "nn.KLDiv: the input is float32[3,5], the target is float32[5,3]", func() { nn.KLDiv(x(3, 5), x(5, 3)) }),
 		do("GlobalMean", "GlobalMean: no operand is on a tape; put it there with Tape.Input", func() { nn.GlobalMean(nn.T{}) }),
 		do("Hits", "nn.Hits: logits float32[3,5] do not fit labels int64[2]", func() { nn.Hits(x(3, 5), ids(2)) }),
 		do("Hits", "nn.Hits: labels float32[3] must be int64 or int32", func() { nn.Hits(x(3, 5), x(3)) }),
@@ -185,7 +191,8 @@ func misuseOfPictures() []misuse.Case {
 	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
 	pixels := func(dims ...int) nn.T { return train.Input(tensor.New(host, tensor.Float32, dims...)) }
 	conv, norm, group := nn.NewConv2d(4, 6, 3, ops.Conv2dOptions{}), nn.NewBatchNorm2d(4), nn.NewGroupNorm(2, 4)
-	nn.Init(nn.Sequential{conv, norm, group}, host, tensor.Float32, 1)
+	line, transposed := nn.NewConv1d(4, 6, 3, ops.Conv1dOptions{}), nn.NewConvTranspose2d(4, 6, 3, ops.ConvTranspose2dOptions{})
+	nn.Init(nn.Sequential{conv, norm, group, line, transposed}, host, tensor.Float32, 1)
 	return []misuse.Case{
 		do("NewConv2d", "nn.NewConv2d: 5 channels in and 6 out do not divide into 2 groups",
 			func() { nn.NewConv2d(5, 6, 3, ops.Conv2dOptions{Groups: 2}) }),
@@ -194,6 +201,35 @@ func misuseOfPictures() []misuse.Case {
 			"dimension 1 of 0.weight is 4", func() { conv.Forward(x(2, 3, 5, 5)) }),
 		do("Conv2d.Forward", "conv2d float32[2,4,2,5], 0.weight float32[6,4,3,3]: a kernel of 3x3 does not fit into 2x5, "+
 			"with {Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:0}", func() { conv.Forward(x(2, 4, 2, 5)) }),
+		do("NewConv1d", "nn.NewConv1d: 5 channels in and 6 out do not divide into 2 groups",
+			func() { nn.NewConv1d(5, 6, 3, ops.Conv1dOptions{Groups: 2}) }),
+		do("Conv1d.Forward", "conv2d float32[2,4,5,5], 3.weight float32[6,4,3], 3.bias float32[6]: Conv1d wants an input [batch, in, "+
+			"length], a weight [out, in/groups, taps] and a bias [out]", func() { line.Forward(x(2, 4, 5, 5)) }),
+		do("Conv1d.Forward", "conv2d float32[2,3,1,5], 3.weight float32[6,4,1,3]: dimension 1 of the input is 3 in 1 groups, dimension 1 of "+
+			"3.weight is 4", func() { line.Forward(x(2, 3, 5)) }),
+		do("NewConvTranspose2d", "nn.NewConvTranspose2d: 4 channels in and 5 out do not divide into 2 groups", func() {
+			nn.NewConvTranspose2d(4, 5, 3, ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Groups: 2}})
+		}),
+		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,3,5,5], 4.weight float32[4,6,3,3]: dimension 1 of the input is 3, "+
+			"dimension 0 of 4.weight is 4", func() { transposed.Forward(x(2, 3, 5, 5)) }),
+		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,4,5], 4.weight float32[4,6,3,3], 4.bias float32[6]: wants an input "+
+			"[batch, in, h, w], a weight [in, out/groups, kh, kw] and a bias [out]", func() { transposed.Forward(x(2, 4, 5)) }),
+		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,4,5,5], 4.weight float32[4,6,3,3]: OutputPadding is not less than Stride: "+
+			"{Conv2dOptions:{Stride:[0 0] Padding:[0 0] Dilation:[0 0] Groups:0} OutputPadding:[0 1]}", func() {
+			transposed := *transposed
+			transposed.Options.OutputPadding[1] = 1
+			transposed.Forward(x(2, 4, 5, 5))
+		}),
+		do("ConvTranspose2d.Forward", "conv_transpose2d float32[2,4,1,1], 4.weight float32[4,6,3,3]: nothing is left of the output, -1x3, with "+
+			"{Conv2dOptions:{Stride:[0 0] Padding:[2 0] Dilation:[0 0] Groups:0} OutputPadding:[0 0]}", func() {
+			transposed := *transposed
+			transposed.Options.Padding[0] = 2
+			transposed.Forward(x(2, 4, 1, 1))
+		}),
+		do("NewUpsample", "upsample2d float32[2,4,5,5]: wants [.., h, w], and pixels of both sizes: 0x0",
+			func() { nn.NewUpsample(0, ops.Nearest).Forward(x(2, 4, 5, 5)) }),
+		do("Upsample.Forward", "upsample2d float32[4,5]: wants [.., h, w], and pixels of both sizes: 8x10",
+			func() { nn.NewUpsample(2, ops.Bilinear).Forward(x(4, 5)) }),
 		do("NewMaxPool2d", "max_pool2d float32[2,4,5,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: "+
 			"{Kernel:[0 0] Stride:[0 0] Padding:[0 0]}", func() { nn.NewMaxPool2d(0).Forward(x(2, 4, 5, 5)) }),
 		do("MaxPool2d.Forward", "max_pool2d float32[2,4,2,5]: wants [.., h, w] that the window fits into, and padding of at most half of it: "+
@@ -214,5 +250,23 @@ func misuseOfPictures() []misuse.Case {
 			func() { norm.Forward(pixels(2, 6, 3, 3)) }),
 		do("SyncBatchNorm", "nn.SyncBatchNorm: sum is nil, or none of the model's layers is a BatchNorm2d",
 			func() { nn.SyncBatchNorm(norm, nil) }),
+	}
+}
+
+// misuseOfSequences uses recurrent layers wrong.
+func misuseOfSequences() []misuse.Case {
+	tape := tensor.NewTape(host, tensor.NoGrad())
+	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
+	lstm, gru := nn.NewLSTM(4, 3, nn.RecurrentOptions{Layers: 2}), nn.NewGRU(4, 3, nn.RecurrentOptions{})
+	nn.Init(nn.Sequential{lstm, gru}, host, tensor.Float32, 1)
+	return []misuse.Case{
+		do("NewLSTM", "nn.NewLSTM: 4 features in, 0 hidden, 0 layers", func() { nn.NewLSTM(4, 0, nn.RecurrentOptions{}) }),
+		do("NewGRU", "nn.NewGRU: 4 features in, 3 hidden, -1 layers", func() { nn.NewGRU(4, 3, nn.RecurrentOptions{Layers: -1}) }),
+		do("LSTM.Forward", "nn.LSTM: x is float32[2,5,3], not [batch, time, 4]", func() { lstm.Forward(x(2, 5, 3)) }),
+		do("GRU.Forward", "nn.GRU: x is float32[2,0,4], not [batch, time, 4]", func() { gru.Forward(x(2, 0, 4)) }),
+		do("LSTM.ForwardFrom", "nn.LSTM: the state is float32[1,2,3], not [2, 2, 3]: cells, batch, hidden",
+			func() { lstm.ForwardFrom(x(2, 5, 4), x(2, 2, 3), x(1, 2, 3)) }),
+		do("GRU.ForwardFrom", "nn.GRU: the state is float32[2,3], not [1, 2, 3]: cells, batch, hidden",
+			func() { gru.ForwardFrom(x(2, 5, 4), x(2, 3)) }),
 	}
 }

@@ -15,10 +15,9 @@ type Conv2d struct {
 // NewConv2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and bias
 // uniform in ±1/√(size²·in/groups). For a layer without bias, set B to nil.
 func NewConv2d(in, out, size int, o ops.Conv2dOptions) *Conv2d {
-	if g := max(o.Groups, 1); in%g != 0 || out%g != 0 {
-		fail("NewConv2d", "%d channels in and %d out do not divide into %d groups", in, out, g)
-	}
-	in /= max(o.Groups, 1)
+	groups := max(o.Groups, 1)
+	mustGroup("NewConv2d", in, out, groups)
+	in /= groups
 	init := tensor.KaimingUniform(in * size * size)
 	return &Conv2d{W: tensor.NewParam(init, out, in, size, size), B: tensor.NewParam(init, out), Options: o}
 }
@@ -27,6 +26,69 @@ func NewConv2d(in, out, size int, o ops.Conv2dOptions) *Conv2d {
 func (c *Conv2d) Forward(x T) T {
 	t := tapeOf(x)
 	return ops.Conv2d(x, t.Use(c.W), use(t, c.B), c.Options)
+}
+
+// Conv1d is a convolution of sequences [batch, channels, length].
+type Conv1d struct {
+	W       *tensor.Param `nn:"weight"` // [out, in/groups, taps]
+	B       *tensor.Param `nn:"bias"`   // [out]; nil: none
+	Options ops.Conv1dOptions
+}
+
+// NewConv1d returns a layer from in to out channels with kernels of size taps, with PyTorch's initialization, as that of NewConv2d.
+func NewConv1d(in, out, size int, o ops.Conv1dOptions) *Conv1d {
+	groups := max(o.Groups, 1)
+	mustGroup("NewConv1d", in, out, groups)
+	init := tensor.KaimingUniform(in / groups * size)
+	return &Conv1d{W: tensor.NewParam(init, out, in/groups, size), B: tensor.NewParam(init, out), Options: o}
+}
+
+// Forward returns [batch, out, length] for x [batch, in, length].
+func (c *Conv1d) Forward(x T) T {
+	t := tapeOf(x)
+	return ops.Conv1d(x, t.Use(c.W), use(t, c.B), c.Options)
+}
+
+// ConvTranspose2d is a transposed convolution, which makes larger pictures: what Conv2d does to the gradient of its input.
+type ConvTranspose2d struct {
+	W       *tensor.Param `nn:"weight"` // [in, out/groups, rows, columns]
+	B       *tensor.Param `nn:"bias"`   // [out]; nil: none
+	Options ops.ConvTranspose2dOptions
+}
+
+// NewConvTranspose2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and
+// bias uniform in ±1/√(size²·out/groups).
+func NewConvTranspose2d(in, out, size int, o ops.ConvTranspose2dOptions) *ConvTranspose2d {
+	groups := max(o.Groups, 1)
+	mustGroup("NewConvTranspose2d", in, out, groups)
+	init := tensor.KaimingUniform(out / groups * size * size)
+	return &ConvTranspose2d{W: tensor.NewParam(init, in, out/groups, size, size), B: tensor.NewParam(init, out), Options: o}
+}
+
+// Forward returns [batch, out, height, width] for x [batch, in, height, width].
+func (c *ConvTranspose2d) Forward(x T) T {
+	t := tapeOf(x)
+	return ops.ConvTranspose2d(x, t.Use(c.W), use(t, c.B), c.Options)
+}
+
+func mustGroup(op string, in, out, groups int) {
+	if in%groups != 0 || out%groups != 0 {
+		fail(op, "%d channels in and %d out do not divide into %d groups", in, out, groups)
+	}
+}
+
+// Upsample makes pictures of Scale times the height and width. For any other size, call ops.Upsample2d.
+type Upsample struct {
+	Scale int
+	Mode  ops.Interpolation
+}
+
+// NewUpsample returns a layer that makes pictures so many times as high and wide.
+func NewUpsample(scale int, mode ops.Interpolation) *Upsample { return &Upsample{scale, mode} }
+
+// Forward returns [.., height, width] for x of fewer pixels.
+func (u *Upsample) Forward(x T) T {
+	return ops.Upsample2d(x, u.Scale*x.Dim(-2), u.Scale*x.Dim(-1), u.Mode)
 }
 
 // MaxPool2d takes the largest pixel of each window.

@@ -28,16 +28,32 @@ func pictureLayers() map[string]nn.Layer {
 	noBias.B = nil
 	plain := nn.NewBatchNorm2d(2)
 	plain.W, plain.B = nil, nil
+	bare := nn.NewConv1d(1, 2, 1, ops.Conv1dOptions{})
+	bare.B = nil
+	plainTransposed := nn.NewConvTranspose2d(2, 1, 2, ops.ConvTranspose2dOptions{})
+	plainTransposed.B = nil
 	overlap := ops.Pool2dOptions{Kernel: [2]int{3, 2}, Stride: [2]int{1, 2}, Padding: [2]int{1, 1}}
 	return map[string]nn.Layer{
-		"conv2d":             conv(3, 4, 3, ops.Conv2dOptions{}),
-		"conv2d_nobias":      noBias,
-		"conv2d_padding":     conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}),
-		"conv2d_one":         conv(5, 2, 1, ops.Conv2dOptions{}),
-		"conv2d_stride":      conv(3, 2, 3, ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}}),
-		"conv2d_dilation":    conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{3, 1}, Dilation: [2]int{2, 1}}),
-		"conv2d_groups":      conv(4, 6, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}, Groups: 2}),
-		"conv2d_depthwise":   conv(3, 3, 3, ops.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 2}, Dilation: [2]int{1, 2}, Groups: 3}),
+		"conv2d":          conv(3, 4, 3, ops.Conv2dOptions{}),
+		"conv2d_nobias":   noBias,
+		"conv2d_padding":  conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}),
+		"conv2d_one":      conv(5, 2, 1, ops.Conv2dOptions{}),
+		"conv2d_stride":   conv(3, 2, 3, ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{0, 2}}),
+		"conv2d_dilation": conv(2, 3, 3, ops.Conv2dOptions{Padding: [2]int{3, 1}, Dilation: [2]int{2, 1}}),
+		"conv2d_groups":   conv(4, 6, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}, Groups: 2}),
+		"conv2d_depthwise": conv(3, 3, 3, ops.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 2}, Dilation: [2]int{1, 2},
+			Groups: 3}),
+		"conv1d":                  nn.NewConv1d(3, 4, 3, ops.Conv1dOptions{}),
+		"conv1d_options":          nn.NewConv1d(4, 6, 3, ops.Conv1dOptions{Stride: 2, Padding: 3, Dilation: 2, Groups: 2}),
+		"conv1d_nobias":           bare,
+		"conv_transpose2d":        nn.NewConvTranspose2d(3, 4, 3, ops.ConvTranspose2dOptions{}),
+		"conv_transpose2d_nobias": plainTransposed,
+		"conv_transpose2d_stride": nn.NewConvTranspose2d(2, 3, 4, ops.ConvTranspose2dOptions{
+			Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{1, 0}}, OutputPadding: [2]int{1, 2}}),
+		"conv_transpose2d_groups": nn.NewConvTranspose2d(4, 6, 3, ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{
+			Stride: [2]int{2, 2}, Padding: [2]int{2, 1}, Dilation: [2]int{2, 1}, Groups: 2}}),
+		"upsample":           nn.NewUpsample(2, ops.Nearest),
+		"upsample_bilinear":  nn.NewUpsample(3, ops.Bilinear),
 		"max_pool2d":         nn.NewMaxPool2d(2),
 		"max_pool2d_overlap": &nn.MaxPool2d{Options: overlap},
 		"avg_pool2d":         nn.NewAvgPool2d(2),

@@ -112,6 +112,14 @@ func TestLossesMatchTorch(t *testing.T) {
 			return nn.BCEWithLogits(x, x.Tape().Input(other(x.DType())).Affine(0.5, 0.5))
 		},
 	}
+	for name, loss := range map[string]func(x, y nn.T) nn.T{
+		"l1":        nn.L1,
+		"huber":     func(x, y nn.T) nn.T { return nn.Huber(x, y, 0.75) },
+		"smooth_l1": func(x, y nn.T) nn.T { return nn.SmoothL1(x, y, 1.5) },
+		"kl_div":    func(x, y nn.T) nn.T { return nn.KLDiv(x.LogSoftmax(), x.Tape().Input(y).ReLU()) },
+	} {
+		cases[name] = func(x nn.T) nn.T { return loss(x, other(x.DType())) }
+	}
 	require.Len(t, f.Losses, len(cases))
 	for name, loss := range cases {
 		for _, d := range dtypes {

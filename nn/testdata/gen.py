@@ -138,6 +138,10 @@ def loss_cases():
         "cross_entropy_ignore_smooth": case(x, lambda x: F.cross_entropy(x, some, ignore_index=-100, label_smoothing=0.2)),
         "mse": case(x, lambda x: F.mse_loss(x, two)),
         "bce": case(x, lambda x: F.binary_cross_entropy_with_logits(x, prob)),
+        "l1": case(x, lambda x: F.l1_loss(x, two)),
+        "huber": case(x, lambda x: F.huber_loss(x, two, delta=0.75)),
+        "smooth_l1": case(x, lambda x: F.smooth_l1_loss(x, two, beta=1.5)),
+        "kl_div": case(x, lambda x: F.kl_div(x.log_softmax(-1), F.relu(two), reduction="batchmean")),
     }
 
 

@@ -27,6 +27,7 @@ func (q *Queue) sizes(v [16]int64, n int) *Queue {
 	return q
 }
 
+// conv2d is for conv2d_grad_x, too: a convolution has a bias, or none.
 func conv2d(q *Queue, k *kernel, a *tensor.Args) {
 	q.ptrs(a, 3)
 	if a.N > 3 {
@@ -36,8 +37,6 @@ func conv2d(q *Queue, k *kernel, a *tensor.Args) {
 	}
 	q.conv(a).spread(k, a.Len[0])
 }
-
-func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) { q.ptrs(a, 3).conv(a).spread(k, a.Len[0]) }
 
 func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	q.ptrs(a, 3).conv(a).args.I32(truthOf(a.F[0]))
@@ -56,6 +55,12 @@ func pooling(q *Queue, k *kernel, a *tensor.Args) {
 	p := ops.PoolOf(a)
 	q.ptrs(a, a.N).sizes([16]int64{int64(p.Planes), int64(p.H), int64(p.W), int64(p.OutH), int64(p.OutW), int64(p.KH), int64(p.KW),
 		int64(p.StrideH), int64(p.StrideW), int64(p.PadH), int64(p.PadW)}, 11).spread(k, a.Len[0])
+}
+
+// upsample launches a thread for each element of the output. It adds the kernel's operands, then the sizes: struct Planes of pictures.cu.
+func upsample(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 2).sizes([16]int64{int64(a.Dim[0]), int64(a.Dim[1]), int64(a.Dim[2]), int64(a.Dim[3]), int64(a.Dim[4]), int64(a.I[0])}, 6)
+	q.spread(k, a.Len[0])
 }
 
 // perChannel launches a block for each channel, perElement a thread for each element of x.
@@ -85,8 +90,11 @@ func runningStats(q *Queue, k *kernel, a *tensor.Args) {
 
 var pictureKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	ops.OpConv2d:          floats("pictures.cu", "conv2d", conv2d),
-	ops.OpConv2dGradX:     floats("pictures.cu", "conv2d_grad_x", conv2dGradX),
+	ops.OpConv2dGradX:     floats("pictures.cu", "conv2d_grad_x", conv2d),
 	ops.OpConv2dGradW:     floats("pictures.cu", "conv2d_grad_w", conv2dGradW),
+	ops.OpConvTranspose2d: floats("pictures.cu", "conv2d_grad_x", conv2d),
+	ops.OpUpsample2d:      floats("pictures.cu", "upsample2d", upsample),
+	ops.OpUpsample2dGrad:  floats("pictures.cu", "upsample2d_grad", upsample),
 	ops.OpMaxPool2d:       floats("pictures.cu", "max_pool2d", pooling),
 	ops.OpMaxPool2dGrad:   floats("pictures.cu", "max_pool2d_grad", pooling),
 	ops.OpAvgPool2d:       floats("pictures.cu", "avg_pool2d", pooling),

@@ -69,7 +69,7 @@ func (o Conv2dOptions) conv(x, w tensor.Tensor) Conv {
 	c.size()
 	fail := func(format string, a ...any) { OpConv2d.Fail([]tensor.Tensor{x, w}, format, a...) }
 	switch {
-	case min(o.Stride[0], o.Stride[1], o.Padding[0], o.Padding[1], o.Dilation[0], o.Dilation[1], o.Groups) < 0:
+	case o.negative():
 		fail("no option may be negative: %+v", o)
 	case c.In%c.Groups != 0 || c.Out%c.Groups != 0:
 		fail("%d channels in and %d out do not divide into %d groups", c.In, c.Out, c.Groups)
@@ -79,6 +79,10 @@ func (o Conv2dOptions) conv(x, w tensor.Tensor) Conv {
 		fail("a kernel of %dx%d does not fit into %dx%d, with %+v", c.KH, c.KW, c.H, c.W, o)
 	}
 	return c
+}
+
+func (o *Conv2dOptions) negative() bool {
+	return min(o.Stride[0], o.Stride[1], o.Padding[0], o.Padding[1], o.Dilation[0], o.Dilation[1], o.Groups) < 0
 }
 
 // outputs is the number of positions of a window in n pixels.
@@ -120,7 +124,7 @@ func conv2dVJP(t *tensor.Tape, n *tensor.Node, need uint8) {
 	if need&1 != 0 {
 		d := t.NewLike(x)
 		if x.Len() > 0 {
-			c.args(t, OpConv2dGradX, d).In(g).In(w)
+			c.args(t, OpConv2dGradX, d).In(g).In(w).None()
 			t.Launch()
 		}
 		t.AddGrad(n, 0, d)

@@ -157,14 +157,14 @@ func (s *convWork[T]) convolve(q *tensor.CPUQueue, a *tensor.Args, part tensor.P
 	q.Run(a, s.conv.N*s.conv.Groups*w.tiles, (4*q.Grain()-1)/cost+1, 1, part)
 }
 
-// convPart makes the part function of convolve. The kernel's operands are out, src and, except for the gradient, weights and bias.
+// convPart makes the part function of convolve. The kernel's operands are out, src, weights, which the gradient turns, and maybe bias.
 func convPart[T float](turned bool) tensor.Part {
 	return func(q *tensor.CPUQueue, a *tensor.Args, lo, hi, thread int) {
 		s := workOf[T](q)
 		l, g, w := &s.workspaces[thread], tensor.GemmWorkspaceOf[T](q, thread), &s.window
-		out, src, weights, bias := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), s.weights, []T(nil)
+		out, src, weights, bias := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), s.weights, tensor.Operand[T](a, 3)
 		if !turned {
-			weights, bias = tensor.Operand[T](a, 2), tensor.Operand[T](a, 3)
+			weights = tensor.Operand[T](a, 2)
 		}
 		k, pixels, direct, last := w.depth(), w.oh*w.ow, w.isInput(), -1
 		clear(l.padded)

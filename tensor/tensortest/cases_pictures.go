@@ -51,6 +51,76 @@ var pictures = []struct {
 		[][][]int{{{2, 3, 7, 6}, {3, 1, 3, 3}, {3}}}},
 }
 
+// spread is the transposed convolution by its definition: each pixel is written into the output with the kernel's taps.
+func spread(x []Array, o ops.ConvTranspose2dOptions) Array {
+	groups := max(o.Groups, 1)
+	stride, dilation := [2]int{max(o.Stride[0], 1), max(o.Stride[1], 1)}, [2]int{max(o.Dilation[0], 1), max(o.Dilation[1], 1)}
+	in, w := x[0], x[1]
+	size := func(i int) int {
+		return (in.Dims[2+i]-1)*stride[i] - 2*o.Padding[i] + dilation[i]*(w.Dims[2+i]-1) + 1 + o.OutputPadding[i]
+	}
+	each := in.Dims[1] / groups
+	return build([]int{in.Dims[0], w.Dims[1] * groups, size(0), size(1)}, func(k []int) (sum float64) {
+		group := k[1] / w.Dims[1]
+		for c := group * each; c < (group+1)*each; c++ {
+			for row := range in.Dims[2] {
+				for col := range in.Dims[3] {
+					i, j := k[2]+o.Padding[0]-row*stride[0], k[3]+o.Padding[1]-col*stride[1]
+					if i >= 0 && i%dilation[0] == 0 && i/dilation[0] < w.Dims[2] && j >= 0 && j%dilation[1] == 0 && j/dilation[1] < w.Dims[3] {
+						sum += in.at(k[0], c, row, col) * w.at(c, k[1]%w.Dims[1], i/dilation[0], j/dilation[1])
+					}
+				}
+			}
+		}
+		if len(x) == 3 {
+			sum += x[2].at(k[1])
+		}
+		return sum
+	})
+}
+
+// spreads are options of transposed convolutions and the shapes of the inputs.
+var spreads = []struct {
+	o    ops.ConvTranspose2dOptions
+	dims [][][]int
+}{
+	{ops.ConvTranspose2dOptions{}, [][][]int{{{2, 3, 4, 5}, {3, 4, 3, 2}, {4}}, {{1, 1, 1, 1}, {1, 1, 1, 1}}, {{0, 2, 3, 3}, {2, 3, 2, 2}}}},
+	{ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 3}, Padding: [2]int{1, 0}}, OutputPadding: [2]int{1, 2}},
+		[][][]int{{{2, 2, 4, 3}, {2, 3, 3, 4}, {3}}, {{1, 2, 5, 5}, {2, 1, 4, 2}}}},
+	{ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 1}, Padding: [2]int{2, 1}, Dilation: [2]int{2, 1},
+		Groups: 2}},
+		[][][]int{{{3, 4, 3, 5}, {4, 3, 3, 3}, {6}}}},
+}
+
+// scaled is a picture of another size, by the definition of its interpolation.
+func scaled(x Array, height, width int, mode ops.Interpolation) Array {
+	rank := len(x.Dims)
+	dims := append(append([]int(nil), x.Dims[:rank-2]...), height, width)
+	weight := func(i, from, n, out int) float64 { // of pixel from in pixel i
+		if mode == ops.Nearest {
+			if math.Floor(float64(i)*float64(n)/float64(out)+1e-9) == float64(from) {
+				return 1
+			}
+			return 0
+		}
+		at := min(max((float64(i)+0.5)*float64(n)/float64(out)-0.5, 0), float64(n-1))
+		return max(1-math.Abs(at-float64(from)), 0)
+	}
+	return build(dims, func(k []int) (sum float64) {
+		at := append([]int(nil), k...)
+		for r := range x.Dims[rank-2] {
+			for c := range x.Dims[rank-1] {
+				at[rank-2], at[rank-1] = r, c
+				sum += weight(k[rank-2], r, x.Dims[rank-2], height) * weight(k[rank-1], c, x.Dims[rank-1], width) * x.at(at...)
+			}
+		}
+		return sum
+	})
+}
+
+// sizes are sizes to which pictures are scaled.
+var sizes = [][2]int{{14, 10}, {7, 11}, {3, 2}, {1, 17}}
+
 func channelSums(x Array) Array {
 	c, s := x.Dims[1], len(x.V)/max(x.Dims[0]*x.Dims[1], 1)
 	sums := make([]float64, 2*c+1)
@@ -148,6 +218,13 @@ func pictureCases() (cases []ValueCase) {
 			},
 			Want: func(x []Array) Array { return convolved(x, p.o) }})
 	}
+	for _, p := range spreads {
+		cases = append(cases, ValueCase{Name: fmt.Sprintf("conv_transpose2d %+v", p.o), Dims: p.dims,
+			F: func(x []tensor.Tensor) tensor.Tensor {
+				return ops.ConvTranspose2d(x[0], x[1], append(x, tensor.Tensor{})[2], p.o)
+			},
+			Want: func(x []Array) Array { return spread(x, p.o) }})
+	}
 	planes := [][][]int{{{2, 3, 7, 5}}, {{1, 4, 4}}, {{0, 2, 5, 6}}}
 	for _, o := range pools {
 		cases = append(cases,
@@ -166,6 +243,13 @@ func pictureCases() (cases []ValueCase) {
 					return pooled(x, o, func(pixels []float64, area int) float64 { return sumOf(pixels) / float64(area) })
 				}))
 	}
+	for _, mode := range []ops.Interpolation{ops.Nearest, ops.Bilinear} {
+		for _, to := range sizes {
+			cases = append(cases, one1(fmt.Sprintf("upsample2d %v %v", mode, to), planes, false,
+				func(x tensor.Tensor) tensor.Tensor { return ops.Upsample2d(x, to[0], to[1], mode) },
+				func(x Array) Array { return scaled(x, to[0], to[1], mode) }))
+		}
+	}
 	return append(cases,
 		one1("channel_sums", [][][]int{{{2, 3, 4, 5}}, {{7, 2}}, {{0, 2, 3}}}, false,
 			func(x tensor.Tensor) tensor.Tensor { return ops.ChannelSums(x).Cast(x.DType()) }, channelSums),
@@ -175,12 +259,19 @@ func pictureCases() (cases []ValueCase) {
 }
 
 func pictureGrads() map[tensor.Op][]GradCase {
-	var convs, maxes, means []GradCase
+	var convs, transposed, maxes, means, larger []GradCase
 	for _, p := range pictures {
 		convs = append(convs, GradCase{Name: fmt.Sprintf("%+v", p.o),
 			Shapes: func(r *rand.Rand) [][]int { return small(p.dims[r.IntN(len(p.dims))]) },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return ops.Conv2d(x[0], x[1], append(x, tensor.Tensor{})[2], p.o)
+			}})
+	}
+	for _, p := range spreads {
+		transposed = append(transposed, GradCase{Name: fmt.Sprintf("%+v", p.o),
+			Shapes: func(r *rand.Rand) [][]int { return p.dims[r.IntN(len(p.dims))] },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return ops.ConvTranspose2d(x[0], x[1], append(x, tensor.Tensor{})[2], p.o)
 			}})
 	}
 	planes := func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 2, 3 + r.IntN(4), 3 + r.IntN(4)}} }
@@ -191,6 +282,13 @@ func pictureGrads() map[tensor.Op][]GradCase {
 		means = append(means,
 			GradCase{Name: name, Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return ops.AvgPool2d(x[0], o) }})
 	}
+	for _, mode := range []ops.Interpolation{ops.Nearest, ops.Bilinear} {
+		for _, to := range sizes {
+			larger = append(larger, GradCase{Name: fmt.Sprint(mode, to), Shapes: planes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return ops.Upsample2d(x[0], to[0], to[1], mode)
+			}})
+		}
+	}
 	channels := func(n int) func(r *rand.Rand) [][]int {
 		return func(r *rand.Rand) [][]int {
 			c := 1 + r.IntN(3)
@@ -199,7 +297,7 @@ func pictureGrads() map[tensor.Op][]GradCase {
 	}
 	norm := func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return batchNorm(x) }
 	return map[tensor.Op][]GradCase{
-		ops.OpConv2d: convs, ops.OpMaxPool2d: maxes, ops.OpAvgPool2d: means,
+		ops.OpConv2d: convs, ops.OpConvTranspose2d: transposed, ops.OpUpsample2d: larger, ops.OpMaxPool2d: maxes, ops.OpAvgPool2d: means,
 		ops.OpChannelSums: {{Name: "sums", Shapes: channels(1), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 			return ops.ChannelSums(x[0]).Cast(x[0].DType())
 		}}},

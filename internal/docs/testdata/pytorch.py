@@ -24,7 +24,7 @@ RANKS = 8
 
 # Code that names a thing, is a part of a line, or needs another library.
 ALONE = {
-    "register_buffer", "torchinfo.summary(model)", "get_peft_model(model, LoraConfig(r=8))",
+    "F.cross_entropy(up(x), labels)", "LigerFusedLinearCrossEntropyLoss", "register_buffer", "torchinfo.summary(model)", "get_peft_model(model, LoraConfig(r=8))",
     "convert_to_float8_training(model, config=...)", "nn.Sequential(a, nn.ReLU(), b)", "class Model(nn.Module)", "model.named_parameters()",
     "no_sync()", "eps", "weight_decay", "update_parameters(model)", "load_state_dict", "check_for_nan_in_loss",
     "clip_grad_norm_(…, error_if_nonfinite=True)", "Dataset.__len__", "nn.init.normal_(p, 0, 0.02)", "__getitem__", "set_epoch(1)", "init_process_group()", "destroy_process_group()",

@@ -23,8 +23,9 @@ extern "C" __global__ void conv2d(T* y, const T* x, const T* w, const T* b, Conv
   }
 }
 
-// conv2d_grad_x: each pixel of x gets a part of the gradients g of the outputs that read it.
-extern "C" __global__ void conv2d_grad_x(T* d, const T* g, const T* w, Conv c) {
+// conv2d_grad_x: each pixel of x gets a part of the gradients g of the outputs that read it, and as a transposed convolution the bias b,
+// which may be null.
+extern "C" __global__ void conv2d_grad_x(T* d, const T* g, const T* w, const T* b, Conv c) {
   i64 pixels = c.h * c.w, all = c.n * c.groups * c.in * pixels;
   for (i64 e = first_item(); e < all; e += all_threads()) {
     i64 col = e % c.w, row = e / c.w % c.h, k = e / pixels % (c.groups * c.in), n = e / pixels / (c.groups * c.in), group = k / c.in;
@@ -39,7 +40,7 @@ extern "C" __global__ void conv2d_grad_x(T* d, const T* g, const T* w, Conv c) {
           sum += widen(g[((n * c.groups * c.out + o) * c.oh + r / c.sh) * c.ow + q / c.sw]) * widen(w[((o * c.in + k % c.in) * c.kh + i) * c.kw + j]);
         }
       }
-    d[e] = narrow<T>(sum);
+    d[e] = narrow<T>(b ? sum + widen(b[k]) : sum);
   }
 }
 
@@ -129,6 +130,61 @@ extern "C" __global__ void avg_pool2d_grad(T* d, const T* g, Pool p) {
     W sum = 0;
     windows(p, e, [&](i64 out) { sum += widen(g[out]) / (W)(p.kh * p.kw); });
     d[e] = narrow<T>(sum);
+  }
+}
+
+// Planes is the sizes of small planes, h x w, and large ones, height x width, and whether pixels between others are bilinear.
+struct Planes {
+  i64 n, h, w, height, width, bilinear;
+};
+
+// Pixels is from which pixels another one is made: 1-weight of the first, and weight of the second.
+struct Pixels {
+  i64 first, second;
+  double weight;
+  // of returns the weight of pixel i.
+  __device__ __forceinline__ double of(i64 i) const { return (first == i ? 1 - weight : 0) + (second == i ? weight : 0); }
+};
+
+// between returns from which of n pixels pixel i of out is made.
+__device__ __forceinline__ Pixels between(i64 i, i64 n, i64 out, i64 bilinear) {
+  if (!bilinear) return {i * n / out, i * n / out, 0};
+  double at = (i + 0.5) * (double)n / (double)out - 0.5;
+  if (at < 0) at = 0;
+  i64 first = (i64)at;
+  return {first, min_(first + 1, n - 1), at - (double)first};
+}
+
+extern "C" __global__ void upsample2d(T* y, const T* x, Planes p) {
+  for (i64 e = first_item(); e < p.n * p.height * p.width; e += all_threads()) {
+    Pixels r = between(e / p.width % p.height, p.h, p.height, p.bilinear), c = between(e % p.width, p.w, p.width, p.bilinear);
+    const T* in = x + e / (p.height * p.width) * p.h * p.w;
+    i64 at[4] = {r.first * p.w + c.first, r.first * p.w + c.second, r.second * p.w + c.first, r.second * p.w + c.second};
+    double weight[4] = {(1 - r.weight) * (1 - c.weight), (1 - r.weight) * c.weight, r.weight * (1 - c.weight), r.weight * c.weight}, sum = 0;
+    for (int k = 0; k < 4; k++)
+      if (weight[k] != 0) sum += weight[k] * (double)widen(in[at[k]]);
+    y[e] = narrow<T>((W)sum);
+  }
+}
+
+// near_first and near_last are the range of pixels of out that may be made of pixel i of n.
+__device__ __forceinline__ i64 near_first(i64 i, i64 n, i64 out) { return max_((2 * i - 1) * out / (2 * n) - 1, 0); }
+__device__ __forceinline__ i64 near_last(i64 i, i64 n, i64 out) { return min_((2 * i + 3) * out / (2 * n) + 1, out - 1); }
+
+extern "C" __global__ void upsample2d_grad(T* d, const T* g, Planes p) {
+  for (i64 e = first_item(); e < p.n * p.h * p.w; e += all_threads()) {
+    i64 row = e / p.w % p.h, col = e % p.w;
+    const T* from = g + e / (p.h * p.w) * p.height * p.width;
+    double sum = 0;
+    for (i64 i = near_first(row, p.h, p.height); i <= near_last(row, p.h, p.height); i++) {
+      double down = between(i, p.h, p.height, p.bilinear).of(row);
+      if (down == 0) continue;
+      for (i64 j = near_first(col, p.w, p.width); j <= near_last(col, p.w, p.width); j++) {
+        double weight = down * between(j, p.w, p.width, p.bilinear).of(col);
+        if (weight != 0) sum += weight * (double)widen(from[i * p.width + j]);
+      }
+    }
+    d[e] = narrow<T>((W)sum);
   }
 }
 
