@@ -285,7 +285,7 @@ func TestPythonTransformers(t *testing.T) {
 		"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
 		"window": "MistralForCausalLM", "late": "Qwen2ForCausalLM", "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
 		"unnormalized": "Qwen3MoeForCausalLM", "smollm3": "SmolLM3ForCausalLM",
-		"gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
+		"yarn": "Qwen2ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
 	for _, model := range transformed {
 		paths := []string{tuned(t, filepath.Join("testdata", model)), begun(t, files[model])}
 		c := exec.Command(name, append([]string{"-I", "-c", python}, paths...)...)
