@@ -40,6 +40,8 @@ type Linear struct {
 
 	// Float8 says how x and W are scaled to compute x·Wᵀ and its gradients with 8-bit floats; see the function Float8.
 	Float8 ops.Float8
+
+	SoftCap float64 // an output y becomes SoftCap·tanh(y/SoftCap) (logits of Gemma 2, 2024); 0: y
 }
 
 // NewLinear returns a layer from in to out features, with PyTorch's initialization: weight and bias uniform in
@@ -50,9 +52,20 @@ func NewLinear(in, out int) *Linear {
 }
 
 // Forward returns [..., out] for x [..., in].
-func (l *Linear) Forward(x T) T { return l.forward(x, tensor.NoActivation) }
+func (l *Linear) Forward(x T) T {
+	y := l.forward(x, tensor.NoActivation)
+	if s := l.SoftCap; s > 0 {
+		y = y.Scale(1 / s).Tanh().Scale(s)
+	}
+	return y
+}
 
-// IsProduct reports whether Forward is a product with W alone, of what Pre returns.
+// fuses reports whether the operation of the product can do what follows it.
+func (l *Linear) fuses() bool {
+	return l.Post == nil && l.Adapter == nil && l.Float8 == ops.NoFloat8 && l.SoftCap == 0
+}
+
+// IsProduct reports whether Forward is a product with W alone, of what Pre returns, and then SoftCap.
 func (l *Linear) IsProduct() bool {
 	return l.B == nil && l.Post == nil && l.Adapter == nil && l.Float8 == ops.NoFloat8
 }
@@ -68,7 +81,7 @@ func (l *Linear) Operands(x T) (in, w T) {
 
 // ForwardAdd returns r + Forward(x) in one operation.
 func (l *Linear) ForwardAdd(x, r T) T {
-	if l.Post != nil || l.Adapter != nil || l.Float8 != ops.NoFloat8 {
+	if !l.fuses() {
 		return r.Add(l.Forward(x))
 	}
 	t := tapeOf(x)
@@ -85,13 +98,13 @@ func (l *Linear) ForwardAdd(x, r T) T {
 // then returns next.Forward(l.Forward(x)).
 func (l *Linear) then(next Layer, x T) T {
 	a, ok := next.(Activation)
-	if !ok || l.Post != nil || l.Adapter != nil || l.Float8 != ops.NoFloat8 || a.fused == tensor.NoActivation {
+	if !ok || !l.fuses() || a.fused == tensor.NoActivation {
 		return next.Forward(l.Forward(x))
 	}
 	return l.forward(x, a.fused)
 }
 
-// forward applies act, which must be none with Post, an Adapter or Float8.
+// forward applies act, which must be none unless l fuses, and no cap.
 func (l *Linear) forward(x T, act tensor.Activation) T {
 	t := tapeOf(x)
 	if l.Float8 != ops.NoFloat8 {

@@ -199,6 +199,7 @@ func TestLinearCrossEntropy(t *testing.T) {
 	}{
 		"product": {head: &nn.Linear{W: nn.NewLinear(4, 5).W}},
 		"bias":    {head: nn.NewLinear(4, 5)},
+		"capped":  {head: &nn.Linear{W: nn.NewLinear(4, 5).W, SoftCap: 0.2}},
 		"options": {head: &nn.Linear{W: nn.NewLinear(4, 5).W},
 			options: []tensor.CrossEntropyOptions{{Smoothing: 0.1, Ignore: &ignore, Count: 3}}},
 		"weighted": {head: &nn.Linear{W: nn.NewLinear(4, 5).W}, options: []tensor.CrossEntropyOptions{{Weights: weights}}},

@@ -34,9 +34,12 @@ var linearCrossEntropy ops.LinearCrossEntropy
 // row, with weights of classes, or of soft targets.
 func LinearCrossEntropy(head *Linear, x, labels T, options ...tensor.CrossEntropyOptions) T {
 	f := &linearCrossEntropy
-	if len(options) == 1 {
-		o := &options[0]
-		f = &ops.LinearCrossEntropy{Smoothing: o.Smoothing, Ignore: o.Ignore, Count: o.Count}
+	if len(options) == 1 || head.SoftCap != 0 {
+		var o tensor.CrossEntropyOptions
+		if len(options) == 1 {
+			o = options[0]
+		}
+		f = &ops.LinearCrossEntropy{Smoothing: o.Smoothing, Ignore: o.Ignore, Count: o.Count, SoftCap: head.SoftCap}
 		if o.PerRow || !o.Weights.IsZero() {
 			f = nil
 		}

@@ -80,11 +80,11 @@ func (r *Rotary) table(dev tensor.Device, dtype tensor.DType) T {
 }
 
 func newTable[F float32 | float64](r *Rotary) T {
-	v, half := make([]F, r.Positions*r.HeadDim), r.HeadDim/2
+	v, half, amplitude := make([]F, r.Positions*r.HeadDim), r.HeadDim/2, r.Scaling.amplitude()
 	for i, angle := range r.angles() {
 		for p := range r.Positions {
 			sin, cos := math.Sincos(float64(p) * angle)
-			v[p*r.HeadDim+i], v[p*r.HeadDim+half+i] = F(cos), F(sin)
+			v[p*r.HeadDim+i], v[p*r.HeadDim+half+i] = F(amplitude*cos), F(amplitude*sin)
 		}
 	}
 	return tensor.FromSlice(v, r.Positions, r.HeadDim)
@@ -94,7 +94,7 @@ func newTable[F float32 | float64](r *Rotary) T {
 func (r *Rotary) angles() []float64 {
 	a := make([]float64, r.HeadDim/2)
 	for i := range a {
-		a[i] = r.Scaling.angle(math.Pow(r.Base, -float64(2*i)/float64(r.HeadDim)))
+		a[i] = r.Scaling.angle(math.Pow(r.Base, -float64(2*i)/float64(r.HeadDim)), i, r)
 	}
 	return a
 }

@@ -137,9 +137,9 @@ func TestRotaryErrors(t *testing.T) {
 	x := tensor.NewTape(tensor.NewCPU(1)).Input(tensor.New(tensor.NewCPU(1), tensor.Float32, 2, 3, 10))
 	assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(4, 8).Forward(x, 0) }),
 		"rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4")
-	yarn := nn.NewRotary(2, 8)
-	yarn.Scaling.Type = "yarn"
-	assert.ErrorContains(t, tensor.Try(func() { yarn.Forward(x, 0) }),
-		`nn.Rotary: rotary positions of type "yarn": there are linear and llama3`)
+	dynamic := nn.NewRotary(2, 8)
+	dynamic.Scaling.Type = "dynamic"
+	assert.ErrorContains(t, tensor.Try(func() { dynamic.Forward(x, 0) }),
+		`nn.Rotary: rotary positions of type "dynamic": there are linear, llama3 and yarn`)
 	assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(2, 8).Forward(x, -1) }), "positions -1 to 1 of 8")
 }

@@ -52,6 +52,7 @@ type layout struct {
 	once     bool  // fsdp gathers and reduces
 	sequence bool
 	again    bool // stages are computed again in backward
+	fused    bool // the loss makes no logits
 
 	seed   uint64             // of what is not loaded; 0: 3
 	start  func(j *job) error // before all steps
@@ -243,9 +244,11 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	j.opt = j.optimizer(j.att.Params, norm)
 	run := map[int]pp.Stage{}
 	for i, stage := range j.stages {
-		run[i] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
-			return j.forward(t, micro, i, len(s.Ranks), stage.Forward, x)
+		forward := stage.Forward
+		if j.fused {
+			forward = stage.Features
 		}
+		run[i] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return j.forward(t, micro, i, len(s.Ranks), forward, x) }
 	}
 	j.tape = tensor.NewTape(j.rank.Device, tensor.Seed(j.seed))
 	cfg := pp.Config{Group: g, Schedule: s, Stages: run, Tape: j.tape, Params: j.att.Params, Optimizer: j.opt, Scaler: j.scaler}
@@ -288,6 +291,9 @@ func (j *job) forward(t *tensor.Tape, micro, stage, stages int, run func(x nn.T,
 	}
 	if stage < stages-1 {
 		return x
+	}
+	if j.fused {
+		return j.att.FeatureLoss(x, j.att.Part(next))
 	}
 	return j.att.Loss(x, j.att.Part(next))
 }

@@ -41,7 +41,7 @@ func (f *CrossEntropy) LinearLoss(head *nn.Linear, x, labels nn.T) nn.T {
 	if w.Dim(0) != f.end-f.first {
 		fail("CrossEntropy", "the weight of the head %v: this rank has words %d to %d of %d", w.Shape(), f.first, f.end, f.words)
 	}
-	f.linear.Ignore, f.linear.Count = f.Ignore, f.Count
+	f.linear.Ignore, f.linear.Count, f.linear.SoftCap = f.Ignore, f.Count, head.SoftCap
 	return f.linear.Loss(x, w, labels)
 }
 

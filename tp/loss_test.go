@@ -82,8 +82,22 @@ func TestCrossEntropy(t *testing.T) {
 	}
 }
 
-// LinearLoss and its gradients are those of the whole head, with labels that do not count; two calls may differ in them, and tokens may be
-// of several parts of the rows.
+// So is that of the loss without logits.
+func TestLinearLossAdjoint(t *testing.T) {
+	for ranks := 1; ranks <= 3; ranks++ {
+		part := func(rank, _ int) []int { return []int{layout.Shares(make([]int, ranks), 9)[rank], 3} }
+		x := disttest.Operand{Kind: tensor.Replicated, Dims: disttest.Dims(4, 3)}
+		labels := disttest.Operand{Const: func(*dist.Rank) tensor.Tensor { return tensor.FromSlice([]int64{0, 8, 1, 4}, 4) }}
+		disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating {
+			f := lossOn(r.World, 9).Linear()
+			f.SoftCap = 0.5
+			return f
+		}, x, disttest.Operand{Kind: tensor.Cut, Dims: part}, labels)
+	}
+}
+
+// LinearLoss and its gradients are those of the whole head, which caps its logits, with labels that do not count; two calls may differ in
+// them, and tokens may be of several parts of the rows.
 func TestLinearLoss(t *testing.T) {
 	const rows, width, words = 300, 4, 7
 	ignore := int64(3)
@@ -101,7 +115,7 @@ func TestLinearLoss(t *testing.T) {
 		x.Make(dev, d, 1)
 		w.Make(dev, d, 2)
 		tape, y := tensor.NewTape(dev), tensor.FromSlice(labels, rows)
-		head, in := &nn.Linear{W: w}, tape.Use(x)
+		head, in := &nn.Linear{W: w, SoftCap: 1.5}, tape.Use(x)
 		l := loss(head, in, y, 250).Add(loss(head, in.Slice(0, 0, 9), y.Slice(0, 0, 9), 8).Scale(-0.1))
 		tape.Backward(l)
 		return l.Item(), x, w

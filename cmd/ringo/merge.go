@@ -18,22 +18,27 @@ type ckptMergeCmd struct {
 	Base     string `arg:"" help:"The model: a folder of Hugging Face's form that models/gpt reads."`
 	Adapters string `arg:"" help:"The adapters: a folder of PEFT's form."`
 	To       string `arg:"" help:"The folder to make."`
+	DType    string `name:"dtype" default:"float32" placeholder:"TYPE" help:"Type of the result's floats, such as bfloat16."`
+
+	dtype tensor.DType
 }
 
 // Help is the text below the flags of `ringo ckpt merge -h`.
 func (*ckptMergeCmd) Help() string {
-	return `The result is a model without adapters that computes what the base does with them, in float32. To make it smaller:
+	return `The result is a model without adapters that computes what the base does with them. Sums are in float32, and rounded once to -dtype:
 
-  ringo ckpt merge base adapters merged
-  ringo ckpt convert -dtype bfloat16 merged half`
+  ringo ckpt merge -dtype bfloat16 base adapters merged`
 }
 
 // Run merges.
-func (c *ckptMergeCmd) Run() error {
+func (c *ckptMergeCmd) Run() (err error) {
+	if c.dtype, err = tensor.ParseDType(c.DType); err != nil || !c.dtype.IsFloat() {
+		return usageOf("ckpt merge", "-dtype %q is no type of floats", c.DType)
+	}
 	if err := os.Mkdir(c.To, 0o777); err != nil {
 		return err
 	}
-	err := withProgress("merging", func(ctx context.Context, _ func(done, total int64)) error {
+	err = withProgress("merging", func(ctx context.Context, _ func(done, total int64)) error {
 		return dist.Run(ctx, dist.Config{Ranks: 1}, c.merge)
 	})
 	if err != nil {
@@ -62,6 +67,11 @@ func (c *ckptMergeCmd) merge(ctx context.Context, r *dist.Rank) error {
 		return err
 	}
 	nn.Merge(m)
+	if c.dtype != tensor.Float32 {
+		if m, err = c.cast(m, r.Device); err != nil {
+			return err
+		}
+	}
 	files, err := m.Files()
 	if err != nil {
 		return err
@@ -72,4 +82,19 @@ func (c *ckptMergeCmd) merge(ctx context.Context, r *dist.Rank) error {
 		}
 	}
 	return ckpt.SaveFile(ctx, filepath.Join(c.To, "model.safetensors"), ckpt.State{Params: nn.ParamsOf(m)})
+}
+
+// cast returns a model with values of the result's type.
+func (c *ckptMergeCmd) cast(m *gpt.Model, dev tensor.Device) (*gpt.Model, error) {
+	to, err := gpt.Open(c.Base)
+	if err != nil {
+		return nil, err
+	}
+	params, tape := nn.Init(to, dev, c.dtype, 0), tensor.NewTape(dev, tensor.NoGrad())
+	defer tape.Close()
+	for i, p := range nn.ParamsOf(m) {
+		tensor.Copy(params[i].Value, tape.Use(p).Cast(c.dtype))
+		tape.Reset()
+	}
+	return to, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/peft"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/models/gpt"
@@ -70,9 +71,22 @@ func TestMerge(t *testing.T) {
 		}
 		require.InDeltaSlice(t, want, of(to), 1e-5)
 		require.Greater(t, math.Abs(want[0]-of(mergeBase)[0]), 1e-3)
+		half := filepath.Join(t.TempDir(), "half")
+		stdout, stderr, code := run(t, "ckpt", "merge", "-dtype", "bfloat16", mergeBase, dir, half)
+		require.Zero(t, code, stdout+stderr)
+		require.InDeltaSlice(t, want, of(half), 0.1)
+		_, list, err := inspect.List(filepath.Join(half, "model.safetensors"))
+		require.NoError(t, err)
+		require.Equal(t, "BF16", list[0].DType)
+		config, err := os.ReadFile(filepath.Join(half, "config.json"))
+		require.NoError(t, err)
+		require.Contains(t, string(config), `"dtype": "bfloat16"`)
 		return nil
 	}))
 
+	_, stderr, code = run(t, "ckpt", "merge", "-dtype", "int64", mergeBase, dir, to)
+	assert.Equal(t, 2, code)
+	assert.Contains(t, stderr, `-dtype "int64" is no type of floats`)
 	_, stderr, code = run(t, "ckpt", "merge", mergeBase, dir, to)
 	assert.Equal(t, 1, code)
 	assert.Contains(t, stderr, "exists")

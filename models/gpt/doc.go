@@ -18,7 +18,7 @@
 //
 // What the kinds are in files, and what is refused by name:
 //
-//	gpt2, llama   attention_bias, mlp_bias; rotary scalings but linear and llama3
+//	gpt2, llama   attention_bias, mlp_bias; rotary scalings but linear, llama3 and yarn; mscale and truncate of yarn
 //	mistral       layer_types that differ from sliding_window, which is of all layers
 //	qwen2, qwen3  layer_types but full_attention, then sliding_attention; attention_bias of qwen3; without num_key_value_heads (and head_dim
 //	              of qwen3)
@@ -42,6 +42,7 @@
 //	config.go      Config: the sizes; kinds.go: what distinguishes the kinds
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
+//	rope.go        how files say rotary positions
 //	layers.go      what config.json says of single layers
 //	stage.go       Stages of a pipeline
 //	chattemplates.go  several chat templates as one list

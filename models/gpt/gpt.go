@@ -85,7 +85,7 @@ func New(c Config) (*Model, error) {
 		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Attn: a, PostAttn: c.postNorm(), Norm2: c.norm(), MLP: c.mlp(),
 			PostMLP: c.postNorm()})
 	}
-	m.Head = &nn.Linear{W: m.Tok.W}
+	m.Head = &nn.Linear{W: m.Tok.W, SoftCap: c.LogitSoftCap}
 	if !c.Tied {
 		m.Head.W = tensor.NewParam(normal, c.Vocab, c.Width)
 	}
@@ -144,20 +144,11 @@ func (c *Config) experts() *moe.Layer {
 // Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token. With
 // ids [batch, 2, time], a sequence has tokens, and the numbers of the documents that were packed into it: a token sees those of its
 // document alone (package data/chat makes such rows). Rotary positions need no others then: they tell distances.
-func (m *Model) Forward(ids nn.T) nn.T { return m.Logits(m.Features(ids)) }
+func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.Features(ids)) }
 
-// Features returns what Logits makes logits of, [batch, time, width]: for a loss that needs no logits (FeatureLoss of package parallel, or
-// nn.LinearCrossEntropy, which knows no LogitSoftCap).
+// Features returns what Head makes logits of, [batch, time, width]: for a loss that needs no logits (FeatureLoss of package parallel, or
+// nn.LinearCrossEntropy).
 func (m *Model) Features(ids nn.T) nn.T { return m.whole().features(ids, nil) }
-
-// Logits returns those of x, of Features: what the head computes, with LogitSoftCap.
-func (m *Model) Logits(x nn.T) nn.T {
-	x = m.Head.Forward(x)
-	if s := m.Config.LogitSoftCap; s > 0 {
-		x = x.Scale(1 / s).Tanh().Scale(s)
-	}
-	return x
-}
 
 // embeddings returns the vectors of tokens. Those of Gemma are multiplied by √Width, which transformers rounds to their type.
 func (m *Model) embeddings(ids nn.T) nn.T {

@@ -245,7 +245,7 @@ func TestConfigMisuse(t *testing.T) {
 		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {
 			c.Kind, c.Scaling = gpt.GPT2, nn.RotaryScaling{Type: "linear", Factor: 2}
 		},
-		`gpt: rotary positions of type "yarn": there are linear and llama3`: func(c *gpt.Config) { c.Scaling.Type = "yarn" },
+		`gpt: rotary positions of type "dynamic": there are linear, llama3 and yarn`: func(c *gpt.Config) { c.Scaling.Type = "dynamic" },
 		"gpt: rotary positions cannot be scaled by": func(c *gpt.Config) {
 			c.Scaling = nn.RotaryScaling{Type: "llama3", Factor: 2, Low: 1, High: 1, Original: 5}
 		},

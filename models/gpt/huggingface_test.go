@@ -37,6 +37,8 @@ var files = map[string]gpt.Config{
 	"qwen3_moe":    tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 4, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2, Normalize: true}),
 	"unnormalized": tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 2, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2}),
 	"smollm3":      tiny(gpt.Config{Kind: gpt.SmolLM3, Layers: 2, HeadDim: 4, Eps: 1e-6, Tied: true, Base: 2e6, NoRopeEvery: 2}),
+	"yarn": tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 8, Eps: 1e-6, Base: 20,
+		Scaling: nn.RotaryScaling{Type: "yarn", Factor: 4, Original: 8, Fast: 2, Slow: 0.5}}),
 	"gemma2": {Kind: gpt.Gemma2, Vocab: 13, Positions: 12, Width: 4, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, Hidden: 10, Tied: true,
 		Eps: 1e-6, Base: 10_000, Scaling: nn.RotaryScaling{Type: "default"}, Window: 3, FullEvery: 2, QueryScalar: 2, AttnSoftCap: 0.5,
 		LogitSoftCap: 2},
@@ -47,7 +49,7 @@ var files = map[string]gpt.Config{
 // tiny sets what the small models of newer kinds have alike.
 func tiny(c gpt.Config) gpt.Config {
 	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, cmp.Or(c.Hidden, 10)
-	c.Base, c.Scaling = cmp.Or(c.Base, 10_000), nn.RotaryScaling{Type: "default"}
+	c.Base, c.Scaling = cmp.Or(c.Base, 10_000), cmp.Or(c.Scaling, nn.RotaryScaling{Type: "default"})
 	return c
 }
 
@@ -216,7 +218,11 @@ var wrongConfigs = []struct{ file, old, new, want string }{
 	{"llama", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
 	{"llama", `"mlp_bias": false`, `"mlp_bias": true`, "mlp_bias is true"},
 	{"llama", `"intermediate_size": 20,`, ``, "intermediate_size is not given"},
-	{"scaled", `"llama3"`, `"yarn"`, `rotary positions of type "yarn"`},
+	{"scaled", `"llama3"`, `"dynamic"`, `rotary positions of type "dynamic"`},
+	{"yarn", `"rope_type": "yarn"`, `"rope_type": "yarn", "mscale": 1.0`, "mscale is 1, which is not computed here"},
+	{"yarn", `"rope_type": "yarn"`, `"rope_type": "yarn", "truncate": false`, "truncate is false, which is not computed here"},
+	{"yarn", `"rope_type": "yarn"`, `"rope_type": "yarn", "attention_factor": 0`, "attention_factor is 0, and must be positive"},
+	{"yarn", `"original_max_position_embeddings"`, `"other"`, "rotary positions cannot be scaled by"},
 	{"llama", `"mlp_bias": false`, `"rope_scaling": {"rope_type": "linear", "factor": 2.0}`, "rope_scaling and rope_parameters differ"},
 	{"llama", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 0.0`, "rms_norm_eps is 0, and must be positive"},
 	{"llama", `"rope_parameters": {`, `"rope_theta": 0, "other": {`, "rope_theta is 0, and must be positive"},

@@ -285,24 +285,26 @@ func TestPythonTransformers(t *testing.T) {
 		"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
 		"window": "MistralForCausalLM", "late": "Qwen2ForCausalLM", "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
 		"unnormalized": "Qwen3MoeForCausalLM", "smollm3": "SmolLM3ForCausalLM",
-		"gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
+		"yarn": "Qwen2ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
+	var paths []string
 	for _, model := range transformed {
-		paths := []string{tuned(t, filepath.Join("testdata", model)), begun(t, files[model])}
-		c := exec.Command(name, append([]string{"-I", "-c", python}, paths...)...)
-		c.Stderr = os.Stderr
-		out, err := c.Output()
-		require.NoError(t, err)
-		lines := json.NewDecoder(bytes.NewReader(out))
-		for _, path := range paths {
-			var got struct {
-				Kind   string
-				Logits []float64
-			}
-			require.NoError(t, lines.Decode(&got))
-			require.Equal(t, kinds[model], got.Kind)
-			m, _, dev := opened(t, path, tensor.Float64)
-			require.InDeltaSlice(t, logitsOf(m, dev), got.Logits, 1e-5, "%s; transformers computes norms, angles and softmax in float32", model)
+		paths = append(paths, tuned(t, filepath.Join("testdata", model)), begun(t, files[model]))
+	}
+	c := exec.Command(name, append([]string{"-I", "-c", python}, paths...)...)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	require.NoError(t, err)
+	lines := json.NewDecoder(bytes.NewReader(out))
+	for i, path := range paths {
+		model := transformed[i/2]
+		var got struct {
+			Kind   string
+			Logits []float64
 		}
+		require.NoError(t, lines.Decode(&got))
+		require.Equal(t, kinds[model], got.Kind)
+		m, _, dev := opened(t, path, tensor.Float64)
+		require.InDeltaSlice(t, logitsOf(m, dev), got.Logits, 1e-5, "%s; transformers computes norms, angles and softmax in float32", model)
 	}
 }
 

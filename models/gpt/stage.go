@@ -64,7 +64,7 @@ func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
 	if !s.last() {
 		return x
 	}
-	return s.model.Logits(x)
+	return s.model.Head.Forward(x)
 }
 
 // Features returns [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns what Model.Features

@@ -10,12 +10,15 @@ import (
 // computes gradients from them at once (as in Liger Kernel, Hsu et al. 2024). If the loss is read before Backward, the logits are computed
 // twice. It is a tensor.Function of x [n, in], w [classes, in] and labels [n]; Loss applies it.
 //
-// Gradients of 16-bit floats are rounded once for each part of the rows, of which there are at most linearParts.
+// Gradients of 16-bit floats are rounded once for each part of the rows, of which there are at most linearParts, or twice as many with
+// SoftCap.
 type LinearCrossEntropy struct {
 	Smoothing float64 // label smoothing, 0 to 1; 0 where ranks divide the classes
 	// Ignore and Count are those of tensor.CrossEntropyOptions. On devices with their own memory, Ignore needs Count.
 	Ignore *int64
 	Count  float64
+	// SoftCap, if not 0, makes of a logit z SoftCap·tanh(z/SoftCap), as tensor.AttentionScores does of scores.
+	SoftCap float64
 
 	Classes Classes // nil: each rank has all classes
 }
@@ -47,6 +50,9 @@ func (f *LinearCrossEntropy) Loss(x, w, labels tensor.Tensor) tensor.Tensor {
 	y := t.Target(op.String(), x, labels)
 	if !(f.Smoothing >= 0 && f.Smoothing <= 1) || f.Classes != nil && f.Smoothing != 0 {
 		op.Fail(nil, "label smoothing %v is not in [0,1], or ranks divide the classes", f.Smoothing)
+	}
+	if !(f.SoftCap >= 0 && f.SoftCap < math.MaxFloat32) {
+		op.Fail(nil, "a soft cap of %v must be positive, or 0 for none", f.SoftCap)
 	}
 	if f.Count != 0 {
 		t.Agree(f.Count)
@@ -103,8 +109,9 @@ func (f *LinearCrossEntropy) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.T
 	for _, x := range in {
 		c.Save(x)
 	}
-	ints := c.Ints(3) // f may be another one in Backward
+	ints := c.Ints(4) // f may be another one in Backward
 	ints[0], ints[1], ints[2] = noLabel, int(math.Float64bits(f.Smoothing)), int(math.Float64bits(f.count(c.Tape(), in[0], in[2])))
+	ints[3] = int(math.Float64bits(f.SoftCap))
 	if f.Ignore != nil {
 		ints[0] = int(*f.Ignore)
 	}
@@ -156,6 +163,9 @@ func (f *LinearCrossEntropy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []te
 		l.lse = c.New(y.DType(), l.n)
 	}
 	l.g = g.Scale(1 / l.count)
+	if l.softCap != 0 {
+		l.tanhMemory = l.t.NewLike(l.memory)
+	}
 	var dx, dw tensor.Tensor
 	var beta float64
 	if c.Need(0) {
@@ -197,21 +207,24 @@ type linearRows struct {
 	x, w, y        tensor.Tensor // [n, in], [classes, in], [n]
 	n, lo, hi      int           // rows lo to hi of n
 	memory, logits tensor.Tensor // of these rows
+	tanhMemory     tensor.Tensor // of the logits that are capped, for Backward
 	loss, lse      tensor.Tensor // of all rows
 	g              tensor.Tensor // the gradient of a row's loss
 	ignore         int
 	smoothing      float64
+	softCap        float64
 	count          float64
 	// Where ranks divide the classes, for all rows: the label among the classes of this rank, or −1, and 1 or 0 for whether it counts.
 	own, counts tensor.Tensor
 }
 
 func (f *LinearCrossEntropy) rows(c *tensor.Ctx) linearRows {
-	t, x, w, ints := c.Tape(), matrix(c.Saved(0)), c.Saved(1), c.Ints(3)
+	t, x, w, ints := c.Tape(), matrix(c.Saved(0)), c.Saved(1), c.Ints(4)
 	n := x.Dim(0)
 	l := linearRows{t: t, classes: f.Classes, x: x, w: w, y: c.Saved(2).Reshape(n), n: n, ignore: ints[0],
-		smoothing: math.Float64frombits(uint64(ints[1])), count: math.Float64frombits(uint64(ints[2]))}
-	l.memory = c.New(x.DType(), partRows(n), w.Dim(0))
+		smoothing: math.Float64frombits(uint64(ints[1])), count: math.Float64frombits(uint64(ints[2])),
+		softCap: math.Float64frombits(uint64(ints[3]))}
+	l.memory = c.New(x.DType(), l.partRows(), w.Dim(0))
 	l.loss = c.New(statType(x.DType()), n)
 	if f.Classes != nil {
 		number := func(v int) tensor.Tensor { return t.Arange(tensor.Int64, float64(v), float64(v)+1, 1) }
@@ -227,12 +240,18 @@ func (f *LinearCrossEntropy) rows(c *tensor.Ctx) linearRows {
 	return l
 }
 
-// partRows returns how many rows are computed at a time.
-func partRows(n int) int { return min(n, max((n+linearParts-1)/linearParts, fewestPartRows)) }
+// partRows returns how many rows are computed at a time. Those whose logits are capped take twice as much memory.
+func (l *linearRows) partRows() int {
+	rows := max((l.n+linearParts-1)/linearParts, fewestPartRows)
+	if l.softCap != 0 {
+		rows = (rows + 1) / 2
+	}
+	return min(l.n, rows)
+}
 
 // next goes to the next rows.
 func (l *linearRows) next() bool {
-	l.lo, l.hi = l.hi, min(l.hi+partRows(l.n), l.n)
+	l.lo, l.hi = l.hi, min(l.hi+l.partRows(), l.n)
 	if l.lo < l.hi {
 		l.logits = l.memory.Slice(0, 0, l.hi-l.lo)
 	}
@@ -247,7 +266,31 @@ func (l *linearRows) forward() {
 	l.losses()
 }
 
-func (l *linearRows) multiply() { l.t.MatMulTo(l.logits, l.part(l.x), l.w, false, true, 0) }
+// multiply computes the logits of the rows.
+func (l *linearRows) multiply() {
+	l.t.MatMulTo(l.logits, l.part(l.x), l.w, false, true, 0)
+	if l.softCap == 0 {
+		return
+	}
+	tanh := l.tanh()
+	l.affine(tanh, l.logits, 1/l.softCap)
+	l.args(tensor.OpTanh, tanh).In(tanh)
+	l.t.Launch()
+	l.affine(l.logits, tanh, l.softCap)
+}
+
+// tanh is memory for the hyperbolic tangents of the rows: what Backward needs of the cap.
+func (l *linearRows) tanh() tensor.Tensor {
+	if l.tanhMemory.IsZero() {
+		return l.logits
+	}
+	return l.tanhMemory.Slice(0, 0, l.hi-l.lo)
+}
+
+func (l *linearRows) affine(out, in tensor.Tensor, a float64) {
+	l.args(tensor.OpAffine, out).In(in).F[0] = a
+	l.t.Launch()
+}
 
 // args begins a launch of op on the logits, with an output.
 func (l *linearRows) args(op tensor.Op, out tensor.Tensor) *tensor.Args {
@@ -276,17 +319,29 @@ func (l *linearRows) losses() {
 // mine says which labels of the rows are among this rank's classes.
 func (l *linearRows) mine() tensor.Tensor { return l.part(l.own).Ge(l.t.Zeros(tensor.Int64, 1)) }
 
-// gradient replaces the logits of the rows by their gradient.
+// gradient replaces the logits of the rows by the gradient of what the product has computed.
 func (l *linearRows) gradient() {
-	lse := l.part(l.lse)
 	if l.classes == nil {
-		a := l.args(tensor.OpCrossEntropyGrad, l.logits).In(l.logits).In(lse).In(l.part(l.y)).In(l.g)
-		a.F[0], a.I[0] = l.smoothing, l.ignore
-		l.t.Launch()
-		return
+		l.wholeGradient()
+	} else {
+		l.partGradient()
 	}
+	if l.softCap != 0 {
+		l.args(tensor.OpTanhGrad, l.logits).In(l.logits).In(l.tanh())
+		l.t.Launch()
+	}
+}
+
+func (l *linearRows) wholeGradient() {
+	a := l.args(tensor.OpCrossEntropyGrad, l.logits).In(l.logits).In(l.part(l.lse)).In(l.part(l.y)).In(l.g)
+	a.F[0], a.I[0] = l.smoothing, l.ignore
+	l.t.Launch()
+}
+
+// partGradient is wholeGradient where ranks divide the classes.
+func (l *linearRows) partGradient() {
 	g := l.part(l.counts).Mul(l.g).Cast(l.logits.DType())
-	l.args(tensor.OpLogSumExpGrad, l.logits).In(l.logits).In(lse).In(g)
+	l.args(tensor.OpLogSumExpGrad, l.logits).In(l.logits).In(l.part(l.lse)).In(g)
 	l.t.Launch()
 	mine := l.mine()
 	one, at := mine.Cast(g.DType()).Mul(g).Neg(), mine.Cast(tensor.Int64).Mul(l.part(l.own))

@@ -43,7 +43,11 @@ func (s *linearTape) gradients(f func(x, w, y tensor.Tensor) tensor.Tensor) (los
 
 // plain is the same with logits.
 func plain(f *ops.LinearCrossEntropy, x, w, y tensor.Tensor) tensor.Tensor {
-	return tensor.CrossEntropy(tensor.Linear(x, w, tensor.Tensor{}), y,
+	logits := tensor.Linear(x, w, tensor.Tensor{})
+	if c := f.SoftCap; c != 0 {
+		logits = logits.Scale(1 / c).Tanh().Scale(c)
+	}
+	return tensor.CrossEntropy(logits, y,
 		tensor.CrossEntropyOptions{Smoothing: f.Smoothing, Ignore: f.Ignore, Count: f.Count})
 }
 
@@ -52,7 +56,7 @@ func plain(f *ops.LinearCrossEntropy, x, w, y tensor.Tensor) tensor.Tensor {
 func TestLinearCrossEntropy(t *testing.T) {
 	ignored := int64(1)
 	for name, f := range map[string]*ops.LinearCrossEntropy{"plain": {}, "smoothing": {Smoothing: 0.2}, "ignored": {Ignore: &ignored},
-		"count": {Ignore: &ignored, Count: 900}} {
+		"count": {Ignore: &ignored, Count: 900}, "capped": {SoftCap: 0.5, Smoothing: 0.2}} {
 		for _, n := range []int{0, 1, 100, 300, 2100} {
 			for d, tol := range map[tensor.DType]float64{tensor.Float64: 1e-12, tensor.Float32: 2e-5, tensor.BFloat16: 0.05} {
 				if name == "ignored" && n < 100 {
@@ -137,10 +141,13 @@ func TestLinearCrossEntropyMemory(t *testing.T) {
 	const n, in, classes = 3072, 8, 50304
 	dev := tensor.NewCPU(2)
 	defer dev.Close()
-	s := newLinearTape(dev, tensor.Float32, n, in, classes)
-	s.tape.Backward((&ops.LinearCrossEntropy{}).Loss(s.tape.Use(s.x).Tanh(), s.tape.Use(s.w), s.labels))
-	_, peak := s.tape.Memory()
-	assert.LessOrEqual(t, peak, n*classes*4/10)
+	for _, f := range []*ops.LinearCrossEntropy{{}, {SoftCap: 30}} {
+		s := newLinearTape(dev, tensor.Float32, n, in, classes)
+		s.tape.Backward(f.Loss(s.tape.Use(s.x).Tanh(), s.tape.Use(s.w), s.labels))
+		_, peak := s.tape.Memory()
+		s.tape.Close()
+		assert.LessOrEqual(t, peak, n*classes*4/10)
+	}
 }
 
 func TestLinearCrossEntropyAllocatesNothing(t *testing.T) {
@@ -149,7 +156,7 @@ func TestLinearCrossEntropyAllocatesNothing(t *testing.T) {
 	}
 	dev := tensor.NewCPU(2)
 	defer dev.Close()
-	f, s := &ops.LinearCrossEntropy{}, newLinearTape(dev, tensor.Float32, 600, 4, 7)
+	f, s := &ops.LinearCrossEntropy{SoftCap: 2}, newLinearTape(dev, tensor.Float32, 600, 4, 7)
 	step := func() {
 		s.tape.Backward(f.Loss(s.tape.Use(s.x).Tanh(), s.tape.Use(s.w), s.labels))
 		s.x.Consume()
@@ -170,6 +177,7 @@ func TestLinearCrossEntropyMisuse(t *testing.T) {
 		"wants rows [..., in], weights [classes, in]":    func() { f.Loss(x, w, ids(0, 4)) },
 		"dimension 1 of the input is 4, dimension 1 of ": func() { f.Loss(x, host0(5, 3), ids(0, 4, 1)) },
 		"label smoothing 2 is not in [0,1]":              func() { (&ops.LinearCrossEntropy{Smoothing: 2}).Loss(x, w, ids(0, 4, 1)) },
+		"a soft cap of -1 must be positive, or 0":        func() { (&ops.LinearCrossEntropy{SoftCap: -1}).Loss(x, w, ids(0, 4, 1)) },
 	} {
 		require.ErrorContains(t, tensor.Try(call), want)
 	}

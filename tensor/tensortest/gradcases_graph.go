@@ -171,6 +171,13 @@ func indexCases() map[tensor.Op][]GradCase {
 	}
 }
 
+func linearLossCase(name string, f ops.LinearCrossEntropy) GradCase {
+	return GradCase{Name: name, Shapes: func(r *rand.Rand) [][]int { n := 3 + r.IntN(3); return [][]int{{4, n}, {5, n}} },
+		F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return f.Loss(x[0], x[1], tensor.FromSlice([]int64{1, 4, 0, 1}, 4))
+		}}
+}
+
 // graphCases are the operations of the tape itself.
 func graphCases() map[tensor.Op][]GradCase {
 	block := func(t *tensor.Tape) func(in ...tensor.Tensor) tensor.Tensor {
@@ -207,6 +214,8 @@ func graphCases() map[tensor.Op][]GradCase {
 			{Name: "one gradient for both", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return t.Apply(plus{}, x...).Square().Add(x[0].Mul(x[1]))
 			}},
+			linearLossCase("loss without logits", ops.LinearCrossEntropy{Smoothing: 0.1}),
+			linearLossCase("loss without logits that are capped", ops.LinearCrossEntropy{SoftCap: 0.7}),
 		},
 		tensor.OpAux: {{Name: "seed", Shapes: vectors(2), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 			return tensor.WithAux(x[0].Mul(x[1]), x[0].Square().Sum(), 0.7)

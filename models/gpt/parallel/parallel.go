@@ -62,7 +62,7 @@ type Attached struct {
 	Groups, Experts []*dist.Group
 	mixtures        []*moe.Layer
 	Loss            func(logits, labels nn.T) nn.T      // this rank's part of the mean
-	FeatureLoss     func(x, labels nn.T) nn.T           // Loss of the logits for x, of Model.Features; it makes them only with LogitSoftCap
+	FeatureLoss     func(x, labels nn.T) nn.T           // Loss of the logits for x, of Model.Features, which are never whole in memory
 	Split           *tp.CrossEntropy                    // Loss, if ranks divide the words: for its Ignore and Count
 	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
 }
@@ -87,9 +87,6 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 		Part:        func(x tensor.Tensor) tensor.Tensor { return x }}
 	if err := a.divideLayers(mesh, m, c); err != nil {
 		return nil, err
-	}
-	if m.Config.LogitSoftCap > 0 { // between the head and the loss
-		a.FeatureLoss = func(x, labels nn.T) nn.T { return a.Loss(m.Logits(x), labels) }
 	}
 	err := a.divideSequences(mesh, m)
 	if err != nil {

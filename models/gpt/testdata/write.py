@@ -108,6 +108,8 @@ for name, kind, config in [
         ("qwen3_moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=4, moe_intermediate_size=6, norm_topk_prob=True)),
         ("unnormalized", Qwen3MoeForCausalLM, Qwen3MoeConfig(**tiny, **experts, head_dim=2, moe_intermediate_size=6)),
         ("smollm3", SmolLM3ForCausalLM, SmolLM3Config(**{**tiny, "num_hidden_layers": 2}, head_dim=4, no_rope_layer_interval=2)),
+        ("yarn", Qwen2ForCausalLM, Qwen2Config(**tiny, head_dim=8, rope_parameters=dict(
+            rope_type="yarn", rope_theta=20.0, factor=4.0, original_max_position_embeddings=8, beta_fast=2.0, beta_slow=0.5))),
         ("gemma2", Gemma2ForCausalLM, Gemma2Config(**gemma, num_hidden_layers=2, attn_logit_softcapping=0.5, final_logit_softcapping=2.0)),
         ("gemma3", Gemma3ForCausalLM, Gemma3TextConfig(**gemma, num_hidden_layers=3, sliding_window_pattern=2, rope_parameters=dict(
             full_attention=dict(rope_type="linear", rope_theta=500.0, factor=2.0),
