@@ -1,6 +1,10 @@
 package cp
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
 
 // documents says which queries and keys can meet. The zero value: all that the causal mask allows.
 type documents struct {
@@ -10,19 +14,20 @@ type documents struct {
 
 // take learns the documents. Ranks compare the first ones: with different ids, one would wait for keys that nobody sends.
 func (p *circle) take(ids tensor.Tensor) {
-	if d := ids.Shape().Dims; len(d) != 2 || d[0] != p.rows || d[1] != p.total || ids.DType() != tensor.Int64 {
-		fail(p.Name(), "documents %v: wants the id of each position of whole sequences, int64[%d %d]", ids.Shape(), p.rows, p.total)
+	d, total := ids.Shape().Dims, p.cuts.total()
+	if len(d) != 2 || d[0] != p.rows || d[1] != total || ids.DType() != tensor.Int64 {
+		fail(p.Name(), "documents %v: wants the id of each position of whole sequences, int64[%d %d]", ids.Shape(), p.rows, total)
 	}
 	if p.c.Ints(1)[0] != 0 {
 		p.checked.op = p.Name()
 		p.checked.agree(ids, p.groups()...)
 	}
-	if p.ids = ids; p.ranks == 1 {
+	if p.again(ids); p.ranks == 1 {
 		return
 	}
-	n := 2 * p.ranks
-	p.shared = p.c.Ints(1 + n*n)[1:]
-	p.overlap(p.c.HostInts(ids))
+	list := p.c.HostInts(ids)
+	p.cuts.balance(areasOf(list, total))
+	p.overlap(list)
 }
 
 // overlap finds which runs share a document.
@@ -30,16 +35,11 @@ func (p *circle) overlap(list []int64) {
 	n := 2 * p.ranks
 	least, most := make([]int64, n), make([]int64, n)
 	for row := range p.rows {
-		for rank := range p.ranks {
-			for i, run := range zigzag(p.total, rank, p.ranks) {
-				k := [2]int{rank, n - 1 - rank}[i]
-				least[k], most[k] = 1, 0 // none
-				for at, id := range list[row*p.total+run[0] : row*p.total+run[1]] {
-					if at == 0 {
-						least[k], most[k] = id, id
-					}
-					least[k], most[k] = min(least[k], id), max(most[k], id)
-				}
+		at := row * p.cuts.total()
+		for k := range n {
+			least[k], most[k] = 1, 0 // none
+			if run := list[at+p.cuts[k] : at+p.cuts[k+1]]; len(run) > 0 {
+				least[k], most[k] = slices.Min(run), slices.Max(run)
 			}
 		}
 		for i := range p.shared {
@@ -52,8 +52,11 @@ func (p *circle) overlap(list []int64) {
 
 // again learns what take of Forward did.
 func (p *circle) again(ids tensor.Tensor) {
-	n := 2 * p.ranks
-	p.ids, p.shared = ids, p.c.Ints(1 + n*n)[1:]
+	if p.ids = ids; p.ranks > 1 {
+		n := 1 + len(p.cuts)
+		ints := p.c.Ints(n + 4*p.ranks*p.ranks)
+		p.cuts, p.shared = ints[1:n], ints[n:]
+	}
 }
 
 // sees reports whether queries of run a of rank q see any of those keys of rank k that are not hidden by their positions.
@@ -72,7 +75,7 @@ func (p *circle) last(before int) int {
 	for i := p.ranks - 1; i > 0; i-- {
 		q := (k + i) % p.ranks
 		for a := range 2 {
-			if seen(p.total, q, k, p.ranks, a) > 0 && p.sees(q, k, a) {
+			if p.cuts.seen(q, k, a) > 0 && p.sees(q, k, a) {
 				return i
 			}
 		}
@@ -93,27 +96,9 @@ func (p *circle) mask(o *tensor.AttentionOptions, a, before, keys int) {
 	}
 }
 
-// Imbalance returns what the rank with most work multiplies, in the mean of all ranks: pairs of a query and a key, in each pass in which
-// documents can meet. 1 is even, which whole sequences are. ids are as in Ring, in host memory.
+// Imbalance returns the area of the rank with the largest one, in the mean of all ranks: pairs of a query and a key of its document, over
+// all rows. 1 is even. ids are as in Ring, in host memory.
 func (f *Ring) Imbalance(ids tensor.Tensor) float64 {
-	list, n := tensor.Data[int64](ids), f.Group.Size()
-	p := circle{Ring: f, ranks: n, total: ids.Dim(1), rows: ids.Dim(0)}
-	p.shared = make([]int, 4*n*n)
-	p.overlap(list)
-	most, sum := 0, 0
-	for q := range n {
-		work := 0
-		for k := range n {
-			for a := range 2 {
-				if mine := zigzag(p.total, q, n).len(a); p.sees(q, k, a) {
-					work += mine * seen(p.total, q, k, n, a)
-					if q == k {
-						work -= mine * (mine - 1) / 2 // keys of later positions
-					}
-				}
-			}
-		}
-		most, sum = max(most, work), sum+work
-	}
-	return float64(most*n) / float64(sum)
+	c, area := f.plan(ids)
+	return float64(area.most(c)*f.Group.Size()) / float64(area[ids.Dim(1)])
 }

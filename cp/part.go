@@ -20,14 +20,6 @@ func straight(total, rank, ranks int) runs {
 	return runs{{lo, hi}, {hi, hi}}
 }
 
-// zigzag is the division of Ring: of 2·ranks runs, a rank has one from the beginning, and one from the end.
-func zigzag(total, rank, ranks int) (r runs) {
-	for i, k := range [2]int{rank, 2*ranks - 1 - rank} {
-		r[i][0], r[i][1] = layout.Share(total, k, 2*ranks)
-	}
-	return r
-}
-
 // part returns the share of r's positions that a rank has, in their order.
 func (r runs) part(rank, ranks int) runs {
 	lo, hi := layout.Share(r.size(), rank, ranks)

@@ -1,6 +1,9 @@
 package cp
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -14,7 +17,7 @@ import (
 //
 // A fourth input says which document each position is of: ids [rows, positions] of whole sequences, Int64, the same on all ranks, and
 // without Rows. Then a query sees only keys of its own document, and keys are neither sent nor multiplied where no documents can meet. Ids
-// should rise along a sequence: of a run, the smallest and the largest are compared.
+// should rise along a sequence: of a run, the smallest and the largest are compared. PartOfDocuments takes the place of Part.
 type Ring struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
@@ -28,12 +31,35 @@ type Ring struct {
 // first step, in host memory: it must be the same on all of them.
 func (f *Ring) Part(x tensor.Tensor) tensor.Tensor {
 	f.op = f.Name() + ".Part"
-	return f.of(x, f.runs, f.groups()...)
+	return f.of(x, func(total int) runs {
+		c := make(cuts, 2*f.Group.Size()+1)
+		c.even(total)
+		return f.runs(c)
+	}, f.groups()...)
+}
+
+// PartOfDocuments is Part of sequences that have several documents: ids are those of Ring, in host memory. Each rank has as many positions
+// as with Part, but they are chosen so that ranks have nearly as much to compute, over all rows.
+func (f *Ring) PartOfDocuments(x, ids tensor.Tensor) tensor.Tensor {
+	f.op = f.Name() + ".PartOfDocuments"
+	if !slices.Equal(x.Shape().Dims[:min(2, x.NDim())], ids.Shape().Dims) {
+		fail(f.op, "%v and documents %v: wants the id of each position", x.Shape(), ids.Shape())
+	}
+	c, _ := f.plan(ids)
+	return f.of(x, func(int) runs { return f.runs(c) }, f.groups()...)
+}
+
+// plan returns the cuts of sequences with these documents, and their areas.
+func (f *Ring) plan(ids tensor.Tensor) (cuts, areas) {
+	c, area := make(cuts, 2*f.Group.Size()+1), areasOf(tensor.Data[int64](ids), ids.Dim(1))
+	c.even(ids.Dim(1))
+	c.balance(area)
+	return c, area
 }
 
 // runs returns this rank's part of sequences.
-func (f *Ring) runs(total int) runs {
-	r := zigzag(total, f.Group.Rank(), f.Group.Size())
+func (f *Ring) runs(c cuts) runs {
+	r := c.of(f.Group.Rank())
 	if f.heads != nil {
 		r = r.part(f.heads.there.Group.Rank(), f.heads.there.Group.Size())
 	}
@@ -67,7 +93,7 @@ type circle struct {
 	*Ring
 	c           *tensor.Ctx
 	rank, ranks int
-	total       int // positions of a sequence
+	cuts        cuts
 	rows, width int // of keys
 	documents
 }
@@ -75,17 +101,19 @@ type circle struct {
 // circle returns that of a call with keys k, on a step with sequences of so many positions. 0: each rank has whole ones, as where it
 // generates a text; then it is alone.
 func (f *Ring) circle(c *tensor.Ctx, k tensor.Tensor, total int) circle {
-	p := circle{Ring: f, c: c, rank: f.Group.Rank(), ranks: f.Group.Size(), total: total, rows: k.Dim(0), width: k.Dim(2)}
+	p := circle{Ring: f, c: c, rank: f.Group.Rank(), ranks: f.Group.Size(), rows: k.Dim(0), width: k.Dim(2)}
 	if total == 0 {
-		p.rank, p.ranks, p.total = 0, 1, k.Dim(1)
+		p.rank, p.ranks = 0, 1
 	}
+	ints := c.Ints(2 + 2*p.ranks)
+	ints[0], p.cuts = total, ints[1:]
 	return p
 }
 
 // at returns the rank so many places before this one, and of returns its runs.
 func (p *circle) at(before int) int { return (p.rank - before + 2*p.ranks) % p.ranks }
 
-func (p *circle) of(before int) runs { return zigzag(p.total, p.at(before), p.ranks) }
+func (p *circle) of(before int) runs { return p.cuts.of(p.at(before)) }
 
 // halves returns the two runs of x along dim.
 func (p *circle) halves(x tensor.Tensor, dim int) [2]tensor.Tensor {
@@ -96,7 +124,7 @@ func (p *circle) halves(x tensor.Tensor, dim int) [2]tensor.Tensor {
 // buffer returns memory for the keys and values of any rank, and view those of the one so many places before this one in it, [2·rows,
 // positions, width].
 func (p *circle) buffer(d tensor.DType) tensor.Tensor {
-	return p.c.New(d, 2*p.rows*p.width*(zigzag(p.total, 0, p.ranks).size()+1))
+	return p.c.New(d, 2*p.rows*p.width*(p.cuts.of(0).size()+1))
 }
 
 func (p *circle) view(buffer tensor.Tensor, before int) tensor.Tensor {
@@ -135,7 +163,7 @@ func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Ten
 
 // seen returns what of the keys of the rank so many places before this one queries of run a see: so many keys, from the first one on.
 func (p *circle) seen(a, before int) (keys int, o tensor.AttentionOptions) {
-	keys = seen(p.total, p.rank, p.at(before), p.ranks, a)
+	keys = p.cuts.seen(p.rank, p.at(before), a)
 	switch {
 	case keys == 0 || !p.sees(p.rank, p.at(before), a):
 		return 0, o
@@ -144,18 +172,6 @@ func (p *circle) seen(a, before int) (keys int, o tensor.AttentionOptions) {
 	}
 	p.mask(&o, a, before, keys)
 	return keys, o
-}
-
-// seen returns how many of the keys of rank k queries of run a of rank q see, from the first one on.
-func seen(total, q, k, ranks, a int) int {
-	mine, its := zigzag(total, q, ranks), zigzag(total, k, ranks)
-	switch {
-	case mine.len(a) == 0 || a == 0 && k > q:
-		return 0
-	case k < q || k == q && a == 0:
-		return its.len(0)
-	}
-	return its.size()
 }
 
 // alone says what queries see where one rank has all keys.
@@ -173,13 +189,16 @@ func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
 
 // Forward returns the attention of this rank's queries: of the keys of each rank, joined by the log-sum-exp of their scores.
 func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	f.check(c, in)
-	total := c.Tape().Rows().Seq.Total
-	q, k, v := f.exchange(c, in[0], total, false), f.exchange(c, in[1], total, false), f.exchange(c, in[2], total, false)
-	p := f.circle(c, k, total)
-	if c.Ints(1)[0] = total; len(in) > 3 {
+	if q, k := in[0], in[1]; q.NDim() != 3 || k.NDim() != 3 || q.Dim(2)%f.HeadDim != 0 {
+		fail(f.Name(), "wants queries and keys [rows, positions, heads·%d], not %v and %v", f.HeadDim, q.Shape(), k.Shape())
+	}
+	p := f.circle(c, in[1], c.Tape().Rows().Seq.Total)
+	if p.cuts.even(cmp.Or(c.Ints(1)[0], in[1].Dim(1))); len(in) > 3 {
 		p.take(in[3])
 	}
+	p.check(in[0], in[1])
+	q, k, v := p.exchange(in[0], false), p.exchange(in[1], false), p.exchange(in[2], false)
+	p.width = k.Dim(2)
 	y, l := p.attend(q, k, v)
 	for _, x := range [5]tensor.Tensor{q, k, v, y, l} {
 		c.Save(x)
@@ -187,7 +206,7 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	if len(in) > 3 {
 		c.Save(in[3])
 	}
-	return f.exchange(c, y, total, true)
+	return p.exchange(y, true)
 }
 
 // attend returns the attention of queries x, and the log-sum-exp of their scores.
@@ -223,23 +242,24 @@ func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 }
 
 // check refuses other queries and keys than those of this rank's positions.
-func (f *Ring) check(c *tensor.Ctx, in []tensor.Tensor) {
-	q, k, seq := in[0], in[1], c.Tape().Rows().Seq
-	rank, ranks := f.place()
-	if q.NDim() != 3 || k.NDim() != 3 || q.Dim(2)%f.HeadDim != 0 {
-		fail(f.Name(), "wants queries and keys [rows, positions, heads·%d], not %v and %v", f.HeadDim, q.Shape(), k.Shape())
-	}
+func (p *circle) check(q, k tensor.Tensor) {
+	seq, name := p.c.Tape().Rows().Seq, p.Name()
+	rank, ranks := p.place()
 	if seq.Total == 0 {
-		if c.Need(0) && ranks > 1 {
-			fail(f.Name(), "the step's input has whole sequences: give each rank its part (Ring.Part)")
+		if p.c.Need(0) && ranks > 1 {
+			fail(name, "the step's input has whole sequences: give each rank its part (Ring.Part)")
 		}
 		return
 	}
-	if want := f.runs(seq.Total); seq != want.seq(seq.Total) || q.Dim(1) != want.size() || k.Dim(1) != want.size() {
-		fail(f.Name(), "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ring.Part", q.Shape(), rank, ranks, want, seq)
+	part := "Ring.Part"
+	if p.shared != nil {
+		part = "Ring.PartOfDocuments"
 	}
-	if heads, n := k.Dim(2)/f.HeadDim, ranks/f.Group.Size(); heads%n != 0 {
-		fail(f.Name(), "%d heads of keys and values do not divide over the %d ranks of its second group: give it a number that divides %d, "+
+	if want := p.runs(p.cuts); seq != want.seq(seq.Total) || q.Dim(1) != want.size() || k.Dim(1) != want.size() {
+		fail(name, "%v: rank %d of %d has positions %+v of a step with %+v, not those of %s", q.Shape(), rank, ranks, want, seq, part)
+	}
+	if heads, n := k.Dim(2)/p.HeadDim, ranks/p.Group.Size(); heads%n != 0 {
+		fail(name, "%d heads of keys and values do not divide over the %d ranks of its second group: give it a number that divides %d, "+
 			"and the ring more ranks; a cp.Ring over all of them has no such limit", heads, n, heads)
 	}
 }
@@ -266,13 +286,12 @@ func join(out, lse, y, l tensor.Tensor) (_, sum tensor.Tensor) {
 // Backward sends keys and values around again, and their gradients one pass behind them. A rank adds its part to these, in Float32 or
 // Float64. The last rank that sees the keys sends them home.
 func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
-	total := c.Ints(1)[0]
-	p := f.circle(c, c.Saved(1), total)
+	p := f.circle(c, c.Saved(1), c.Ints(1)[0])
 	if len(grads) > 3 {
 		p.again(c.Saved(5))
 	}
-	dq, dk, dv := p.back(c.Saved(0), c.Saved(1), c.Saved(2), c.Saved(3), f.exchange(c, g, total, false), c.Saved(4))
-	grads[0], grads[1], grads[2] = f.exchange(c, dq, total, true), f.exchange(c, dk, total, true), f.exchange(c, dv, total, true)
+	dq, dk, dv := p.back(c.Saved(0), c.Saved(1), c.Saved(2), c.Saved(3), p.exchange(g, false), c.Saved(4))
+	grads[0], grads[1], grads[2] = p.exchange(dq, true), p.exchange(dk, true), p.exchange(dv, true)
 }
 
 // back returns the gradients of queries x, keys and values, for the gradient g of their attention y.

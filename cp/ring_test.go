@@ -53,7 +53,7 @@ func naive(g *dist.Group, f *cp.Ring, mine [4]tensor.Tensor, c attentionOf, ids 
 	if c.rows == 0 {
 		return y
 	}
-	places := tensor.Data[int64](f.Part(numbers(c.rows, c.total).WithRows(g.Rows(0, c.rows)))) // of this rank's positions
+	places := tensor.Data[int64](partOf(f, numbers(c.rows, c.total).WithRows(g.Rows(0, c.rows)), ids)) // of this rank's positions
 	type part struct {
 		Places []int64
 		X      [4][]float64
@@ -84,6 +84,14 @@ func naive(g *dist.Group, f *cp.Ring, mine [4]tensor.Tensor, c attentionOf, ids 
 		}
 	}
 	return y
+}
+
+// partOf is this rank's part of x, with these documents, or with none.
+func partOf(f *cp.Ring, x, ids tensor.Tensor) tensor.Tensor {
+	if ids.IsZero() {
+		return f.Part(x)
+	}
+	return f.PartOfDocuments(x, ids)
 }
 
 // numbers are those of the positions of all rows.
@@ -124,7 +132,7 @@ func equalsNaive(t *testing.T, c attentionOf, d division, ids tensor.Tensor) (se
 		f, ulysses := d.on(r, c.hd)
 		var mine [4]tensor.Tensor
 		for i, x := range c.tensors() {
-			mine[i] = f.Part(x.WithRows(r.World.Rows(0, c.rows)))
+			mine[i] = partOf(f, x.WithRows(r.World.Rows(0, c.rows)), ids)
 		}
 		tape, before := tensor.NewTape(r.Device), f.Group.Stats().Payload["send"]
 		tape.Input(mine[0])
@@ -174,6 +182,8 @@ func TestRingOfDocuments(t *testing.T) {
 		"two":         func(row, position int) int { return (position + 5*row) / 15 },
 		"short":       func(_, position int) int { return position / 3 },
 		"each":        func(_, position int) int { return position },
+		"one of many": func(_, position int) int { return max(0, position-11) },
+		"late":        func(row, position int) int { return min(position, 13+row) },
 		"in no order": func(row, position int) int { return position * position / 7 % (3 + row) },
 	} {
 		x := numbers(c.rows, c.total)
@@ -213,9 +223,6 @@ func (f fed) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 func TestRingAdjoint(t *testing.T) {
 	const rows, total = 2, 9
 	for _, d := range []division{{2, 1}, {3, 1}, {4, 1}, {1, 2}, {2, 2}} {
-		part := func(r *dist.Rank) tensor.Tensor {
-			return d.of(r, 3).Part(numbers(rows, total).WithRows(r.World.Rows(0, rows)))
-		}
 		op := func(heads int) disttest.Operand {
 			return disttest.Operand{Kind: tensor.Varying, Dims: func(rank, _ int) []int {
 				n, of := 0, rank/d.ulysses
@@ -234,6 +241,9 @@ func TestRingAdjoint(t *testing.T) {
 					tensor.Data[int64](x)[i] = int64(i % total / length)
 				}
 				return x
+			}
+			part := func(r *dist.Rank) tensor.Tensor {
+				return d.of(r, 3).PartOfDocuments(numbers(rows, total).WithRows(r.World.Rows(0, rows)), ids(r))
 			}
 			disttest.Adjoint(t, d.ring*d.ulysses, func(r *dist.Rank) disttest.Communicating { return fed{d.of(r, 3)} },
 				op(4), op(2), op(2), disttest.Operand{Const: part}, disttest.Operand{Const: ids})
@@ -298,18 +308,63 @@ func TestRingOfShortSequences(t *testing.T) {
 	}
 }
 
-// With two ranks and eight positions, rank 0 has positions 0, 1, 6 and 7. If documents begin at 0 and 4, it has three pairs in its first
-// run, seven in its second one, and eight with the keys of rank 1, which has three, seven, and four with those of rank 0.
-func TestImbalance(t *testing.T) {
-	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
-		f := &cp.Ring{Group: r.World, HeadDim: 2}
-		for want, ids := range map[float64][]int64{
-			1:         {0, 0, 0, 0, 0, 0, 0, 0},
-			18.0 / 16: {0, 0, 0, 0, 1, 1, 1, 1},
-			18.0 / 14: {0, 0, 1, 1, 2, 2, 2, 2},
-		} {
-			require.Equal(t, want, f.Imbalance(tensor.FromSlice(ids, 1, 8)), "%v", ids)
+// documents returns the ids of rows that have documents of these lengths.
+func documents(rows ...[]int) tensor.Tensor {
+	var ids []int64
+	for _, lengths := range rows {
+		for d, n := range lengths {
+			ids = append(ids, slices.Repeat([]int64{int64(d)}, n)...)
 		}
-		return nil
-	}))
+	}
+	return tensor.FromSlice(ids, len(rows), len(ids)/len(rows))
+}
+
+// Documents make even parts of sequences uneven work. The parts of PartOfDocuments have as many positions and nearly equal areas, which
+// Imbalance tells: each rank counts the pairs of its positions.
+func TestImbalance(t *testing.T) {
+	for _, c := range []struct {
+		ids        tensor.Tensor
+		ranks      int
+		even, want float64
+	}{
+		{documents([]int{4096}), 3, 1.001, 1.001},
+		{documents([]int{0, 4, 4}), 2, 1, 1},
+		{documents([]int{1024, 2048, 1024}), 2, 1.333, 1},
+		{documents([]int{500, 3000, 596}), 4, 1.320, 1.006},
+		{documents([]int{100, 200, 400, 800, 1600, 996}), 4, 1.711, 1.016},
+		{documents([]int{100, 200, 400, 800, 1600, 996}), 8, 1.763, 1.050},
+		{documents([]int{1000, 1000, 1000, 1097}), 8, 1.070, 1.037},
+		{documents([]int{5, 6, 2}, []int{1, 8, 4}, []int{13}), 3, 1.119, 1.051},
+	} {
+		require.NoError(t, disttest.OnRanks(c.ranks, func(r *dist.Rank) error {
+			f := &cp.Ring{Group: r.World, HeadDim: 2}
+			rows, total := c.ids.Dim(0), c.ids.Dim(1)
+			all := numbers(rows, total).WithRows(r.World.Rows(0, rows))
+			parts := [2][]int64{tensor.Data[int64](f.Part(all)), tensor.Data[int64](f.PartOfDocuments(all, c.ids))}
+			require.Len(t, parts[1], len(parts[0]))
+			imbalances := [2]float64{}
+			for i, mine := range parts {
+				areas := disttest.Must(dist.AllGatherObject(r.World, areaOf(mine, c.ids)))
+				sum := 0
+				for _, area := range areas {
+					sum += area
+				}
+				imbalances[i] = float64(slices.Max(areas)*c.ranks) / float64(sum)
+			}
+			require.Equal(t, imbalances[1], f.Imbalance(c.ids))
+			require.InDeltaSlice(t, []float64{c.even, c.want}, imbalances[:], 0.0006)
+			return nil
+		}))
+	}
+}
+
+// areaOf counts the pairs of these positions, as queries, and keys of their documents.
+func areaOf(places []int64, ids tensor.Tensor) (n int) {
+	of := tensor.Data[int64](ids)
+	for _, q := range places {
+		for k := q; k >= q/int64(ids.Dim(1))*int64(ids.Dim(1)) && of[k] == of[q]; k-- {
+			n++
+		}
+	}
+	return n
 }

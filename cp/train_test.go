@@ -2,6 +2,7 @@ package cp_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,7 @@ type job struct {
 	part      func(f *cp.Ring) func(x nn.T) nn.T // in place of Ring.Part
 	sum       string                             // axis over which gradients are summed; "": all
 	experts   moe.Config                         // in place of MLPs, shared by the ranks of ep; no experts: MLPs
+	documents bool                               // sequences have several, of uneven lengths
 }
 
 func (j job) training() disttest.Training {
@@ -58,19 +60,28 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	layers := j.mix(m)
 	m.Recompute = j.again
 	part := func(x nn.T) nn.T { return x } // this rank's positions
+	mix := &mixed{Ring: &cp.Ring{Group: r.World, HeadDim: m.Config.HeadDim}}
 	a = disttest.Attached{Norm: r.World, Loss: func(b disttest.Batch) nn.T {
 		ids, next := j.tokens(b.First, b.N, b.Rows)
+		if j.documents {
+			mix.ids = documentsFrom(b.First, b.N, j.positions)
+		}
 		return nn.CrossEntropy(m.Forward(b.Tape.Input(part(ids))), part(next))
 	}}
+	if mesh != nil {
+		mix.Ring = j.ring(mesh, m.Config.HeadDim)
+		part = func(x nn.T) nn.T { return partOf(mix.Ring, x, mix.ids) }
+	}
+	for _, b := range m.Blocks {
+		if b.Attn.Mix = mix; mesh == nil && !j.documents {
+			b.Attn.Mix = nil
+		}
+	}
 	if mesh == nil {
 		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
 		return a, nil
 	}
-	f := j.ring(mesh, m.Config.HeadDim)
-	for _, b := range m.Blocks {
-		b.Attn.Mix = f
-	}
-	if part = f.Part; j.part != nil {
+	if f := mix.Ring; j.part != nil {
 		part = j.part(f)
 	}
 	if j.change != nil {
@@ -94,6 +105,44 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	}
 	a.Params, err = s.Attach(m)
 	return a, err
+}
+
+// mixed is a ring with the documents of a microbatch.
+type mixed struct {
+	*cp.Ring
+	ids tensor.Tensor
+}
+
+func (f *mixed) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	if !f.ids.IsZero() {
+		in = append(slices.Clone(in), f.ids)
+	}
+	return f.Ring.Forward(c, in)
+}
+
+func (f *mixed) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if f.ids.IsZero() {
+		f.Ring.Backward(c, g, grads)
+		return
+	}
+	all := make([]tensor.Tensor, 4)
+	f.Ring.Backward(c, g, all)
+	copy(grads, all)
+}
+
+// documentsFrom are those of rows from one on: in each row, they have other lengths.
+func documentsFrom(first, n, positions int) tensor.Tensor {
+	ids := make([]int64, n*positions)
+	for i := range ids {
+		row, at := first+i/positions, i%positions
+		switch short := row * row % 5; {
+		case at >= positions-short:
+			ids[i] = 2
+		case at > row%3:
+			ids[i] = 1
+		}
+	}
+	return tensor.FromSlice(ids, n, positions)
 }
 
 // mix makes mixtures of experts of the MLPs.
@@ -212,6 +261,25 @@ func TestOrderOfExpertsInARingIsRefused(t *testing.T) {
 	}
 }
 
+// So is one whose sequences have documents of uneven lengths, of which ranks have parts with equal areas.
+func TestDocumentsEqualOneRank(t *testing.T) {
+	meshes := []string{"dp=1,cp=2", "dp=2,cp=2", "dp=1,cp=3", "dp=1,cp=4", "dp=1,ring=2,uly=2"}
+	for i, model := range []string{"gpt2", "gqa"} {
+		one := job{model: model, positions: 13 - 2*i, documents: true}
+		want := one.training().Run(t)
+		for k, mesh := range meshes {
+			if !reliability.Long(t) && (i+k)%2 == 1 {
+				continue
+			}
+			j := one
+			j.mesh, j.stage, j.again = mesh, (i+k)%4, k%3 > 0
+			disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
+		}
+	}
+}
+
+func TestLongDocumentsEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDocumentsEqualOneRank) }
+
 // Programs that forget a part of the ring, or take that of another division, are refused before a step is trained.
 func TestWrongRingsAreRefused(t *testing.T) {
 	for want, change := range map[string]func(j *job){
@@ -229,6 +297,10 @@ func TestWrongRingsAreRefused(t *testing.T) {
 				u := &cp.Ulysses{Group: mesh.Group("cp"), HeadDim: m.Config.HeadDim}
 				m.Blocks[1].Attn.Core = nn.Core{Spread: u.ToHeads(), Join: u.ToPositions()}
 			}
+		},
+		"not those of Ring.PartOfDocuments": func(j *job) {
+			j.documents = true
+			j.part = func(f *cp.Ring) func(x nn.T) nn.T { return f.Part }
 		},
 		"of a step with": func(j *job) { // ranks with other rows
 			j.change = func(m *gpt.Model, mesh *dist.Mesh) {

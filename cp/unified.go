@@ -19,19 +19,19 @@ type unified struct{ there, back *swap }
 
 // exchange returns x with all positions that one rank of the ring has, for some of its heads, or back. On a step with whole sequences there
 // is nothing to do.
-func (f *Ring) exchange(c *tensor.Ctx, x tensor.Tensor, total int, back bool) tensor.Tensor {
-	if f.heads == nil || total == 0 {
+func (p *circle) exchange(x tensor.Tensor, back bool) tensor.Tensor {
+	if p.heads == nil || p.c.Ints(1)[0] == 0 {
 		return x
 	}
-	s := f.heads.there
+	s := p.heads.there
 	if s.Group.Size() == 1 {
 		return x
 	}
 	if back {
-		s = f.heads.back
+		s = p.heads.back
 	}
-	s.divide(zigzag(total, f.Group.Rank(), f.Group.Size()).size())
-	return c.Tape().Apply(&s.AllToAll, x)
+	s.divide(p.of(0).size())
+	return p.c.Tape().Apply(&s.AllToAll, x)
 }
 
 // groups are those that divide sequences.

@@ -66,6 +66,7 @@ func TestMisuse(t *testing.T) {
 		"Optimizer.OnNonfinite": "any function",
 		"Optimizer.Alike":       "any number and axes",
 		"Optimizer.Trace":       "any recorder, also none",
+		"Optimizer.RuleOf":      "other parameters have no rule",
 		"Optimizer.Reload":      "parameters of another optimizer are not its own",
 	})
 }

@@ -16,7 +16,7 @@ func (o *Optimizer) settings() []setting {
 	if o.scaler != nil {
 		scale = o.scaler.Scale
 	}
-	rules := fmt.Sprintf("%v %s", o.rule.op(), strings.TrimPrefix(fmt.Sprintf("%+v", o.rule), "&"))
+	rules := describe(o.rule)
 	if m := o.matrices; m != nil {
 		rules += fmt.Sprintf(", Muon %+v", *m.rule)
 	}
@@ -29,6 +29,20 @@ func (o *Optimizer) settings() []setting {
 		{"Nonfinite", fmt.Sprint(o.nonfinite)},
 		{"parameters by LRScale and WeightDecay", fmt.Sprint(groups)},
 	}
+}
+
+func describe(r rule) string {
+	return fmt.Sprintf("%v %s", r.op(), strings.TrimPrefix(fmt.Sprintf("%+v", r), "&"))
+}
+
+// RuleOf says how Step changes p, for people: ranks that have the same parameter must have the same text. It is empty if Step does not.
+func (o *Optimizer) RuleOf(p *tensor.Param) string {
+	for i := range o.states {
+		if s := &o.states[i]; s.p == p {
+			return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.LR()*s.lrScale, s.decay, o.clip)
+		}
+	}
+	return ""
 }
 
 // key is a hash of the value that float64 adds up exactly.

@@ -68,6 +68,18 @@ func TestNewRefuses(t *testing.T) {
 				c.Params[0].SetName("layers.1.weight")
 			}
 		},
+		"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and their optimizers differ: adam {beta1:0.9 beta2:0.999 eps:1e-08 " +
+			"decoupled:true}, LR 0.001, WeightDecay 0, Clip 0, and sgd {momentum:0 dampening:0 nesterov:false}, LR 0.1, WeightDecay 0, " +
+			"Clip 0; copies of one parameter must change alike": func(c *pp.Config, rank int) {
+			c.Params[0].SetName("layers.1.weight")
+			if c.Optimizer = optim.NewAdamW(c.Params, optim.AdamWConfig{}); rank == 1 {
+				c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
+			}
+		},
+		"WeightDecay 0.2, Clip 0; copies of one parameter": func(c *pp.Config, rank int) {
+			c.Params[0].SetName("layers.1.weight")
+			c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1, WeightDecay: 0.1 * float64(1+rank)})
+		},
 	} {
 		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
 			c, _ := pair(r)

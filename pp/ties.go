@@ -17,11 +17,17 @@ type tie struct {
 
 // findTies makes a group for each parameter that several ranks have. It is collective.
 func (p *Pipeline) findTies() error {
-	mine := map[string]string{} // what this rank has of each
+	mine := map[string][2]string{} // what this rank has of each, and how it is changed
 	for _, x := range p.Params {
-		if lo, hi := x.Placement().Range(); !x.Frozen() {
-			mine[x.Name()] = fmt.Sprintf("elements %d to %d of %v", lo, hi, x.Placement().Boxes())
+		if x.Frozen() {
+			continue
 		}
+		lo, hi := x.Placement().Range()
+		has := [2]string{fmt.Sprintf("elements %d to %d of %v", lo, hi, x.Placement().Boxes())}
+		if p.Optimizer != nil {
+			has[1] = p.Optimizer.RuleOf(x)
+		}
+		mine[x.Name()] = has
 	}
 	all, err := dist.AllGatherObject(p.Group, mine)
 	if err != nil {
@@ -39,9 +45,14 @@ func (p *Pipeline) findTies() error {
 			continue
 		}
 		for _, r := range ranks[1:] {
-			if a, b := all[ranks[0]][name], all[r][name]; a != b {
+			a, b := all[ranks[0]][name], all[r][name]
+			if a[0] != b[0] {
 				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and not cut alike: they have %s, and %s; with fsdp, make it a unit "+
-					"of its own", name, ranks[0], r, a, b)
+					"of its own", name, ranks[0], r, a[0], b[0])
+			}
+			if a[1] != b[1] && a[1] != "" && b[1] != "" {
+				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and their optimizers differ: %s, and %s; copies of one parameter "+
+					"must change alike", name, ranks[0], r, a[1], b[1])
 			}
 		}
 		if slices.Contains(ranks, p.Group.Rank()) {
