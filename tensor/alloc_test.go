@@ -1,9 +1,11 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // After the first steps, a step allocates nothing on the Go heap.
@@ -77,4 +79,33 @@ func gptStep(dev Device, d DType, checkpoint bool, drop float64) func() {
 		ps.consume()
 		t.Reset()
 	}
+}
+
+// Step memory is counted by its tape; memory for its gradients outside of it is counted once.
+func TestMemoryOfSteps(t *testing.T) {
+	skipInDebug(t) // there, kernels that check widen operands
+	dev := NewCPU(1)
+	m := dev.Memory()
+	step := gptStep(dev, Float32, false, 0)
+	params := m.Of(Parameters).Live
+	step()
+	first := m.Of(Activations)
+	assert.Zero(t, first.Live)
+	assert.Greater(t, first.Peak, params)
+	assert.Equal(t, MemoryUse{params, params}, m.Of(Gradients))
+	m.ResetPeak()
+	step()
+	assert.Equal(t, first, m.Of(Activations), "every step is like the first")
+	assert.Equal(t, m.Of(Parameters).Peak+m.Of(Gradients).Peak+m.Of(OtherMemory).Peak+first.Peak, m.Total().Peak)
+
+	tape := NewTape(dev)
+	x := tape.Input(New(dev, Float32, 1<<20)).Exp()
+	live, peak := tape.Memory()
+	assert.Equal(t, MemoryUse{4 << 20, 4 << 20}, m.Of(Activations), "a tape that needs more says so")
+	assert.Equal(t, [2]int{4 << 20, 4 << 20}, [2]int{live, peak})
+	tape.Keep(x)
+	tape.Reset()
+	tape.Close()
+	assert.Zero(t, m.Of(Activations).Live)
+	dev.Close()
 }

@@ -1,6 +1,10 @@
-package tensor
+package tensor_test
 
-import "testing"
+import (
+	"testing"
+
+	. "github.com/ringo-ml/ringo/tensor"
+)
 
 // nullDevice computes nothing, so only the tape's time is measured.
 type nullDevice struct {
@@ -11,8 +15,8 @@ type nullDevice struct {
 func newNullDevice(tb testing.TB) *nullDevice {
 	d := &nullDevice{CPU: NewCPU(1)}
 	tb.Cleanup(d.CPU.Close)
-	for op := range cpuTable {
-		for dt, k := range cpuTable[op] {
+	for op := range CPUTable() {
+		for dt, k := range CPUTable()[op] {
 			if k != nil {
 				d.table[op][dt] = func(Queue, *Args) {}
 			}
@@ -64,7 +68,7 @@ func benchmarkNodes(b *testing.B, name string, ps *params, sum Axes, forward fun
 		nodes := 0
 		step := func() {
 			loss := forward(t)
-			nodes = t.nn
+			nodes = Nodes(t)
 			t.Backward(loss)
 			ps.consume()
 			t.Reset()

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // The gradient of an input: how a score changes with each pixel.
@@ -195,7 +197,8 @@ func (m *pipe) stages(order string) [][]float64 {
 		if m.share && k > 0 {
 			a[k], b[k] = NewTape(hostDevice, ShareMemory(a[0])), NewTape(hostDevice, ShareMemory(b[0]))
 		}
-		a[k].mem.poison, b[k].mem.poison = true, true
+		Poison(a[k])
+		Poison(b[k])
 	}
 	options := func(k int, deferred string) (opts []BackwardOption) {
 		switch {

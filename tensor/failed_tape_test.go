@@ -1,10 +1,12 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // After a Failure inside a Function, a Checkpoint or a Backward that the caller recovers, the tape has a part of a step. It refuses

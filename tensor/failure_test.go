@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 type failureCase struct {

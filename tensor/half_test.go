@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // Gradients in 16-bit floats equal those in float32 of the same values, up to the rounding of each result: what a rule keeps from the
@@ -54,9 +56,9 @@ func halfGrads(d, half DType, f func(x, w Tensor) Tensor) [][]float64 {
 	x, w := ps.add("x", UniformInit(-8, 8), 3, 40), ps.add("w", UniformInit(0.5, 1.5), 40)
 	for _, p := range ps.list {
 		h := New(hostDevice, half, p.Dims()...)
-		p.init.Fill(h, HashName(p.Name()), 0)
+		Init(p).Fill(h, HashName(p.Name()), 0)
 		for i, v := range Floats(h) {
-			storeFloat(p.Value.Ptr(), d, i, v)
+			StoreFloat(p.Value.Ptr(), d, i, v)
 		}
 	}
 	t := NewTape(hostDevice)
@@ -86,9 +88,9 @@ func TestBFloat16Products(t *testing.T) {
 			x, w, b := ps.add("x", UniformInit(-1, 1), c.x...), ps.add("w", UniformInit(-1, 1), c.w...), ps.add("b", UniformInit(-8, 8), n)
 			for _, p := range ps.list { // the same values in both types
 				h := New(dev, BFloat16, p.Dims()...)
-				p.init.Fill(h, HashName(p.Name()), 0)
+				Init(p).Fill(h, HashName(p.Name()), 0)
 				for i, v := range Floats(h) {
-					storeFloat(p.Value.Ptr(), d, i, v)
+					StoreFloat(p.Value.Ptr(), d, i, v)
 				}
 			}
 			for i := range 2 {
@@ -130,14 +132,14 @@ func TestHalfMean(t *testing.T) {
 func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		for _, d := range []DType{BFloat16, Float16} {
-			compared := map[Op]bool{}
-			dev := &faultyDevice{CPU: NewCPU(threads), table: cpuTable}
+			compared, table := map[Op]bool{}, CPUTable()
+			dev := &FaultyDevice{CPU: NewCPU(threads), Table: table}
 			defer dev.Close()
 			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax,
 				OpLogSoftmaxGrad, OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW,
 				OpSoftmaxCausal, OpLogSumExp, OpCrossEntropy, OpCrossEntropyGrad} {
-				wide := throughFloat32(cpuTable[op][Float32])
-				dev.table[op][d] = func(q Queue, a *Args) {
+				wide := ThroughFloat32(table[op][Float32])
+				dev.Table[op][d] = func(q Queue, a *Args) {
 					compared[op] = true
 					before := outputsOf(a)
 					wide(q, a)
@@ -145,13 +147,13 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 					for i, b := range before {
 						copy(outputBytes(a, i), b)
 					}
-					cpuTable[op][d](q, a)
+					table[op][d](q, a)
 					for i, b := range want {
 						require.True(t, bytes.Equal(b, outputBytes(a, i)), "%v of %v, result %d, %v", op, d, i, a.Dim)
 					}
 				}
 			}
-			for _, s := range [][2]int{{1, 1}, {7, 40}, {300, 301}, {3, 2*halfChunk + 7}} {
+			for _, s := range [][2]int{{1, 1}, {7, 40}, {300, 301}, {3, 2*HalfChunk + 7}} {
 				halfProgram(dev, d, s[0], s[1])
 			}
 			require.Len(t, compared, 21)
@@ -176,7 +178,7 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 	x, w, b, col := ps.add("x", UniformInit(-2, 2), rows, cols), ps.add("w", UniformInit(0.5, 1.5), cols),
 		ps.add("b", UniformInit(-1, 1), cols), ps.add("c", UniformInit(1, 2), rows, 1)
 	for _, p := range ps.list {
-		p.init.Fill(p.Value, HashName(p.Name()), 0)
+		Init(p).Fill(p.Value, HashName(p.Name()), 0)
 	}
 	classes := make([]int64, rows)
 	for i := range classes {

@@ -1,8 +1,10 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
 	"math"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // The models of the tests, written without package nn.
@@ -162,12 +164,5 @@ func randomTokens(dev Device, vocab int, dims ...int) Tensor {
 	for i := range Data[int64](x) {
 		Data[int64](x)[i] = int64(RandomBits(99, uint64(i)) % uint64(vocab))
 	}
-	return x
-}
-
-// random returns a tensor outside tapes, uniform in ±1.
-func random(dev Device, dtype DType, key uint64, dims ...int) Tensor {
-	x := New(dev, dtype, dims...)
-	UniformInit(-1, 1).Fill(x, key, 0)
 	return x
 }

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // partTape returns a tape and [4, 3, 6], which has 3 of 6 positions of each sequence along axis 0.
@@ -215,12 +216,12 @@ func TestPlacesOfFunctions(t *testing.T) {
 	tape := NewTape(hostDevice)
 	t.Cleanup(tape.Close)
 	x := tape.Input(upward(4, 3).WithRows(half).WithTypes(Types{}.With(1, Varying).With(2, Cut)))
-	x.hdr().at = x.hdr().at.WithCut(2)
+	CutAlong(x, 2)
 	for _, f := range []Function{&folded{}, &whole{}} {
 		assert.NoError(t, Try(func() { tape.Apply(f, x).Reshape(1).Reshape(1, 1) }))
 	}
 	y := tape.Apply(&whole{folded{[]int{1, 1}}}, x)
-	assert.Zero(t, y.hdr().at.Cut())
+	assert.Zero(t, PlaceOf(y).Cut())
 }
 
 // Zeros do not count twice in a partial sum. What is made of them may be something else.

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // half is 4 of 8 rows on ranks along axis 0.
@@ -30,7 +31,7 @@ func batchTape(t *testing.T) (tape *Tape, x Tensor, c func(dims ...int) Tensor) 
 
 // placeOf prints the kind on axis 0, and where the rows are if they are somewhere.
 func placeOf(x Tensor) string {
-	s := x.hdr().at.Rows()
+	s := PlaceOf(x).Rows()
 	kind := x.Types().At(0).String()
 	if s.Dims() == 0 || x.Types().At(0) == Own {
 		return kind

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // rectangle is the part of [rows, positions, columns] from lo to hi.

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // shareOf is a rank's part of a batch: adjacent rows, or every n-th row.
@@ -60,7 +62,7 @@ func TestDropoutOverRanks(t *testing.T) {
 			for rank := range ranks {
 				p := shareOf(x, rank, ranks, contiguous)
 				got := drop(p, rank+1)
-				r := *p.h.rows
+				r := p.Rows()
 				for i := range p.Dim(0) {
 					at := (r.First + i*r.Stride) * 3000
 					require.Equal(t, want[at:at+3000], got[i*3000:(i+1)*3000], "%d of %d", rank, ranks)
@@ -93,7 +95,7 @@ func TestRandomKeys(t *testing.T) {
 	tape := NewTape(hostDevice)
 	p := NewParam(Constant(1), 2)
 	p.Make(hostDevice, Float32, 0)
-	at := func() [2]int { return [2]int{tape.random.Step, tape.random.Micro} }
+	at := func() [2]int { return Micro(tape) }
 	for _, want := range [][2]int{{0, 1}, {0, 2}} {
 		tape.Backward(tape.Use(p).Sum(), More())
 		assert.Equal(t, want, at())
@@ -270,7 +272,7 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 				in := tape.Leaf(x.WithRows(Rows{First: first, Stride: stride, Total: total, Over: 1}))
 				h := form(in)
 				out := h.Dropout(0.4, 9)
-				place, values := h.hdr().at.Rows(), Floats(out)
+				place, values := PlaceOf(h).Rows(), Floats(out)
 				right := 1
 				for d := h.NDim() - 1; place.Dims()>>d == 0; d-- {
 					right *= h.Dim(d)

@@ -1,9 +1,11 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // twoOuts returns x·0.5 and declares a second output, x·2.
@@ -16,8 +18,8 @@ func (f *twoOuts) Forward(c *Ctx, in []Tensor) Tensor {
 }
 
 func (*twoOuts) Backward(c *Ctx, g Tensor, grads []Tensor) {
-	grads[0] = c.Tape().NewLike(c.in[0])
-	c.Tape().fill(grads[0].h, 1)
+	grads[0] = c.Tape().NewLike(g)
+	Fill(c.Tape(), grads[0], 1)
 }
 
 // spentCase is a second loss, of a tensor that was kept in a first Backward.

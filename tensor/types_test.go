@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // asKinds has an output for each kind, which gives its input that kind on axis 0.

@@ -1,10 +1,12 @@
-package tensor
+package tensor_test
 
 import (
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 func TestIntegerDivision(t *testing.T) {
