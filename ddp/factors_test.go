@@ -107,7 +107,7 @@ var ownFactors = map[string]step{
 	"Dropout":           func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(1/float64(r.n), 1).Square())) },
 	"no Dropout on one": func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(0.5*float64(r.group.Rank()), 1).Square())) },
 	"Smoothing": func(r *rows) {
-		r.backward(tensor.CrossEntropy(r.C.Forward(r.hidden()), r.y, tensor.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
+		r.backward(ops.CrossEntropy(r.C.Forward(r.hidden()), r.y, ops.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
 	},
 	"TopK": func(r *rows) {
 		best, _ := ops.TopK(r.hidden(), r.n/2)

@@ -1,6 +1,9 @@
 package nn
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // Losses are means over the global batch: on a tape whose input is a part of one (tensor.Rows), a loss is this rank's
 // part of the mean, and the sum over ranks is what one rank would compute. A loss of your own ends with GlobalMean for the
@@ -9,12 +12,12 @@ import "github.com/ringo-ml/ringo/tensor"
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and labels [...], Int64 or
 // Int32, or probabilities of labels (soft targets) of logits' shape. Options, at most one, set label smoothing, an ignored label,
 // weights of classes, or ask for the loss of each row.
-func CrossEntropy(logits, labels T, options ...tensor.CrossEntropyOptions) T {
+func CrossEntropy(logits, labels T, options ...ops.CrossEntropyOptions) T {
 	switch len(options) {
 	case 0:
-		return tensor.CrossEntropy(logits, labels, tensor.CrossEntropyOptions{})
+		return ops.CrossEntropy(logits, labels, ops.CrossEntropyOptions{})
 	case 1:
-		return tensor.CrossEntropy(logits, labels, options[0])
+		return ops.CrossEntropy(logits, labels, options[0])
 	}
 	fail("CrossEntropy", "%d options, at most one", len(options))
 	return T{}
@@ -25,10 +28,10 @@ func CrossEntropy(logits, labels T, options ...tensor.CrossEntropyOptions) T {
 func GlobalMean(x T) T { return tensor.GlobalMean(x) }
 
 // MSE returns the mean of (x−y)², for tensors of one shape.
-func MSE(x, y T) T { return tensor.MSE(x, y) }
+func MSE(x, y T) T { return ops.MSE(x, y) }
 
 // BCEWithLogits returns the mean of −y·log σ(x) − (1−y)·log(1−σ(x)) for logits x and targets y in [0, 1] of one shape.
-func BCEWithLogits(x, y T) T { return tensor.BCEWithLogits(x, y) }
+func BCEWithLogits(x, y T) T { return ops.BCEWithLogits(x, y) }
 
 // Hits returns how many of logits [..., classes] are largest at their label, an element of labels [...], Int64 or Int32. It reads
 // the result on the host.

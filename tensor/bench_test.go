@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // nullDevice computes nothing, so only the tape's time is measured.
@@ -54,7 +55,7 @@ func BenchmarkTape(b *testing.B) {
 		m, tokens := newGPT(ps, 4, 2, 4, 2, 4), of(New(dev, Int64, 2, 3))
 		benchmarkNodes(b, "gpt"+name, ps, r.Over, func(t *Tape) Tensor {
 			ids, labels := gptBatch(t, tokens)
-			return CrossEntropy(m.forward(t, ids), labels, CrossEntropyOptions{})
+			return ops.CrossEntropy(m.forward(t, ids), labels, ops.CrossEntropyOptions{})
 		})
 	}
 }

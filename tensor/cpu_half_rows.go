@@ -2,13 +2,13 @@ package tensor
 
 import "unsafe"
 
-// rowOffset is the place in Args.I of the number of rows before those of a part, in kernels that are made by byRows.
+// rowOffset is the place in Args.I of the number of rows before those of a part, in kernels that are made by RowKernels.
 const rowOffset = 7
 
-// byRows are the kernels of parts that go by Dim[0] rows of Dim[1] elements. kinds has a letter for each operand: o for rows that are
+// RowKernels are the kernels of parts that go by Dim[0] rows of Dim[1] elements. kinds has a letter for each operand: o for rows that are
 // overwritten, x for rows that are read, w for one row that all rows share, s for a number for each row, or one for all, which is not a
 // 16-bit float.
-func byRows(kinds string, f32, f64 Part) (k [NumDTypes]Kernel) {
+func RowKernels(kinds string, f32, f64 Part) (k [NumDTypes]Kernel) {
 	half := halfRows(kinds, f32)
 	k[Float32], k[Float64], k[BFloat16], k[Float16] = spread(dim0, dim1, 1, f32), spread(dim0, dim1, 1, f64), half, half
 	return k

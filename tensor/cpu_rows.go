@@ -24,15 +24,6 @@ func logSumExpGradKernel[T kernel.Float]() Kernel {
 	})
 }
 
-func crossEntropyPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.CrossEntropy(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
-}
-
-func crossEntropyGradPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0],
-		int64(a.I[0]))
-}
-
 func layerNormPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.LayerNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi, a.F[0])
 }

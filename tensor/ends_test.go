@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The gradient of an input: how a score changes with each pixel.
@@ -160,7 +161,7 @@ func (m *pipe) second(t *Tape, x, labels Tensor) Tensor {
 	x = Linear(t.Apply(identity{}, x), u(6).Slice(0, 0, 6), Tensor{}).Square().Add(x)
 	x = t.Checkpoint(func(in ...Tensor) Tensor { return Linear(in[0], u(6).Slice(0, 6, 12), u(8)).Tanh() }, x)
 	x = WithAux(x, x.Square().Mean(), 0.1)
-	return CrossEntropy(Linear(LayerNorm(x, Tensor{}, Tensor{}, 1e-5), u(7), Tensor{}), labels, CrossEntropyOptions{Count: 12})
+	return ops.CrossEntropy(Linear(LayerNorm(x, Tensor{}, Tensor{}, 1e-5), u(7), Tensor{}), labels, ops.CrossEntropyOptions{Count: 12})
 }
 
 func pipeBatch(t *Tape, k int) (ids, labels Tensor) {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // After a Failure inside a Function, a Checkpoint or a Backward that the caller recovers, the tape has a part of a step. It refuses
@@ -147,7 +148,7 @@ func TestAuxOfAnUnusedTensor(t *testing.T) {
 	// The loss itself may be the auxiliary one.
 	tape := NewTape(hostDevice)
 	x := tape.Use(ps.add("logits", Constant(0), 1, 2))
-	loss := CrossEntropy(x, tape.Input(FromSlice([]int64{0}, 1)), CrossEntropyOptions{})
+	loss := ops.CrossEntropy(x, tape.Input(FromSlice([]int64{0}, 1)), ops.CrossEntropyOptions{})
 	WithAux(x.Exp(), loss, 1)
 	tape.Backward(loss)
 	assert.Equal(t, []float64{-1, 1}, Floats(ps.list[2].Grad), "twice the gradient of the loss")

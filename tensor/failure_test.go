@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 type failureCase struct {
@@ -108,12 +109,13 @@ func otherFailures(tape *Tape) []failureCase {
 		{"use", "", "DType(77) is not an element type", func() { f(2).Cast(77) }},
 		{"use", "", "DType(77) is not an element type", func() { FromPtr(hostDevice, f(2).Ptr(), 77, 2) }},
 		{"cross_entropy", "float32[3,2,5], int64[2,3]", "dimension 0 of the logits is 3, dimension 0 of the labels is 2",
-			func() { CrossEntropy(f(3, 2, 5), ids(2, 3), CrossEntropyOptions{}) }},
-		{"cross_entropy", "", "smoothing 2 is not in [0,1]", func() { CrossEntropy(f(2, 5), ids(2), CrossEntropyOptions{Smoothing: 2}) }},
-		{"cross_entropy", "float32[1,5], int64[1]", "label 0 is 5, of 5 classes", func() { CrossEntropy(f(1, 5), five, CrossEntropyOptions{}) }},
+			func() { ops.CrossEntropy(f(3, 2, 5), ids(2, 3), ops.CrossEntropyOptions{}) }},
+		{"cross_entropy", "", "smoothing 2 is not in [0,1]", func() { ops.CrossEntropy(f(2, 5), ids(2), ops.CrossEntropyOptions{Smoothing: 2}) }},
+		{"cross_entropy", "float32[1,5], int64[1]", "label 0 is 5, of 5 classes",
+			func() { ops.CrossEntropy(f(1, 5), five, ops.CrossEntropyOptions{}) }},
 		{"cross_entropy", "float32[2,5], int64[3]", "dimension 0 of the logits is 2, dimension 0 of the labels is 3",
-			func() { CrossEntropy(f(2, 5), ids(3), CrossEntropyOptions{}) }},
-		{"mse", "float32[2], float32[1,2]", "the input: 1 dimension, the target: 2 dimensions", func() { MSE(f(2), f(1, 2)) }},
+			func() { ops.CrossEntropy(f(2, 5), ids(3), ops.CrossEntropyOptions{}) }},
+		{"mse", "float32[2], float32[1,2]", "the input: 1 dimension, the target: 2 dimensions", func() { ops.MSE(f(2), f(1, 2)) }},
 		{"WithAux", "float32[2]", "must have one element", func() { WithAux(f(1), f(2), 1) }},
 		{"Item", "float32[2]", "2 elements, not one", func() { f(2).Item() }},
 		{"Dim", "float32[2]", "no dimension -2", func() { f(2).Dim(-2) }},

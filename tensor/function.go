@@ -119,7 +119,7 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	c := t.calls[t.ncalls]
 	t.ncalls++
 	c.f, c.need, c.saved, c.frozen, c.outs, c.once = f, 0, c.saved[:0], c.frozen[:0], c.outs[:0], 0
-	c.out, c.differentiates, c.coming.loss = nil, false, nil
+	c.out, c.differentiates, c.coming.later = nil, false, nil
 	c.coming.ptr, c.coming.parts, c.back.ptr, c.back.parts = nil, c.coming.parts[:0], nil, c.back.parts[:0]
 	clear(c.ints)
 	c.in = append(c.in[:0], in...)

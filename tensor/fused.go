@@ -8,7 +8,7 @@ package tensor
 //	OpLinearAdd         a residual connection inside its product          2.4 GB  24 launches  1.3 ms
 //	OpLinearGradX       an activation's gradient in the product after it  4.8 GB  12 launches  2.5 ms
 //	OpLinearGradW       a bias's gradient in that of its weight           5.4 GB  48 launches  1.9 ms
-//	OpCrossEntropyBoth  a loss and its gradient (loss.go)                 3.3 GB   4 launches  1.2 ms
+//	ops.OpCrossEntropyBoth: a loss and its gradient                       3.3 GB   4 launches  1.2 ms
 //	OpLayerNormGrad     all gradients of a norm; OpRMSNormGrad the same   6.2 GB  74 launches  2.2 ms
 //	all                                                                  24.6 GB 174 launches 10.8 ms
 //

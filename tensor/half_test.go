@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Gradients in 16-bit floats equal those in float32 of the same values, up to the rounding of each result: what a rule keeps from the
@@ -19,13 +20,13 @@ func TestHalfGradients(t *testing.T) {
 	ignore := int64(-1)
 	for name, f := range map[string]func(x, w Tensor) Tensor{
 		"cross_entropy": func(x, _ Tensor) Tensor {
-			return CrossEntropy(x, randomTokens(hostDevice, 40, 3), CrossEntropyOptions{Ignore: &ignore, Count: 3})
+			return ops.CrossEntropy(x, randomTokens(hostDevice, 40, 3), ops.CrossEntropyOptions{Ignore: &ignore, Count: 3})
 		},
 		"logsumexp":  func(x, _ Tensor) Tensor { return x.LogSumExp().Sum() },
 		"layer_norm": func(x, w Tensor) Tensor { return LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },
 		"rms_norm":   func(x, w Tensor) Tensor { return RMSNorm(x, w, 1e-5).Mul(w).Sum() },
-		"mse":        func(x, w Tensor) Tensor { return MSE(x, w.Broadcast(3, 40)) },
-		"bce":        func(x, w Tensor) Tensor { return BCEWithLogits(x, w.Broadcast(3, 40)) },
+		"mse":        func(x, w Tensor) Tensor { return ops.MSE(x, w.Broadcast(3, 40)) },
+		"bce":        func(x, w Tensor) Tensor { return ops.BCEWithLogits(x, w.Broadcast(3, 40)) },
 		"mean":       func(x, _ Tensor) Tensor { return x.Square().Mean() },
 		"broadcast":  func(x, w Tensor) Tensor { return x.Mul(w).Sum() },
 		"matmul":     func(x, _ Tensor) Tensor { return MatMul(x, x, false, true).Sum() },
@@ -124,7 +125,7 @@ func TestHalfMean(t *testing.T) {
 	Constant(2).Fill(x, 0, 0)
 	t1 := NewTape(hostDevice)
 	require.Equal(t, 2.0, t1.Input(x).Mean().Item())
-	require.Equal(t, 4.0, MSE(t1.Input(x), New(hostDevice, Float16, 1<<17)).Item())
+	require.Equal(t, 4.0, ops.MSE(t1.Input(x), New(hostDevice, Float16, 1<<17)).Item())
 }
 
 // Kernels that widen chunks or rows of 16-bit floats have the bits of the float32 kernels between conversions of whole operands. Programs
@@ -137,7 +138,7 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 			defer dev.Close()
 			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax,
 				OpLogSoftmaxGrad, OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW,
-				OpSoftmaxCausal, OpLogSumExp, OpCrossEntropy, OpCrossEntropyGrad} {
+				OpSoftmaxCausal, OpLogSumExp, ops.OpCrossEntropy, ops.OpCrossEntropyGrad} {
 				wide := ThroughFloat32(table[op][Float32])
 				dev.Table[op][d] = func(q Queue, a *Args) {
 					compared[op] = true
@@ -193,7 +194,7 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 		if cols > 3 { // not the whole operand
 			z = z.Add(z.Slice(1, 1, cols-1).Sum(1).Reshape(rows, 1))
 		}
-		loss := CrossEntropy(z, labels, CrossEntropyOptions{Smoothing: 0.1, PerRow: i == 0})
+		loss := ops.CrossEntropy(z, labels, ops.CrossEntropyOptions{Smoothing: 0.1, PerRow: i == 0})
 		if i == 0 { // gradients of rows that differ
 			loss = loss.Mul(loss).Sum()
 		}

@@ -7,6 +7,7 @@ type Node struct {
 	deferred   bool  // its weight gradients are put off
 	keptInputs uint8 // inputs that it keeps until then
 	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient even if its output has none
+	later      bool  // its output is put off (see Tape.Later)
 	spent      bool  // a Function's call of which an input is spent
 	in         []*header
 	out        *header

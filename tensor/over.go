@@ -1,26 +1,26 @@
 package tensor
 
 // The gradient of logits is as large as they are, and they are the largest tensor of a language model's step. So Backward writes it over
-// them where nobody reads them any more. Where a device has OpCrossEntropyBoth, which computes a loss and its gradient in one pass, the
-// loss is computed as late as that: in Backward, or when somebody reads it before.
+// them where nobody reads them any more. Where a device computes a loss and its gradient in one pass (ops.OpCrossEntropyBoth), the loss is
+// computed as late as that: in Backward, or when somebody reads it before.
 
-// gradOver returns memory for a gradient of x, an input of the node that is differentiated: that of x if nobody reads x any more.
-// addGradOver ends its use.
-func (t *Tape) gradOver(x *header) (d *header, over bool) {
+// GradOver returns memory for the gradient of n's input i: that of the input if nobody reads it any more. AddGradOver ends its use.
+func (t *Tape) GradOver(n *Node, i int) (d Tensor, over bool) {
+	x := n.in[i]
 	if !t.readsLast(x) {
-		return t.newLike(x), false
+		return t.newLike(x).tensor(), false
 	}
-	d = t.alias(x)
-	d.ty = Types{}
-	return d, true
+	h := t.alias(x)
+	h.ty = Types{}
+	return h.tensor(), true
 }
 
-// addGradOver adds the gradient d, of gradOver, to that of x, which is invalid from now on if d is in its memory.
-func (t *Tape) addGradOver(x, d *header, over bool) {
+// AddGradOver adds the gradient d, of GradOver, to that of n's input i, which is invalid from now on if d is in its memory.
+func (t *Tape) AddGradOver(n *Node, i int, d Tensor, over bool) {
 	if over {
-		t.release(x) // so d owns the memory
+		t.release(n.in[i]) // so d owns the memory
 	}
-	t.addGrad(x, d)
+	t.addGrad(n.in[i], d.hdr())
 }
 
 // readsLast reports whether the node that is differentiated is the last one to read x: the node before it made x in memory of its own, and
@@ -33,42 +33,33 @@ func (t *Tape) readsLast(x *header) bool {
 	return by.out == x && by.op != OpApply && by.op != OpCheckpoint && ops[by.op].Saves&SaveOut == 0
 }
 
-// computeLater puts off the loss of n, whose rows get this memory. Until then the loss's storage has no pointer, so every reader asks
-// waitArrival for it.
-func (t *Tape) computeLater(n *Node, rows *header) {
+// Later puts off the output of n until somebody reads it: then OpSpec.Compute makes it. The rule may do so before. Until then the output's
+// storage has no pointer, so every reader asks waitArrival for it.
+func (t *Tape) Later(n *Node) {
 	c, s := t.ctx(nil, nil), n.out.st
-	n.I[1], n.aux[1] = 1, rows
-	c.coming.c, c.coming.loss, c.coming.ptr = c, n, s.ptr
+	n.later = true
+	c.coming.c, c.coming.later, c.coming.ptr = c, n, s.ptr
 	s.coming, s.ptr = &c.coming, nil
 }
 
-// computeLoss computes the loss of n, which was put off. If grad is not nil, it becomes the gradient of the logits where that of the loss
-// is 1.
-func (t *Tape) computeLoss(n *Node, grad *header) {
-	args := t.a // of the launch that reads the loss
-	rows, count, s := n.aux[1], n.F[0], &n.out.own
-	n.I[1], n.aux[1], s.coming.loss = 0, nil, nil
-	t.crossEntropy(rows, n.aux[0], grad, n.in[0], n.in[1], n.F[1], int64(n.I[0]), count)
-	if grad != nil {
-		count = 1 // the kernel divided
+// Now ends what Tape.Later began. It returns the memory of n's output, to be written and released, or none if nobody can read it any more.
+func (t *Tape) Now(n *Node) Tensor {
+	s := &n.out.own
+	n.later, s.coming.later = false, nil
+	if s.refs == 0 {
+		return Tensor{}
 	}
-	if s.refs > 0 { // somebody may read it
-		s.markArrived()
-		out := t.blankHeader()
-		out.sizeAs(n.out)
-		out.st = s
-		s.refs++
-		t.meanTo(out, rows, count)
-		t.release(out)
-	} else {
-		t.release(rows)
-	}
-	t.a = args
+	s.markArrived()
+	out := t.blankHeader()
+	out.sizeAs(n.out)
+	out.st = s
+	s.refs++
+	return out.tensor()
 }
 
-// settleLoss computes the loss of a node that Backward did not reach, if somebody may still read it: the logits are freed next.
-func (t *Tape) settleLoss(n *Node) {
-	if n.I[1] != 0 && (n.out.kept || n.out.own.refs > 1) {
-		t.computeLoss(n, nil)
-	}
+// compute makes the output of n, which was put off.
+func (t *Tape) compute(n *Node) {
+	args := t.a // of the launch that reads it
+	ops[n.op].Compute(t, n)
+	t.a = args
 }

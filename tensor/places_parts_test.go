@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/layout"
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // partTape returns a tape and [4, 3, 6], which has 3 of 6 positions of each sequence along axis 0.
@@ -57,7 +58,7 @@ func TestPlacesOfPositions(t *testing.T) {
 		{"this rank's own", func() Tensor { return MatMul(x, x, false, true) }},
 		{"this rank's own", func() Tensor { return Concat(1, tape.Use(summedParam(1, 6)).Broadcast(4, 1, 6), x) }},
 		{"has not all rows", func() Tensor { return GlobalMean(x.Slice(1, 1, 3)) }},
-		{"has not all rows", func() Tensor { return MSE(x.Slice(1, 0, 2), x.Slice(1, 1, 3)) }},
+		{"has not all rows", func() Tensor { return ops.MSE(x.Slice(1, 0, 2), x.Slice(1, 1, 3)) }},
 		{"would see this rank's part of its sequence only", func() Tensor { return attend(x.Pad(1, 1, 0).Slice(1, 0, 3), x) }},
 	} {
 		tape, x, c = partTape(t)

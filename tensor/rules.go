@@ -85,14 +85,6 @@ const (
 	OpAttention
 	OpAttentionGrad
 
-	OpCrossEntropy
-	OpCrossEntropyGrad
-	OpCrossEntropyBoth
-	OpMSE
-	OpMSEGrad
-	OpBCE
-	OpBCEGrad
-
 	OpLayerNorm
 	OpLayerNormGradX
 	OpLayerNormGradW
@@ -116,12 +108,9 @@ const (
 
 	OpClamp
 	OpClampGrad
-	OpOneHot
-	OpBincount
 	OpArange
 	OpAnd
 	OpOr
-	OpCrossEntropyRows
 	OpCrossAttention
 	OpCrossAttentionGrad
 	OpCrossAttentionLSE
@@ -235,17 +224,17 @@ var rules = map[Op]OpSpec{
 		CPU: extremes(kernel.ReduceMin[float32], kernel.ReduceMin[float64], kernel.ReduceMin[int32], kernel.ReduceMin[int64],
 			kernel.ReduceMin[uint8])},
 	OpSoftmax: {Name: "softmax", Saves: SaveOut, VJP: softmaxVJP,
-		CPU: byRows("ox", rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64]))},
+		CPU: RowKernels("ox", rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64]))},
 	OpSoftmaxGrad: {Name: "softmax_grad", Const: true,
-		CPU: byRows("oxx", rowsYG(kernel.SoftmaxGrad[float32]), rowsYG(kernel.SoftmaxGrad[float64]))},
+		CPU: RowKernels("oxx", rowsYG(kernel.SoftmaxGrad[float32]), rowsYG(kernel.SoftmaxGrad[float64]))},
 	OpSoftmaxCausal: {Name: "softmax_causal", Saves: SaveOut, VJP: softmaxVJP,
-		CPU: byRows("ox", softmaxCausalPart[float32], softmaxCausalPart[float64])},
+		CPU: RowKernels("ox", softmaxCausalPart[float32], softmaxCausalPart[float64])},
 	OpLogSoftmax: {Name: "log_softmax", Saves: SaveOut, VJP: logSoftmaxVJP,
-		CPU: byRows("ox", rows1(kernel.LogSoftmax[float32]), rows1(kernel.LogSoftmax[float64]))},
+		CPU: RowKernels("ox", rows1(kernel.LogSoftmax[float32]), rows1(kernel.LogSoftmax[float64]))},
 	OpLogSoftmaxGrad: {Name: "log_softmax_grad", Const: true,
-		CPU: byRows("oxx", rowsYG(kernel.LogSoftmaxGrad[float32]), rowsYG(kernel.LogSoftmaxGrad[float64]))},
+		CPU: RowKernels("oxx", rowsYG(kernel.LogSoftmaxGrad[float32]), rowsYG(kernel.LogSoftmaxGrad[float64]))},
 	OpLogSumExp: {Name: "logsumexp", Saves: 1 | SaveOut, VJP: logSumExpVJP,
-		CPU: byRows("sx", rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64]))},
+		CPU: RowKernels("sx", rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64]))},
 	OpLogSumExpGrad: {Name: "logsumexp_grad", Const: true, CPU: floats(logSumExpGradKernel[float32](), logSumExpGradKernel[float64]())},
 
 	OpAttention: {Name: "attention", Saves: 1 | SaveOut, VJP: attentionVJP,
@@ -253,27 +242,14 @@ var rules = map[Op]OpSpec{
 	OpAttentionGrad: {Name: "attention_grad", Const: true,
 		CPU: orBF16(floats(attentionGradKernel(attention32), attentionGradKernel(attention64)), attentionGradBF16())},
 
-	OpCrossEntropy: {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP,
-		CPU: byRows("ssxs", crossEntropyPart[float32], crossEntropyPart[float64])},
-	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true,
-		CPU: byRows("oxsss", crossEntropyGradPart[float32], crossEntropyGradPart[float64])},
-	OpCrossEntropyBoth: {Name: "cross_entropy_both", Const: true, Optional: true},
-	OpMSE:              {Name: "mse", Saves: 3, VJP: mseVJP, CPU: floats(map2(kernel.MSE[float32]), map2(kernel.MSE[float64]))},
-	OpMSEGrad: {Name: "mse_grad", Const: true,
-		CPU: floats(lossGradKernel(kernel.MSEGrad[float32]), lossGradKernel(kernel.MSEGrad[float64]))},
-	OpBCE: {Name: "bce_with_logits", Saves: 3, VJP: bceVJP,
-		CPU: floats(map2(kernel.BCEWithLogits[float32]), map2(kernel.BCEWithLogits[float64]))},
-	OpBCEGrad: {Name: "bce_with_logits_grad", Const: true,
-		CPU: floats(lossGradKernel(kernel.BCEWithLogitsGrad[float32]), lossGradKernel(kernel.BCEWithLogitsGrad[float64]))},
-
-	OpLayerNorm: {Name: "layer_norm", Saves: 3, VJP: layerNormVJP, CPU: byRows("ossxww", layerNormPart[float32], layerNormPart[float64])},
+	OpLayerNorm: {Name: "layer_norm", Saves: 3, VJP: layerNormVJP, CPU: RowKernels("ossxww", layerNormPart[float32], layerNormPart[float64])},
 	OpLayerNormGradX: {Name: "layer_norm_grad_x", Const: true,
-		CPU: byRows("oxxwss", layerNormGradXPart[float32], layerNormGradXPart[float64])},
+		CPU: RowKernels("oxxwss", layerNormGradXPart[float32], layerNormGradXPart[float64])},
 	OpLayerNormGradW: {Name: "layer_norm_grad_w", Const: true,
 		CPU: withBF16(layerNormGradWBF16, floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64]()))},
 	OpLayerNormGrad: {Name: "layer_norm_grad", Const: true, Optional: true},
-	OpRMSNorm:       {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP, CPU: byRows("osxw", rmsNormPart[float32], rmsNormPart[float64])},
-	OpRMSNormGradX:  {Name: "rms_norm_grad_x", Const: true, CPU: byRows("oxxws", rmsNormGradXPart[float32], rmsNormGradXPart[float64])},
+	OpRMSNorm:       {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP, CPU: RowKernels("osxw", rmsNormPart[float32], rmsNormPart[float64])},
+	OpRMSNormGradX:  {Name: "rms_norm_grad_x", Const: true, CPU: RowKernels("oxxws", rmsNormGradXPart[float32], rmsNormGradXPart[float64])},
 	OpRMSNormGrad:   {Name: "rms_norm_grad", Const: true, Optional: true},
 	OpRMSNormGradW: {Name: "rms_norm_grad_w", Const: true,
 		CPU: withBF16(rmsNormGradWBF16, floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64]()))},

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // twoOuts returns x·0.5 and declares a second output, x·2.
@@ -42,8 +43,8 @@ func TestGradientOfSpentTensor(t *testing.T) {
 		{"a linear layer", func(_ *Tape, kept, w Tensor) Tensor {
 			return Linear(kept.Reshape(1, 2), w.Reshape(1, 2), Tensor{}).Sum()
 		}},
-		{"a target that has a gradient", func(_ *Tape, kept, w Tensor) Tensor { return MSE(w, kept) }},
-		{"soft targets", func(_ *Tape, kept, w Tensor) Tensor { return BCEWithLogits(w, kept) }},
+		{"a target that has a gradient", func(_ *Tape, kept, w Tensor) Tensor { return ops.MSE(w, kept) }},
+		{"soft targets", func(_ *Tape, kept, w Tensor) Tensor { return ops.BCEWithLogits(w, kept) }},
 		{"two of it", func(_ *Tape, kept, w Tensor) Tensor { return Concat(0, kept, w, kept).Sum() }},
 		{"a function", func(t *Tape, kept, w Tensor) Tensor { return t.Apply(identity{}, kept).Mul(w).Sum() }},
 		{"a function of a parameter, too", func(t *Tape, kept, w Tensor) Tensor { return t.Apply(saving, w, kept).Sum() }},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The bits of gradients do not depend on when memory is freed, on recomputation, or on the content of freed memory.
@@ -49,7 +50,7 @@ func gptGrads(dev Device, tied, keepAll, poison bool, form string) [][]float64 {
 	for step := range 3 {
 		ps.consume()
 		ids, labels := gptBatch(tape, randomTokens(dev, 11, 4, 7))
-		tape.Backward(CrossEntropy(m.forward(tape, ids), labels, CrossEntropyOptions{}), Scale(float64(step+1)))
+		tape.Backward(ops.CrossEntropy(m.forward(tape, ids), labels, ops.CrossEntropyOptions{}), Scale(float64(step+1)))
 		tape.Reset()
 	}
 	return ps.grads()
@@ -65,7 +66,7 @@ func TestMemoryIsReused(t *testing.T) {
 	tape := NewTape(dev)
 	slabs := 0
 	for step := range 6 {
-		tape.Backward(CrossEntropy(m.forward(tape.Input(x)), y, CrossEntropyOptions{}))
+		tape.Backward(ops.CrossEntropy(m.forward(tape.Input(x)), y, ops.CrossEntropyOptions{}))
 		tape.Reset()
 		ps.consume()
 		live, peak := tape.Memory()
@@ -180,7 +181,7 @@ func TestAccumulation(t *testing.T) {
 		in := tape.Input(x).Slice(0, lo, hi)
 		h := m.forward(in)
 		h = WithAux(h, h.Square().Mean(), 0.3)
-		tape.Backward(CrossEntropy(h, tape.Input(y).Slice(0, lo, hi), CrossEntropyOptions{}), opts...)
+		tape.Backward(ops.CrossEntropy(h, tape.Input(y).Slice(0, lo, hi), ops.CrossEntropyOptions{}), opts...)
 		tape.Reset()
 	}
 	backward(0, 6)

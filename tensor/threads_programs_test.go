@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Random programs on tensors that are large enough to be divided over threads.
@@ -59,7 +60,7 @@ func randomProgram(dev Device, d DType, seed uint64) []float64 {
 	for range 12 {
 		have = append(have, programs[r.IntN(len(programs))]().Tanh())
 	}
-	loss := CrossEntropy(have[len(have)-1].Add(have[len(have)-2]), randomTokens(dev, n, m), CrossEntropyOptions{})
+	loss := ops.CrossEntropy(have[len(have)-1].Add(have[len(have)-2]), randomTokens(dev, n, m), ops.CrossEntropyOptions{})
 	t.Backward(loss)
 	out := Floats(loss)
 	for _, g := range ps.grads() {

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -43,7 +44,7 @@ func TestCrossEntropy(t *testing.T) {
 			p := tensor.NewParam(tensor.NormalInit(0, scale), rows, words)
 			p.Make(tensor.NewCPU(1), d, 1)
 			one := tensor.NewTape(p.Value.Device())
-			o := tensor.CrossEntropyOptions{Ignore: &ignore, Count: 5}
+			o := ops.CrossEntropyOptions{Ignore: &ignore, Count: 5}
 			// The losses of chunks have other gradients.
 			want := nn.CrossEntropy(one.Use(p), one.Input(tensor.FromSlice(labels, rows)), o).Scale(0.25)
 			want = want.Add(nn.CrossEntropy(one.Use(p).Slice(0, 0, 2), one.Input(tensor.FromSlice(labels[:2], 2)), o).Scale(-2))

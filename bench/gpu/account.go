@@ -10,6 +10,7 @@ import (
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // account is a device that records, for each launch, the bytes it reads and writes, its floating-point operations, and its time.
@@ -205,7 +206,7 @@ func measureAccount(m *meter) error {
 
 // fusions are operations that do several operations in one launch; without them, the tape launches the single ones.
 var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, tensor.OpLayerNormGrad,
-	tensor.OpCrossEntropyBoth}
+	ops.OpCrossEntropyBoth}
 
 // choosy is a device without some operations.
 type choosy struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // graph is a function whose gradients may need fewer launches on the device than on the CPU.
@@ -146,19 +147,19 @@ func lossGraphs(classes int) []graph {
 		ids[i] = int64(i*i+1) % int64(classes)
 	}
 	labels := tensor.FromSlice(ids, 6)
-	with := func(o tensor.CrossEntropyOptions) func(*tensor.Tape, []tensor.Tensor) tensor.Tensor {
+	with := func(o ops.CrossEntropyOptions) func(*tensor.Tape, []tensor.Tensor) tensor.Tensor {
 		return func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.CrossEntropy(tensor.Linear(p[0], p[1], tensor.Tensor{}), labels, o)
+			return ops.CrossEntropy(tensor.Linear(p[0], p[1], tensor.Tensor{}), labels, o)
 		}
 	}
-	plain := with(tensor.CrossEntropyOptions{})
+	plain := with(ops.CrossEntropyOptions{})
 	graphs := []graph{
 		{name: "loss", f: plain},
 		{name: "scaled loss", f: plain, scale: 8},
 		{name: "loss, two passes", f: plain, passes: 2},
-		{name: "smooth loss", f: with(tensor.CrossEntropyOptions{Smoothing: 0.2})},
-		{name: "loss with a count", f: with(tensor.CrossEntropyOptions{Ignore: &ignored, Count: 4})},
-		{name: "loss of some labels", f: with(tensor.CrossEntropyOptions{Ignore: &ignored})},
+		{name: "smooth loss", f: with(ops.CrossEntropyOptions{Smoothing: 0.2})},
+		{name: "loss with a count", f: with(ops.CrossEntropyOptions{Ignore: &ignored, Count: 4})},
+		{name: "loss of some labels", f: with(ops.CrossEntropyOptions{Ignore: &ignored})},
 		{name: "half of a loss", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Affine(0.5, 0) }},
 		{name: "two losses", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Add(plain(tape, p)) }},
 		{name: "loss in a checkpoint", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
