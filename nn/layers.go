@@ -142,7 +142,7 @@ func NewLayerNorm(d int) *LayerNorm {
 // Forward returns a tensor of x's shape, [..., d].
 func (n *LayerNorm) Forward(x T) T {
 	t := tapeOf(x)
-	return tensor.LayerNorm(x, use(t, n.W), use(t, n.B), n.Eps)
+	return ops.LayerNorm(x, use(t, n.W), use(t, n.B), n.Eps)
 }
 
 // RMSNorm divides the last dimension by its root mean square and scales it (Zhang and Sennrich 2019).
@@ -157,7 +157,7 @@ func NewRMSNorm(d int) *RMSNorm {
 }
 
 // Forward returns a tensor of x's shape, [..., d].
-func (n *RMSNorm) Forward(x T) T { return tensor.RMSNorm(x, use(tapeOf(x), n.W), n.Eps) }
+func (n *RMSNorm) Forward(x T) T { return ops.RMSNorm(x, use(tapeOf(x), n.W), n.Eps) }
 
 func tapeOf(x T) *tensor.Tape {
 	t := x.Tape()

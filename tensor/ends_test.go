@@ -152,7 +152,7 @@ func newPipe(owner Hooks) *pipe {
 func (m *pipe) first(t *Tape, ids Tensor) Tensor {
 	u := func(i int) Tensor { return t.Use(m.w[i]) }
 	x := Embedding(u(0), ids)
-	x = x.Add(Linear(LinearAct(RMSNorm(x, u(1), 1e-5), u(2), u(3), ActGELU), u(4), Tensor{}))
+	x = x.Add(Linear(LinearAct(ops.RMSNorm(x, u(1), 1e-5), u(2), u(3), ActGELU), u(4), Tensor{}))
 	return t.Scope(func(in ...Tensor) Tensor { return Linear(in[0], u(5), Tensor{}).Tanh().Add(in[0]) }, x)
 }
 
@@ -161,7 +161,7 @@ func (m *pipe) second(t *Tape, x, labels Tensor) Tensor {
 	x = Linear(t.Apply(identity{}, x), u(6).Slice(0, 0, 6), Tensor{}).Square().Add(x)
 	x = t.Checkpoint(func(in ...Tensor) Tensor { return Linear(in[0], u(6).Slice(0, 6, 12), u(8)).Tanh() }, x)
 	x = WithAux(x, x.Square().Mean(), 0.1)
-	return ops.CrossEntropy(Linear(LayerNorm(x, Tensor{}, Tensor{}, 1e-5), u(7), Tensor{}), labels, ops.CrossEntropyOptions{Count: 12})
+	return ops.CrossEntropy(Linear(ops.LayerNorm(x, Tensor{}, Tensor{}, 1e-5), u(7), Tensor{}), labels, ops.CrossEntropyOptions{Count: 12})
 }
 
 func pipeBatch(t *Tape, k int) (ids, labels Tensor) {

@@ -102,8 +102,8 @@ func TestNormOfStridedWeights(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	x, wb := ps.add("x", NormalInit(0, 1), 3, 5), ps.add("wb", NormalInit(0, 1), 5, 2)
 	for name, norm := range map[string]func(x, w, b Tensor) Tensor{
-		"layer": func(x, w, b Tensor) Tensor { return LayerNorm(x, w, b, 1e-5) },
-		"rms":   func(x, w, b Tensor) Tensor { return RMSNorm(x, w, 1e-5).Add(b.Reshape(5)) },
+		"layer": func(x, w, b Tensor) Tensor { return ops.LayerNorm(x, w, b, 1e-5) },
+		"rms":   func(x, w, b Tensor) Tensor { return ops.RMSNorm(x, w, 1e-5).Add(b.Reshape(5)) },
 	} {
 		run := func(column func(m Tensor, i int) Tensor) (y []float64, grads [][]float64) {
 			tape := NewTape(hostDevice)

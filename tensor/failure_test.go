@@ -92,7 +92,7 @@ func otherFailures(tape *Tape) []failureCase {
 		{"softmax", "float32[]", "needs a dimension", func() { f().Softmax() }},
 		{"softmax_causal", "float32[3,2]", "no more queries than keys", func() { f(3, 2).SoftmaxCausal() }},
 		{"layer_norm", "float32[3,2], float32[3]", "dimension 1 of the input is 2, the weight has 3 elements",
-			func() { LayerNorm(f(3, 2), f(3), Tensor{}, 1) }},
+			func() { ops.LayerNorm(f(3, 2), f(3), Tensor{}, 1) }},
 		{"embedding", "float32[5,2], int64[1]", "index 0 is 5, not in [0,5)", func() { Embedding(f(5, 2), five) }},
 		{"embedding", "float32[5,2], float32[3]", "must be int64", func() { Embedding(f(5, 2), f(3)) }},
 		{"gather", "float32[2,3], int64[3,1]", "dimension 0 of the input is 2, dimension 0 of the indices is 3",

@@ -23,8 +23,8 @@ func TestHalfGradients(t *testing.T) {
 			return ops.CrossEntropy(x, randomTokens(hostDevice, 40, 3), ops.CrossEntropyOptions{Ignore: &ignore, Count: 3})
 		},
 		"logsumexp":  func(x, _ Tensor) Tensor { return x.LogSumExp().Sum() },
-		"layer_norm": func(x, w Tensor) Tensor { return LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },
-		"rms_norm":   func(x, w Tensor) Tensor { return RMSNorm(x, w, 1e-5).Mul(w).Sum() },
+		"layer_norm": func(x, w Tensor) Tensor { return ops.LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },
+		"rms_norm":   func(x, w Tensor) Tensor { return ops.RMSNorm(x, w, 1e-5).Mul(w).Sum() },
 		"mse":        func(x, w Tensor) Tensor { return ops.MSE(x, w.Broadcast(3, 40)) },
 		"bce":        func(x, w Tensor) Tensor { return ops.BCEWithLogits(x, w.Broadcast(3, 40)) },
 		"mean":       func(x, _ Tensor) Tensor { return x.Square().Mean() },
@@ -137,7 +137,7 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 			dev := &FaultyDevice{CPU: NewCPU(threads), Table: table}
 			defer dev.Close()
 			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax,
-				OpLogSoftmaxGrad, OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW,
+				OpLogSoftmaxGrad, ops.OpLayerNorm, ops.OpLayerNormGradX, ops.OpLayerNormGradW, ops.OpRMSNorm, ops.OpRMSNormGradX, ops.OpRMSNormGradW,
 				OpSoftmaxCausal, OpLogSumExp, ops.OpCrossEntropy, ops.OpCrossEntropyGrad} {
 				wide := ThroughFloat32(table[op][Float32])
 				dev.Table[op][d] = func(q Queue, a *Args) {
@@ -189,8 +189,8 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 	tape := NewTape(dev)
 	for i := range 2 {
 		x, w, b, c := tape.Use(x), tape.Use(w), tape.Use(b), tape.Use(col)
-		y := LayerNorm(x, w, b, 1e-5).Add(RMSNorm(x, w, 1e-5).Mul(c))
-		z := y.Softmax().Sub(y.LogSoftmax().Div(c)).Maximum(b).Add(LayerNorm(y, Tensor{}, Tensor{}, 1e-5))
+		y := ops.LayerNorm(x, w, b, 1e-5).Add(ops.RMSNorm(x, w, 1e-5).Mul(c))
+		z := y.Softmax().Sub(y.LogSoftmax().Div(c)).Maximum(b).Add(ops.LayerNorm(y, Tensor{}, Tensor{}, 1e-5))
 		if cols > 3 { // not the whole operand
 			z = z.Add(z.Slice(1, 1, cols-1).Sum(1).Reshape(rows, 1))
 		}

@@ -28,6 +28,12 @@ func (n *Node) Out() Tensor { return n.out.tensor() }
 // Grad returns the gradient of the output.
 func (n *Node) Grad() Tensor { return n.out.grad.tensor() }
 
+// Needs returns the bit mask of the inputs that need a gradient, now or later: see Tape.RunDeferred.
+func (n *Node) Needs() uint8 { return n.need }
+
+// Done says that the rule computed all gradients that are needed, also those that it was not asked for yet.
+func (n *Node) Done() { n.need = 0 }
+
 func (t *Tape) node(i int) *Node { return &t.nodes[uint(i)/slabLen][uint(i)%slabLen] }
 
 // operands returns a list of n headers that lives until Reset.

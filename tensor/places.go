@@ -29,8 +29,7 @@ var builtinRows = [MaxOps]RowsRule{
 	OpConcat: RowsByCaller, OpPad: RowsByCaller, OpSum: RowsByCaller, OpMax: RowsByCaller, OpMin: RowsByCaller, OpMatMul: RowsByCaller,
 	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpCrossAttentionLSE: RowsByCaller,
 	OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
-	OpLayerNorm: RowsLast,
-	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
+	OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
 	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 }
 

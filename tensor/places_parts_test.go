@@ -110,7 +110,7 @@ func TestPlacesOfParts(t *testing.T) {
 		{"max float64[4,3]: axis 1", func(x Tensor) Tensor { return first(x.Max(1)) }},
 		{"this rank's own", func(x Tensor) Tensor { return x.Mean(1) }},
 		{"axis 1", func(x Tensor) Tensor { return GlobalMean(x) }},
-		{"rms_norm float64[4,3]", func(x Tensor) Tensor { return RMSNorm(x, Tensor{}, 1e-5) }},
+		{"rms_norm float64[4,3]", func(x Tensor) Tensor { return ops.RMSNorm(x, Tensor{}, 1e-5) }},
 		{"is a partial sum", func(x Tensor) Tensor { return x.Exp().Sum(1).Log() }},
 	} {
 		x := Linear(tape.Input(upward(4, 4).WithRows(half)), tape.Use(w), Tensor{})
@@ -147,7 +147,7 @@ func TestPlacesOfProductsOfParts(t *testing.T) {
 		{"cut", func(y, w Tensor) Tensor { return Linear(y.Permute(1, 0), tape.Use(summedParam(5, 4)), Tensor{}) }},
 		{nonlinear, func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).GELU() }},
 		{nonlinear, func(y, w Tensor) Tensor { return LinearAct(y, w, Tensor{}, ActGELU) }},
-		{nonlinear, func(y, w Tensor) Tensor { return RMSNorm(Linear(y, w, Tensor{}), Tensor{}, 1e-5) }},
+		{nonlinear, func(y, w Tensor) Tensor { return ops.RMSNorm(Linear(y, w, Tensor{}), Tensor{}, 1e-5) }},
 		{nonlinear, func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).Square() }},
 		{"axis 1", func(y, w Tensor) Tensor { return Linear(y, w, tape.Use(bias)) }},
 		{added, func(y, w Tensor) Tensor { return Linear(y, w, tape.Use(frozen)) }},

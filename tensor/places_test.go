@@ -94,7 +94,7 @@ type placeCase struct {
 // placesOf has the kind of an operation's output and the dimensions of its rows, as bits.
 var placesOf = []placeCase{
 	{"varying 1", func(e *env) Tensor { return Linear(e.x, e.w, Tensor{}).ReLU().Softmax() }},
-	{"varying 1", func(e *env) Tensor { return LayerNorm(e.x, e.tape.Use(summedParam(6)), Tensor{}, 1e-5) }},
+	{"varying 1", func(e *env) Tensor { return ops.LayerNorm(e.x, e.tape.Use(summedParam(6)), Tensor{}, 1e-5) }},
 	{"varying 1", func(e *env) Tensor { return e.x.Add(e.c(6)).Mul(e.c(1, 6)) }},
 	{"varying 1", func(e *env) Tensor { return first(e.x.Max(1)) }},
 	{"varying 1", func(e *env) Tensor { return e.x.LogSumExp() }},
@@ -144,8 +144,10 @@ var placesOf = []placeCase{
 	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).Softmax() }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSoftmax() }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSumExp() }},
-	{"this rank's own", func(e *env) Tensor { return LayerNorm(e.x.Permute(1, 0), e.tape.Use(summedParam(4)), Tensor{}, 1e-5) }},
-	{"this rank's own", func(e *env) Tensor { return RMSNorm(e.x.Reshape(24), e.tape.Use(summedParam(24)), 1e-5) }},
+	{"this rank's own", func(e *env) Tensor {
+		return ops.LayerNorm(e.x.Permute(1, 0), e.tape.Use(summedParam(4)), Tensor{}, 1e-5)
+	}},
+	{"this rank's own", func(e *env) Tensor { return ops.RMSNorm(e.x.Reshape(24), e.tape.Use(summedParam(24)), 1e-5) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Sum(1) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 12).Sum(1) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Softmax().Permute(0, 2, 1).Softmax() }},

@@ -85,15 +85,6 @@ const (
 	OpAttention
 	OpAttentionGrad
 
-	OpLayerNorm
-	OpLayerNormGradX
-	OpLayerNormGradW
-	OpLayerNormGrad
-	OpRMSNorm
-	OpRMSNormGradX
-	OpRMSNormGradW
-	OpRMSNormGrad
-
 	OpEmbedding
 	OpEmbeddingGrad
 	OpGather
@@ -224,35 +215,23 @@ var rules = map[Op]OpSpec{
 		CPU: extremes(kernel.ReduceMin[float32], kernel.ReduceMin[float64], kernel.ReduceMin[int32], kernel.ReduceMin[int64],
 			kernel.ReduceMin[uint8])},
 	OpSoftmax: {Name: "softmax", Saves: SaveOut, VJP: softmaxVJP,
-		CPU: RowKernels("ox", rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64]))},
+		CPU: byRows("ox", rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64]))},
 	OpSoftmaxGrad: {Name: "softmax_grad", Const: true,
-		CPU: RowKernels("oxx", rowsYG(kernel.SoftmaxGrad[float32]), rowsYG(kernel.SoftmaxGrad[float64]))},
+		CPU: byRows("oxx", rowsYG(kernel.SoftmaxGrad[float32]), rowsYG(kernel.SoftmaxGrad[float64]))},
 	OpSoftmaxCausal: {Name: "softmax_causal", Saves: SaveOut, VJP: softmaxVJP,
-		CPU: RowKernels("ox", softmaxCausalPart[float32], softmaxCausalPart[float64])},
+		CPU: byRows("ox", softmaxCausalPart[float32], softmaxCausalPart[float64])},
 	OpLogSoftmax: {Name: "log_softmax", Saves: SaveOut, VJP: logSoftmaxVJP,
-		CPU: RowKernels("ox", rows1(kernel.LogSoftmax[float32]), rows1(kernel.LogSoftmax[float64]))},
+		CPU: byRows("ox", rows1(kernel.LogSoftmax[float32]), rows1(kernel.LogSoftmax[float64]))},
 	OpLogSoftmaxGrad: {Name: "log_softmax_grad", Const: true,
-		CPU: RowKernels("oxx", rowsYG(kernel.LogSoftmaxGrad[float32]), rowsYG(kernel.LogSoftmaxGrad[float64]))},
+		CPU: byRows("oxx", rowsYG(kernel.LogSoftmaxGrad[float32]), rowsYG(kernel.LogSoftmaxGrad[float64]))},
 	OpLogSumExp: {Name: "logsumexp", Saves: 1 | SaveOut, VJP: logSumExpVJP,
-		CPU: RowKernels("sx", rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64]))},
+		CPU: byRows("sx", rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64]))},
 	OpLogSumExpGrad: {Name: "logsumexp_grad", Const: true, CPU: floats(logSumExpGradKernel[float32](), logSumExpGradKernel[float64]())},
 
 	OpAttention: {Name: "attention", Saves: 1 | SaveOut, VJP: attentionVJP,
 		CPU: orBF16(floats(attentionKernel(attention32), attentionKernel(attention64)), attentionBF16())},
 	OpAttentionGrad: {Name: "attention_grad", Const: true,
 		CPU: orBF16(floats(attentionGradKernel(attention32), attentionGradKernel(attention64)), attentionGradBF16())},
-
-	OpLayerNorm: {Name: "layer_norm", Saves: 3, VJP: layerNormVJP, CPU: RowKernels("ossxww", layerNormPart[float32], layerNormPart[float64])},
-	OpLayerNormGradX: {Name: "layer_norm_grad_x", Const: true,
-		CPU: RowKernels("oxxwss", layerNormGradXPart[float32], layerNormGradXPart[float64])},
-	OpLayerNormGradW: {Name: "layer_norm_grad_w", Const: true,
-		CPU: withBF16(layerNormGradWBF16, floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64]()))},
-	OpLayerNormGrad: {Name: "layer_norm_grad", Const: true, Optional: true},
-	OpRMSNorm:       {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP, CPU: RowKernels("osxw", rmsNormPart[float32], rmsNormPart[float64])},
-	OpRMSNormGradX:  {Name: "rms_norm_grad_x", Const: true, CPU: RowKernels("oxxws", rmsNormGradXPart[float32], rmsNormGradXPart[float64])},
-	OpRMSNormGrad:   {Name: "rms_norm_grad", Const: true, Optional: true},
-	OpRMSNormGradW: {Name: "rms_norm_grad_w", Const: true,
-		CPU: withBF16(rmsNormGradWBF16, floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64]()))},
 
 	OpEmbedding: {Name: "embedding", Class: ClassIndexed, Saves: 2, VJP: embeddingVJP,
 		CPU: bySize(embeddingKernel[uint8](), embeddingKernel[uint16](), embeddingKernel[uint32](), embeddingKernel[uint64]())},

@@ -48,7 +48,7 @@ func randomProgram(dev Device, d DType, seed uint64) []float64 {
 		func() Tensor { return MatMul(t.Use(w), pick(), true, true).Transpose(0, 1) },
 		func() Tensor { return pick().GELU() },
 		func() Tensor { return pick().Softmax().Scale(10) },
-		func() Tensor { return LayerNorm(pick(), t.Use(v), Tensor{}, 1e-5) },
+		func() Tensor { return ops.LayerNorm(pick(), t.Use(v), Tensor{}, 1e-5) },
 		func() Tensor { return pick().Dropout(0.2, r.Uint64()) },
 		func() Tensor { return pick().Sub(pick().Mean(0)) },
 		func() Tensor { return pick().Mul(pick().Sum(1).Scale(1./n).Reshape(m, 1)) },

@@ -140,7 +140,7 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		bytes = 3*size(1) + size(2)
 	case tensor.OpAddTo:
 		bytes, dims = bytes+size(0), a.Len[:1]
-	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad, tensor.OpRMSNormGrad:
+	case tensor.OpColSum, ops.OpLayerNormGradX, ops.OpLayerNormGradW, ops.OpLayerNormGrad, ops.OpRMSNormGrad:
 		bytes += min(a.F[0], 1) * size(0)
 	case tensor.OpAdam: // value, moments and gradient; for a 16-bit gradient, also the 16-bit value
 		dims = nil
@@ -205,7 +205,7 @@ func measureAccount(m *meter) error {
 }
 
 // fusions are operations that do several operations in one launch; without them, the tape launches the single ones.
-var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, tensor.OpLayerNormGrad,
+var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, ops.OpLayerNormGrad,
 	ops.OpCrossEntropyBoth}
 
 // choosy is a device without some operations.

@@ -112,22 +112,22 @@ func mlpGraphs(in, hidden, out int) []graph {
 func normGraphs(cols int) []graph {
 	shapes := [][]int{{5, 3}, {cols, 3}, {cols}, {cols}, {cols}}
 	rows := func(p []tensor.Tensor) tensor.Tensor { return tensor.Linear(p[0], p[1], p[2]) }
-	norm := func(p []tensor.Tensor, x tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x, p[3], p[4], 1e-3) }
+	norm := func(p []tensor.Tensor, x tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x, p[3], p[4], 1e-3) }
 	plain := func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return norm(p, rows(p)) }
 	return []graph{
 		{name: "norm", shapes: shapes, f: plain},
 		{name: "norm without bias", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(rows(p), p[3], tensor.Tensor{}, 1e-3)
+			return ops.LayerNorm(rows(p), p[3], tensor.Tensor{}, 1e-3)
 		}},
 		{name: "norm without weight", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(rows(p), tensor.Tensor{}, p[3], 1e-3)
+			return ops.LayerNorm(rows(p), tensor.Tensor{}, p[3], 1e-3)
 		}},
 		{name: "norm with one vector", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(rows(p), p[3], p[3], 1e-3)
+			return ops.LayerNorm(rows(p), p[3], p[3], 1e-3)
 		}},
 		{name: "rms", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
 			x := rows(p)
-			return x.Add(tensor.RMSNorm(x, p[3], 1e-3).Affine(0.5, 0))
+			return x.Add(ops.RMSNorm(x, p[3], 1e-3).Affine(0.5, 0))
 		}},
 		{name: "norm, frozen weight", shapes: shapes, f: plain, frozen: 1 << 3},
 		{name: "norm, frozen input", shapes: shapes, f: plain, frozen: 7},

@@ -163,9 +163,9 @@ func TestNorms(t *testing.T) {
 					op       tensor.Op
 					outs     int
 					operands string
-				}{{tensor.OpLayerNorm, 3, "oSSxww"}, {tensor.OpLayerNorm, 3, "oSSxnn"}, {tensor.OpLayerNorm, 3, "oSSxwn"},
-					{tensor.OpRMSNorm, 2, "oSxw"}, {tensor.OpRMSNorm, 2, "oSxn"}, {tensor.OpLayerNormGradX, 1, "oxxwss"},
-					{tensor.OpLayerNormGradX, 1, "oxxnss"}, {tensor.OpRMSNormGradX, 1, "oxxws"}, {tensor.OpRMSNormGradX, 1, "oxxns"}} {
+				}{{ops.OpLayerNorm, 3, "oSSxww"}, {ops.OpLayerNorm, 3, "oSSxnn"}, {ops.OpLayerNorm, 3, "oSSxwn"},
+					{ops.OpRMSNorm, 2, "oSxw"}, {ops.OpRMSNorm, 2, "oSxn"}, {ops.OpLayerNormGradX, 1, "oxxwss"},
+					{ops.OpLayerNormGradX, 1, "oxxnss"}, {ops.OpRMSNormGradX, 1, "oxxws"}, {ops.OpRMSNormGradX, 1, "oxxns"}} {
 					rowLaunch(c.op, d, s[0], s[1], uint64(i), c.outs, c.operands).with(func(a *tensor.Args) {
 						absent(a, c.operands)
 						if c.outs > 1 {
@@ -193,8 +193,8 @@ func TestNormWeightGradients(t *testing.T) {
 			for _, s := range [][2]int{{1, 1}, {7, 33}, {300, 40}, {1000, 3}, {0, 5}} {
 				for beta := range 2 {
 					set := func(a *tensor.Args) { a.F[0] = float64(beta) }
-					rowLaunch(tensor.OpLayerNormGradW, d, s[0], s[1], 1, 1, "wxxss").with(set).agree(t, dev, sumsOf(s[0]))
-					rowLaunch(tensor.OpRMSNormGradW, d, s[0], s[1], 1, 1, "wxxs").with(set).agree(t, dev, sumsOf(s[0]))
+					rowLaunch(ops.OpLayerNormGradW, d, s[0], s[1], 1, 1, "wxxss").with(set).agree(t, dev, sumsOf(s[0]))
+					rowLaunch(ops.OpRMSNormGradW, d, s[0], s[1], 1, 1, "wxxs").with(set).agree(t, dev, sumsOf(s[0]))
 				}
 			}
 		})

@@ -10,12 +10,11 @@ import (
 var OpCrossEntropy, OpCrossEntropyGrad, OpCrossEntropyBoth, OpCrossEntropyRows tensor.Op
 
 func init() {
-	spec := tensor.OpSpec{Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP, Rows: tensor.RowsByCaller,
-		CPU: tensor.RowKernels("ssxs", crossEntropyPart[float32], crossEntropyPart[float64])}
+	spec := tensor.OpSpec{Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP, Rows: tensor.RowsByCaller}
 	spec.Compute = func(t *tensor.Tape, n *tensor.Node) { computeLoss(t, n, tensor.Tensor{}) }
-	OpCrossEntropy = registerAll(spec)
-	OpCrossEntropyGrad = registerAll(tensor.OpSpec{Name: "cross_entropy_grad", Const: true,
-		CPU: tensor.RowKernels("oxsss", crossEntropyGradPart[float32], crossEntropyGradPart[float64])})
+	OpCrossEntropy = registerAll(spec.ByRows("ssxs", crossEntropyPart[float32], crossEntropyPart[float64]))
+	OpCrossEntropyGrad = registerAll(tensor.OpSpec{Name: "cross_entropy_grad", Const: true}.
+		ByRows("oxsss", crossEntropyGradPart[float32], crossEntropyGradPart[float64]))
 	OpCrossEntropyBoth = registerAll(tensor.OpSpec{Name: "cross_entropy_both", Const: true, Optional: true})
 	OpCrossEntropyRows = registerAll(tensor.OpSpec{Name: "cross_entropy_rows", Saves: 3, VJP: crossEntropyRowsVJP, Rows: tensor.RowsByCaller})
 }

@@ -131,14 +131,14 @@ func rowCases() map[tensor.Op][]GradCase {
 			func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() }),
 			row("more keys", func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 3 + r.IntN(3)}} },
 				func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() })},
-		tensor.OpLayerNorm: {row("weight and bias", normShapes(2),
-			func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-2) }),
+		ops.OpLayerNorm: {row("weight and bias", normShapes(2),
+			func(x []tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x[0], x[1], x[2], 1e-2) }),
 			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor {
-				return tensor.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-2)
+				return ops.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-2)
 			}),
-			row("bias", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], tensor.Tensor{}, x[1], 1e-2) })},
-		tensor.OpRMSNorm: {row("weight", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], x[1], 1e-2) }),
-			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], tensor.Tensor{}, 1e-2) })},
+			row("bias", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x[0], tensor.Tensor{}, x[1], 1e-2) })},
+		ops.OpRMSNorm: {row("weight", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return ops.RMSNorm(x[0], x[1], 1e-2) }),
+			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return ops.RMSNorm(x[0], tensor.Tensor{}, 1e-2) })},
 		ops.OpCrossEntropy: {row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], ops.CrossEntropyOptions{}) }),
 			row("smoothing", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], ops.CrossEntropyOptions{Smoothing: 0.2}) }),
 			row("ignored, not counted", rows, func(x []tensor.Tensor) tensor.Tensor {

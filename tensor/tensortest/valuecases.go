@@ -314,12 +314,12 @@ func matrixCases() []ValueCase {
 				}
 				return y
 			}},
-		norm("layer_norm", [][]int{{3, 5}, {5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-3) },
+		norm("layer_norm", [][]int{{3, 5}, {5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x[0], x[1], x[2], 1e-3) },
 			layerNormOf(1e-3)),
 		norm("layer_norm plain", [][]int{{2, 2, 6}}, func(x []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-3)
+			return ops.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-3)
 		}, layerNormOf(1e-3)),
-		norm("rms_norm", [][]int{{3, 5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], x[1], 1e-3) },
+		norm("rms_norm", [][]int{{3, 5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return ops.RMSNorm(x[0], x[1], 1e-3) },
 			rmsNormOf(1e-3)),
 	}
 }
