@@ -20,8 +20,14 @@ func (p *circle) take(ids tensor.Tensor) {
 	if p.ids = ids; p.ranks == 1 {
 		return
 	}
-	n, list := 2*p.ranks, p.c.HostInts(ids)
+	n := 2 * p.ranks
 	p.shared = p.c.Ints(1 + n*n)[1:]
+	p.overlap(p.c.HostInts(ids))
+}
+
+// overlap finds which runs share a document.
+func (p *circle) overlap(list []int64) {
+	n := 2 * p.ranks
 	least, most := make([]int64, n), make([]int64, n)
 	for row := range p.rows {
 		for rank := range p.ranks {
@@ -85,4 +91,29 @@ func (p *circle) mask(o *tensor.AttentionOptions, a, before, keys int) {
 	if keys > its.len(0) {
 		o.KeyDocs = tensor.Concat(1, o.KeyDocs, of(its[1]))
 	}
+}
+
+// Imbalance returns what the rank with most work multiplies, in the mean of all ranks: pairs of a query and a key, in each pass in which
+// documents can meet. 1 is even, which whole sequences are. ids are as in Ring, in host memory.
+func (f *Ring) Imbalance(ids tensor.Tensor) float64 {
+	list, n := tensor.Data[int64](ids), f.Group.Size()
+	p := circle{Ring: f, ranks: n, total: ids.Dim(1), rows: ids.Dim(0)}
+	p.shared = make([]int, 4*n*n)
+	p.overlap(list)
+	most, sum := 0, 0
+	for q := range n {
+		work := 0
+		for k := range n {
+			for a := range 2 {
+				if mine := zigzag(p.total, q, n).len(a); p.sees(q, k, a) {
+					work += mine * seen(p.total, q, k, n, a)
+					if q == k {
+						work -= mine * (mine - 1) / 2 // keys of later positions
+					}
+				}
+			}
+		}
+		most, sum = max(most, work), sum+work
+	}
+	return float64(most*n) / float64(sum)
 }

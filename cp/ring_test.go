@@ -286,3 +286,30 @@ func TestRingOfOne(t *testing.T) {
 	require.Equal(t, want, got)
 	require.Equal(t, most, peak)
 }
+
+// Sequences with fewer positions than ranks are refused on all of them, before they compare their batches.
+func TestRingOfShortSequences(t *testing.T) {
+	for _, d := range []division{{4, 1}, {2, 2}} {
+		const want = "int64[2,3]: 3 positions do not divide over 4 ranks"
+		disttest.EachFails(t, 4, want, func(r *dist.Rank) error {
+			f := d.of(r, 2)
+			return tensor.Try(func() { f.Part(numbers(2, 3).WithRows(r.World.Rows(0, 2))) })
+		})
+	}
+}
+
+// With two ranks and eight positions, rank 0 has positions 0, 1, 6 and 7. If documents begin at 0 and 4, it has three pairs in its first
+// run, seven in its second one, and eight with the keys of rank 1, which has three, seven, and four with those of rank 0.
+func TestImbalance(t *testing.T) {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+		f := &cp.Ring{Group: r.World, HeadDim: 2}
+		for want, ids := range map[float64][]int64{
+			1:         {0, 0, 0, 0, 0, 0, 0, 0},
+			18.0 / 16: {0, 0, 0, 0, 1, 1, 1, 1},
+			18.0 / 14: {0, 0, 1, 1, 2, 2, 2, 2},
+		} {
+			require.Equal(t, want, f.Imbalance(tensor.FromSlice(ids, 1, 8)), "%v", ids)
+		}
+		return nil
+	}))
+}

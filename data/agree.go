@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/crc32"
+	"log/slog"
 )
 
 // agreer is a Sharder whose ranks can compare lines: a group of package dist.
@@ -41,7 +42,12 @@ func (l *Loader) contents() string {
 	}
 	first, ok := l.checksum(v)
 	for range readings - 1 {
-		if again, known := l.checksum(v); !ok || !known || again != first {
+		again, known := l.checksum(v)
+		if ok && known && again != first && l.cfg.Sharder.Rank() == 0 {
+			slog.Warn("data: samples are other ones each time they are read, as with random augmentation: ranks draw other numbers than one rank, " +
+				"or all draw the same; let them depend on the epoch and the sample's number, rand.NewPCG(epoch, uint64(idx[i]))")
+		}
+		if !ok || !known || again != first {
 			return ""
 		}
 	}

@@ -1,9 +1,12 @@
 package data_test
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -27,8 +30,10 @@ func (o own) Batch(idx []int, x, y tensor.Tensor) error {
 	return err
 }
 
-// Data sets of one size may have other samples. That is seen where a rank reads the same ones each time, and they are not zeros.
+// Data sets of one size may have other samples. That is seen where a rank reads the same ones each time, and they are not zeros. Where a
+// rank does not, as with random augmentation, it is a warning, once.
 func TestLoadersHaveTheSameSamples(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
 	for name, c := range map[string]struct {
 		different bool
 		change    func(rank int, r *rand.Rand, x []float64)
@@ -45,6 +50,8 @@ func TestLoadersHaveTheSameSamples(t *testing.T) {
 			}
 		}},
 	} {
+		var log bytes.Buffer
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 		err := dist.Run(t.Context(), dist.Config{Ranks: 3, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 			x := make([]float64, 12*2)
 			for i := range x {
@@ -63,7 +70,16 @@ func TestLoadersHaveTheSameSamples(t *testing.T) {
 		} else {
 			assert.NoError(t, err, name)
 		}
+		random := name == "noise each time" || name == "turned by chance"
+		assert.Equal(t, b2i(random), strings.Count(log.String(), "samples are other ones each time they are read"), name)
 	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Ranks that cut other batches would train on some samples twice and on others never: all of them get an error before their first batch.

@@ -45,6 +45,8 @@ type Batch struct {
 	First  int           // place of this rank's first row in the global batch
 	Rows   int           // rows of this rank; 0 if the last batch of an epoch has fewer rows than there are ranks
 	Global int           // rows of all ranks
+
+	Samples []int // of the dataset, in the rows of all ranks; those of this rank begin at First
 }
 
 func fail(format string, a ...any) {

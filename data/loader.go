@@ -103,7 +103,9 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 			v := &s.views[l.kind(epoch, i)]
 			v.number(epoch*l.steps + i + 1)
 			l.advance(epoch, i)
-			more := yield(i, v.Batch)
+			b := v.Batch
+			b.Samples = l.perm[i*l.cfg.Batch:][:b.Global:b.Global]
+			more := yield(i, b)
 			s.end(v)
 			if !more {
 				return

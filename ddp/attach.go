@@ -72,8 +72,8 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 		r.bucketBytes = defaultBucketBytes
 	}
 	for _, p := range slices.Backward(params) { // gradients come about in this order
-		if err := own(p, r, r.over(p)); err != nil {
-			return nil, err
+		if err := p.Own(r, r.over(p).Axes()); err != nil {
+			return nil, fmt.Errorf("ddp: %w", err)
 		}
 		if !p.Frozen() {
 			r.params = append(r.params, p)
@@ -81,14 +81,6 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	r.build()
 	return params, nil
-}
-
-// own makes h the owner of p's gradient, which it sums over g: that is p's type along g's axes.
-func own(p *tensor.Param, h tensor.Hooks, g *dist.Group) error {
-	if err := p.Own(h); err != nil {
-		return fmt.Errorf("ddp: %w", err)
-	}
-	return tensor.Try(func() { p.SumOver(g.Axes()) })
 }
 
 // prepare makes, verifies and broadcasts the values of all parameters and buffers.

@@ -78,16 +78,11 @@ func (c compress) Start(b *Bucket) dist.Work {
 	if b.Wire.IsZero() {
 		b.Wire = b.Group.Alloc(c.dtype, b.Grad.Len())
 	}
-	cast(b.Exec, b.Wire, b.Grad)
+	b.Exec.Cast(b.Wire, b.Grad)
 	return b.Sum(b.Wire)
 }
 
-func (c compress) Finish(b *Bucket) { cast(b.Exec, b.Grad, b.Wire) }
-
-func cast(e *tensor.Exec, dst, src tensor.Tensor) {
-	e.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
-	e.Launch()
-}
+func (c compress) Finish(b *Bucket) { b.Exec.Cast(b.Grad, b.Wire) }
 
 // build cuts the parameters, in the order of r.params, into buckets of one group and type, and makes their gradients views of
 // these. Buckets are in the order of their last parameters: the same on all ranks of a group.

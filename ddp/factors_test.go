@@ -124,6 +124,18 @@ var ownFactors = map[string]step{
 		share := 1 / float64(r.n)
 		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Arange(tensor.Float64, share, share+.5, 1)).Square()))
 	},
+	"a threshold for each row": func(r *rows) {
+		l := r.losses()
+		easy := l.Detach().Lt(r.tape.Zeros(tensor.Float64, r.n).Affine(1, float64(10*r.n))).Cast(tensor.Float64)
+		r.backward(nn.GlobalMean(l.Mul(easy)))
+	},
+	"a column of one number": func(r *rows) {
+		h := r.hidden()
+		r.backward(nn.GlobalMean(tensor.Concat(1, h, r.tape.Input(r.filled(1, 1)).Scale(1/float64(r.n))).LogSumExp()))
+	},
+	"ones, scaled": func(r *rows) {
+		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Zeros(tensor.Float64, r.n, 8).Affine(0, 1).Scale(float64(r.n))).Square()))
+	},
 	"chosen rows, AsPart": func(r *rows) {
 		r.backward(tensor.AsPart(r.row(r.losses(), 0).Sum().Scale(1/float64(r.n)), r.group.Axes()))
 	},
@@ -193,6 +205,10 @@ var wholeFactors = map[string]step{
 	"a Function that keeps a result": func(r *rows) {
 		f := &scaled{by: 2}
 		r.backward(nn.GlobalMean(r.tape.Apply(f, r.tape.Apply(f, r.hidden())).Square()))
+	},
+	"a document on each rank, the mean of its words": func(r *rows) {
+		w := r.filled(1/float64(2*max(r.n, 1)), 1).Reshape(-1).WithRows(r.group.Rows(r.lo, r.total))
+		r.backward(r.losses().Mul(r.tape.Input(w)).Sum())
 	},
 	"share as a 32-bit float": func(r *rows) {
 		r.backward(r.losses().Sum().Scale(1/float64(r.n)), tensor.Scale(float64(float32(r.n)/float32(r.total))))
@@ -385,13 +401,15 @@ func TestStepsOfTwoLoaderBatches(t *testing.T) {
 }
 
 // warned returns what two steps of 8 rows on two ranks log.
-func warned(t *testing.T, ranks int, do step) string {
+func warned(t *testing.T, ranks int, do step) string { return warnedOn(t, dist.Run, ranks, do) }
+
+func warnedOn(t *testing.T, launch disttest.Launcher, ranks int, do step) string {
 	var log bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
 	cfg := dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}
-	require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
+	require.NoError(t, launch(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
 		model := newParts()
 		params := disttest.Must(attachParts(r, model, false))
 		tape := tensor.NewTape(r.Device)
@@ -433,6 +451,108 @@ func TestFactorsOfEqualRows(t *testing.T) {
 	}
 	assert.Empty(t, warned(t, 1, ownFactors["mean of own rows"]), "one rank has all")
 	require.NoError(t, tryFactors(false, 2, wholeFactors["a sum"]), "of one row on each rank")
+}
+
+// ownPart adds a term of this rank's own to the loss.
+func ownPart(f func(r *rows) nn.T) step {
+	return func(r *rows) {
+		share := float64(r.n) / float64(r.total)
+		r.backward(nn.GlobalMean(r.losses()).Add(tensor.AsPart(f(r).Scale(share), r.group.Axes())))
+	}
+}
+
+func hardest(r *rows) nn.T { v, _ := ops.TopK(r.losses(), 2); return v.Mean() }
+
+// batchOf is a step whose input has these values.
+func batchOf(value func(r *rows, i, j int) float64) step {
+	return func(r *rows) {
+		x := r.filled(0, 12)
+		for i := range x.Len() {
+			tensor.Data[float64](x)[i] = value(r, i/12, i%12)
+		}
+		r.backward(nn.GlobalMean(r.D.Forward(r.A.Forward(r.tape.Input(x.WithRows(r.group.Rows(r.lo, r.total)))))))
+	}
+}
+
+func oneFile(_ *rows, i, j int) float64 { return float64(1 + 12*i + j) }
+
+// Behind AsPart, what is made of several rows of a rank together is a warning: it is right where a rank has all that belongs together.
+func TestOwnRowsBehindAsPart(t *testing.T) {
+	const warning = "tensor.AsPart has what is made of several of a rank's rows together"
+	for name, f := range map[string]func(r *rows) nn.T{
+		"the largest losses": hardest,
+		"the largest one":    func(r *rows) nn.T { v, _ := r.losses().Max(0); return v },
+		"the worst quarter":  func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Slice(0, 0, 1).Sum() },
+		"weights by their order": func(r *rows) nn.T {
+			v, _ := ops.Sort(r.losses(), 0, true)
+			return v.Mul(r.tape.Arange(tensor.Float64, 1, float64(1+r.n), 1)).Mean()
+		},
+		"a soft maximum":      func(r *rows) nn.T { return r.losses().LogSumExp() },
+		"a deviation":         func(r *rows) nn.T { h := r.hidden(); return h.Sub(h.Mean(0)).Square().Mean(0).Sqrt().Mean() },
+		"of the mean":         func(r *rows) nn.T { p := r.hidden().Softmax().Mean(0); return p.Mul(p.Log()).Sum() },
+		"products of rows":    func(r *rows) nn.T { h := r.hidden(); return tensor.MatMul(h, h, false, true).LogSoftmax().Mean() },
+		"pairs":               func(r *rows) nn.T { l := r.losses(); return l.Slice(0, 0, 2).Sub(l.Slice(0, 2, 4)).ReLU().Mean() },
+		"chosen, against all": func(r *rows) nn.T { return r.losses().Sub(r.losses().Mean()).ReLU().Sum() },
+	} {
+		log := warned(t, 2, ownPart(f))
+		assert.Contains(t, log, warning, name)
+		assert.Contains(t, log, "factors_test.go", name)
+	}
+	pick := func(r *rows, x nn.T) nn.T {
+		return x.Gather(0, r.tape.Input(tensor.FromSlice(slices.Repeat([]int64{1, 3}, 8), 8, 2)).Transpose(0, 1))
+	}
+	for name, f := range map[string]func(r *rows) nn.T{
+		"chosen rows":              func(r *rows) nn.T { return r.row(r.losses(), 1).Sum() },
+		"chosen rows, then layers": func(r *rows) nn.T { return r.D.Forward(pick(r, r.hidden()).Tanh()).Square().Sum() },
+		"chosen, and their mean":   func(r *rows) nn.T { return pick(r, r.hidden()).Square().Sum(1).Mean() },
+		"sorted, and all":          func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Neg().Mean() },
+		"a weighted mean of columns": func(r *rows) nn.T {
+			return r.hidden().Mean(0).Mul(r.tape.Arange(tensor.Float64, 0, 8, 1)).Slice(0, 2, 6).Sum()
+		},
+		"a Function": func(r *rows) nn.T { return r.tape.Apply(&scaled{by: 1}, r.losses()).Mean() },
+	} {
+		assert.Empty(t, warned(t, 2, ownPart(f)), name)
+	}
+}
+
+// Ranks with other rows of the batch and the same values in them read the same data: a warning, as data may repeat itself.
+func TestSameDataOfOtherRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		same  bool
+		value func(r *rows, i, j int) float64
+	}{
+		"one file":            {true, oneFile},
+		"one seed":            {true, func(r *rows, i, j int) float64 { return float64((7*i + j + 3*r.step) % 5) }},
+		"own rows":            {false, func(r *rows, i, j int) float64 { return float64(12*(r.lo+i) + j) }},
+		"one sample":          {false, func(_ *rows, _, j int) float64 { return float64(j) }},
+		"zeros":               {false, func(*rows, int, int) float64 { return 0 }},
+		"only in the first":   {false, func(r *rows, i, j int) float64 { return float64(12*(r.step*r.lo+i) + j) }},
+		"others in one place": {false, func(r *rows, i, j int) float64 { return float64(i + j + r.lo*(i/3)*(j/11)) }},
+	} {
+		log := warned(t, 2, batchOf(c.value))
+		if c.same {
+			assert.Contains(t, log, "rank 0 has rows of the batch from 0 on, and rank 1 from 4 on, with the same values", name)
+		} else {
+			assert.Empty(t, log, name)
+		}
+	}
+}
+
+// What ranks compare in the first steps travels over every engine.
+func TestFactorsOnEngines(t *testing.T) {
+	for _, engine := range []string{"shm", "tcp"} {
+		launch := disttest.LauncherFor(t, engine, 2)
+		for _, name := range []string{"chosen rows, AsPart", "a threshold for each row", "Arange", "TopK"} {
+			err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+				model := newParts()
+				disttest.Must(attachParts(r, model, false))
+				return tensor.Try(func() { ownFactors[name](model.split(tensor.NewTape(r.Device), r.World, 7, 1)) })
+			})
+			assert.ErrorContains(t, err, " in the same line", engine+" "+name)
+		}
+		assert.Contains(t, warnedOn(t, launch, 2, ownPart(hardest)), "several of a rank's rows together", engine)
+		assert.Contains(t, warnedOn(t, launch, 2, batchOf(oneFile)), "with the same values", engine)
+	}
 }
 
 // A number that is 1 / the number of ranks is a warning, but for accumulation, and for a half, which many losses have.
@@ -551,4 +671,6 @@ func TestFactorBehindAsPart(t *testing.T) {
 	}
 	require.NoError(t, tryFactors(false, 7, chosen(func(r *rows) int { return r.total })))
 	require.ErrorContains(t, tryFactors(false, 7, chosen(func(r *rows) int { return r.n })), "Count")
+	without := tryFactors(false, 7, func(r *rows) { r.backward(r.row(r.losses(), 0).Sum().Scale(1 / float64(r.total))) })
+	require.ErrorContains(t, without, "say tensor.AsPart(sum.Scale(1/n), group.Axes())", "the error names the line")
 }

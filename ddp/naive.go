@@ -1,6 +1,8 @@
 package ddp
 
 import (
+	"fmt"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -15,8 +17,8 @@ func Naive(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	n := &naive{g, func(p *tensor.Param) *dist.Group { return c.group(g, p) }, params, c.AllowUnused, tensor.NewExec(g.Device())}
 	for _, p := range params {
-		if err := own(p, n, n.over(p)); err != nil {
-			return nil, err
+		if err := p.Own(n, n.over(p).Axes()); err != nil {
+			return nil, fmt.Errorf("ddp: %w", err)
 		}
 	}
 	return params, nil
@@ -78,7 +80,7 @@ func (n *naive) usedSomewhere(p *tensor.Param) (bool, error) {
 		if p.Grad.IsZero() {
 			p.Grad = tensor.NewFor(tensor.Gradients, p.Value.Device(), p.Value.DType(), p.Dims()...)
 		}
-		zero(n.exec, p.Grad)
+		n.exec.Fill(p.Grad, 0)
 		p.FillGrad()
 	}
 	return ranks[0] > 0, nil

@@ -221,7 +221,7 @@ func (r *reducer) completeUnused() error {
 		case p.HasGrad(): // from an earlier microbatch
 			r.countReady(p)
 		case p.Frozen(): // since Attach
-			zero(r.exec, p.Grad)
+			r.exec.Fill(p.Grad, 0)
 			r.countReady(p)
 		default:
 			unused = append(unused, p)
@@ -240,7 +240,7 @@ func (r *reducer) completeUnused() error {
 // rank used is left without a gradient.
 func (r *reducer) agreeOnUnused(unused []*tensor.Param) error {
 	for _, p := range unused {
-		zero(r.exec, p.Grad)
+		r.exec.Fill(p.Grad, 0)
 		r.countReady(p)
 	}
 	if r.used.IsZero() {
@@ -262,9 +262,4 @@ func (r *reducer) agreeOnUnused(unused []*tensor.Param) error {
 		}
 	}
 	return nil
-}
-
-func zero(e *tensor.Exec, x tensor.Tensor) {
-	e.Args(tensor.OpFill, x.DType()).Out(x)
-	e.Launch()
 }

@@ -28,8 +28,9 @@ func sameFactors(what string, all []given) error {
 			case ok:
 				return fmt.Errorf("%s: a sum over rows is multiplied by %g on rank %d, and by %g on rank %d, in the same line: "+
 					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up (SumFloats); "+
-					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task, is a tensor "+
-					"(Tensor.WithRows) that multiplies them before the Sum%s", what, x.Value, b.Rank, y.Value, a.Rank, line(x))
+					"factors are all of Scale, Affine and Backward together; what belongs to rows, such as a weight of their task or 1 / the "+
+					"length of their document, is a tensor (Tensor.WithRows) that multiplies them before the Sum%s", what, x.Value, b.Rank, y.Value,
+					a.Rank, line(x))
 			}
 		}
 		others = append(others, a)
@@ -99,29 +100,61 @@ func near(x, y float64) bool { return math.Abs(x-y) <= 1e-3*math.Abs(y) }
 
 // warn warns if all ranks divide a sum by the number of their own rows, in two steps one after another. Where ranks have equally many, that
 // is the same number on all, and their losses are means over a rank's rows. So it does where a loss is divided by the number of ranks, but
-// for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error.
+// for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error. Nor is it one where ranks with other
+// rows have the same data, or AsPart is of several rows together.
 func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 	ranks := 1
 	for _, g := range groups {
 		ranks *= g.Size()
 	}
-	own := ownFactors(all, ranks)
-	for site, x := range own {
-		first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
-		if _, again := c.own[site]; again && first && !c.warned {
+	first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
+	say := func(again bool, text string) {
+		if again && first && !c.warned {
 			c.warned = true
-			if !x.Own {
-				slog.Warn(fmt.Sprintf("%s: a loss is multiplied by %g, which is 1 / the number of ranks: if it is meant to divide the loss among "+
-					"them, leave it out; losses divide by the rows of all ranks, and what all have, such as a penalty, counts once%s",
-					what, x.Hand, line(x)))
-				return
-			}
-			slog.Warn(fmt.Sprintf("%s: a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows: if it is meant to be "+
-				"their mean, gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is "+
-				"counted over all ranks%s", what, x.Value, line(x)))
+			slog.Warn(what + ": " + text)
 		}
 	}
-	c.own = own
+	own, twice := ownFactors(all, ranks), sameData(all)
+	for site, x := range own {
+		_, again := c.own[site]
+		say(again, warning(x)+line(x))
+	}
+	say(c.twice && twice != "", twice)
+	c.own, c.twice = own, twice != ""
+}
+
+// sameData says which ranks have other rows of a batch and the same values in them; "": none.
+func sameData(all []given) string {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			for _, x := range a.Fed {
+				for _, y := range b.Fed {
+					if x.Values != 0 && x.Values == y.Values && x.First != y.First {
+						return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
+							"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+
+							"if the data repeats itself, it is right", b.Rank, y.First, a.Rank, x.First)
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// warning says what x is that all ranks have alike.
+func warning(x tensor.Factor) string {
+	switch {
+	case x.Op == tensor.OwnRows:
+		return "tensor.AsPart has what is made of several of a rank's rows together, such as the largest of them, or a product of rows: on " +
+			"another number of ranks, others are together, and the loss is another one. If each rank has all that belongs together, such as a " +
+			"document, it is right; otherwise gather the rows of all ranks before it (autograd.Gather), or sum statistics (autograd.Sum)"
+	case x.Own:
+		return fmt.Sprintf("a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows: if it is meant to be their mean, "+
+			"gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is counted over all ranks",
+			x.Value)
+	}
+	return fmt.Sprintf("a loss is multiplied by %g, which is 1 / the number of ranks: if it is meant to divide the loss among them, leave it "+
+		"out; losses divide by the rows of all ranks, and what all have, such as a penalty, counts once", x.Hand)
 }
 
 // ownFactors returns the factors that are 1 / the number of a rank's own rows, or of ranks, on all ranks that have them, by their place in

@@ -1,7 +1,6 @@
 package fsdp_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -271,14 +270,4 @@ func TestGradsRefused(t *testing.T) {
 		})
 		require.ErrorContains(t, err, want)
 	}
-	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
-		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-			l := newLooked(3)
-			s := fsdp.New(fsdp.Config{Shard: r.World, Host: r.World, Grads: fsdp.Int4})
-			s.Unit(l)
-			_, err := s.Attach(l)
-			return err
-		})
-		require.ErrorContains(t, err, " cannot quantize: leave it out")
-	})
 }

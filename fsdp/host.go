@@ -80,7 +80,7 @@ func (s *Sharding) layOutSecond(u *Unit, sec *section) {
 	}
 	lo, hi := layout.Share(sec.n, s.hosts.gathers.Rank(), s.hosts.gathers.Size())
 	sec.second = second{counts: layout.Shares(make([]int, s.hosts.gathers.Size()), sec.n), from: sec.flat.Range(lo, hi),
-		part: s.hosts.gathers.AllocFor(tensor.Gathered, u.compute, max(hi-lo, 1)).Range(0, hi-lo)}
+		part: s.hosts.gathers.AllocFor(tensor.Gathered, u.compute, hi-lo)}
 }
 
 // startNear issues the gather of a section over this host. It reports whether the host has the values; if not, the gather over all ranks

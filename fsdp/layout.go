@@ -73,7 +73,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 		case c.Offload != nil:
 			s.offloadValues(u, sec)
 		default:
-			sec.local = u.over.gathers.AllocFor(tensor.Parameters, c.DType, max(sec.hi-sec.lo, 1)).Range(0, sec.hi-sec.lo)
+			sec.local = u.over.gathers.AllocFor(tensor.Parameters, c.DType, sec.hi-sec.lo)
 		}
 		if c.Weights != unquantized {
 			sec.codes = quant.NewGather(u.over.gathers, s.exec, &s.codes, sec.flat, sec.counts)
@@ -107,14 +107,14 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	u.localGrad = u.grads.Range(sec.lo, sec.hi)
 	u.shard = u.localGrad
 	if c.Stage > 1 {
-		u.shard = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, max(n, 1)).Range(0, n)
+		u.shard = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, n)
 	}
 	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
 		u.hops = s.hosts.reduces.NewReduction(u.grads, u.shard, sec.counts)
 	}
 	u.host = u.shard
 	if c.Offload != nil {
-		u.host = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, max(n, 1)).Range(0, n)
+		u.host = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, n)
 	}
 }
 
@@ -142,27 +142,5 @@ func (s *Sharding) attachPiece(pc *piece) error {
 		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
 		p.Grad = pc.part
 	}
-	return own(p, s, u.over.axes())
-}
-
-// own makes h the owner of p's gradient, which it sums along axes: that is p's type there.
-func own(p *tensor.Param, h tensor.Hooks, axes tensor.Axes) error {
-	if err := p.Own(h); err != nil {
-		return err
-	}
-	return tensor.Try(func() { p.SumOver(axes) })
-}
-
-func cast(e *tensor.Exec, dst, src tensor.Tensor) {
-	if src.Len() > 0 {
-		e.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
-		e.Launch()
-	}
-}
-
-func zero(e *tensor.Exec, x tensor.Tensor) {
-	if x.Len() > 0 {
-		e.Args(tensor.OpFill, x.DType()).Out(x)
-		e.Launch()
-	}
+	return p.Own(s, u.over.axes())
 }

@@ -67,13 +67,13 @@ func (n *naive) shard(p *tensor.Param) error {
 	rank, ranks, dev := n.g.Rank(), n.g.Size(), n.g.Device()
 	pt := &part{p: p, counts: layout.Shares(make([]int, ranks), p.Len())}
 	lo, hi := layout.Share(p.Len(), rank, ranks)
-	p.Local = tensor.NewFor(tensor.Parameters, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
+	p.Local = tensor.NewFor(tensor.Parameters, dev, p.Value.DType(), hi-lo)
 	tensor.Copy(p.Local, p.Value.View(p.Len()).Range(lo, hi))
-	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
+	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), hi-lo)
 	pt.whole = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), p.Dims()...)
 	p.Shard(lo, hi)
 	n.of[p], n.parts = pt, append(n.parts, pt)
-	return own(p, n, n.g.Axes())
+	return p.Own(n, n.g.Axes())
 }
 
 // String names the owner of gradients in errors.
@@ -126,7 +126,7 @@ func (n *naive) BackwardDone(last bool) error {
 			continue
 		}
 		if mine[i] == 0 {
-			zero(n.exec, pt.whole)
+			n.exec.Fill(pt.whole, 0)
 		}
 		if err := n.g.ReduceScatterV(pt.grad, pt.whole.View(pt.p.Len()), pt.counts, dist.Sum).Wait(); err != nil {
 			return err

@@ -12,9 +12,9 @@ import (
 // offloadValues makes local, and narrow where values are used in another type.
 func (s *Sharding) offloadValues(u *Unit, sec *section) {
 	c, n := &s.cfg, sec.hi-sec.lo
-	sec.local = tensor.NewFor(tensor.Parameters, c.Offload, c.DType, max(n, 1)).Range(0, n)
+	sec.local = tensor.NewFor(tensor.Parameters, c.Offload, c.DType, n)
 	if u.compute != c.DType {
-		sec.narrow = tensor.NewFor(tensor.Communication, c.Offload, u.compute, max(n, 1)).Range(0, n)
+		sec.narrow = tensor.NewFor(tensor.Communication, c.Offload, u.compute, n)
 	}
 }
 
@@ -23,7 +23,7 @@ func (s *Sharding) upload(sec *section) {
 	from := sec.local
 	if !sec.narrow.IsZero() {
 		from = sec.narrow
-		cast(s.host, sec.narrow, sec.local)
+		s.host.Cast(sec.narrow, sec.local)
 	}
 	s.copyTo(sec.flatShard, from)
 }
@@ -42,12 +42,12 @@ func (s *Sharding) download(dst, src tensor.Tensor) {
 // setLocal sets a part of what the optimizer updates to values on the device.
 func (s *Sharding) setLocal(local, x tensor.Tensor) {
 	if s.host == nil {
-		cast(s.exec, local, x)
+		s.exec.Cast(local, x)
 		return
 	}
 	if x.DType() != local.DType() {
 		wide := tensor.New(s.exec.Device(), local.DType(), x.Len())
-		cast(s.exec, wide, x)
+		s.exec.Cast(wide, x)
 		x = wide
 	}
 	s.download(local, x)

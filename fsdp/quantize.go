@@ -1,11 +1,6 @@
 package fsdp
 
-import (
-	"fmt"
-
-	"github.com/ringo-ml/ringo/fsdp/internal/quant"
-	"github.com/ringo-ml/ringo/tensor"
-)
+import "fmt"
 
 // Format is the form of numbers on their way between ranks.
 type Format uint8
@@ -29,13 +24,9 @@ func (f Format) String() string {
 
 // checkFormats refuses a Config.Weights or a Config.Grads that does not fit the rest.
 func (c *Config) checkFormats() error {
-	dev := c.Shard.Device()
-	can := func(op tensor.Op) bool { return dev.Kernels()[op][tensor.Float32] != nil }
 	switch {
 	case c.Weights != unquantized && c.Weights != Int8:
 		return fmt.Errorf("fsdp: Config.Weights is %v, not int8", c.Weights)
-	case c.Weights == Int8 && !can(quant.Encode8):
-		return fmt.Errorf("fsdp: Config.Weights is %v, and %v cannot quantize: leave it out", c.Weights, dev)
 	case c.Grads == unquantized:
 		return nil
 	case c.Grads != Int4:
@@ -44,8 +35,6 @@ func (c *Config) checkFormats() error {
 		return fmt.Errorf("fsdp: Config.Grads is %v, and Host, in which they are added up first, is not set", c.Grads)
 	case c.Reduce != c.DType:
 		return fmt.Errorf("fsdp: Config.Grads is %v, and Reduce is %v: leave Reduce out", c.Grads, c.Reduce)
-	case !can(quant.Encode4):
-		return fmt.Errorf("fsdp: Config.Grads is %v, and %v cannot quantize: leave it out", c.Grads, dev)
 	}
 	return nil
 }

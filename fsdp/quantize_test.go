@@ -1,7 +1,6 @@
 package fsdp_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -160,17 +159,18 @@ func TestCodesOfLargeValues(t *testing.T) {
 	}
 }
 
-// Devices without kernels for it say so.
+// GPUs train with rounded values and gradients as host memory does.
 func TestCodesOnDevices(t *testing.T) {
-	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
-		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-			l := newLooked(3)
-			s := fsdp.New(fsdp.Config{Shard: r.World, Weights: fsdp.Int8})
-			s.Unit(l)
-			_, err := s.Attach(l)
-			return err
-		})
-		require.ErrorContains(t, err, "fsdp: Config.Weights is int8, and ")
-		require.ErrorContains(t, err, " cannot quantize: leave it out")
+	j := job{training: training{Mesh: "dp=1,host=2,gpu=2", Steps: 10}, near: true,
+		cfg: fsdp.Config{DType: tensor.Float64, Weights: fsdp.Int8, Grads: fsdp.Int4}}
+	if !reliability.Long(t) {
+		j.Steps = 4
+	}
+	want := j.run(t)
+	disttest.OnEach(t, disttest.GPUs(), 4, func(t *testing.T, launch disttest.Launcher) {
+		j.On = launch
+		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
 }
+
+func TestLongCodesOnDevices(t *testing.T) { reliability.AsLong(t, TestCodesOnDevices) }

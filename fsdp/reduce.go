@@ -97,7 +97,7 @@ func (s *Sharding) reduce() {
 	for _, pc := range u.pieces {
 		s.must(pc.waitPending())
 		if !pc.hasGrad && !pc.grad.IsZero() {
-			zero(s.exec, pc.grad)
+			s.exec.Fill(pc.grad, 0)
 		}
 		pc.hasGrad = false
 	}
@@ -142,7 +142,7 @@ func (s *Sharding) waitReduce() error {
 	switch {
 	case u.hops != nil:
 		if !u.accumulated {
-			zero(s.exec, u.shard)
+			s.exec.Fill(u.shard, 0)
 		}
 		u.hops.Finish()
 	case u.accumulated && u.shard.Len() > 0:

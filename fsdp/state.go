@@ -34,7 +34,7 @@ func (s *Sharding) onDevice(local tensor.Tensor) tensor.Tensor {
 	if s.host == nil {
 		return local
 	}
-	x := tensor.New(s.exec.Device(), local.DType(), max(local.Len(), 1)).Range(0, local.Len())
+	x := tensor.New(s.exec.Device(), local.DType(), local.Len())
 	s.copyTo(x, local)
 	return x
 }

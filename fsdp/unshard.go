@@ -62,7 +62,7 @@ func (s *Sharding) part(u *Unit, sec *section) tensor.Tensor {
 	case u.compute == s.cfg.DType:
 		return sec.local
 	default:
-		cast(s.exec, sec.flatShard, sec.local)
+		s.exec.Cast(sec.flatShard, sec.local)
 	}
 	return sec.flatShard
 }

@@ -37,7 +37,7 @@ func (a *Attention) heads(x T) T {
 	}
 	if !a.Core.builtIn() {
 		if n := y.Dim(2) / 3; a.Drop == nil || a.Drop.P == 0 || !y.Tape().Training() {
-			return a.Attend(y.Slice(2, 0, n), y.Slice(2, n, 2*n), y.Slice(2, 2*n, 3*n), hd, nil, nil)
+			return a.Attend(y.Slice(2, 0, n), y.Slice(2, n, 2*n), y.Slice(2, 2*n, 3*n), hd, nil, nil, T{})
 		}
 		fail("Attention", "ranks divide sequences (Spread, Mix), where probabilities of attention cannot be dropped: set Drop to nil")
 	}

@@ -14,8 +14,12 @@ type Core struct {
 func (c *Core) builtIn() bool { return c.Spread == nil && c.Join == nil && c.Mix == nil }
 
 // Attend returns the outputs of heads of headDim features, joined. rope turns queries and keys; nil: nothing does. With a cache, queries
-// also see the tokens in it, which are before them; k and v are added to it.
-func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *tensor.KVCache) T {
+// also see the tokens in it, which are before them; k and v are added to it. docs [batch, time], Int32 or Int64, has the numbers of the
+// documents that were packed into a sequence, in which alone a position sees others; none: a sequence is one.
+func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *tensor.KVCache, docs T) T {
+	if !docs.IsZero() && (cache != nil || !c.builtIn()) {
+		fail("Attend", "packed documents need whole sequences and no cache: elsewhere (Spread, Mix), attention has no masks")
+	}
 	q, k, v = apply(c.Spread, q), apply(c.Spread, k), apply(c.Spread, v)
 	if rope != nil {
 		first := 0
@@ -32,7 +36,8 @@ func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *tensor.KVCach
 	case c.Mix != nil:
 		return apply(c.Join, tapeOf(q).Apply(c.Mix, q, k, v))
 	}
-	return apply(c.Join, tensor.CrossAttention(q, k, v, headDim, tensor.AttentionOptions{Causal: true, AttentionScores: c.Scores}))
+	return apply(c.Join, tensor.CrossAttention(q, k, v, headDim, tensor.AttentionOptions{
+		Causal: true, AttentionScores: c.Scores, QueryDocs: docs, KeyDocs: docs}))
 }
 
 // apply returns f of x, or x if f is nil.

@@ -52,6 +52,20 @@ func NewLinear(in, out int) *Linear {
 // Forward returns [..., out] for x [..., in].
 func (l *Linear) Forward(x T) T { return l.forward(x, tensor.NoActivation) }
 
+// IsProduct reports whether Forward is a product with W alone, of what Pre returns.
+func (l *Linear) IsProduct() bool {
+	return l.B == nil && l.Post == nil && l.Adapter == nil && l.Float8 == ops.NoFloat8
+}
+
+// Operands returns the operands of that product, for what takes its place: Pre(x) and W.
+func (l *Linear) Operands(x T) (in, w T) {
+	t := tapeOf(x)
+	if l.Pre != nil {
+		x = t.Apply(l.Pre, x)
+	}
+	return x, t.Use(l.W)
+}
+
 // ForwardAdd returns r + Forward(x) in one operation.
 func (l *Linear) ForwardAdd(x, r T) T {
 	if l.Post != nil || l.Adapter != nil || l.Float8 != ops.NoFloat8 {
@@ -147,8 +161,9 @@ func (n *LayerNorm) Forward(x T) T {
 
 // RMSNorm divides the last dimension by its root mean square and scales it (Zhang and Sennrich 2019).
 type RMSNorm struct {
-	W   *tensor.Param `nn:"weight"` // [d]; nil: ones
-	Eps float64
+	W            *tensor.Param `nn:"weight"` // [d]; nil: ones
+	Eps          float64
+	ZeroCentered bool // the scale is 1 + W, so that weight decay pulls it to 1 (Gemma; Megatron's zero-centered gamma)
 }
 
 // NewRMSNorm returns a layer for d features, with W = 1 and Eps = 1e-5.
@@ -157,7 +172,13 @@ func NewRMSNorm(d int) *RMSNorm {
 }
 
 // Forward returns a tensor of x's shape, [..., d].
-func (n *RMSNorm) Forward(x T) T { return ops.RMSNorm(x, use(tapeOf(x), n.W), n.Eps) }
+func (n *RMSNorm) Forward(x T) T {
+	w := use(tapeOf(x), n.W)
+	if n.ZeroCentered && n.W != nil {
+		w = w.Affine(1, 1)
+	}
+	return ops.RMSNorm(x, w, n.Eps)
+}
 
 func tapeOf(x T) *tensor.Tape {
 	t := x.Tape()

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func moments(x tensor.Tensor) (mean, std, least, most float64) {
@@ -187,4 +188,38 @@ func TestDropout(t *testing.T) {
 	part = part.WithRows(tensor.Rows{First: 16, Stride: 1, Total: 64})
 	tape = tensor.NewTape(host, tensor.Seed(5))
 	assert.Equal(t, whole[16*64:48*64], tensor.Floats(d.Forward(tape.Input(part))), "rows of a rank drop as in the whole batch")
+}
+
+// A head's loss without logits is that of its logits, whatever head and options it has.
+func TestLinearCrossEntropy(t *testing.T) {
+	ignore, labels := int64(2), tensor.FromSlice([]int64{0, 2, 1, 2, 4, 3}, 6)
+	weights := tensor.FromSlice([]float64{1, 2, 3, 4, 5}, 5)
+	for name, c := range map[string]struct {
+		head    *nn.Linear
+		options []ops.CrossEntropyOptions
+	}{
+		"product": {head: &nn.Linear{W: nn.NewLinear(4, 5).W}},
+		"bias":    {head: nn.NewLinear(4, 5)},
+		"options": {head: &nn.Linear{W: nn.NewLinear(4, 5).W},
+			options: []ops.CrossEntropyOptions{{Smoothing: 0.1, Ignore: &ignore, Count: 3}}},
+		"weighted": {head: &nn.Linear{W: nn.NewLinear(4, 5).W}, options: []ops.CrossEntropyOptions{{Weights: weights}}},
+	} {
+		nn.Init(c.head, host, tensor.Float64, 1)
+		x := tensor.New(host, tensor.Float64, 6, 4)
+		tensor.NormalInit(0, 1).Fill(x, 1, 0)
+		run := func(loss func(x nn.T) nn.T) (float64, []float64) {
+			tape := tensor.NewTape(host)
+			l := loss(tape.Input(x))
+			tape.Backward(l)
+			defer c.head.W.Consume()
+			if c.head.B != nil {
+				defer c.head.B.Consume()
+			}
+			return l.Item(), tensor.Floats(c.head.W.Grad)
+		}
+		want, grad := run(func(x nn.T) nn.T { return nn.CrossEntropy(c.head.Forward(x), labels, c.options...) })
+		got, gotGrad := run(func(x nn.T) nn.T { return nn.LinearCrossEntropy(c.head, x, labels, c.options...) })
+		assert.InDelta(t, want, got, 1e-12, name)
+		assert.InDeltaSlice(t, grad, gotGrad, 1e-12, name)
+	}
 }

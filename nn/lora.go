@@ -2,6 +2,7 @@ package nn
 
 import (
 	"iter"
+	"math"
 	"path"
 	"reflect"
 	"slices"
@@ -15,6 +16,7 @@ import (
 type LoRAConfig struct {
 	Rank    int
 	Alpha   float64  // the product of an adapter is scaled by Alpha/Rank
+	RSLoRA  bool     // by Alpha/√Rank instead (Kalajdzievski 2023, https://arxiv.org/abs/2312.03732)
 	Targets []string // names of Linears, or patterns of path.Match such as "blocks.*.attn.?", in which * matches dots, too
 }
 
@@ -24,11 +26,18 @@ type Adapter struct {
 	Down  *tensor.Param `nn:"lora_A.weight"` // [r, in]
 	Up    *tensor.Param `nn:"lora_B.weight"` // [out, r]
 	Alpha float64
+	RS    bool // rank-stabilized: Alpha/√r
 
 	base tensor.Tensor // of a merged one: the weight alone
 }
 
-func (a *Adapter) scale() float64 { return a.Alpha / float64(a.Down.Dims()[0]) }
+func (a *Adapter) scale() float64 {
+	r := float64(a.Down.Dims()[0])
+	if a.RS {
+		r = math.Sqrt(r)
+	}
+	return a.Alpha / r
+}
 
 // merged reports whether the weight has the adapter in it.
 func (a *Adapter) merged() bool { return !a.base.IsZero() }
@@ -63,6 +72,7 @@ func LoRA(model any, cfg LoRAConfig) Params {
 			Down:  tensor.NewParam(tensor.KaimingUniform(in), cfg.Rank, in),
 			Up:    tensor.NewParam(tensor.Constant(0), out, cfg.Rank),
 			Alpha: cfg.Alpha,
+			RS:    cfg.RSLoRA,
 		}
 		made = append(made, l.Adapter.Down, l.Adapter.Up)
 	}

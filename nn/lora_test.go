@@ -73,6 +73,22 @@ func TestLoRAIsALowRankWeight(t *testing.T) {
 	near(t, tensor.Floats(l.Forward(in).Add(rest)), l.ForwardAdd(in, rest), 1e-12, "ForwardAdd")
 }
 
+// A rank-stabilized adapter is scaled by alpha/√r: that of rank 4 and alpha 6 by 3, as one of alpha 12.
+func TestRSLoRA(t *testing.T) {
+	x := tensor.New(host, tensor.Float64, 7, 5)
+	value(x, 1, 1)
+	var ys [2][]float64
+	for i, c := range []nn.LoRAConfig{{Rank: 4, Alpha: 6, RSLoRA: true}, {Rank: 4, Alpha: 12}} {
+		c.Targets = both.Targets
+		m, ps := adapted(c, tensor.Float64)
+		fill(ps)
+		ys[i] = output(m, x)
+		nn.Merge(m)
+		near(t, ys[i], toTensor(output(m, x)), 1e-12, "merged")
+	}
+	assert.Equal(t, ys[1], ys[0])
+}
+
 func toTensor(v []float64) tensor.Tensor { return tensor.FromSlice(v, len(v)) }
 
 func TestLoRAMerges(t *testing.T) {

@@ -23,6 +23,28 @@ func CrossEntropy(logits, labels T, options ...ops.CrossEntropyOptions) T {
 	return T{}
 }
 
+var linearCrossEntropy ops.LinearCrossEntropy
+
+// LinearCrossEntropy returns CrossEntropy(head.Forward(x), labels, options...) without making the logits, which are the largest tensor
+// of a language model's step: they are computed for some rows at a time, and Backward computes gradients from them at once. Read the loss
+// after Backward: if it is read before, the logits are computed twice. A head with more than a weight has logits; so has a loss of each
+// row, with weights of classes, or of soft targets.
+func LinearCrossEntropy(head *Linear, x, labels T, options ...ops.CrossEntropyOptions) T {
+	f := &linearCrossEntropy
+	if len(options) == 1 {
+		o := &options[0]
+		f = &ops.LinearCrossEntropy{Smoothing: o.Smoothing, Ignore: o.Ignore, Count: o.Count}
+		if o.PerRow || !o.Weights.IsZero() {
+			f = nil
+		}
+	}
+	if f == nil || len(options) > 1 || labels.DType().IsFloat() || !head.IsProduct() {
+		return CrossEntropy(head.Forward(x), labels, options...)
+	}
+	x, w := head.Operands(x)
+	return f.Loss(x, w, labels)
+}
+
 // GlobalMean returns this rank's part of the mean of x's elements over the global batch (tensor.GlobalMean): the end of a loss
 // of your own. nn.MSE(x, y) is GlobalMean(x.Sub(y).Square()).
 func GlobalMean(x T) T { return tensor.GlobalMean(x) }

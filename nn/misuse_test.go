@@ -101,7 +101,7 @@ func misuseOfAttention() []misuse.Case {
 			"dimension 1 of the product is 3", func() { attention.ForwardAdd(x(2, 3, 4), x(2, 4, 4)) }),
 		do("NewPositions", "NewParam: dimension 0 of [-1 4] is negative", func() { nn.NewPositions(-1, 4) }),
 		do("Core.Attend", "cross_attention float32[2,3,8], float32[2,4,8], float32[2,5,8]: dimension 1 of the keys is 4, dimension 1 of the "+
-			"values is 5", func() { new(nn.Core).Attend(x(2, 3, 8), x(2, 4, 8), x(2, 5, 8), 4, nil, nil) }),
+			"values is 5", func() { new(nn.Core).Attend(x(2, 3, 8), x(2, 4, 8), x(2, 5, 8), 4, nil, nil, nn.T{}) }),
 		do("Positions.Forward", "nn.Positions: float32[2,6,4]: positions 0 to 5 of 5", func() { positions.Forward(x(2, 6, 4), 0) }),
 		do("Positions.Forward", "nn.Positions: float32[2,4] is not [batch, time, 4]", func() { positions.Forward(x(2, 4), 0) }),
 		do("NewRotary", "nn.Rotary: heads of 3 features, 8 positions, base 10000: needs an even number of features, "+
@@ -117,6 +117,8 @@ func misuseOfLosses() []misuse.Case {
 	tape := tensor.NewTape(host, tensor.NoGrad())
 	x := func(dims ...int) nn.T { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
 	ids := func(dims ...int) nn.T { return tensor.New(host, tensor.Int64, dims...) }
+	head := &nn.Linear{W: tensor.NewParam(tensor.Constant(1), 5, 4)}
+	nn.Init(head, host, tensor.Float32, 1)
 	return []misuse.Case{
 		do("CrossEntropy", "cross_entropy float32[3,5], int64[2]: dimension 0 of the logits is 3, dimension 0 of the labels is 2",
 			func() { nn.CrossEntropy(x(3, 5), ids(2)) }),
@@ -124,6 +126,13 @@ func misuseOfLosses() []misuse.Case {
 			func() { nn.CrossEntropy(x(3, 5), tensor.FromSlice([]int64{0, 5, 1}, 3)) }),
 		do("CrossEntropy", "cross_entropy float32[3,5], uint8[3]: labels must be int64 or int32, or probabilities of the logits' shape",
 			func() { nn.CrossEntropy(x(3, 5), tensor.New(host, tensor.Uint8, 3)) }),
+		do("LinearCrossEntropy", "cross_entropy float32[3,4], weight float32[5,4], int64[3]: label 1 is 5, of 5 classes",
+			func() { nn.LinearCrossEntropy(head, x(3, 4), tensor.FromSlice([]int64{0, 5, 1}, 3)) }),
+		do("LinearCrossEntropy", "nn.CrossEntropy: 2 options, at most one", func() {
+			nn.LinearCrossEntropy(head, x(3, 4), ids(3), ops.CrossEntropyOptions{}, ops.CrossEntropyOptions{})
+		}),
+		do("Linear.Operands", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input",
+			func() { head.Operands(tensor.New(host, tensor.Float32, 2, 4)) }),
 		do("MSE", "mse float32[3,1], float32[3]: the input: 2 dimensions, the target: 1 dimension", func() { nn.MSE(x(3, 1), x(3)) }),
 		do("BCEWithLogits", "bce_with_logits float32[3], float32[4]: dimension 0 of the input is 3, dimension 0 of the target is 4",
 			func() { nn.BCEWithLogits(x(3), x(4)) }),

@@ -76,9 +76,9 @@ func (e *EMA) exchange(in bool) {
 			e.swap(s.p.Local, s.average)
 		case in:
 			e.o.syncMaster(s)
-			e.o.cast(s.p.Local, s.average)
+			e.o.exec.Cast(s.p.Local, s.average)
 		default:
-			e.o.cast(s.p.Local, s.master)
+			e.o.exec.Cast(s.p.Local, s.master)
 		}
 		s.p.Changed()
 	}

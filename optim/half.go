@@ -16,7 +16,7 @@ func (o *Optimizer) grad(s *paramState) tensor.Tensor {
 	if s.wide.IsZero() {
 		s.wide = o.scratchFor(s)
 	}
-	o.cast(s.wide, g)
+	o.exec.Cast(s.wide, g)
 	return s.wide
 }
 
@@ -40,7 +40,7 @@ func (o *Optimizer) scratchFor(s *paramState) tensor.Tensor {
 // until then.
 func (o *Optimizer) syncMaster(s *paramState) {
 	if !s.master.IsZero() && !s.synced {
-		o.cast(s.master, s.p.Local)
+		o.exec.Cast(s.master, s.p.Local)
 		s.synced = true
 	}
 }
@@ -62,14 +62,6 @@ func (o *Optimizer) Reload(masters, averages nn.Params) {
 
 func (o *Optimizer) writeBack(s *paramState) {
 	if !s.master.IsZero() {
-		o.cast(s.p.Local, s.master)
+		o.exec.Cast(s.p.Local, s.master)
 	}
-}
-
-func (o *Optimizer) cast(dst, src tensor.Tensor) {
-	if src.Len() == 0 {
-		return
-	}
-	o.exec.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
-	o.exec.Launch()
 }

@@ -196,7 +196,7 @@ func (m *matrices) step(o *Optimizer) error {
 // momentum updates the momentum of this rank's part of a parameter, and returns the direction of its update.
 func (m *matrices) momentum(o *Optimizer, s *paramState) tensor.Tensor {
 	u := m.update.Range(0, s.p.Local.Len())
-	o.fill(u, 0)
+	o.exec.Fill(u, 0)
 	if u.Len() == 0 || !s.ready() {
 		return u
 	}
@@ -234,12 +234,5 @@ func (m *matrices) orthogonalize(u tensor.Tensor, s *paramState) {
 		tensor.Copy(x, y.Scale(m.rule.adjust.ratio(rows, cols)).Reshape(rows*cols))
 		m.tape.Reset()
 		at += rows
-	}
-}
-
-func (o *Optimizer) fill(x tensor.Tensor, v float64) {
-	if x.Len() > 0 {
-		o.exec.Args(tensor.OpFill, x.DType()).Out(x).F[0] = v
-		o.exec.Launch()
 	}
 }

@@ -24,7 +24,7 @@ func (m *matrices) stepOnRanks(o *Optimizer) error {
 			used += s.p.GlobalLen()
 		}
 		whole = whole.Range(0, used)
-		o.fill(whole, 0)
+		o.exec.Fill(whole, 0)
 		for k, s := range some {
 			if u := m.momentum(o, s); m.counted[first+k] {
 				each(s.p, at[k], u, func(all, part tensor.Tensor) { tensor.Copy(all, part) })
@@ -37,7 +37,7 @@ func (m *matrices) stepOnRanks(o *Optimizer) error {
 			if k == m.ranks.Rank() {
 				m.orthogonalize(at[k], s)
 			} else {
-				o.fill(at[k], 0)
+				o.exec.Fill(at[k], 0)
 			}
 		}
 		if err := m.ranks.SumTensor(whole); err != nil {

@@ -7,16 +7,17 @@ import (
 )
 
 // exchanges returns what package moe sends between the ranks that share the experts, if all experts are chosen equally often. In each
-// block this rank's tokens go to their experts and back, and so do gradients. Counts of 8 bytes say how many tokens come.
-func (t Transformer) exchanges(c Config, tokens int) []Traffic {
+// block and microbatch this rank's tokens go to their experts and back, and so do gradients. Counts of 8 bytes say how many tokens come.
+func (t Transformer) exchanges(c Config, tokens, micros int) []Traffic {
 	ep, ranks := c.Layout.ep(), c.Layout.Ranks()
 	if t.Experts == 0 || ep == 1 {
 		return nil
 	}
 	size := c.Params.Size()
 	a := 4*tokens*t.Top*t.Dim*size + 8*t.Experts // bytes of one rank, with those that it keeps
-	return []Traffic{{"alltoall", "ep", ranks * t.Layers * (a / ep * (ep - 1)),
-		fmt.Sprintf("%d·%d·(4·T·%d·%d·%d + 8·%d)·%d/%d", ranks, t.Layers, t.Top, t.Dim, size, t.Experts, ep-1, ep)}}
+	x := Traffic{"alltoall", "ep", ranks * t.Layers * micros * (a / ep * (ep - 1)),
+		fmt.Sprintf("%d·%d·(4·T·%d·%d·%d + 8·%d)·%d/%d", ranks, t.Layers*micros, t.Top, t.Dim, size, t.Experts, ep-1, ep)}
+	return []Traffic{x}
 }
 
 // mixtureActivations is the largest step memory of a rank at any time, within a few percent. Forward keeps, in units of tokens times
@@ -31,17 +32,28 @@ func (t Transformer) exchanges(c Config, tokens int) []Traffic {
 // Integers say where rows go.
 func (t Transformer) mixtureActivations(c Config, tokens int) Item {
 	size, stat, d := c.Params.Size(), max(4, c.Params.Size()), t.Dim
+	x, stations := tensor.StepBytes(tokens*d*size), 12
+	if c.Layout.ep() > 1 {
+		stations = 16
+	}
+	block, _, mlp := t.mixtureCosts(c, tokens)
+	head := 2*x + 2*tensor.StepBytes(tokens*stat) + tensor.StepBytes(tokens*t.Vocab*size)
+	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head, mlp),
+		Formula: fmt.Sprintf("%d·T·%d·(2+%d·(9+%d·%d)) + where rows go, and the head's or the experts' %s, about",
+			size, d, t.Layers, t.Top, stations, tensor.FormatBytes(max(head, mlp)))}
+}
+
+// mixtureCosts is step memory in bytes: what Forward keeps of a block, what of it stays until the tape's Reset (where rows go, and the rows
+// that travelled), and what Backward needs in its experts.
+func (t Transformer) mixtureCosts(c Config, tokens int) (block, stays, mlp int) {
+	size, stat, d := c.Params.Size(), max(4, c.Params.Size()), t.Dim
 	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
 	stations, numbers := 4, 56
 	if c.Layout.ep() > 1 {
 		stations, numbers = 8, 120
 	}
 	x, slots, wide := of(tokens*d, size), of(tokens*t.Top*d, size), of(4*tokens*t.Top*d, size)
-	block := 9*x + 4*of(tokens, stat) + of(tokens*t.Heads, stat) + stations*slots + 2*wide + 2*of(tokens*t.Experts, stat) +
+	block = 9*x + 4*of(tokens, stat) + of(tokens*t.Heads, stat) + stations*slots + 2*wide + 2*of(tokens*t.Experts, stat) +
 		tokens*(8+(numbers+2*stat)*t.Top)
-	logits := of(tokens*t.Vocab, size)
-	head, mlp := 2*x+2*of(tokens, stat)+logits, wide-2*slots-x // backward has freed what comes later
-	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head,
-		mlp), Formula: fmt.Sprintf("%d·T·%d·(2+%d·(9+%d·%d)) + where rows go, and the head's or the experts' %s, about",
-		size, d, t.Layers, t.Top, stations+8, tensor.FormatBytes(max(head, mlp)))}
+	return block, (stations-4)*slots + numbers*tokens*t.Top, wide - 2*slots - x // Backward has freed what comes later
 }

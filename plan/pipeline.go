@@ -27,10 +27,15 @@ type Stage struct {
 }
 
 // putOff is the memory of a microbatch with put-off weight gradients, at most, in that of one with activations: the inputs and the output
-// gradients of its products and norms. With divided tokens, the gradients of norms are not put off, and gathered inputs are there.
-func (c Config) putOff() float64 {
+// gradients of its products and norms. With divided tokens, the gradients of norms are not put off, and gathered inputs are there. With
+// experts, 9 are live and 11 held for each token, 12 (16 over ep) and 10 for each slot (see mixtureActivations).
+func (t Transformer) putOff(c Config) float64 {
 	tp, live, held := float64(c.Layout.tp()), 4.0, 8.0 // between layers; in them 12, divided by tp
-	switch {
+	switch top := float64(t.Top); {
+	case t.Experts > 0 && c.Layout.ep() > 1:
+		live, held = 16*top-3, 10*top-1
+	case t.Experts > 0:
+		live, held = 12*top-3, 10*top-1
 	case c.Sequence:
 		live, held = 8/tp, 4
 	case tp > 1:
@@ -41,13 +46,12 @@ func (c Config) putOff() float64 {
 
 // Pipeline returns the plan of t in stages with equally many layers, which are on ranks of Config.Layout.PP. The table of tokens is on the
 // first stage and on the last one. Memory is that of the rank that needs most, and Stages has all. It is planned with ddp and fsdp
-// (OncePerStep), beside ring, cp and tp. Activations are those of models/gpt: within a few percent, or 15 with put-off weight gradients.
+// (OncePerStep), beside ring, cp and tp, or with experts. Activations are those of models/gpt: within a few percent, or 15 with put-off
+// weight gradients.
 func (t Transformer) Pipeline(c Config, s Pipeline) (*Plan, error) {
 	switch {
 	case c.Layout.pp() == 1 || len(s.Live) != c.Layout.pp():
 		return nil, fmt.Errorf("pp=%d: a schedule of %d ranks does not fit", c.Layout.pp(), len(s.Live))
-	case t.Experts > 0:
-		return nil, fmt.Errorf("pp=%d with experts: this is not planned yet", c.Layout.pp())
 	case c.Host > 0:
 		return nil, fmt.Errorf("pp=%d with hosts that have copies: stages gather values once a step, and need none", c.Layout.pp())
 	case t.Layers < len(s.Ranks):
@@ -77,7 +81,8 @@ func (t Transformer) Pipeline(c Config, s Pipeline) (*Plan, error) {
 			all.Legend = []string{fmt.Sprintf("P is of all stages; memory is that of rank %d of the pipeline, where P = %d", rank, mine.Parameters)}
 		}
 	}
-	all.Sums = slices.Concat(t.sums(c, s.Micros, len(s.Ranks)), t.around(c), t.messages(c, s))
+	rows := t.exchanges(c, t.tokens(c, s.Micros), s.Micros)
+	all.Sums = slices.Concat(t.sums(c, s.Micros, len(s.Ranks)), rows, t.around(c), t.messages(c, s))
 	sum, err := New(all, c)
 	if err != nil {
 		return nil, err
@@ -112,19 +117,23 @@ func (t Transformer) messages(c Config, s Pipeline) (list []Traffic) {
 	return list
 }
 
-// stageCosts is step memory of a stage in bytes: what Forward keeps of its input, of embeddings, of a block, and of the norm and logits at
-// the end; and what Backward needs at the logits, and elsewhere.
-type stageCosts struct{ input, embedded, block, loss, head, most int }
+// stageCosts is step memory of a stage in bytes: what Forward keeps of its input, of embeddings, of a block (and what of it stays until
+// Reset), and of the norm and logits at the end; and what Backward needs at the logits, and elsewhere.
+type stageCosts struct{ input, embedded, block, stays, loss, head, most int }
 
 func (t Transformer) stageCosts(c Config, tokens int) stageCosts {
 	x := tensor.StepBytes(tokens * t.Dim * c.Params.Size())
 	if c.Layout.tp() > 1 {
 		k := t.dividedCosts(c, tokens)
 		loss := k.norm + k.logits
-		return stageCosts{k.outside, k.embedded, k.block, loss, k.head - k.logits, k.mlp}
+		return stageCosts{k.outside, k.embedded, k.block, 0, loss, k.head - k.logits, k.mlp}
 	}
-	k := t.costs(c, tokens, 4) // embeddings: what was looked up, and its sum with positions
-	return stageCosts{x, 2 * x, k.block, x + k.logits, k.head - x - k.logits, max(k.mlp, k.ring)}
+	k, stays := t.costs(c, tokens, 4), 0
+	if t.Experts > 0 {
+		k.block, stays, k.mlp = t.mixtureCosts(c, tokens)
+	}
+	// Embeddings are what was looked up, and its sum with positions.
+	return stageCosts{x, 2 * x, k.block, stays, x + k.logits, k.head - x - k.logits, max(k.mlp, k.ring)}
 }
 
 // stage returns what a rank has of the model. As in models/gpt/parallel, the table is a unit of its own, and all units stay until a step
@@ -132,9 +141,9 @@ func (t Transformer) stageCosts(c Config, tokens int) stageCosts {
 // any schedule, so that its gradient leaves early.
 func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 	d, words, last, tokens := t.Dim, t.Vocab/c.Layout.tp()*t.Dim, len(s.Ranks)-1, t.tokens(c, s.Micros)
-	k, put := t.stageCosts(c, tokens), c.putOff()
+	k, put := t.stageCosts(c, tokens), t.putOff(c)
 	var table, others []int
-	kept, loss, most := 0, 0, k.most
+	kept, stays, loss, most := 0, 0, 0, k.most
 	for i, on := range s.Ranks {
 		if on != rank {
 			continue
@@ -149,7 +158,7 @@ func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 			loss, most = k.loss, max(most, k.head)
 			table, others = []int{words}, append(others, d, d)
 		}
-		kept, st.Layers = max(kept, bytes), st.Layers+hi-lo
+		kept, stays, st.Layers = max(kept, bytes), max(stays, (hi-lo)*k.stays), st.Layers+hi-lo
 	}
 	m.Units = []Unit{{Params: table}, {Params: others}}
 	for range st.Layers {
@@ -163,6 +172,9 @@ func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 	st.Live, st.PutOff = s.Live[rank], s.PutOff[rank]
 	if live == 1 && off == 0 && put*float64(kept) > float64(kept+loss) {
 		live, off = 0, 1
+	}
+	if s.Micros > s.Held[rank] { // there is a tape more, whose gradient leaves
+		most += stays
 	}
 	m.Activations = Item{Kind: tensor.Activations, Bytes: live*(kept+loss) + int(put*float64(off*kept)) + most,
 		Formula: fmt.Sprintf("%d·%s + %.3g·%d·%s + Backward's %s, about", live, tensor.FormatBytes(kept+loss), put, off,

@@ -88,7 +88,7 @@ func (t Transformer) Model(c Config) (Model, error) {
 		m.Activations = t.activations(c, tokens)
 	}
 	m.Legend = []string{fmt.Sprintf("T = %d tokens of a rank", tokens)}
-	m.Sums = slices.Concat(t.sums(c, 1, 1), t.exchanges(c, tokens), t.around(c))
+	m.Sums = slices.Concat(t.sums(c, 1, 1), t.exchanges(c, tokens, 1), t.around(c))
 	return m, nil
 }
 

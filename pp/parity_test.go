@@ -86,7 +86,8 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 
 // The newer kinds of package gpt have stages, too.
 func TestKindsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3} {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3, gpt.SmolLM3, gpt.Gemma2, gpt.Gemma3, gpt.Mixtral,
+		gpt.Qwen3MoE} {
 		p := program{kind: kind, layers: 3, tied: kind != gpt.Mistral, drop: true, rows: []int{3, 1, 2}}
 		requireParity(t, p, layout{mesh: "pp=2", schedule: "zb-h1"}, layout{mesh: "pp=2,kv=2", sequence: true})
 	}

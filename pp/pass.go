@@ -86,7 +86,9 @@ func (p *Pipeline) forward(i int, t *task) {
 	}
 	switch {
 	case t.Stage == len(p.Schedule.Ranks)-1:
-		p.loss += s.out.Item()
+		if p.ends[0] < 0 { // else in Backward, which may compute the loss with its gradients
+			p.loss += s.out.Item()
+		}
 	case t.to >= 0:
 		s.sent = p.send(i, t, originOf(s.out, s.out.Origin()), s.out)
 	}
@@ -161,6 +163,7 @@ func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 	}
 	if t.Stage == len(p.Schedule.Ranks)-1 {
 		s.tape.Backward(s.out, p.opts...)
+		p.loss += s.out.Item()
 		return
 	}
 	g := s.grad

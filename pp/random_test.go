@@ -256,7 +256,7 @@ func TestGradientLeavesBeforeSums(t *testing.T) {
 			c := newChain(2, func(i int) bool { return i == rank })
 			params := nn.Init(c, r.Device, tensor.Float64, 1)
 			for _, x := range params {
-				disttest.OK(x.Own([]late{{begun: begun}, {wait: begun}}[rank]))
+				disttest.OK(x.Own([]late{{begun: begun}, {wait: begun}}[rank], 0))
 			}
 			p := disttest.Must(pp.New(pp.Config{Group: r.World, Schedule: s, Stages: map[int]pp.Stage{rank: c.stage(rank, 3)},
 				Tape: tensor.NewTape(r.Device), Params: params}))

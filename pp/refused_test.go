@@ -182,6 +182,10 @@ func TestComparisons(t *testing.T) {
 			}
 			return nil
 		}},
+		"pp: tok.weight must have the same values on all ranks of pp": {mesh: "pp=2", start: func(j *job) error {
+			j.opt.SetLR(0.01 * float64(1+j.mesh.Coord("pp"))) // of a table that two stages have
+			return nil
+		}},
 	} {
 		_, err := p.training(l).Try()
 		require.ErrorContains(t, err, want)

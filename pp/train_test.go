@@ -126,8 +126,18 @@ func whole(mesh string) string {
 }
 
 func (j *job) newModel() (err error) {
-	j.model, err = gpt.New(gpt.Config{Kind: j.kind, Vocab: words, Positions: positions, Width: 8, Layers: j.layers, Heads: 4, Hidden: 9,
-		Tied: j.tied})
+	c := gpt.Config{Kind: j.kind, Vocab: words, Positions: positions, Width: 8, Layers: j.layers, Heads: 4, Hidden: 9, Tied: j.tied}
+	switch j.kind {
+	case gpt.SmolLM3:
+		c.NoRopeEvery = 2
+	case gpt.Gemma2:
+		c.Window, c.FullEvery, c.QueryScalar, c.AttnSoftCap, c.LogitSoftCap = 3, 2, 3, 0.5, 2
+	case gpt.Gemma3:
+		c.Window, c.FullEvery, c.Base, c.LocalBase = 3, 3, 500, 10
+	case gpt.Mixtral, gpt.Qwen3MoE:
+		c.Hidden, c.Experts, c.Top, c.Balance = 6, 4, 2, 0.1
+	}
+	j.model, err = gpt.New(c)
 	if err != nil {
 		return err
 	}

@@ -119,6 +119,9 @@ func (t *Tape) tell(h *header) {
 		return
 	}
 	s.values = kernel.Key(s.values, sum)
+	if h.rows != nil {
+		t.fed.tell(h, sum)
+	}
 	ofRows := (h.ndim > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
 	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != s.target && !ofRows {
 		s.inputs += sum

@@ -170,3 +170,31 @@ func (t *Tape) GradInPlace(n *Node) (g, d Tensor) {
 
 // GradDone says that dst, of GradTarget, is written.
 func (t *Tape) GradDone(n *Node, i int, dst Tensor) { t.gradDone(n.in[i], dst.hdr()) }
+
+// MatMulTo launches dst = op(a)·op(b) + beta·dst for matrices, as MatMul; it records nothing.
+func (t *Tape) MatMulTo(dst, a, b Tensor, transA, transB bool, beta float64) {
+	d, ah, bh := dst.hdr(), a.hdr(), b.hdr()
+	g := matmulShape(ah, bh, transA, transB)
+	if g.batch != 1 || d.n != g.m*g.n || d.dtype != ah.dtype || bh.dtype != ah.dtype {
+		fail("matmul", these(ah, bh, d), "matrices do not fit the result")
+	}
+	g.beta = beta
+	t.gemm(d, ah, bh, &g)
+}
+
+// LinearLossTypes is LossTypes for logits Linear(x, w) that are never made: op would have made out from them. It checks x, w and the labels
+// y as they do.
+func (t *Tape) LinearLossTypes(op Op, out, x, w, y Tensor) {
+	if !t.typing() {
+		return
+	}
+	record, again := t.record, t.recompute
+	defer func() { t.record, t.recompute = record, again }()
+	t.record, t.recompute = false, true // the uses were counted
+	xh, wh, logits := x.hdr(), w.hdr(), t.blankHeader()
+	logits.sizeAs(xh)
+	logits.dims[logits.ndim-1], logits.n = wh.dims[0], xh.rowCount()*wh.dims[0]
+	t.rec(OpLinear, logits, xh, wh)
+	t.rec(op, out.hdr(), logits, y.hdr())
+	t.LossTypes(op, out, logits.tensor(), y)
+}

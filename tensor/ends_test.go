@@ -141,7 +141,7 @@ func newPipe(owner Hooks) *pipe {
 	for i, dims := range [][]int{{7, 6}, {6}, {12, 6}, {12}, {6, 12}, {6, 6}, {12, 6}, {5, 6}, {6}} {
 		m.w[i] = m.ps.add(fmt.Sprint("w", i), NormalInit(0, 0.5), dims...)
 		if owner != nil {
-			if err := m.w[i].Own(owner); err != nil {
+			if err := m.w[i].Own(owner, 0); err != nil {
 				panic(err)
 			}
 		}

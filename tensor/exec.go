@@ -145,6 +145,22 @@ func (e *Exec) Launch() {
 	}
 }
 
+// Fill sets all elements of x to v.
+func (e *Exec) Fill(x Tensor, v float64) {
+	if x.Len() > 0 {
+		e.Args(OpFill, x.DType()).Out(x).F[0] = v
+		e.Launch()
+	}
+}
+
+// Cast copies src to dst, which may have another type of floats.
+func (e *Exec) Cast(dst, src Tensor) {
+	if src.Len() > 0 {
+		e.Args(OpCast, src.DType()).Out(dst).In(src)
+		e.Launch()
+	}
+}
+
 func (e *Exec) noKernel() {
 	a := &e.a
 	f := &Failure{Op: a.Op.String(), Err: fmt.Errorf("%v has no kernel for %v", e.dev, a.DType)}

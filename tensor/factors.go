@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/internal/where"
+	"github.com/ringo-ml/ringo/layout"
 )
 
 // Factor is what the host multiplied a sum over rows by, on its way to the loss: all of Scale, Affine, GlobalMean's division and Backward's
@@ -22,6 +23,8 @@ type Factor struct {
 	Own    bool    // it is 1 / the number of this rank's rows, or of their elements, which were summed
 	Hand   float64 // the program's part of what multiplies a mean over all rows, or what all ranks have; 0: not known
 	Part   bool    // the sum went through AsPart
+	part   uint64  // the callSite of the AsPart whose own rows are followed; 0: none
+	some   bool    // with part: not all elements alike
 	global bool    // GlobalMean is in it
 	summed bool    // with Part: a Sum is behind it
 	from   uint64  // the callSite of At
@@ -99,7 +102,8 @@ func (t *Tape) multiply(h *header, f Factor) {
 	}
 	g := t.factors[h]
 	t.factors[h] = Factor{Site: g.Site + f.Site, Value: g.Value + f.Value, from: cmp.Or(g.from, f.from), Hand: g.Hand + f.Hand,
-		Part: g.Part || f.Part, global: g.global || f.global, summed: g.summed || f.summed}
+		Part: g.Part || f.Part, global: g.global || f.global, summed: g.summed || f.summed,
+		part: cmp.Or(g.part, f.part), some: g.some || f.some}
 }
 
 // takeFactor returns the factor of h, which is complete, and forgets it.
@@ -123,6 +127,10 @@ func (t *Tape) passFactor(n *Node) float64 {
 		return 0
 	}
 	f := t.takeFactor(n.out)
+	if f.part != 0 {
+		t.followOwn(n, f)
+		f.part = 0
+	}
 	if n.op == OpAux && n.need&2 != 0 {
 		t.multiply(n.in[1], Factor{Site: n.key, Value: n.F[0] * t.scale, from: n.key})
 	}
@@ -146,7 +154,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 		return f.Value
 	}
 	if n.op == OpReshape && n.in[0].ty.On(Partial) == 0 && n.out.ty.On(Partial) != 0 { // AsPart
-		f.Part, f.Hand = true, 0
+		f.Part, f.Hand, f.part = true, 0, n.key
 		t.noteFactor(f)
 		t.multiply(n.in[0], f)
 		return f.Value
@@ -255,9 +263,10 @@ func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
 	t.noteFactor(f)
 }
 
-// constant reports whether x is the same on all ranks, and has no element for each row, nor for each position.
+// constant reports whether x is the same on all ranks, and has no other element for each row, nor for each position.
 func (t *Tape) constant(x *header) bool {
-	return t.rows.Seq.Total == 0 && x.ty == (Types{}) && x.dtype.IsFloat() && !(x.n > 1 && x.dims[0] == t.rows.N)
+	equal := x.at.Flat()&layout.Repeated == layout.Repeated
+	return t.rows.Seq.Total == 0 && x.ty == (Types{}) && x.dtype.IsFloat() && (equal || x.n == 1 || x.dims[0] != t.rows.N)
 }
 
 // noteFields notes the floats in the fields of a Function, when it is applied for the first time: later they may have what Forward kept.

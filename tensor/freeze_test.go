@@ -201,7 +201,7 @@ func TestFreezeWhereMemoryMoves(t *testing.T) {
 		if own {
 			z := &zero3{home: map[*Param][]float64{p: Floats(p.Value), q: Floats(q.Value)}}
 			for _, p := range ps.list {
-				require.NoError(t, p.Own(z))
+				require.NoError(t, p.Own(z, 0))
 				Raw(p.Value).Place(nil)
 			}
 		}

@@ -73,6 +73,15 @@ func (c *Ctx) OutGrad(i int) Tensor {
 	return Tensor{}
 }
 
+// GradTarget is Tape.GradTarget for input i, in Backward. GradDone follows it, and grads[i] stays none.
+func (c *Ctx) GradTarget(i int) (dst Tensor, beta float64) {
+	h, beta := c.t.gradTarget(c.in[i].h)
+	return h.tensor(), beta
+}
+
+// GradDone says that dst, of GradTarget, is written.
+func (c *Ctx) GradDone(i int, dst Tensor) { c.t.gradDone(c.in[i].h, dst.hdr()) }
+
 // HostInts returns the elements of an Int64 tensor on the host, for shapes that depend on data. On a device it waits for the computation;
 // no other operation does.
 func (c *Ctx) HostInts(x Tensor) []int64 {
@@ -167,10 +176,18 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 		}
 	}
 	t.noteFetched(c, y)
-	if n := t.rec(OpApply, y, hs...); n != nil {
-		n.call = c
-	} else {
+	_, late := f.(Late)
+	n := t.rec(OpApply, y, hs...)
+	switch {
+	case n == nil && late:
+		c.compute(y)
+		fallthrough
+	case n == nil:
 		c.dropSaved()
+	default:
+		if n.call = c; late {
+			t.Later(n)
+		}
 	}
 	for _, o := range c.outs {
 		o.needs = y.needs && o.dtype.IsFloat()

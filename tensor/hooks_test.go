@@ -41,7 +41,7 @@ func (s *spy) BackwardDone(last bool) error {
 // hooked makes a parameter of one element with an owner.
 func hooked(ps *params, name string, owner Hooks) *Param {
 	p := ps.add(name, Constant(0.5), 1)
-	if err := p.Own(owner); err != nil {
+	if err := p.Own(owner, 0); err != nil {
 		panic(err)
 	}
 	return p
@@ -139,8 +139,8 @@ func TestOneOwner(t *testing.T) {
 	p.SetName("up.weight")
 	assert.Nil(t, p.Owner())
 	first := named{}
-	assert.NoError(t, p.Own(first))
-	assert.EqualError(t, p.Own(&spy{}), "the gradient of up.weight belongs to ddp already: *tensor_test.spy cannot have it, too")
+	assert.NoError(t, p.Own(first, 0))
+	assert.EqualError(t, p.Own(&spy{}, 0), "the gradient of up.weight belongs to ddp already: *tensor_test.spy cannot have it, too")
 	assert.Equal(t, first, p.Owner())
 }
 
@@ -183,7 +183,7 @@ func TestHooksMoveMemory(t *testing.T) {
 	}
 	want := run()
 	m := &mover{p: p, home: Floats(p.Value), grad: New(hostDevice, Float32, 4)}
-	assert.NoError(t, p.Own(m))
+	assert.NoError(t, p.Own(m, 0))
 	m.BackwardDone(true)
 	assert.Equal(t, want, run())
 	assert.Equal(t, m.grad, p.Grad)

@@ -29,15 +29,16 @@ type Hooks interface {
 	Changed(p *Param)
 }
 
-// Own makes h the owner of p's gradient. Only one package may sum a gradient over ranks: a second owner is an error.
-func (p *Param) Own(h Hooks) error {
+// Own makes h the owner of p's gradient, which it sums over the ranks along axes (see SumOver). Only one package may: a second owner is an
+// error, and so are axes along which the gradient would be wrong.
+func (p *Param) Own(h Hooks, axes Axes) error {
 	if p.owner != nil {
 		return fmt.Errorf("the gradient of %s belongs to %s already: %s cannot have it, too", p.name, ownerName(p.owner), ownerName(h))
 	}
 	if p.owner = h; !p.Grad.IsZero() {
 		p.markPart()
 	}
-	return nil
+	return Try(func() { p.SumOver(axes) })
 }
 
 // Owner returns the owner of p's gradient, or nil.

@@ -63,7 +63,7 @@ func TestPendingTravelsToTheOwner(t *testing.T) {
 				}
 				for _, p := range w {
 					p.Through(through)
-					require.NoError(t, p.Own(b))
+					require.NoError(t, p.Own(b, 0))
 				}
 				tape := NewTape(hostDevice)
 				Poison(tape)
@@ -104,7 +104,7 @@ func TestPendingLeafFails(t *testing.T) {
 		p := ps.add("p", Constant(1), 3)
 		p.Through(slowScale{l})
 		if owned {
-			require.NoError(t, p.Own(&bucket{l: l, params: []*Param{p}}))
+			require.NoError(t, p.Own(&bucket{l: l, params: []*Param{p}}, 0))
 		}
 		tape := NewTape(hostDevice)
 		err := Try(func() { tape.Backward(tape.Use(p).Exp().Sum()) })
@@ -200,7 +200,7 @@ func TestViewsOfAbsentParameters(t *testing.T) {
 				for _, p := range []*Param{w, v} {
 					z.home[p] = Floats(p.Value)
 					p.SetValue(FromPtr(hostDevice, nil, Float64, p.Dims()...))
-					require.NoError(t, p.Own(z))
+					require.NoError(t, p.Own(z, 0))
 				}
 			}
 			tape := NewTape(hostDevice)

@@ -35,7 +35,9 @@ func (c *Ctx) applyPlaces(y *header, in []*header) {
 	}
 	rows, seq := x.at.Rows(), x.at.Seq()
 	if y.alike(x) {
-		y.at = x.at
+		if y.at = x.at; y.ty.On(Cut) == 0 {
+			y.at = y.at.WithCut(0)
+		}
 		return
 	}
 	keepsRows, keepsSeq := keeps(rows, y, x), keeps(seq, y, x)

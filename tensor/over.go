@@ -36,7 +36,10 @@ func (t *Tape) readsLast(x *header) bool {
 // Later puts off the output of n until somebody reads it: then OpSpec.Compute makes it. The rule may do so before. Until then the output's
 // storage has no pointer, so every reader asks waitArrival for it.
 func (t *Tape) Later(n *Node) {
-	c, s := t.ctx(nil, nil), n.out.st
+	c, s := n.call, n.out.st
+	if c == nil {
+		c = t.ctx(nil, nil)
+	}
 	n.later = true
 	c.coming.c, c.coming.later, c.coming.ptr = c, n, s.ptr
 	s.coming, s.ptr = &c.coming, nil
@@ -44,12 +47,10 @@ func (t *Tape) Later(n *Node) {
 
 // Now ends what Tape.Later began. It returns the memory of n's output, to be written and released, or none if nobody can read it any more.
 func (t *Tape) Now(n *Node) Tensor {
-	s := &n.out.own
-	n.later, s.coming.later = false, nil
+	s := n.arrived()
 	if s.refs == 0 {
 		return Tensor{}
 	}
-	s.markArrived()
 	out := t.blankHeader()
 	out.sizeAs(n.out)
 	out.st = s
@@ -57,9 +58,56 @@ func (t *Tape) Now(n *Node) Tensor {
 	return out.tensor()
 }
 
+// arrived gives the pointer back to the output of n, which is made now. It returns its storage.
+func (n *Node) arrived() *storage {
+	s := &n.out.own
+	n.later, s.coming.later = false, nil
+	if s.refs > 0 { // somebody may read it
+		s.markArrived()
+	}
+	return s
+}
+
 // compute makes the output of n, which was put off.
 func (t *Tape) compute(n *Node) {
 	args := t.a // of the launch that reads it
+	t.a = Args{}
 	ops[n.op].Compute(t, n)
 	t.a = args
+}
+
+// Late is a Function whose output is computed when somebody reads it, or else in Backward, which may then compute it together with the
+// gradients. Forward only makes it, with Ctx.New, and saves what Compute and Backward read. Read such a loss after Backward.
+type Late interface {
+	Function
+	// Compute writes y, which Forward made. What it saves comes behind what Forward saved.
+	Compute(c *Ctx, y Tensor)
+}
+
+// Result returns, in Backward of a Late Function, the output if it is still to be computed: Backward writes it. Else it returns none.
+func (c *Ctx) Result() Tensor {
+	n := c.coming.later
+	if n == nil {
+		return Tensor{}
+	}
+	n.arrived()
+	return n.out.tensor()
+}
+
+// computeLate is OpSpec.Compute of a Late Function's call.
+func computeLate(_ *Tape, n *Node) {
+	n.arrived()
+	n.call.compute(n.out)
+}
+
+// compute calls Compute of c's Function.
+func (c *Ctx) compute(y *header) {
+	t := c.t
+	quiet, mark := t.quiet, t.nh
+	t.quiet = true
+	t.open++
+	c.f.(Late).Compute(c, y.tensor())
+	t.open--
+	t.quiet = quiet
+	t.sweep(mark, t.nh, nil, c)
 }

@@ -53,9 +53,8 @@ func TestPartOfGradient(t *testing.T) {
 func TestGradientOfSomeMicrobatches(t *testing.T) {
 	p := NewParam(Constant(2), 3)
 	over := axis(1, 2).Axes
-	p.SumOver(over)
 	p.Make(hostDevice, Float64, 1)
-	require.NoError(t, p.Own(fills{p}))
+	require.NoError(t, p.Own(fills{p}, over))
 	tape := NewTape(hostDevice)
 	x := FromSlice([]float64{1, 1, 1, 1, 1, 1}, 2, 3).WithRows(Rows{Stride: 1, Total: 4, Over: over})
 	backward := func(o ...BackwardOption) { tape.Backward(tape.Input(x).Mul(tape.Use(p)).Sum(), o...) }

@@ -108,7 +108,7 @@ func TestStackedExperts(t *testing.T) {
 func TestPlaceRefuses(t *testing.T) {
 	for want, first := range map[string]func(p *Param){
 		"Place w: [4 6]: it has a value already":                                func(p *Param) { p.Make(hostDevice, Float32, 1) },
-		"Place w: [4 6]: its gradient belongs to ddp already":                   func(p *Param) { _ = p.Own(named{}) },
+		"Place w: [4 6]: its gradient belongs to ddp already":                   func(p *Param) { _ = p.Own(named{}, 0) },
 		"axis 0: w[2 6]: it is cut over this axis already":                      func(p *Param) { p.Place(axis(0, 2), layout.Division{}) },
 		"axis 0: w[4 6]: its gradient is summed over this axis, on whose ranks": func(p *Param) { p.SumOver(1) },
 		"w: [4 6]: this rank has elements 1 to 3 of it already":                 func(p *Param) { p.Shard(1, 3) },

@@ -143,7 +143,8 @@ func (t *Tape) picked(op string, out, x, idx *header, d int) {
 func (t *Tape) mustPickAll(op string, out, x, idx *header, d int) {
 	rows, seq := x.at.Rows().Dims()>>d&1 != 0, x.at.Seq().Dims()>>d&1 != 0
 	if idx.at.Of == 0 && idx.ty.Differ() == 0 && (rows || seq) && idx.st.dev.Host() && !t.picksAll(idx, x.dims[d]) {
-		t.own(op, out, t.batchAt(x.at), rows, seq, "of some of this rank's rows, by indices that belong to none")
+		t.own(op, out, t.batchAt(x.at), rows, seq, "of some of this rank's rows, by indices that belong to none: divide the sum by "+
+			"the number of all that ranks chose, tape.Agree(n), and say tensor.AsPart(sum.Scale(1/n), group.Axes())")
 	}
 }
 

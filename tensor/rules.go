@@ -114,7 +114,7 @@ const BuiltinOps = numBuiltin
 // rules is the table of the built-in operations: their gradient rules and their kernels on the CPU. An operation with its own file is
 // defined there, by an init function.
 var rules = map[Op]OpSpec{
-	OpApply:      {Name: "apply", VJP: applyVJP},
+	OpApply:      {Name: "apply", VJP: applyVJP, Compute: computeLate},
 	OpAux:        {Name: "aux", Class: classAux, VJP: auxVJP},
 	OpCheckpoint: {Name: "checkpoint", Saves: SaveAll &^ SaveOut, VJP: checkpointVJP},
 

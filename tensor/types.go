@@ -64,7 +64,9 @@ func AsPart(x Tensor, axes Axes) Tensor {
 	t := tapeOf("AsPart", x)
 	h := t.arg(x)
 	out := t.alias(h)
-	t.rec(OpReshape, out, h)
+	if n := t.rec(OpReshape, out, h); n != nil && h.ty.On(Own) != 0 && t.noting() {
+		n.key = t.callSite()
+	}
 	out.ty, out.at = h.ty.With(axes&(h.ty.On(Varying)|h.ty.On(Cut)|h.ty.On(Own)), Partial), place{}
 	if axes&(h.ty.On(Varying)|h.ty.On(Own)) == 0 { // rows are where they were
 		out.at = h.at.WithCut(0)

@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // CrossEntropy computes what nn.CrossEntropy does, of logits of which each rank has a part of the words. No rank has all logits of a
@@ -19,12 +20,55 @@ type CrossEntropy struct {
 
 	group             *dist.Group
 	first, end, words int
+	linear            ops.LinearCrossEntropy
 }
 
 // CrossEntropy returns the loss of a vocabulary of so many words.
 func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
 	first, end := layout.Share(words, p.Group.Rank(), p.Group.Size())
-	return &CrossEntropy{group: p.Group, first: first, end: end, words: words}
+	f := &CrossEntropy{group: p.Group, first: first, end: end, words: words}
+	f.linear.Classes = &classes{f}
+	return f
+}
+
+// LinearLoss returns Loss(head.Forward(x), labels) without making the logits, as nn.LinearCrossEntropy does. The numbers of some tokens are
+// exchanged at a time.
+func (f *CrossEntropy) LinearLoss(head *nn.Linear, x, labels nn.T) nn.T {
+	if !head.IsProduct() {
+		return f.Loss(head.Forward(x), labels)
+	}
+	x, w := head.Operands(x)
+	if w.Dim(0) != f.end-f.first {
+		fail("CrossEntropy", "the weight of the head %v: this rank has words %d to %d of %d", w.Shape(), f.first, f.end, f.words)
+	}
+	f.linear.Ignore, f.linear.Count = f.Ignore, f.Count
+	return f.linear.Loss(x, w, labels)
+}
+
+// classes are the words of a rank.
+type classes struct{ *CrossEntropy }
+
+// Range returns the first word of this rank, and the number of all.
+func (f *classes) Range() (first, all int) { return f.first, f.words }
+
+// Types wants tokens that are whole on all ranks, and a part of the words. The loss is the same on all ranks.
+func (f *classes) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, error) {
+	if _, err := in[1].Convert(f.group.Axes(), tensor.Cut, tensor.Invariant); err != nil {
+		return in, err
+	}
+	out, err := in[0].Convert(f.group.Axes(), tensor.Replicated, tensor.Invariant)
+	in[0] = out.With(out.On(tensor.Varying)&rows, tensor.Partial)
+	return in[:1], err
+}
+
+// Join exchanges the largest of the ranks' numbers, and adds up the others relative to it.
+func (f *classes) Join(t *tensor.Tape, lse, logit tensor.Tensor) (allLSE, allLogit tensor.Tensor) {
+	largest, n := t.NewLike(lse), lse.Dim(0)
+	tensor.Copy(largest, lse)
+	f.allReduce(largest, dist.Max.In(t))
+	sums := tensor.Concat(0, lse.Sub(largest).Exp(), logit)
+	f.allReduce(sums, dist.Sum.In(t))
+	return sums.Slice(0, 0, n).Log().Add(largest), sums.Slice(0, n, 2*n)
 }
 
 // Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and labels

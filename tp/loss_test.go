@@ -1,11 +1,13 @@
 package tp_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/models/gpt"
@@ -77,6 +79,55 @@ func TestCrossEntropy(t *testing.T) {
 					return nil
 				}))
 			}
+		}
+	}
+}
+
+// LinearLoss and its gradients are those of the whole head, with labels that do not count; two calls may differ in them, and tokens may be
+// of several parts of the rows.
+func TestLinearLoss(t *testing.T) {
+	const rows, width, words = 300, 4, 7
+	ignore := int64(3)
+	labels := make([]int64, rows)
+	for i := range labels {
+		labels[i] = int64(i * i % words)
+	}
+	step := func(dev tensor.Device, d tensor.DType, cut func(w *tensor.Param), loss func(head *nn.Linear, x, y nn.T, count float64) nn.T) (
+		value float64, x, w *tensor.Param) {
+		x = tensor.NewParam(tensor.NormalInit(0, 1), rows, width)
+		w = tensor.NewParam(tensor.NormalInit(0, 1), words, width)
+		x.SetName("x")
+		w.SetName("w")
+		cut(w)
+		x.Make(dev, d, 1)
+		w.Make(dev, d, 2)
+		tape, y := tensor.NewTape(dev), tensor.FromSlice(labels, rows)
+		head, in := &nn.Linear{W: w}, tape.Use(x)
+		l := loss(head, in, y, 250).Add(loss(head, in.Slice(0, 0, 9), y.Slice(0, 0, 9), 8).Scale(-0.1))
+		tape.Backward(l)
+		return l.Item(), x, w
+	}
+	for d, tol := range map[tensor.DType]float64{tensor.Float64: 1e-13, tensor.Float32: 1e-5, tensor.BFloat16: 3e-2} {
+		want, wantX, wantW := step(tensor.NewCPU(1), d, func(*tensor.Param) {}, func(head *nn.Linear, x, y nn.T, count float64) nn.T {
+			return nn.CrossEntropy(head.Forward(x), y, ops.CrossEntropyOptions{Ignore: &ignore, Count: count})
+		})
+		for ranks := 1; ranks <= 3; ranks++ {
+			require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+				mesh := disttest.Must(r.Mesh(fmt.Sprint("tp=", ranks)))
+				g := mesh.Group("tp")
+				loss := lossOn(g, words)
+				in := &autograd.Copy{Group: g}
+				got, x, w := step(r.Device, d, func(w *tensor.Param) { w.Place(g.Axis(), layout.Division{}) },
+					func(head *nn.Linear, x, y nn.T, count float64) nn.T {
+						head.Pre, loss.Ignore, loss.Count = in, &ignore, count
+						return loss.LinearLoss(head, x, y)
+					})
+				require.InDelta(t, want, got, tol)
+				require.InDeltaSlice(t, tensor.Floats(wantX.Grad), tensor.Floats(x.Grad), tol)
+				lo, hi := layout.Share(words, g.Rank(), ranks)
+				require.InDeltaSlice(t, tensor.Floats(wantW.Grad)[lo*width:hi*width], tensor.Floats(w.Grad.ToLocal()), tol)
+				return nil
+			}))
 		}
 	}
 }

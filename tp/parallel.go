@@ -113,12 +113,13 @@ func (p *Parallel) enter(before nn.Layer) nn.Layer {
 	if before == nil {
 		fail("Columns", "there is no layer before the columns, such as a norm")
 	}
-	p.own(before)
+	p.Norm(before)
 	return &entered{before, p.in}
 }
 
-// own says of the parameters of a layer between the divided ones that each rank's gradient is that of its tokens.
-func (p *Parallel) own(l nn.Layer) {
+// Norm is for a layer, such as a norm, that works on each token between a Row and the next columns, and that is not before columns: with
+// Config.Sequence each rank's gradient of its parameters is that of its tokens.
+func (p *Parallel) Norm(l nn.Layer) {
 	if p.Sequence {
 		for _, x := range nn.Within(l) {
 			x.Through(&autograd.Copy{Group: p.Group})
@@ -133,7 +134,7 @@ func (p *Parallel) Between(before nn.Layer) (gather, scatter tensor.Function) {
 	if !p.Sequence {
 		return nil, nil
 	}
-	p.own(before)
+	p.Norm(before)
 	return p.in, p.out
 }
 

@@ -17,6 +17,11 @@
 //
 // The model must be an nn.Storer that names its adapters as PEFT does. models/gpt is one.
 //
+// The command ringo ckpt merge makes a model without adapters of a base and a folder of PEFT.
+//
+// Targets are a list, a regular expression that Go can read, or all-linear. Of GPT-2, c_attn is one matrix in the files and three layers
+// here, so that it is no target. base_model_name_or_path is the folder that gpt.Open read.
+//
 // If the folder uses a feature of PEFT that this package does not have, the error names it: DoRA, ranks that differ by
 // layer, trained biases and others.
 package peft

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,14 +33,16 @@ const (
 
 // config has the settings of adapter_config.json that affect the computation.
 type config struct {
-	Type    string   `json:"peft_type"`
-	Task    string   `json:"task_type,omitempty"`
-	Rank    int      `json:"r"`
-	Alpha   float64  `json:"lora_alpha"`
-	Targets []string `json:"target_modules"`
-	InOut   bool     `json:"fan_in_fan_out"` // the base's matrices are [in, out]; PEFT also checks each layer itself
-	Bias    string   `json:"bias"`
-	Dropout float64  `json:"lora_dropout"`
+	Type    string  `json:"peft_type"`
+	Task    string  `json:"task_type,omitempty"`
+	Rank    int     `json:"r"`
+	Alpha   float64 `json:"lora_alpha"`
+	RSLoRA  bool    `json:"use_rslora"`
+	Targets targets `json:"target_modules"`
+	Base    string  `json:"base_model_name_or_path,omitempty"`
+	InOut   bool    `json:"fan_in_fan_out"` // the base's matrices are [in, out]; PEFT also checks each layer itself
+	Bias    string  `json:"bias"`
+	Dropout float64 `json:"lora_dropout"`
 }
 
 // harmless lists settings that do not change what trained adapters compute.
@@ -77,9 +80,6 @@ func parse(text []byte) (c config, err error) {
 	if err := json.Unmarshal(text, &all); err != nil {
 		return c, err
 	}
-	if targets := all["target_modules"]; len(targets) > 0 && targets[0] == '"' {
-		return c, fmt.Errorf("target_modules is the pattern %s; a list is needed", bounded.Plain(string(targets)))
-	}
 	if err := json.Unmarshal(text, &c); err != nil {
 		return c, err
 	}
@@ -97,7 +97,8 @@ func parse(text []byte) (c config, err error) {
 	}
 	for name, v := range all {
 		known := slices.Contains(harmless, name) ||
-			slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "target_modules", "fan_in_fan_out", "bias"}, name)
+			slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "use_rslora", "target_modules", "fan_in_fan_out",
+				"bias"}, name)
 		if !known && !empty(v) {
 			return c, fmt.Errorf("%s is %s, which is not computed here", bounded.Plain(name), bounded.Plain(string(v)))
 		}
@@ -113,12 +114,14 @@ func empty(v json.RawMessage) bool {
 // apply calls nn.LoRA with the names of the matching Linears as patterns.
 func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, err error) {
 	nn.ParamsOf(model) // sets the stored names
-	cfg := nn.LoRAConfig{Rank: c.Rank, Alpha: c.Alpha}
-	hits := make([]bool, len(c.Targets))
+	cfg := nn.LoRAConfig{Rank: c.Rank, Alpha: c.Alpha, RSLoRA: c.RSLoRA}
+	list := c.Targets.list
+	hits := make([]bool, len(list))
 	for name, l := range nn.Linears(model) {
 		module, whole := moduleOf(l)
-		for i, target := range c.Targets {
-			if !below(module, target) && !below(target, module) {
+		for i, target := range list {
+			tied := strings.TrimSuffix(l.W.Name(), ".weight") != name
+			if !c.Targets.match(module, target) || target == allLinear && tied {
 				continue
 			}
 			hits[i] = true
@@ -134,7 +137,7 @@ func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, e
 		}
 	}
 	if i := slices.Index(hits, false); i >= 0 {
-		return nil, fmt.Errorf("the target %s matches no Linear of the model", bounded.Quote(c.Targets[i]))
+		return nil, fmt.Errorf("the target %s matches no Linear of the model", bounded.Quote(list[i]))
 	}
 	defer func() {
 		if f, ok := recover().(*tensor.Failure); ok {
@@ -142,6 +145,48 @@ func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, e
 		}
 	}()
 	return nn.LoRA(model, cfg), nil
+}
+
+// targets are the modules with adapters: a list of their names, or of the ends of these, or one pattern.
+type targets struct {
+	list    []string
+	pattern *regexp.Regexp // of whole names; nil: none
+}
+
+// allLinear is PEFT's word for all layers but the head.
+const allLinear = "all-linear"
+
+// UnmarshalJSON reads a list, a regular expression or "all-linear".
+func (t *targets) UnmarshalJSON(text []byte) error {
+	var pattern string
+	if json.Unmarshal(text, &pattern) != nil {
+		return json.Unmarshal(text, &t.list)
+	}
+	if t.list = []string{pattern}; string(text) == "null" {
+		t.list = nil
+	}
+	if t.list == nil || pattern == allLinear {
+		return nil
+	}
+	var err error
+	if t.pattern, err = regexp.Compile(`\A(?:` + pattern + `)\z`); err != nil {
+		return fmt.Errorf("target_modules is the pattern %s, which Go cannot read: %w", bounded.Quote(pattern), err)
+	}
+	return nil
+}
+
+// MarshalJSON writes the list.
+func (t targets) MarshalJSON() ([]byte, error) { return json.Marshal(t.list) }
+
+// match reports whether a target is this module. GPT-2's modules have names with transformer. before them, as PEFT sees them.
+func (t *targets) match(module, target string) bool {
+	switch {
+	case t.pattern != nil:
+		return t.pattern.MatchString(module) || strings.HasPrefix(module, "h.") && t.pattern.MatchString("transformer."+module)
+	case target == allLinear && len(t.list) == 1:
+		return !below(module, "lm_head")
+	}
+	return below(module, target) || below(target, module)
 }
 
 // below reports whether a target matches a module: it is the module's name, or the end of it after a dot.
@@ -193,7 +238,7 @@ func (c *config) fits(file []byte) error {
 		return err
 	}
 	want := map[string]bool{}
-	for _, module := range c.Targets {
+	for _, module := range c.Targets.list {
 		want[modulesOf+module+downSuffix], want[modulesOf+module+upSuffix] = true, true
 	}
 	for _, x := range h.Tensors {
@@ -222,21 +267,24 @@ func describe(model any) (c config, err error) {
 		}
 		module, ok := strings.CutPrefix(strings.TrimSuffix(stored, downSuffix), modulesOf)
 		weight, _ := moduleOf(l)
-		here := config{Type: "LORA", Task: causalModel, Rank: a.Down.Global()[0], Alpha: a.Alpha, Bias: "none"}
+		here := config{Type: "LORA", Task: causalModel, Rank: a.Down.Global()[0], Alpha: a.Alpha, RSLoRA: a.RS, Bias: "none"}
+		if m, ok := model.(interface{ Origin() string }); ok {
+			here.Base = m.Origin()
+		}
 		switch {
 		case !ok:
 			return c, fmt.Errorf("the files have no module of its own for %s, and PEFT no name for its adapter", name)
 		case !below(module, weight):
 			return c, fmt.Errorf("the weight of %s is also that of %s, and PEFT would save it with the adapter", name, weight)
-		case c.Targets == nil:
+		case c.Targets.list == nil:
 			c = here
-		case c.Rank != here.Rank || c.Alpha != here.Alpha:
+		case c.Rank != here.Rank || c.Alpha != here.Alpha || c.RSLoRA != here.RSLoRA:
 			return c, fmt.Errorf("the adapter of %s has rank %d and alpha %v, and those before it %d and %v; a folder has one of each",
 				name, here.Rank, here.Alpha, c.Rank, c.Alpha)
 		}
-		c.Targets, c.InOut = append(c.Targets, module), c.InOut || l.W.Transposed()
+		c.Targets.list, c.InOut = append(c.Targets.list, module), c.InOut || l.W.Transposed()
 	}
-	if c.Targets == nil {
+	if c.Targets.list == nil {
 		err = errors.New("the model has no adapters")
 	}
 	return c, err

@@ -37,23 +37,55 @@ func TestApply(t *testing.T) {
 	require.ErrorContains(t, peft.Export(m, "none", t.TempDir()), "the files have no module of its own for up")
 }
 
+// tied has a head whose weight is an embedding's.
+type tied struct {
+	Table *nn.Embedding
+	Up    *nn.Linear
+	Head  *nn.Linear
+}
+
+// A pattern is of whole names, and all-linear leaves out the head.
+func TestTargets(t *testing.T) {
+	for targets, want := range map[string][]string{`"all-linear"`: {"up", "down"}, `"u."`: {"up"}, `".*"`: {"up", "down"},
+		`"down|x"`: {"down"}, `["up"]`: {"up"}} {
+		m := newPlain()
+		adapters, err := peft.Apply(m,
+			folder(t, `{"peft_type": "LORA", "r": 4, "lora_alpha": 6, "use_rslora": true, "target_modules": `+targets+`}`))
+		require.NoError(t, err)
+		var names []string
+		for _, module := range want {
+			names = append(names, module+".lora_A.weight", module+".lora_B.weight")
+		}
+		require.Equal(t, names, adapters.Names(), targets)
+		for _, l := range nn.Linears(m) {
+			require.True(t, l.Adapter == nil || l.Adapter.RS)
+		}
+	}
+	e := nn.NewEmbedding(5, 4)
+	m := &tied{e, nn.NewLinear(4, 4), &nn.Linear{W: e.W}}
+	adapters, err := peft.Apply(m, folder(t, `{"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": "all-linear"}`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"up.lora_A.weight", "up.lora_B.weight"}, adapters.Names())
+}
+
 func TestWrongConfigs(t *testing.T) {
 	const fine = `"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["up"]`
 	for text, want := range map[string]string{
-		``:                                   "unexpected end of JSON input",
-		`{`:                                  "unexpected end of JSON input",
-		`[]`:                                 "cannot unmarshal array",
-		`{}`:                                 `peft_type is "", and only LORA is computed here`,
-		`{"peft_type": "IA3"}`:               `peft_type is "IA3"`,
-		`{` + fine + `, "bias": "all"}`:      `bias is "all", and only none is trained here`,
-		`{` + fine + `, "use_dora": true}`:   "use_dora is true, which is not computed here",
-		`{` + fine + `, "use_rslora": true}`: "use_rslora is true",
+		``:                                 "unexpected end of JSON input",
+		`{`:                                "unexpected end of JSON input",
+		`[]`:                               "cannot unmarshal array",
+		`{}`:                               `peft_type is "", and only LORA is computed here`,
+		`{"peft_type": "IA3"}`:             `peft_type is "IA3"`,
+		`{` + fine + `, "bias": "all"}`:    `bias is "all", and only none is trained here`,
+		`{` + fine + `, "use_dora": true}`: "use_dora is true, which is not computed here",
 		`{` + fine + `, "rank_pattern": {"up": 3}}`:    `rank_pattern is {"up": 3}`,
 		`{` + fine + `, "modules_to_save": ["head"]}`:  `modules_to_save is ["head"]`,
 		`{` + fine + `, "init_lora_weights": "pissa"}`: `init_lora_weights is "pissa", which changes the base's weights too`,
 		`{` + fine + `, "something_new": 1}`:           "something_new is 1",
 
-		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "all-linear"}`: `target_modules is the pattern "all-linear"; a list is needed`,
+		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "u(?!x)p"}`: `target_modules is the pattern "u(?!x)p", which Go cannot read`,
+		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "u"}`:       `the target "u" matches no Linear of the model`,
+		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": 7}`:         "cannot unmarshal number",
 
 		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["up", "middle"]}`: `the target "middle" matches no Linear of the model`,
 		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["p"]}`:            `the target "p" matches no Linear of the model`,

@@ -31,6 +31,7 @@ type ckptCmd struct {
 	Verify  ckptVerifyCmd  `cmd:"" help:"Find out whether a checkpoint is sound."`
 	Diff    ckptDiffCmd    `cmd:"" help:"Compare two checkpoints."`
 	Convert ckptConvertCmd `cmd:"" help:"Write a checkpoint anew: in other files, in another type."`
+	Merge   ckptMergeCmd   `cmd:"" help:"Add adapters of PEFT to the weights of their model."`
 }
 
 // Help is the text below the flags of `ringo ckpt -h`.

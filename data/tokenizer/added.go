@@ -5,20 +5,22 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // matcher finds added tokens in a text. A nil *matcher finds none.
 type matcher struct {
 	pattern *regexp.Regexp
-	ids     map[string]int
+	tokens  map[string]addedToken // by what is searched
 }
 
-func newMatcher(ids map[string]int) (*matcher, error) {
-	if len(ids) == 0 {
+func newMatcher(tokens map[string]addedToken) (*matcher, error) {
+	if len(tokens) == 0 {
 		return nil, nil
 	}
 	var quoted []string
-	for _, content := range slices.Sorted(maps.Keys(ids)) {
+	for _, content := range slices.Sorted(maps.Keys(tokens)) {
 		quoted = append(quoted, regexp.QuoteMeta(content))
 	}
 	pattern, err := regexp.Compile(strings.Join(quoted, "|"))
@@ -26,26 +28,48 @@ func newMatcher(ids map[string]int) (*matcher, error) {
 		return nil, err
 	}
 	pattern.Longest()
-	return &matcher{pattern, ids}, nil
+	return &matcher{pattern, tokens}, nil
 }
 
 // each calls f for each added token: the leftmost one and, of those at the same place, the longest. It also calls f, with id -1, for each
-// text between them that is not empty. Each part begins at byte at of the text.
+// text between them that is not empty. Each part begins at byte at of the text. A token that must be a word, and is none, is text; it still
+// hides shorter ones at its place.
 func (m *matcher) each(s string, f func(at int, part string, id int)) {
-	at := 0
-	for at < len(s) {
-		from, to := len(s), len(s)
-		if m != nil {
-			if found := m.pattern.FindStringIndex(s[at:]); found != nil {
-				from, to = at+found[0], at+found[1]
-			}
+	done, searched := 0, 0 // behind the last token that counts, and behind the last one that was found
+	for m != nil {
+		found := m.pattern.FindStringIndex(s[searched:])
+		if found == nil {
+			break
 		}
-		if at < from {
-			f(at, s[at:from], -1)
+		from, to := searched+found[0], searched+found[1]
+		searched = to
+		t := m.tokens[s[from:to]]
+		if t.SingleWord && (endsWithWord(s[:from]) || startsWithWord(s[to:])) {
+			continue
 		}
-		if from < to {
-			f(from, s[from:to], m.ids[s[from:to]])
+		if t.LStrip {
+			from = max(done, len(strings.TrimRightFunc(s[:from], unicode.IsSpace)))
 		}
-		at = to
+		if t.RStrip {
+			to = len(s) - len(strings.TrimLeftFunc(s[to:], unicode.IsSpace))
+		}
+		if done < from {
+			f(done, s[done:from], -1)
+		}
+		f(from, s[from:to], t.ID)
+		done = to
 	}
+	if done < len(s) {
+		f(done, s[done:], -1)
+	}
+}
+
+func startsWithWord(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return unicode.Is(wordChar, r)
+}
+
+func endsWithWord(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return unicode.Is(wordChar, r)
 }

@@ -19,7 +19,6 @@ type merge struct{ rank, id int32 }
 // word is merged in place. One word is reused for all words of a text.
 type word struct {
 	*bpe
-	ids     []int // the tokens of earlier words
 	symbols []symbol
 	queue   []uint64 // a heap of candidates
 }
@@ -36,11 +35,12 @@ const none = -1
 // 1<<24 merges.
 const placeBits = 40
 
-func (w *word) encode(s string) {
+func (b *bpe) worker() worker { return &word{bpe: b} }
+
+func (w *word) encode(ids []int, s string) []int {
 	if w.whole {
 		if id, ok := w.tokens[s]; ok {
-			w.ids = append(w.ids, int(id))
-			return
+			return append(ids, int(id))
 		}
 	}
 	w.begin(s)
@@ -51,8 +51,9 @@ func (w *word) encode(s string) {
 		w.apply(w.pop())
 	}
 	for at := 0; at != none; at = w.symbols[at].next {
-		w.ids = append(w.ids, int(w.symbols[at].id))
+		ids = append(ids, int(w.symbols[at].id))
 	}
+	return ids
 }
 
 // begin makes the symbols of a word that is not empty.

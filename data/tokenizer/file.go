@@ -59,7 +59,8 @@ type addedToken struct {
 	Special    bool   `json:"special"` // no effect on Encode
 }
 
-type model struct {
+// bpeFile is a model of byte pair encoding in a file.
+type bpeFile struct {
 	Type         string         `json:"type"`
 	Dropout      float64        `json:"dropout"`
 	Unknown      *string        `json:"unk_token"` // never used: there is a token for each byte
@@ -142,23 +143,21 @@ func parse(text []byte) (*Tokenizer, error) {
 	if err := strict(text, &f); err != nil {
 		return nil, err
 	}
-	var m model
-	if err := typed(f.Model, &m, "BPE", ""); err != nil { // GPT-2's file has no type
-		return nil, fmt.Errorf("model: %w", err)
-	}
-	if m.Dropout != 0 || m.Prefix != "" || m.Suffix != "" {
-		return nil, fmt.Errorf("model: dropout %v, continuing_subword_prefix %q and end_of_word_suffix %q are not supported",
-			m.Dropout, m.Prefix, m.Suffix)
-	}
-	t := &Tokenizer{pieces: map[int]string{}, ids: map[string]int{}}
-	if err := t.form(&f, &m); err != nil {
+	t := &Tokenizer{pieces: map[int]string{}, names: map[int]string{}, ids: map[string]int{}}
+	if err := t.pipeline(&f); err != nil {
 		return nil, err
 	}
-	if err := t.vocabulary(&m); err != nil {
+	if err := t.readModel(f.Model); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	if err := t.added(f.Added); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
+	}
+	for id, name := range t.names {
+		t.pieces[id] = t.decoder.piece(name, false)
+	}
+	if !t.decoder.first {
+		t.names = nil
 	}
 	if err := t.around(f.Around); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
@@ -166,45 +165,89 @@ func parse(text []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
+// readModel reads the model. Old files do not name its type.
+func (t *Tokenizer) readModel(text json.RawMessage) error {
+	var head struct {
+		Type string          `json:"type"`
+		Most json.RawMessage `json:"max_input_chars_per_word"`
+		Unk  json.RawMessage `json:"unk_id"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return err
+	}
+	kind := head.Type
+	switch {
+	case kind == "" && head.Most != nil:
+		kind = "WordPiece"
+	case kind == "" && head.Unk != nil:
+		kind = "Unigram"
+	}
+	if t.ofBytes && (kind == "Unigram" || kind == "WordPiece") {
+		return fmt.Errorf("%s behind ByteLevel is not supported", kind)
+	}
+	switch kind {
+	case "WordPiece":
+		var m wordPieceFile
+		if err := typed(text, &m, "WordPiece", ""); err != nil {
+			return err
+		}
+		return t.readWordPiece(&m)
+	case "Unigram":
+		var m unigramFile
+		if err := typed(text, &m, "Unigram", ""); err != nil {
+			return err
+		}
+		return t.readUnigram(&m)
+	}
+	var m bpeFile
+	if err := typed(text, &m, "BPE", ""); err != nil {
+		return err
+	}
+	return t.readBPE(&m)
+}
+
 // name gives a token its id.
 func (t *Tokenizer) name(name string, id int) error {
 	if id < 0 || id >= maxVocab {
 		return fmt.Errorf("%s has the id %d, which must be from 0 to %d", bounded.Quote(name), id, maxVocab-1)
 	}
-	if _, ok := t.pieces[id]; ok {
+	if _, ok := t.names[id]; ok {
 		return fmt.Errorf("%s is not the only token with the id %d", bounded.Quote(name), id)
 	}
-	t.ids[name], t.pieces[id] = id, name
+	t.ids[name], t.names[id] = id, name
 	t.vocab = max(t.vocab, id+1)
 	return nil
 }
 
-// vocabulary reads tokens and merges.
-func (t *Tokenizer) vocabulary(m *model) error {
-	t.tokens, t.merges = make(map[string]int32, len(m.Vocab)), make(map[pair]merge, len(m.Merges))
-	t.whole = m.IgnoreMerges
+func (t *Tokenizer) readBPE(m *bpeFile) error {
+	if m.Dropout != 0 || m.Prefix != "" || m.Suffix != "" {
+		return fmt.Errorf("dropout %v, continuing_subword_prefix %q and end_of_word_suffix %q are not supported", m.Dropout, m.Prefix, m.Suffix)
+	}
+	if m.ByteFallback == t.ofBytes {
+		return fmt.Errorf("BPE with byte_fallback %v is not supported here: there are ByteLevel without it, and others with it", m.ByteFallback)
+	}
+	b := &bpe{chars: m.ByteFallback, whole: m.IgnoreMerges, tokens: make(map[string]int32, len(m.Vocab)),
+		merges: make(map[pair]merge, len(m.Merges))}
+	t.model = b
 	for name, id := range m.Vocab {
 		if err := t.name(name, id); err != nil {
 			return err
 		}
-		if t.chars {
-			t.tokens[name] = int32(id)
-			t.pieces[id] = strings.ReplaceAll(name, underscore, " ")
-		} else if s, ok := fromVisible(name); ok {
-			t.tokens[s] = int32(id)
-			t.pieces[id] = s
+		if !b.chars {
+			name = fromVisible(name)
 		}
+		b.tokens[name] = int32(id)
 	}
-	for b := range 256 {
-		name := string(visible[b])
-		if t.chars {
-			name = fmt.Sprintf("<0x%02X>", b)
+	for i := range 256 {
+		name := string(visible[i])
+		if b.chars {
+			name = fmt.Sprintf("<0x%02X>", i)
 		}
 		id, ok := m.Vocab[name]
 		if !ok {
-			return fmt.Errorf("the vocabulary has no token %q for the byte %d", name, b)
+			return fmt.Errorf("the vocabulary has no token %q for the byte %d", name, i)
 		}
-		t.bytes[b], t.pieces[id] = int32(id), string([]byte{byte(b)})
+		b.bytes[i] = int32(id)
 	}
 	for rank, names := range m.Merges {
 		left, okLeft := m.Vocab[names[0]]
@@ -214,23 +257,32 @@ func (t *Tokenizer) vocabulary(m *model) error {
 			return fmt.Errorf("merge %d, of %s and %s: the vocabulary must have both and what they make", rank, bounded.Quote(names[0]),
 				bounded.Quote(names[1]))
 		}
-		t.merges[pair{int32(left), int32(right)}] = merge{int32(rank), int32(id)}
+		b.merges[pair{int32(left), int32(right)}] = merge{int32(rank), int32(id)}
 	}
 	return nil
 }
 
 // added reads added tokens. Some are in the vocabulary, too.
 func (t *Tokenizer) added(tokens []addedToken) error {
-	plain, normalized := map[string]int{}, map[string]int{}
+	plain, normalized := map[string]addedToken{}, map[string]addedToken{}
 	size := 0
 	for _, a := range tokens {
-		switch size += len(a.Content); {
-		case a.SingleWord || a.LStrip || a.RStrip:
-			return fmt.Errorf("%s: single_word, lstrip and rstrip are not supported", bounded.Quote(a.Content))
-		case a.Content == "" || strings.ContainsRune(a.Content, '\uFFFD'):
+		in, found := plain, a.Content
+		if a.Normalized { // as in the text that is searched
+			if (len(a.Content)+t.longer)*t.times > maxAdded {
+				return fmt.Errorf("longer than %d bytes in all", maxAdded)
+			}
+			in, found = normalized, t.normalize(a.Content)
+		}
+		size += len(found)
+		other, twice := in[found]
+		switch {
+		case found == "" || strings.ContainsRune(found, '\uFFFD'):
 			return fmt.Errorf("%s is empty or not UTF-8", bounded.Quote(a.Content))
 		case size > maxAdded:
 			return fmt.Errorf("longer than %d bytes in all", maxAdded)
+		case twice && other.ID != a.ID:
+			return fmt.Errorf("%s and %s are normalized to the same text", bounded.Quote(other.Content), bounded.Quote(a.Content))
 		}
 		if id, ok := t.ids[a.Content]; !ok {
 			if err := t.name(a.Content, a.ID); err != nil {
@@ -239,21 +291,8 @@ func (t *Tokenizer) added(tokens []addedToken) error {
 		} else if id != a.ID {
 			return fmt.Errorf("%s has the ids %d and %d", bounded.Quote(a.Content), id, a.ID)
 		}
-		in, found := plain, a.Content
-		if a.Normalized {
-			in = normalized
-			if t.spaces == underscores { // as in the text that is searched
-				found = underscored(underscore + found)
-			}
-			if t.nfc {
-				found = nfc(found)
-			}
-		}
-		in[found] = a.ID
-		t.pieces[a.ID] = found
-		if t.chars {
-			t.pieces[a.ID] = strings.ReplaceAll(found, underscore, " ")
-		}
+		in[found] = a
+		t.names[a.ID] = found
 	}
 	var err error
 	if t.plain, err = newMatcher(plain); err != nil {

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type step struct {
 	UseRegex    *bool `json:"use_regex"`
 	TrimOffsets bool  `json:"trim_offsets"` // no effect: there are no offsets here
 
-	// for Metaspace, Prepend, Replace, Split and Strip
+	// for Metaspace, Prepend, Replace, Split, Strip and WordPiece
 	Replacement string   `json:"replacement"`
 	Scheme      string   `json:"prepend_scheme"`
 	Split       *bool    `json:"split"`
@@ -33,6 +34,19 @@ type step struct {
 	Invert      bool     `json:"invert"`
 	Start       int      `json:"start"`
 	Stop        int      `json:"stop"`
+	StripLeft   bool     `json:"strip_left"`
+	StripRight  bool     `json:"strip_right"`
+	OldMark     string   `json:"str_rep"` // no effect: it is replacement
+	Individual  bool     `json:"individual_digits"`
+	Charsmap    string   `json:"precompiled_charsmap"`
+	Prefix      string   `json:"prefix"`
+	Cleanup     bool     `json:"cleanup"`
+
+	// for BertNormalizer
+	CleanText    bool  `json:"clean_text"`
+	Chinese      bool  `json:"handle_chinese_chars"`
+	StripAccents *bool `json:"strip_accents"`
+	Lowercase    bool  `json:"lowercase"`
 
 	// for TemplateProcessing
 	Single   []place             `json:"single"`
@@ -59,10 +73,11 @@ type template struct {
 	Tokens []string `json:"tokens"`
 }
 
-// patterns are those of Split.
-var patterns = map[pattern]func(string) int{{Regex: llama3Pattern}: splitLlama3, {Regex: qwen2Pattern}: splitQwen2}
-
-const maxSteps = 8
+const (
+	maxSteps  = 8
+	maxGrowth = 1 << 14 // of a text by normalizers
+	maxAround = 1 << 10 // tokens around a text
+)
 
 // steps reads a step, a Sequence of steps, or null.
 func steps(text json.RawMessage, known ...string) ([]step, error) {
@@ -89,14 +104,6 @@ func steps(text json.RawMessage, known ...string) ([]step, error) {
 	return all, nil
 }
 
-func types(s []step) string {
-	all := ""
-	for _, s := range s {
-		all += " " + s.Type
-	}
-	return all
-}
-
 func or[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
@@ -104,104 +111,48 @@ func or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// form finds the form of the file: what it does with a text before and after the model.
-func (t *Tokenizer) form(f *file, m *model) error {
-	t.chars = m.ByteFallback
-	normal, err := steps(f.Normalizer, "NFC", "Prepend", "Replace")
+// pipeline reads what a file does with a text before and after the model.
+func (t *Tokenizer) pipeline(f *file) error {
+	normal, err := steps(f.Normalizer, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "Prepend", "Replace",
+		"BertNormalizer", "Precompiled")
+	t.times = 1
+	keeps := true // the first character stays the first
+	for _, s := range normal {
+		n, e := readNormalizer(s)
+		t.normal, err = append(t.normal, n), cmp.Or(err, e)
+		keeps = keeps && s.Type == "NFC"
+		t.longer += len(s.Prepend)
+		if t.times *= s.growth(); t.times > maxGrowth {
+			err = cmp.Or(err, fmt.Errorf("steps that may make a text more than %d times longer are not supported", maxGrowth))
+			break
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("normalizer: %w", err)
 	}
-	words, err := steps(f.Words, "ByteLevel", "Split", "Metaspace")
+	words, err := steps(f.Words, "ByteLevel", "Split", "Metaspace", "WhitespaceSplit", "BertPreTokenizer", "Digits")
 	if err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	decode, err := steps(f.Decoder, "ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip")
+	first := false
+	if t.cutters, first, err = readCutters(words); err == nil && first && !keeps {
+		err = errors.New("a Metaspace with prepend_scheme first is not supported behind normalizers other than NFC")
+	}
+	if err != nil {
+		return fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	decode, err := steps(f.Decoder, "ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace", "WordPiece")
+	if err == nil {
+		t.decoder, err = readDecoder(decode)
+	}
 	if err != nil {
 		return fmt.Errorf("decoder: %w", err)
 	}
-	if t.chars {
-		return t.characters(normal, words, decode)
-	}
-	return t.byteLevel(normal, words, decode)
-}
-
-// byteLevel is the form of GPT-2's and Llama 3's files.
-func (t *Tokenizer) byteLevel(normal, words, decode []step) error {
-	switch types(normal) {
-	case "":
-	case " NFC":
-		t.nfc = true
-	default:
-		return fmt.Errorf("normalizer:%s is not supported for bytes: there is NFC", types(normal))
-	}
-	if types(decode) != " ByteLevel" {
-		return fmt.Errorf("decoder:%s is not supported for bytes: there is ByteLevel", types(decode))
-	}
-	switch types(words) {
-	case " ByteLevel":
-		if !or(words[0].UseRegex, true) {
-			return errors.New("pre_tokenizer: ByteLevel without use_regex and without Split is not supported")
-		}
-		t.split = splitGPT2
-	case " Split ByteLevel":
-		s := words[0]
-		split, ok := patterns[or(s.Pattern, pattern{})]
-		if !ok || s.Behavior != "Isolated" || s.Invert {
-			return fmt.Errorf("pre_tokenizer: Split with behavior %q, invert %v and pattern %+v is not supported: there are Llama 3's, %q, "+
-				"and Qwen2's, %q, isolated", s.Behavior, s.Invert, or(s.Pattern, pattern{}), llama3Pattern, qwen2Pattern)
-		}
-		t.split = split
-		if or(words[1].UseRegex, true) || or(words[1].PrefixSpace, true) {
-			return errors.New("pre_tokenizer: ByteLevel with use_regex or add_prefix_space behind Split is not supported")
-		}
-	default:
-		return fmt.Errorf("pre_tokenizer:%s is not supported for bytes: there are ByteLevel, and Split with ByteLevel", types(words))
-	}
-	if or(words[0].PrefixSpace, words[0].Type == "ByteLevel") {
-		t.spaces = spaceBefore
+	t.ofBytes = len(words) > 0 && words[len(words)-1].Type == "ByteLevel"
+	if t.ofBytes != (decode[0].Type == "ByteLevel") {
+		return errors.New("ByteLevel must be both the last pre_tokenizer and the decoder")
 	}
 	return nil
-}
-
-// characters is the form of Llama 2's files.
-func (t *Tokenizer) characters(normal, words, decode []step) error {
-	switch types(normal) + " |" + types(words) {
-	case " Prepend Replace |":
-		if normal[0].Prepend != underscore || !replaces(normal[1], " ", underscore) {
-			return fmt.Errorf("normalizer: only ▁ is supported: to prepend it, and in place of a space")
-		}
-		t.spaces = underscores
-	case " | Metaspace":
-		s := words[0]
-		scheme, ok := map[string]spaces{"always": metaAlways, "first": metaFirst, "never": metaNever}[s.Scheme]
-		if !ok || s.Replacement != underscore || or(s.Split, true) || s.PrefixSpace != nil {
-			return fmt.Errorf("pre_tokenizer: Metaspace with replacement %q, prepend_scheme %q and split %v is not supported",
-				s.Replacement, s.Scheme, or(s.Split, true))
-		}
-		t.spaces = scheme
-	default:
-		return fmt.Errorf("normalizer:%s and pre_tokenizer:%s are not supported with byte_fallback: there are Prepend with Replace, or Metaspace",
-			types(normal), types(words))
-	}
-	switch types(decode) {
-	case " Replace ByteFallback Fuse":
-	case " Replace ByteFallback Fuse Strip":
-		if s := decode[3]; s.Content != " " || s.Start != 1 || s.Stop != 0 {
-			return fmt.Errorf("decoder: Strip of %d %q and %d is not supported: there is that of one space at the beginning",
-				s.Start, s.Content, s.Stop)
-		}
-		t.strip = true
-	default:
-		return fmt.Errorf("decoder:%s is not supported with byte_fallback: there are Replace, ByteFallback, Fuse, and Strip", types(decode))
-	}
-	if !replaces(decode[0], underscore, " ") {
-		return errors.New("decoder: Replace is only supported of ▁ by a space")
-	}
-	return nil
-}
-
-func replaces(s step, old, by string) bool {
-	return s.Pattern != nil && *s.Pattern == pattern{String: old} && s.Content == by
 }
 
 // around reads what is added before and after a text.
@@ -228,6 +179,9 @@ func (t *Tokenizer) around(text json.RawMessage) error {
 				if _, ok := t.pieces[id]; !ok {
 					return fmt.Errorf("TemplateProcessing: %q has the id %d, which no token has", p.Special.ID, id)
 				}
+			}
+			if len(t.before)+len(t.after)+len(ids) > maxAround {
+				return fmt.Errorf("TemplateProcessing: more than %d tokens", maxAround)
 			}
 			if len(ids) == 0 {
 				return fmt.Errorf("TemplateProcessing: %q has no ids", p.Special.ID)

@@ -50,24 +50,35 @@ func TestClasses(t *testing.T) {
 // TestRefused: a setting that is not supported is an error that names it.
 func TestRefused(t *testing.T) {
 	split := `"behavior":"Isolated"`
-	for _, c := range []struct{ kind, old, by, want string }{
+	refused(t, []refusal{
 		{"gpt2", `"version":`, `"versions":`, `unknown field "versions"`},
-		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"NFKC"}`, `normalizer: the type "NFKC" is not supported`},
-		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Prepend","prepend":"▁"}`, `normalizer: Prepend is not supported for bytes`},
-		{"gpt2", `"use_regex":true`, `"use_regex":false`, `pre_tokenizer: ByteLevel without use_regex`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Nmt"}`, `normalizer: the type "Nmt" is not supported`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Replace","pattern":{"Regex":"a+"},"content":"b"}`,
+			`normalizer: a Replace of "a+" is not supported`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":"!"}`,
+			`normalizer: a map of Precompiled: illegal base64`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}`,
+			`there is no map of Precompiled`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAEAAAAAAAA="}`,
+			`the map of Precompiled is damaged`},
+		{"gpt2", `"normalizer":null`, `"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"` +
+			strings.Repeat("a", maxGrowth+1) + `"}`, `steps that may make a text more than 16384 times longer`},
 		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"Whitespace"`,
 			`pre_tokenizer: the type "Whitespace" is not supported`},
 		{"gpt2", `"pre_tokenizer":{"type":"ByteLevel"`, `"pre_tokenizer":{"type":"ByteLevel","new":1`,
 			`pre_tokenizer: ByteLevel: json: unknown field "new"`},
 		{"gpt2", `"post_processor":{"type":"ByteLevel"`, `"post_processor":{"type":"RobertaProcessing"`,
 			`post_processor: the type "RobertaProcessing" is not supported`},
-		{"gpt2", `"decoder":{"type":"ByteLevel"`, `"decoder":{"type":"WordPiece"`, `decoder: the type "WordPiece" is not supported`},
+		{"gpt2", `"decoder":{"type":"ByteLevel"`, `"decoder":{"type":"CTC"`, `decoder: the type "CTC" is not supported`},
+		{"gpt2", `"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}`, `"decoder":null`,
+			`decoder: a file without a decoder`},
+		{"gpt2", `"decoder":{"type":"ByteLevel"`, `"decoder":{"type":"WordPiece"`, `ByteLevel must be both`},
 		{"gpt2", `"dropout":null`, `"dropout":0.1`, `model: dropout 0.1`},
-		{"gpt2", `"model":{`, `"model":{"type":"Unigram",`, `model: the type "Unigram" is not supported`},
+		{"gpt2", `"model":{`, `"model":{"type":"WordLevel",`, `model: the type "WordLevel" is not supported`},
+		{"gpt2", `"model":{`, `"model":{"type":"Unigram",`, `model: Unigram behind ByteLevel is not supported`},
 		{"gpt2", `"model":{`, `"model":{"type":"BPE","news":1,`, `model: BPE: json: unknown field "news"`},
 		{"gpt2", `"model":{`, `"model":7,"x":{`, `unknown field "x"`},
 		{"gpt2", `"end_of_word_suffix":""`, `"end_of_word_suffix":"</w>"`, `end_of_word_suffix "</w>"`},
-		{"gpt2", `"lstrip":false`, `"lstrip":true`, `added_tokens: "<|endoftext|>": single_word, lstrip and rstrip`},
 		{"gpt2", `"id":421,`, `"id":420,`, `added_tokens: "<|user|>" is not the only token with the id 420`},
 		{"gpt2", `"id":421,`, `"id":-1,`, `must be from 0 to`},
 		{"gpt2", `"id":421,`, `"id":2097152,`, `must be from 0 to 2097151`},
@@ -82,26 +93,53 @@ func TestRefused(t *testing.T) {
 		{"llama3", `"merges":[`, `"merges":[["a"],`, `a merge of 1 tokens, not of two`},
 		{"llama3", split, `"behavior":"Removed"`, `Split with behavior "Removed"`},
 		{"llama3", `\\p{N}{1,3}`, `\\p{N}{1,2}`, `is not supported: there are Llama 3's`},
-		{"llama3", `"use_regex":false`, `"use_regex":true`, `ByteLevel with use_regex or add_prefix_space behind Split`},
+		{"llama3", `"invert":false`, `"invert":true`, `Split with behavior "Isolated", invert true`},
+		{"llama3", `"ids":[442]`, `"ids":[442` + strings.Repeat(`,442`, maxAround) + `]`, `TemplateProcessing: more than 1024 tokens`},
 		{"llama3", `"ids":[442]`, `"ids":[448]`, `TemplateProcessing: "<|begin_of_text|>" has the id 448, which no token has`},
 		{"llama3", `{"Sequence":{"id":"A"`, `{"Sequence":{"id":"B"`, `neither a special token nor the text A`},
 		{"llama3", `{"Sequence":{"id":"A","type_id":0}}`, `{"SpecialToken":{"id":"<|begin_of_text|>","type_id":0}}`, `the text stands 0 times`},
-		{"llama2", `"prepend":"▁"`, `"prepend":"_"`, `normalizer: only ▁ is supported`},
-		{"llama2", `"pre_tokenizer":null`, `"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":false}`,
-			`normalizer: Prepend Replace and pre_tokenizer: Metaspace are not supported`},
-		{"llama2", `"byte_fallback":true`, `"byte_fallback":false`, `normalizer: Prepend Replace is not supported for bytes`},
-		{"llama2", `"start":1`, `"start":2`, `decoder: Strip of 2`},
-		{"llama2", `{"type":"Fuse"},`, ``, `decoder: Replace ByteFallback Strip is not supported`},
-		{"llama2", `"<0x07>"`, `"<0x7>"`, `no token "<0x07>" for the byte 7`},
-		{"metaspace", `"split":false`, `"split":true`, `Metaspace with replacement "▁", prepend_scheme "first" and split true`},
-		{"metaspace", `"prepend_scheme":"first"`, `"prepend_scheme":"last"`, `prepend_scheme "last"`},
-	} {
-		_, err := parse([]byte(text(t, c.kind, c.old, c.by)))
-		require.ErrorContains(t, err, c.want, "%s in place of %s", c.by, c.old)
-	}
+	})
 	for _, empty := range []string{"", "{", "null", "{}", "[]", `{"model":null}`, `{} {}`} {
 		_, err := parse([]byte(empty))
 		require.Error(t, err, empty)
+	}
+}
+
+// TestRefusedModels: the same for files with other models.
+func TestRefusedModels(t *testing.T) {
+	refused(t, []refusal{
+		{"llama2", `"pre_tokenizer":null`, `"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first"}`,
+			`Metaspace with prepend_scheme first is not supported behind normalizers other than NFC`},
+		{"llama2", `"byte_fallback":true`, `"byte_fallback":false`, `model: BPE with byte_fallback false is not supported here`},
+		{"llama2", `"stop":0`, `"stop":1`, `decoder: a Strip of " ", 1 at the end`},
+		{"llama2", `{"type":"Fuse"},`, ``, `decoder: Strip behind ByteFallback is not supported`},
+		{"llama2", `"pattern":{"String":"▁"},"content":" "`, `"pattern":{"String":"▁"},"content":"12345678901234567"`,
+			`Replace by a text more than 4 times`},
+		{"llama2", `"<0x07>"`, `"<0x7>"`, `no token "<0x07>" for the byte 7`},
+		{"metaspace", `"replacement":"▁"`, `"replacement":"▁▁"`, `Metaspace with replacement "▁▁"`},
+		{"metaspace", `"prepend_scheme":"first"`, `"prepend_scheme":"last"`, `prepend_scheme "last"`},
+		{"metaspace", `"prepend_scheme":"first"`, `"prepend_scheme":"first","add_prefix_space":false`, `contradict each other`},
+		{"smollm", `{"type":"Digits","individual_digits":true},`, `{"type":"ByteLevel"},`, `ByteLevel is only supported as the last step`},
+		{"t5", `"unk_id":2`, `"unk_id":null`, `model: a Unigram without the unk_id`},
+		{"t5", `"unk_id":2`, `"unk_id":10000`, `model: a Unigram without the unk_id`},
+		{"t5", `["<pad>",0.0]`, `["<pad>"]`, `a token of 1 values`},
+		{"t5", `["<pad>",0.0]`, `["` + strings.Repeat("a", maxUnigram+1) + `",0.0]`, `is longer than 1024 bytes`},
+		{"fallback", `"<0x07>"`, `"<0x7>"`, `byte_fallback: the vocabulary has no token <0x07>`},
+		{"bert", `"unk_token":"[UNK]"`, `"unk_token":"[unk]"`, `the vocabulary has no unk_token "[unk]"`},
+		{"bert", `"max_input_chars_per_word":20`, `"max_input_chars_per_word":1001`, `max_input_chars_per_word 1001 is not supported`},
+		{"bert", `"added_tokens":[`,
+			`"added_tokens":[{"id":900,"content":"A b","normalized":true},{"id":901,"content":"Á b","normalized":true},`,
+			`"A b" and "Á b" are normalized to the same text`},
+	})
+}
+
+// refusal is a change of a file, and the error that it makes.
+type refusal struct{ kind, old, by, want string }
+
+func refused(t *testing.T, all []refusal) {
+	for _, c := range all {
+		_, err := parse([]byte(text(t, c.kind, c.old, c.by)))
+		require.ErrorContains(t, err, c.want, "%s in place of %s", c.by, c.old)
 	}
 }
 
@@ -131,7 +169,7 @@ func TestSchemes(t *testing.T) {
 func TestEmptySequence(t *testing.T) {
 	tok, err := parse([]byte(text(t, "gpt2", `"normalizer":null`, `"normalizer":{"type":"Sequence","normalizers":[]}`)))
 	require.NoError(t, err)
-	require.False(t, tok.nfc)
+	require.Empty(t, tok.normal)
 }
 
 // TestOpen: files are found through the links in Hugging Face's cache, and errors name the file.
@@ -181,8 +219,11 @@ func TestHostile(t *testing.T) {
 		_, err := parse([]byte(text(t, "gpt2", `"normalizer":null`, `"normalizer":`+normalizer)))
 		require.ErrorContains(t, err, want)
 	}
-	_, err := parse([]byte(text(t, "gpt2", `"<|user|>"`, `"`+strings.Repeat("x", maxAdded)+`"`)))
-	require.ErrorContains(t, err, "added_tokens: longer than")
+	for kind, n := range map[string]int{"gpt2": maxAdded, "albert": 10000} { // there, normalizers could make it longer still
+		token := `{"id":900,"normalized":true,"content":"` + strings.Repeat("x", n) + `"},`
+		_, err := parse([]byte(text(t, kind, `"added_tokens":[`, `"added_tokens":[`+token)))
+		require.ErrorContains(t, err, "added_tokens: longer than")
+	}
 }
 
 // Files whose values are far larger in memory than in the file are errors.
@@ -203,7 +244,7 @@ func TestBombs(t *testing.T) {
 
 // FuzzOpen: no file makes the program panic, and an accepted one can encode.
 func FuzzOpen(f *testing.F) {
-	for _, kind := range []string{"gpt2", "llama3", "qwen2", "llama2", "metaspace"} {
+	for _, kind := range []string{"gpt2", "llama3", "qwen2", "metaspace", "phi3", "gemma", "t5", "xlmr", "albert", "fallback", "cased"} {
 		b, err := os.ReadFile(filepath.Join("testdata", kind, fileName))
 		require.NoError(f, err)
 		f.Add(b)
@@ -225,4 +266,40 @@ func FuzzOpen(f *testing.F) {
 		require.NoError(t, err)
 		require.NotEmpty(t, back)
 	})
+}
+
+// TestSteps: a word of any length takes at most a few steps for each byte, whatever the tokens.
+func TestSteps(t *testing.T) {
+	long := strings.Repeat("a", 1<<16)
+	for longest, steps := range map[int]int{1: 1, 16: 16, maxUnigram: maxUnigram} {
+		tok := &Tokenizer{names: map[int]string{}, ids: map[string]int{}}
+		file := unigramFile{Unknown: new(int), Vocab: []scored{{text: "<unk>"}, {text: "a", score: -1}, {text: long[:longest-1] + "b"}}}
+		require.NoError(t, tok.readUnigram(&file))
+		l := tok.model.worker().(*lattice)
+		require.Len(t, l.encode(nil, long), len(long))
+		require.GreaterOrEqual(t, l.steps, len(long))
+		require.LessOrEqual(t, l.steps, (steps+1)*len(long))
+	}
+
+	w, err := parse([]byte(text(t, "bert", `"vocab":{`, `"vocab":{"`+strings.Repeat("ab", 500)+`":900,`)))
+	require.NoError(t, err)
+	p := w.model.worker().(*pieces)
+	require.Len(t, p.encode(nil, long), 1)
+	require.Zero(t, p.steps)
+	p.encode(nil, long[:20])
+	require.LessOrEqual(t, p.steps, 20*20)
+}
+
+// TestFirstToken: what a decoder does only with the first token of all.
+func TestFirstToken(t *testing.T) {
+	for kind, c := range map[string][3]string{"t5": {"▁the", "the", " the"}, "cased": {"##s", "##s", "s"}} {
+		tok, err := parse([]byte(text(t, kind, `"version"`, `"version"`)))
+		require.NoError(t, err)
+		id, ok := tok.ID(c[0])
+		require.True(t, ok, c[0])
+		got, err := tok.Decode([]int{id, id})
+		require.NoError(t, err)
+		require.Equal(t, c[1]+c[2], got)
+		require.Equal(t, c[2], tok.Piece(id))
+	}
 }

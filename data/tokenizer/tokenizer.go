@@ -8,42 +8,39 @@ import (
 
 // A Tokenizer turns text into tokens and back. It is safe for use by several goroutines.
 type Tokenizer struct {
-	pieces map[int]string // text of each token
+	pieces map[int]string // text of each token, unless it is the first
+	names  map[int]string // as the decoder reads them; nil: the texts
 	ids    map[string]int // by the tokens' names in the file
 	vocab  int
 
-	bpe
-	plain, normalized *matcher // added tokens to find before and after the normalizer
-	before, after     []int    // tokens that the file adds around a text
-
-	nfc    bool // the text is normalized, except in plain
-	spaces spaces
-	split  func(string) int // the length of the first word of a text that is not empty; nil: the text is one word
-	strip  bool             // Decode drops a space at the beginning
+	plain, normalized *matcher // added tokens to find before and after the normalizers
+	normal            []normalizer
+	longer, times     int // how many bytes they prepend, and how many times longer they can make a text
+	cutters           []cutter
+	ofBytes           bool // the cutters, model and decoder are for bytes: ByteLevel
+	model             model
+	decoder           decoder
+	before, after     []int // tokens that the file adds around a text
 }
 
-// spaces says how spaces are replaced before a text is cut into words.
-type spaces int
+// model knows the tokens of a word.
+type model interface {
+	worker() worker // for one goroutine
+}
 
-const (
-	spacesStay  spaces = iota
-	spaceBefore        // a space is added before each part of a text
-	underscores        // ▁ for each, and one more before each part of a text: a normalizer
-	metaAlways         // the same, unless there is one already: a pre-tokenizer
-	metaFirst          // the same, but only at the beginning of the text
-	metaNever          // ▁ for each
-)
-
-const underscore = "▁" // SentencePiece's space, U+2581
+type worker interface {
+	encode(ids []int, word string) []int // appends the tokens of a word that is not empty
+}
 
 // Bytes returns the tokenizer whose tokens 0 to 255 are the bytes of the text.
 func Bytes() *Tokenizer {
-	t := &Tokenizer{pieces: map[int]string{}, ids: map[string]int{}, vocab: 256}
-	for b := range 256 {
-		s := string([]byte{byte(b)})
-		t.bytes[b], t.pieces[b], t.ids[s] = int32(b), s, b
+	t, b := &Tokenizer{pieces: map[int]string{}, ids: map[string]int{}, vocab: 256}, &bpe{}
+	for i := range 256 {
+		s := string([]byte{byte(i)})
+		b.bytes[i], t.pieces[i], t.ids[s] = int32(i), s, i
 	}
-	t.split = func(s string) int { return min(len(s), 4096) }
+	t.model = b
+	t.cutters = []cutter{by(func(s string) int { return min(len(s), 4096) })}
 	return t
 }
 
@@ -60,55 +57,23 @@ func (t *Tokenizer) ID(name string) (int, bool) {
 // tokenizers. The time grows with n log n of the text's length. For Llama 2's tokenizer the whole text is one word, which needs about 50
 // bytes of memory for each byte: encode the documents of a long text one by one.
 func (t *Tokenizer) Encode(text string) []int {
-	w := word{bpe: &t.bpe}
+	var ids []int
+	w := t.model.worker()
 	t.plain.each(text, func(at int, part string, id int) {
 		if id >= 0 {
-			w.ids = append(w.ids, id)
+			ids = append(ids, id)
 			return
 		}
-		if t.spaces == underscores {
-			part = underscored(underscore + part)
-		}
-		if t.nfc {
-			part = nfc(part)
-		}
-		t.normalized.each(part, func(within int, part string, id int) {
+		t.normalized.each(t.normalize(part), func(within int, part string, id int) {
 			if id >= 0 {
-				w.ids = append(w.ids, id)
-			} else {
-				t.words(&w, part, at+within == 0)
+				ids = append(ids, id)
+				return
 			}
+			t.cut(0, part, at+within == 0, func(word string) { ids = w.encode(ids, word) })
 		})
 	})
-	return w.ids
+	return ids
 }
-
-// words encodes a part of a text without added tokens; first says whether it is the first part.
-func (t *Tokenizer) words(w *word, s string, first bool) {
-	before := ""
-	switch t.spaces {
-	case spaceBefore:
-		before = " "
-	case metaAlways, metaFirst, metaNever:
-		s = underscored(s)
-		if t.spaces == metaAlways || t.spaces == metaFirst && first {
-			before = underscore
-		}
-	}
-	if !strings.HasPrefix(s, before) {
-		s = before + s
-	}
-	for s != "" {
-		n := len(s)
-		if t.split != nil {
-			n = t.split(s)
-		}
-		w.encode(s[:n])
-		s = s[n:]
-	}
-}
-
-func underscored(s string) string { return strings.ReplaceAll(s, " ", underscore) }
 
 // Prompt returns the tokens of a text, and those that the file adds before and after it, such as Llama's <|begin_of_text|>: the result of
 // transformers' tokenizer(text).
@@ -126,14 +91,18 @@ func (t *Tokenizer) Decode(ids []int) (string, error) {
 			return "", fmt.Errorf("tokenizer: id %d, at %d, is not the id of a token: there are %d tokens, with ids below %d",
 				id, i, len(t.pieces), t.vocab)
 		}
+		if i == 0 && t.names != nil {
+			piece = t.decoder.piece(t.names[id], true)
+		}
 		text.WriteString(piece)
 	}
-	if t.strip {
-		return strings.TrimPrefix(text.String(), " "), nil
+	all := text.String()
+	for _, f := range t.decoder.whole {
+		all = f(all)
 	}
-	return text.String(), nil
+	return all, nil
 }
 
-// Piece returns the text of a token, with its space if it has one. It may be a part of a character. It is "" for an id without a token:
-// models may have more logits than there are tokens.
+// Piece returns the text of a token behind others, with its space if it has one. It may be a part of a character. It is "" for an id
+// without a token: models may have more logits than there are tokens.
 func (t *Tokenizer) Piece(id int) string { return t.pieces[id] }

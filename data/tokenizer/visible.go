@@ -15,15 +15,15 @@ var visible, byVisible = func() (to [256]rune, from map[rune]byte) {
 	return to, from
 }()
 
-// fromVisible returns the bytes of a token's name, and reports whether the name consists of such characters.
-func fromVisible(name string) (string, bool) {
+// fromVisible returns the bytes of a token's name, or the name as it is if it does not consist of such characters.
+func fromVisible(name string) string {
 	var s []byte
 	for _, r := range name {
 		b, ok := byVisible[r]
 		if !ok {
-			return "", false
+			return name
 		}
 		s = append(s, b)
 	}
-	return string(s), true
+	return string(s)
 }

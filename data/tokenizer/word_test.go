@@ -48,9 +48,7 @@ func TestNaive(t *testing.T) {
 			for i := range s {
 				s[i] = "abcd"[r.IntN(4)]
 			}
-			w := word{bpe: b}
-			w.encode(string(s))
-			require.Equal(t, naive(b, string(s)), w.ids, "%s", s)
+			require.Equal(t, naive(b, string(s)), b.worker().encode(nil, string(s)), "%s", s)
 		}
 	}
 }

@@ -231,9 +231,7 @@ func (h *hook) Arrived(buckets []*ddp.Bucket) {
 		if h.uncompressed(b) {
 			return
 		}
-		bad := of(b).bad
-		b.Exec.Args(tensor.OpFill, bad.DType()).Out(bad)
-		b.Exec.Launch()
+		b.Exec.Fill(of(b).bad, 0)
 	}
 	for _, b := range buckets {
 		h.orthonormal(of(b))

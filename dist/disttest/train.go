@@ -242,12 +242,12 @@ func (c *Training) step(a *Attached, s *State, res *Result) (err error) {
 func (c *Training) backward(a *Attached, s *State) (losses []float64) {
 	for m := range c.Micro {
 		l := a.Loss(s.Batch(s.Tape, m))
-		losses = append(losses, l.Item())
 		if m < c.Micro-1 {
 			s.Tape.Backward(l, tensor.More())
 		} else {
 			s.Tape.Backward(l)
 		}
+		losses = append(losses, l.Item())
 		s.Tape.Reset()
 	}
 	return losses

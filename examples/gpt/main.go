@@ -151,9 +151,9 @@ func (t *trainer) step(b data.Batch) error {
 		t.loop.Sum("loss", tensor.ToDevice(t.r.Device, tensor.FromSlice([]float64{loss}, 1)))
 		return t.opt.Step()
 	}
-	loss := t.at.Loss(t.model.Forward(t.tape.Input(t.at.Part(b.X))), t.at.Part(b.Y)) // this rank's part of the mean
-	t.loop.Sum("loss", t.at.Once(loss))
+	loss := t.at.FeatureLoss(t.model.Features(t.tape.Input(t.at.Part(b.X))), t.at.Part(b.Y)) // this rank's part of the mean
 	t.tape.Backward(loss)
+	t.loop.Sum("loss", t.at.Once(loss))
 	err := t.opt.Step()
 	t.tape.Reset()
 	return err
@@ -166,7 +166,7 @@ func (t *trainer) measure(b data.Batch) (float64, error) {
 		return loss * float64(b.Global), err
 	}
 	defer t.eval.Reset()
-	loss := t.at.Once(t.at.Loss(t.model.Forward(t.eval.Input(t.at.Part(b.X))), t.at.Part(b.Y)))
+	loss := t.at.Once(t.at.FeatureLoss(t.model.Features(t.eval.Input(t.at.Part(b.X))), t.at.Part(b.Y)))
 	return loss.Item() * float64(b.Global), nil
 }
 

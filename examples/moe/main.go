@@ -109,9 +109,9 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 
 // step does a step on this rank's part of a batch.
 func (t *trainer) step(b data.Batch) error {
-	loss := t.at.Loss(t.model.Forward(t.tape.Input(t.at.Part(b.X))), t.at.Part(b.Y)) // this rank's part of the mean
-	t.loop.Sum("loss", t.at.Once(loss))
+	loss := t.at.FeatureLoss(t.model.Features(t.tape.Input(t.at.Part(b.X))), t.at.Part(b.Y)) // this rank's part of the mean
 	t.tape.Backward(loss)
+	t.loop.Sum("loss", t.at.Once(loss))
 	err := t.opt.Step()
 	t.tape.Reset()
 	return errors.Join(err, t.balance())
@@ -120,7 +120,7 @@ func (t *trainer) step(b data.Batch) error {
 // measure returns what this rank adds to the losses of a batch's sequences.
 func (t *trainer) measure(b data.Batch) (float64, error) {
 	defer t.eval.Reset()
-	loss := t.at.Once(t.at.Loss(t.model.Forward(t.eval.Input(t.at.Part(b.X))), t.at.Part(b.Y)))
+	loss := t.at.Once(t.at.FeatureLoss(t.model.Features(t.eval.Input(t.at.Part(b.X))), t.at.Part(b.Y)))
 	return loss.Item() * float64(b.Global), nil
 }
 

@@ -33,6 +33,7 @@ var table = map[string]row{
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda", others: "golang.org/x/sync"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/bounded":     {},
+	"internal/jinja":       {},
 	"internal/columns":     {own: "internal/bounded"},
 	"internal/trace":       {},
 	"internal/live":        {own: "tensor"},
@@ -74,6 +75,7 @@ var table = map[string]row{
 	"data/parquet": {own: "data tensor internal/bounded internal/columns",
 		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli " +
 			"github.com/pierrec/lz4"},
+	"data/chat":      {own: "data data/tokenizer tensor internal/bounded internal/jinja"},
 	"data/tokenizer": {own: "internal/bounded", others: "golang.org/x/text"},
 
 	"dist/backend":     {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},
@@ -104,14 +106,14 @@ var table = map[string]row{
 	"ddp/powersgd": {own: "ddp nn dist tensor"},
 	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
 	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
-	"tp":           {own: "nn optim dist dist/autograd tensor internal/rebuild"},
+	"tp":           {own: "nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe/router":   {own: "nn tensor tensor/ops"},
 	"moe/dispatch": {own: "nn dist dist/autograd tensor tensor/ops"},
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
 	"fsdp/internal/pool":  {own: "dist tensor"},
-	"fsdp/internal/quant": {own: "dist tensor fsdp/internal/pool"},
+	"fsdp/internal/quant": {own: "dist tensor tensor/cuda fsdp/internal/pool"},
 
 	"plan": {own: "tensor"},
 
@@ -139,7 +141,7 @@ var table = map[string]row{
 	"internal/curve": {own: "internal/bounded", others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
 	"models/decode": {own: "nn tensor"},
-	"models/gpt":    {own: "models/decode nn tensor ckpt ckpt/safetensors internal/bounded"},
+	"models/gpt":    {own: "models/decode nn moe moe/router tensor ckpt ckpt/safetensors internal/bounded"},
 
 	"models/gpt/parallel": {own: "models/gpt layout nn optim data tensor dist dist/autograd tp moe cp pp fsdp ddp"},
 

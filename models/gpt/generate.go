@@ -17,7 +17,7 @@ func (m *Model) NewCache(tokens int) *decode.Cache {
 // tape must be a NoGrad tape.
 func (m *Model) Next(ids nn.T, c *decode.Cache) nn.T {
 	x := m.whole().features(ids, c)
-	logits := apply(m.Drawn, m.Head.Forward(x.Slice(1, x.Dim(1)-1, x.Dim(1)).Reshape(x.Dim(0), x.Dim(2))))
+	logits := apply(m.Drawn, m.Logits(x.Slice(1, x.Dim(1)-1, x.Dim(1)).Reshape(x.Dim(0), x.Dim(2))))
 	if logits.Dim(1) != m.Config.Vocab {
 		m.fail("%v are the logits of a part of the %d tokens: Model.Drawn has to join them", logits.Shape(), m.Config.Vocab)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -28,13 +29,15 @@ type Model struct {
 
 // Block is one layer: attention and an MLP, each with a norm before it and a residual connection around it.
 type Block struct {
-	Norm1 nn.Layer
-	Attn  *Attention
-	Norm2 nn.Layer
-	MLP   MLP
+	Norm1    nn.Layer
+	Attn     *Attention
+	PostAttn nn.Layer // the norm of what attention adds; nil but in Gemma
+	Norm2    nn.Layer
+	MLP      MLP
+	PostMLP  nn.Layer
 }
 
-// MLP is an *nn.MLP, an *nn.GatedMLP, or a *moe.Layer that replaced one.
+// MLP is an *nn.MLP, an *nn.GatedMLP or a *moe.Layer.
 type MLP interface {
 	nn.Layer
 	ForwardAdd(x, r nn.T) nn.T
@@ -46,7 +49,7 @@ type Attention struct {
 	Q, K, V *nn.Linear // queries [.., heads·headDim], keys and values [.., kvHeads·headDim]
 	Out     *nn.Linear
 	HeadDim int
-	Rope    *nn.Rotary `nn:"-"` // nil in GPT-2
+	Rope    *nn.Rotary `nn:"-"` // nil: no positions, or those of GPT-2
 
 	QNorm   nn.Layer `nn:"q_norm"` // of each head's queries; nil: none
 	KNorm   nn.Layer `nn:"k_norm"` // of each head's keys
@@ -60,18 +63,27 @@ func New(c Config) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{Config: c, Tok: &nn.Embedding{W: tensor.NewParam(normal, c.Vocab, c.Width)}, Norm: c.norm()}
-	var rope *nn.Rotary
+	var rope, local *nn.Rotary
 	if c.kind().rotary {
-		rope = nn.NewRotary(c.HeadDim, c.Positions)
-		rope.Base, rope.Scaling = c.Base, c.Scaling
+		rope = c.rope(c.Base, c.Scaling)
 	} else {
 		m.Pos = nn.NewPositions(c.Positions, c.Width)
 	}
+	if c.LocalBase > 0 {
+		local = c.rope(c.LocalBase, nn.RotaryScaling{})
+	}
 	for i := range c.Layers {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Norm2: c.norm(), MLP: c.mlp(), Attn: &Attention{
-			Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
-			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: tensor.AttentionScores{Window: c.windowOf(i)}}}})
+		a := &Attention{Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
+			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: c.scores(i)}}
+		switch {
+		case nth(i, c.NoRopeEvery):
+			a.Rope = nil
+		case local != nil && c.local(i):
+			a.Rope = local
+		}
+		m.Blocks = append(m.Blocks, &Block{Norm1: c.norm(), Attn: a, PostAttn: c.postNorm(), Norm2: c.norm(), MLP: c.mlp(),
+			PostMLP: c.postNorm()})
 	}
 	m.Head = &nn.Linear{W: m.Tok.W}
 	if !c.Tied {
@@ -104,15 +116,61 @@ func (c *Config) residual(in, out int) *nn.Linear {
 }
 
 func (c *Config) mlp() MLP {
+	if c.kind().experts != nil {
+		return c.experts()
+	}
 	up, down := linear(c.Width, c.Hidden, c.kind().biases), c.residual(c.Hidden, c.Width)
 	if !c.kind().rotary {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
 	}
-	return &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
+	mlp := &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
+	if c.kind().gemma {
+		mlp.Act = nn.GELUTanh
+	}
+	return mlp
 }
 
-// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token.
-func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.whole().features(ids, nil)) }
+func (c *Config) experts() *moe.Layer {
+	e := *c.kind().experts
+	e.Features, e.Hidden, e.Experts, e.Balance = c.Width, c.Hidden, c.Experts, c.Balance
+	e.Router.Top, e.Router.Normalize = c.Top, c.Normalize
+	l := moe.NewLayer(e)
+	for _, p := range []**tensor.Param{&l.Router.W, &l.Experts.Gate, &l.Experts.Up, &l.Experts.Down} {
+		*p = tensor.NewParam(normal, (*p).Dims()...)
+	}
+	return l
+}
+
+// Forward returns logits [batch, time, vocabulary] for tokens ids [batch, time], Int64: at each position, those of the next token. With
+// ids [batch, 2, time], a sequence has tokens, and the numbers of the documents that were packed into it: a token sees those of its
+// document alone (package data/chat makes such rows). Rotary positions need no others then: they tell distances.
+func (m *Model) Forward(ids nn.T) nn.T { return m.Logits(m.Features(ids)) }
+
+// Features returns what Logits makes logits of, [batch, time, width]: for a loss that needs no logits (FeatureLoss of package parallel, or
+// nn.LinearCrossEntropy, which knows no LogitSoftCap).
+func (m *Model) Features(ids nn.T) nn.T { return m.whole().features(ids, nil) }
+
+// Logits returns those of x, of Features: what the head computes, with LogitSoftCap.
+func (m *Model) Logits(x nn.T) nn.T {
+	x = m.Head.Forward(x)
+	if s := m.Config.LogitSoftCap; s > 0 {
+		x = x.Scale(1 / s).Tanh().Scale(s)
+	}
+	return x
+}
+
+// embeddings returns the vectors of tokens. Those of Gemma are multiplied by √Width, which transformers rounds to their type.
+func (m *Model) embeddings(ids nn.T) nn.T {
+	x := m.Tok.Forward(ids)
+	if !m.Config.kind().gemma {
+		return x
+	}
+	s, exp := math.Frexp(math.Sqrt(float64(m.Config.Width)))
+	if bits, half := map[tensor.DType]int{tensor.BFloat16: 8, tensor.Float16: 11}[x.DType()]; half {
+		s = math.Ldexp(math.RoundToEven(math.Ldexp(s, bits)), -bits)
+	}
+	return x.Scale(math.Ldexp(s, exp))
+}
 
 // apply returns f of x, or x if f is nil.
 func apply(f tensor.Function, x nn.T) nn.T {
@@ -128,20 +186,29 @@ func (m *Model) fail(format string, a ...any) {
 
 // Forward returns [batch·time, width] for tokens x of this shape. Layers may work on a part of the tokens: only attention needs them as
 // sequences.
-func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil) }
+func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil, nn.T{}) }
 
-func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
-	x = b.Attn.Out.ForwardAdd(b.Attn.heads(b.Norm1.Forward(x), batch, time, c), x)
-	return b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
+func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
+	x = add(b.Attn.Out, b.PostAttn, b.Attn.heads(b.Norm1.Forward(x), batch, time, c, docs), x)
+	return add(b.MLP, b.PostMLP, b.Norm2.Forward(x), x)
+}
+
+// add returns r and what l computes of x, after its norm.
+func add(l MLP, norm nn.Layer, x, r nn.T) nn.T {
+	if norm == nil {
+		return l.ForwardAdd(x, r)
+	}
+	return r.Add(norm.Forward(l.Forward(x)))
 }
 
 // Settings returns what the parameters do not say (nn.Configured): other heads of the same matrices.
 func (a *Attention) Settings() any {
 	s := struct {
-		HeadDim, Window int
-		Base            float64
-		Scaling         nn.RotaryScaling
-	}{HeadDim: a.HeadDim, Window: a.Scores.Window}
+		HeadDim int
+		Scores  tensor.AttentionScores
+		Base    float64
+		Scaling nn.RotaryScaling
+	}{HeadDim: a.HeadDim, Scores: a.Scores}
 	if a.Rope != nil {
 		s.Base, s.Scaling = a.Rope.Base, a.Rope.Scaling
 	}
@@ -149,7 +216,7 @@ func (a *Attention) Settings() any {
 }
 
 // heads returns the joined outputs of all heads.
-func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
+func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
 	of := func(l *nn.Linear, norm nn.Layer) nn.T {
 		y := l.Forward(x)
 		features := y.Dim(1)
@@ -158,6 +225,6 @@ func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache) nn.T {
 		}
 		return y.Reshape(batch, time, features)
 	}
-	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c)
+	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c, docs)
 	return y.Reshape(batch*time, y.Dim(2))
 }

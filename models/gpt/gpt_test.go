@@ -24,6 +24,15 @@ var small = map[string]gpt.Config{
 	"qwen2":  {Kind: gpt.Qwen2, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 6, KVHeads: 2, Hidden: 7},
 	"window": {Kind: gpt.Qwen2, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 7, Window: 3, FullLayers: 1},
 	"qwen3":  {Kind: gpt.Qwen3, Vocab: 13, Positions: 12, Width: 12, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 7},
+	"mixtral": {Kind: gpt.Mixtral, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 6, KVHeads: 2, Hidden: 7, Window: 5,
+		Experts: 5, Top: 2},
+	"qwen3_moe": {Kind: gpt.Qwen3MoE, Vocab: 13, Positions: 12, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 7, Experts: 6,
+		Top: 3, Normalize: true},
+	"smollm3": {Kind: gpt.SmolLM3, Vocab: 13, Positions: 12, Width: 12, Layers: 3, Heads: 6, KVHeads: 2, Hidden: 7, NoRopeEvery: 2},
+	"gemma2": {Kind: gpt.Gemma2, Vocab: 13, Positions: 12, Width: 12, Layers: 3, Heads: 6, KVHeads: 2, HeadDim: 4, Hidden: 7, Tied: true,
+		Window: 3, FullEvery: 2, QueryScalar: 3, AttnSoftCap: 2, LogitSoftCap: 5},
+	"gemma3": {Kind: gpt.Gemma3, Vocab: 13, Positions: 12, Width: 12, Layers: 3, Heads: 6, KVHeads: 2, HeadDim: 4, Hidden: 7, Tied: true,
+		Window: 3, FullEvery: 3, Base: 500, LocalBase: 10},
 }
 
 func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
@@ -71,6 +80,38 @@ func TestNext(t *testing.T) {
 				cache.Truncate(0)
 			}
 		}
+	}
+}
+
+// seen is the identity, and remembers what it saw.
+type seen struct{ values []float64 }
+
+func (*seen) Name() string { return "seen" }
+
+func (s *seen) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	s.values = tensor.Floats(in[0])
+	return in[0]
+}
+
+func (*seen) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
+
+// Gemma multiplies embeddings by the root of their number, in the type that they have: √20 is 4.46875 in bfloat16.
+func TestEmbeddingScale(t *testing.T) {
+	for d, scale := range map[tensor.DType]float64{tensor.Float64: math.Sqrt(20), tensor.BFloat16: 4.46875} {
+		c := small["gemma2"]
+		c.Width = 20
+		m, params, dev := made(t, c, d)
+		s := &seen{}
+		m.Embedded = s
+		tape := tensor.NewTape(dev, tensor.NoGrad())
+		table := params.ByName("tok.weight").Value
+		tensor.Copy(table, tape.Input(table).Affine(0, 3))
+		m.Forward(tape.Input(tokens(3, 1)))
+		product := scale * 3
+		if d == tensor.BFloat16 {
+			product = 13.375 // of 13.40625, which lies between it and 13.4375
+		}
+		require.Equal(t, slices.Repeat([]float64{product}, 60), s.values, d)
 	}
 }
 
@@ -169,21 +210,38 @@ func TestConfigMisuse(t *testing.T) {
 	_, err := gpt.New(ok)
 	require.NoError(t, err)
 	for want, change := range map[string]func(c *gpt.Config){
-		"gpt: Vocab is 0, and must be positive":                                 func(c *gpt.Config) { c.Vocab = 0 },
-		"gpt: Layers is -1, and must be positive":                               func(c *gpt.Config) { c.Layers = -1 },
-		"gpt: 12 features do not divide into 5 heads":                           func(c *gpt.Config) { c.Heads = 5 },
-		"gpt: 3 heads of queries cannot share 2 of keys and values":             func(c *gpt.Config) { c.KVHeads = 2 },
-		"gpt: rotary positions need an even number of features":                 func(c *gpt.Config) { c.HeadDim = 3 },
-		"gpt: Layers is 1000000000; at most 16384 is allowed":                   func(c *gpt.Config) { c.Layers = 1e9 },
-		"gpt: HeadDim is 4611686018427387904; at most 4096":                     func(c *gpt.Config) { c.HeadDim = 1 << 62 },
-		"gpt: Kind is 7: there are gpt2, llama, mistral, qwen2, qwen3 and phi3": func(c *gpt.Config) { c.Kind = 7 },
-		"gpt: Window -1 and FullLayers 0 must not be negative":                  func(c *gpt.Config) { c.Window = -1 },
-		"gpt: Window 4 and FullLayers 0: llama has no such layers":              func(c *gpt.Config) { c.Kind, c.Window = gpt.Llama, 4 },
+		"gpt: Vocab is 0, and must be positive":                                      func(c *gpt.Config) { c.Vocab = 0 },
+		"gpt: Layers is -1, and must be positive":                                    func(c *gpt.Config) { c.Layers = -1 },
+		"gpt: 12 features do not divide into 5 heads":                                func(c *gpt.Config) { c.Heads = 5 },
+		"gpt: 3 heads of queries cannot share 2 of keys and values":                  func(c *gpt.Config) { c.KVHeads = 2 },
+		"gpt: rotary positions need an even number of features":                      func(c *gpt.Config) { c.HeadDim = 3 },
+		"gpt: Layers is 1000000000; at most 16384 is allowed":                        func(c *gpt.Config) { c.Layers = 1e9 },
+		"gpt: HeadDim is 4611686018427387904; at most 4096":                          func(c *gpt.Config) { c.HeadDim = 1 << 62 },
+		"gpt: Kind is 99: there are gpt2, llama, mistral, ":                          func(c *gpt.Config) { c.Kind = 99 },
+		"gpt: Experts 4, Top 0, Normalize false and Balance 0: llama has no experts": func(c *gpt.Config) { c.Experts = 4 },
+		"gpt: Experts is 0, and must be 1 to 65536; Top is 1, and must be 1 to Experts": func(c *gpt.Config) {
+			c.Kind, c.Top = gpt.Mixtral, 1
+		},
+		"gpt: Experts is 2, and must be 1 to 65536; Top is 3, and must be 1 to Experts": func(c *gpt.Config) {
+			c.Kind, c.Experts, c.Top = gpt.Qwen3MoE, 2, 3
+		},
+		"gpt: Balance is -1, and must not be negative": func(c *gpt.Config) {
+			c.Kind, c.Experts, c.Top, c.Balance = gpt.Qwen3MoE, 2, 1, -1
+		},
+		"gpt: Normalize: the weights of mixtral's experts have the sum 1": func(c *gpt.Config) {
+			c.Kind, c.Experts, c.Top, c.Normalize = gpt.Mixtral, 2, 1, true
+		},
+		"gpt: Window -1 and FullLayers 0 must not be negative":     func(c *gpt.Config) { c.Window = -1 },
+		"gpt: Window 4 and FullLayers 0: llama has no such layers": func(c *gpt.Config) { c.Kind, c.Window = gpt.Llama, 4 },
 		"gpt: Window 4 and FullLayers 1: mistral has no such layers": func(c *gpt.Config) {
 			c.Kind, c.Window, c.FullLayers = gpt.Mistral, 4, 1
 		},
-		"gpt: Hidden is -2, and must be positive":     func(c *gpt.Config) { c.Hidden = -2 },
-		"gpt: Eps 1e-05 and Base -1 must be positive": func(c *gpt.Config) { c.Base = -1 },
+		"gpt: FullEvery is -1, and must not be negative": func(c *gpt.Config) { c.Kind, c.FullEvery = gpt.Gemma2, -1 },
+		"gpt: AttnSoftCap is NaN, and must not":          func(c *gpt.Config) { c.Kind, c.AttnSoftCap = gpt.Gemma2, math.NaN() },
+		"gpt: LogitSoftCap is 2: gemma3_text has none":   func(c *gpt.Config) { c.Kind, c.LogitSoftCap = gpt.Gemma3, 2 },
+		"gpt: NoRopeEvery is 2: llama has none":          func(c *gpt.Config) { c.NoRopeEvery = 2 },
+		"gpt: Hidden is -2, and must be positive":        func(c *gpt.Config) { c.Hidden = -2 },
+		"gpt: Eps 1e-05 and Base -1 must be positive":    func(c *gpt.Config) { c.Base = -1 },
 		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {
 			c.Kind, c.Scaling = gpt.GPT2, nn.RotaryScaling{Type: "linear", Factor: 2}
 		},

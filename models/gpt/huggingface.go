@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,7 +121,10 @@ func (c *Config) memory() int64 {
 	if c.kind().rotary {
 		matrices, positions = 3, n(c.Positions, c.HeadDim)
 	}
-	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden) + layer
+	if c.Kind == Gemma3 {
+		positions *= 2
+	}
+	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden, max(c.Experts, 1)) + n(c.Width, c.Experts) + layer
 	all := n(c.Vocab, c.Width) + positions + float64(float64(c.Layers)*block)
 	if !c.Tied {
 		all += n(c.Vocab, c.Width)
@@ -158,20 +162,24 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 		if at, is := settings[name]; is {
 			wrong = append(wrong, named(name, json.Unmarshal(all[name], at)))
 		}
-		want, is := k.fixed[name]
-		var got any
-		if is && json.Unmarshal(all[name], &got) == nil && got != nil && got != want {
-			wrong = append(wrong, fmt.Errorf("%s is %s, and only %#v is computed here", name, bounded.Plain(string(all[name])), want))
+		if want, is := k.fixed[name]; is {
+			wrong = append(wrong, mustEqual(name, all[name], want))
 		}
 	}
-	wrong = append(wrong, k.check(all), c.readWindow(all))
+	wrong = append(wrong, k.check(all), c.readWindow(all), c.readNoRope(all))
 	if k.rotary {
 		wrong = append(wrong, c.readRopes(all))
-		if c.Hidden == 0 {
-			wrong = append(wrong, errors.New("intermediate_size is not given"))
+		for name, at := range settings {
+			if at == any(&c.Hidden) && c.Hidden == 0 {
+				wrong = append(wrong, fmt.Errorf("%s is not given", name))
+			}
 		}
 	}
-	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta"} { // in Config, 0 is the default
+	if string(all["output_router_logits"]) != "true" { // then transformers does not train with it either
+		c.Balance = 0
+	}
+	for _, name := range []string{"rms_norm_eps", "layer_norm_epsilon", "rope_theta", "rope_local_base_freq", "attn_logit_softcapping",
+		"final_logit_softcapping"} { // in Config, 0 is the default
 		if x, is := settings[name].(*float64); is && *x == 0 && all[name] != nil && string(all[name]) != "null" {
 			wrong = append(wrong, fmt.Errorf("%s is 0, and must be positive", name))
 		}
@@ -180,6 +188,22 @@ func parseConfig(text []byte) (c Config, all map[string]json.RawMessage, err err
 		return c, nil, err
 	}
 	return c, all, c.check()
+}
+
+// mustEqual returns an error for a setting that is not the only one that is computed; null is the default.
+func mustEqual(name string, raw json.RawMessage, want any) error {
+	text, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	var got any
+	if err := cmp.Or(json.Unmarshal(raw, &got), json.Unmarshal(text, &want)); err != nil {
+		return err
+	}
+	if got != nil && !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("%s is %s, and only %s is computed here", name, bounded.Plain(string(raw)), text)
+	}
+	return nil
 }
 
 // check returns an error for what is missing.
@@ -192,93 +216,42 @@ func (k *kind) check(all map[string]json.RawMessage) (err error) {
 	return err
 }
 
-// readWindow reads which positions layers see. If a file has layer_types, max_window_layers does not count.
-func (c *Config) readWindow(all map[string]json.RawMessage) error {
-	kind, use := c.kind().windows, c.kind().windows == allLayers
-	var window *int
-	var types []string
-	read := func(name string, at any, must bool) error {
-		if raw := all[name]; raw != nil {
-			return named(name, json.Unmarshal(raw, at))
-		} else if must {
-			return fmt.Errorf("%s is not given", name)
-		}
-		return nil
-	}
-	err := read("layer_types", &types, false)
-	if kind == lastLayers {
-		err = errors.Join(err, read("use_sliding_window", &use, false))
-	}
-	if use {
-		err = errors.Join(err, read("sliding_window", &window, kind == lastLayers))
-	}
-	if window != nil {
-		if c.Window = *window; c.Window < 1 {
-			return errors.Join(err, fmt.Errorf("sliding_window is %d, and must be positive", c.Window))
-		}
-		if kind == lastLayers {
-			err = errors.Join(err, read("max_window_layers", &c.FullLayers, types == nil))
-		}
-		if first := slices.Index(types, sliding); kind == lastLayers && types != nil {
-			if c.FullLayers = first; first < 0 {
-				c.FullLayers = len(types)
-			}
-		}
-	}
-	return errors.Join(err, c.checkTypes(types))
-}
-
-const sliding, full = "sliding_attention", "full_attention"
-
-// checkTypes returns an error for layer_types that are not those of Window and FullLayers.
-func (c *Config) checkTypes(types []string) error {
-	if types != nil && len(types) != c.Layers {
-		return fmt.Errorf("layer_types has %d layers, and num_hidden_layers is %d", len(types), c.Layers)
-	}
-	for i, s := range types {
-		want := full
-		if c.Window > 0 && i >= c.FullLayers {
-			want = sliding
-		}
-		if s != want && !(s == full && c.windowOf(i) == 0) {
-			return fmt.Errorf("layer_types has %s for layer %d, and only %s is computed there", bounded.Quote(s), i, want)
-		}
-	}
-	return nil
-}
-
-// writeWindow sets what readWindow reads. layer_types of a file stay: they say the same.
-func (c *Config) writeWindow(all map[string]any) {
-	kind := c.kind().windows
-	if kind == lastLayers {
-		all["use_sliding_window"] = c.Window > 0
-	}
-	if c.Window > 0 {
-		all["sliding_window"] = c.Window
-		if kind == lastLayers {
-			all["max_window_layers"] = c.FullLayers
-		}
-	}
-}
-
 // readRopes reads rope_scaling, then rope_parameters. transformers takes the first one if a file has both, so they must say the same.
 func (c *Config) readRopes(all map[string]json.RawMessage) error {
 	var err error
 	if raw := all["partial_rotary_factor"]; raw != nil && !slices.Contains([]string{"1", "1.0", "null"}, string(raw)) {
 		err = fmt.Errorf("partial_rotary_factor is %s, and only 1 is computed here", bounded.Plain(string(raw)))
 	}
-	err = errors.Join(err, c.readRope("rope_scaling", all))
-	old := c.Scaling
-	err = errors.Join(err, c.readRope("rope_parameters", all))
+	err = errors.Join(err, c.readRope("rope_scaling", all["rope_scaling"]))
+	old, parameters := c.Scaling, all["rope_parameters"]
+	if c.Kind == Gemma3 && parameters != nil {
+		var of map[string]json.RawMessage
+		err = errors.Join(err, named("rope_parameters", json.Unmarshal(parameters, &of)), c.readLocalRope(of[sliding]))
+		parameters = of[full]
+		if of != nil && parameters == nil {
+			err = errors.Join(err, errors.New("rope_parameters has nothing for full_attention"))
+		}
+	}
+	err = errors.Join(err, c.readRope("rope_parameters", parameters))
 	if old.Type != "" && old != c.Scaling && !(old.None() && c.Scaling.None()) {
 		err = errors.Join(err, errors.New("rope_scaling and rope_parameters differ: remove the one that is wrong"))
 	}
 	return err
 }
 
-func (c *Config) readRope(name string, all map[string]json.RawMessage) error {
-	raw, there := all[name]
-	if !there || string(raw) == "null" {
+// readLocalRope reads the positions of layers with a window.
+func (c *Config) readLocalRope(raw json.RawMessage) error {
+	local := Config{Base: c.LocalBase}
+	err := local.readRope("rope_parameters", raw)
+	if c.LocalBase = local.Base; !local.Scaling.None() {
+		err = errors.Join(err, fmt.Errorf("rotary positions of type %s for sliding_attention: only default is computed there",
+			bounded.Quote(local.Scaling.Type)))
+	}
+	return err
+}
+
+func (c *Config) readRope(name string, raw json.RawMessage) error {
+	if raw == nil || string(raw) == "null" {
 		return nil
 	}
 	var r ropeParameters
@@ -327,6 +300,9 @@ type origin struct {
 	settings map[string]json.RawMessage
 }
 
+// Origin returns the folder that Open read, or "" for a model of New.
+func (m *Model) Origin() string { return m.origin.dir }
+
 // keptFiles are the other files of a model in Hugging Face's layout. Training does not change them.
 var keptFiles = []string{"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}
@@ -359,9 +335,27 @@ func (m *Model) Files() (map[string][]byte, error) {
 	m.setDType(all)
 	all["model_type"] = k.model
 	all["architectures"] = []string{k.class}
-	maps.Copy(all, k.settings(&c))
-	maps.Copy(all, k.fixed)
+	for name, value := range k.settings(&c) {
+		x, float := value.(*float64)
+		switch {
+		case !float:
+			all[name] = value
+		case *x != 0:
+			all[name] = decimal(*x)
+		case x != &c.Balance: // output_router_logits says that there is none
+			all[name] = nil
+		}
+	}
+	for name, value := range k.fixed {
+		if _, is := all[name]; !is { // null is the same
+			all[name] = value
+		}
+	}
+	if k.experts != nil {
+		all["output_router_logits"] = c.Balance != 0
+	}
 	c.writeWindow(all)
+	c.writeNoRope(all)
 	if !k.rotary && (c.KVHeads != c.Heads || c.HeadDim*c.Heads != c.Width) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
@@ -372,13 +366,16 @@ func (m *Model) Files() (map[string][]byte, error) {
 		}
 	}
 	if k.rotary {
-		all["rope_theta"] = decimal(c.Base)
 		rope := ropeSettings(c.Scaling)
 		all["rope_parameters"] = rope
 		if !c.Scaling.None() {
 			all["rope_scaling"] = maps.Clone(rope) // versions before 5 read it there, and rope_theta beside it
 		}
 		rope["rope_theta"] = decimal(c.Base)
+		if c.Kind == Gemma3 {
+			all["rope_parameters"] = map[string]any{full: rope,
+				sliding: map[string]any{"rope_type": "default", "rope_theta": decimal(c.LocalBase)}}
+		}
 	}
 	if m.origin.dir != "" {
 		for _, name := range keptFiles {

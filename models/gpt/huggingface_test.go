@@ -2,6 +2,7 @@ package gpt_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -31,12 +32,22 @@ var files = map[string]gpt.Config{
 	"qwen2":   tiny(gpt.Config{Kind: gpt.Qwen2, HeadDim: 2, Eps: 1e-6, Tied: true}),
 	"qwen3":   tiny(gpt.Config{Kind: gpt.Qwen3, HeadDim: 4, Eps: 1e-6}),
 	"phi3":    tiny(gpt.Config{Kind: gpt.Phi3, HeadDim: 2, Eps: 1e-5}),
+	"mixtral": tiny(gpt.Config{Kind: gpt.Mixtral, HeadDim: 4, Hidden: 6, Eps: 1e-5, Window: 4, Base: 1e6,
+		Experts: 4, Top: 2, Balance: 0.2}),
+	"qwen3_moe":    tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 4, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2, Normalize: true}),
+	"unnormalized": tiny(gpt.Config{Kind: gpt.Qwen3MoE, HeadDim: 2, Hidden: 6, Eps: 1e-6, Experts: 4, Top: 2}),
+	"smollm3":      tiny(gpt.Config{Kind: gpt.SmolLM3, Layers: 2, HeadDim: 4, Eps: 1e-6, Tied: true, Base: 2e6, NoRopeEvery: 2}),
+	"gemma2": {Kind: gpt.Gemma2, Vocab: 13, Positions: 12, Width: 4, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, Hidden: 10, Tied: true,
+		Eps: 1e-6, Base: 10_000, Scaling: nn.RotaryScaling{Type: "default"}, Window: 3, FullEvery: 2, QueryScalar: 2, AttnSoftCap: 0.5,
+		LogitSoftCap: 2},
+	"gemma3": {Kind: gpt.Gemma3, Vocab: 13, Positions: 12, Width: 4, Layers: 3, Heads: 2, KVHeads: 1, HeadDim: 4, Hidden: 10, Tied: true,
+		Eps: 1e-6, Base: 500, Scaling: nn.RotaryScaling{Type: "linear", Factor: 2}, LocalBase: 20, Window: 3, FullEvery: 2, QueryScalar: 2},
 }
 
 // tiny sets what the small models of newer kinds have alike.
 func tiny(c gpt.Config) gpt.Config {
-	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, 10
-	c.Base, c.Scaling = 10_000, nn.RotaryScaling{Type: "default"}
+	c.Vocab, c.Positions, c.Width, c.Layers, c.Heads, c.KVHeads, c.Hidden = 13, 12, 8, max(c.Layers, 1), 4, 2, cmp.Or(c.Hidden, 10)
+	c.Base, c.Scaling = cmp.Or(c.Base, 10_000), nn.RotaryScaling{Type: "default"}
 	return c
 }
 
@@ -75,6 +86,53 @@ func TestWindowsOfFiles(t *testing.T) {
 		require.NoError(t, err, change)
 		require.Equal(t, want, [2]int{got.Window, got.FullLayers}, change)
 	}
+}
+
+// Which layers have no positions: no_rope_layers count more than the interval, which is 4 in files that say neither.
+func TestNoRopeOfFiles(t *testing.T) {
+	text, err := os.ReadFile("testdata/smollm3/config.json")
+	require.NoError(t, err)
+	lists := regexp.MustCompile(`(?s)"no_rope_layers": \[.*?\]`)
+	for change, want := range map[string]int{
+		`"no_rope_layers": null`:                                   2,
+		`"no_rope_layers": null, "no_rope_layer_interval": 3`:      3,
+		`"no_rope_layers": [1, 1], "no_rope_layer_interval": 1`:    0,
+		`"no_rope_layers": [0, 0, 1], "no_rope_layer_interval": 4`: 1,
+	} {
+		text := lists.ReplaceAllString(string(text), `"other": 1`)
+		got, err := gpt.ReadConfig(configIn(t, strings.TrimSuffix(strings.TrimSpace(text), "}")+", "+change+"}"))
+		require.NoError(t, err, change)
+		require.Equal(t, want, got.NoRopeEvery, change)
+	}
+	both := strings.Replace(lists.ReplaceAllString(string(text), `"other": 1`), `"no_rope_layer_interval": 2,`, "", 1)
+	got, err := gpt.ReadConfig(configIn(t, both))
+	require.NoError(t, err)
+	require.Equal(t, 4, got.NoRopeEvery)
+}
+
+// Gemma's files of version 4 of transformers say less, and say it elsewhere.
+func TestOldGemma(t *testing.T) {
+	const start = `{"vocab_size": 5, "max_position_embeddings": 8, "hidden_size": 4, "num_hidden_layers": 7, "num_attention_heads": 2,
+		"head_dim": 2, "num_key_value_heads": 1, "intermediate_size": 7, "sliding_window": 4, "query_pre_attn_scalar": 3, `
+	want := gpt.Config{Vocab: 5, Positions: 8, Width: 4, Layers: 7, Heads: 2, KVHeads: 1, HeadDim: 2, Hidden: 7, Tied: true, Eps: 1e-6,
+		Window: 4, QueryScalar: 3}
+	gemma2, gemma3 := want, want
+	gemma2.Kind, gemma2.FullEvery, gemma2.Base, gemma2.AttnSoftCap = gpt.Gemma2, 2, 10_000, 50
+	gemma3.Kind, gemma3.FullEvery, gemma3.Base, gemma3.LocalBase = gpt.Gemma3, 6, 1e6, 10_000
+	other := gemma3
+	other.FullEvery, other.Base, other.LocalBase, other.Scaling = 3, 2e6, 20_000, nn.RotaryScaling{Type: "linear", Factor: 8}
+	for rest, want := range map[string]gpt.Config{
+		`"model_type": "gemma2", "attn_logit_softcapping": 50, "final_logit_softcapping": null}`: gemma2,
+		`"model_type": "gemma3_text"}`: gemma3,
+		`"model_type": "gemma3_text", "sliding_window_pattern": 3, "rope_theta": 2e6, "rope_local_base_freq": 20000,
+			"rope_scaling": {"rope_type": "linear", "factor": 8.0}}`: other,
+	} {
+		got, err := gpt.ReadConfig(configIn(t, start+rest))
+		require.NoError(t, err, rest)
+		require.Equal(t, want, got, rest)
+	}
+	_, err := gpt.ReadConfig(configIn(t, start+`"model_type": "gemma3_text", "sliding_window_pattern": 0}`))
+	require.ErrorContains(t, err, "sliding_window_pattern is 0, and must be positive")
 }
 
 // The positions of Llama 2 and 3 in files of older versions of transformers.
@@ -140,56 +198,88 @@ func configIn(t testing.TB, text string) (dir string) {
 	return dir
 }
 
+// wrongConfigs are changes of a folder's config, and what is said of them.
+var wrongConfigs = []struct{ file, old, new, want string }{
+	{"gpt2", `"model_type": "gpt2",`, ``, `model_type is not given: there are gpt2, llama, `},
+	{"gpt2", `"model_type": "gpt2"`, `"model_type": "bert"`, `model_type is "bert": there are gpt2, llama, `},
+	{"gpt2", `"gelu_new"`, `"relu"`, `activation_function is "relu", and only "gelu_new" is computed here`},
+	{"gpt2", `"scale_attn_weights": true`, `"scale_attn_weights": false`, "scale_attn_weights is false"},
+	{"gpt2", `"add_cross_attention": false`, `"add_cross_attention": true`, "add_cross_attention is true"},
+	{"gpt2", `"scale_attn_by_inverse_layer_idx": false`, `"scale_attn_by_inverse_layer_idx": true`,
+		"scale_attn_by_inverse_layer_idx is true"},
+	{"gpt2", `"n_head": 3`, `"n_head": 5`, "12 features do not divide into 5 heads"},
+	{"gpt2", `"n_layer": 2`, `"n_layer": "two"`, "n_layer"},
+	{"gpt2", `"n_layer": 2`, `"n_layer": -2`, "Layers is -2, and must be positive"},
+	{"gpt2", `{`, ``, "invalid character"},
+	{"gpt2", `{`, strings.Repeat(" ", 1<<20) + `{`, "longer than 1048576 bytes"},
+	{"llama", `"hidden_act": "silu"`, `"hidden_act": "gelu"`, `hidden_act is "gelu"`},
+	{"llama", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
+	{"llama", `"mlp_bias": false`, `"mlp_bias": true`, "mlp_bias is true"},
+	{"llama", `"intermediate_size": 20,`, ``, "intermediate_size is not given"},
+	{"scaled", `"llama3"`, `"yarn"`, `rotary positions of type "yarn"`},
+	{"llama", `"mlp_bias": false`, `"rope_scaling": {"rope_type": "linear", "factor": 2.0}`, "rope_scaling and rope_parameters differ"},
+	{"llama", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 0.0`, "rms_norm_eps is 0, and must be positive"},
+	{"llama", `"rope_parameters": {`, `"rope_theta": 0, "other": {`, "rope_theta is 0, and must be positive"},
+	{"mistral", `"sliding_window": 12`, `"layer_types": ["chunked_attention"], "sliding_window": 12`,
+		`layer_types has "chunked_attention" for layer 0, and only sliding_attention is computed there`},
+	{"window", `"sliding_window": 3`, `"layer_types": ["full_attention"], "sliding_window": 3`,
+		`layer_types has "full_attention" for layer 0, and only sliding_attention`},
+	{"window", `"sliding_window": 3`, `"sliding_window": -3`, "sliding_window is -3, and must be positive"},
+	{"late", `"sliding_window": 4,`, ``, "sliding_window is not given"},
+	{"late", `"max_window_layers": 1`, `"max_window_layers": -1, "layer_types": null`, "FullLayers -1 must not be negative"},
+	{"late", `"max_window_layers": 1,`, `"layer_types": null,`, "max_window_layers is not given"},
+	{"late", `"use_sliding_window": true`, `"use_sliding_window": false`, `layer_types has "sliding_attention" for layer 1`},
+	{"late", `"full_attention",`, `"sliding_attention", "full_attention",`, "layer_types has 3 layers, and num_hidden_layers is 2"},
+	{"mistral", `"sliding_window": 12`, `"sliding_window": 0`, "sliding_window is 0, and must be positive"},
+	{"mistral", `"sliding_window": 12,`, ``, "sliding_window is not given"},
+	{"mistral", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
+	{"qwen2", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
+	{"qwen2", `"use_sliding_window": false`, `"use_sliding_window": 1`, "use_sliding_window: json"},
+	{"qwen2", `"full_attention"`, `"sliding_attention"`,
+		`layer_types has "sliding_attention" for layer 0, and only full_attention is computed there`},
+	{"qwen3", `"head_dim": 4,`, ``, "head_dim is not given"},
+	{"qwen3", `"head_dim": 4`, `"head_dim": null`, "head_dim is not given"},
+	{"qwen3", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
+	{"phi3", `"sliding_window": null`, `"sliding_window": 0`, "sliding_window is 0"},
+	{"phi3", `"partial_rotary_factor": 1.0`, `"partial_rotary_factor": 0.5`, "partial_rotary_factor is 0.5, and only 1 is computed here"},
+	{"phi3", `"resid_pdrop": 0.0`, `"partial_rotary_factor": 0.75`, "partial_rotary_factor is 0.75, and only 1 is computed here"},
+	{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},
+	{"phi3", `"resid_pdrop": 0.0`, `"rope_scaling": {"type": "su", "long_factor": [1.0]}`, "rope_scaling and rope_parameters differ"},
+	{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": Phi-3 has none`},
+	{"smollm3", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true"},
+	{"smollm3", `"no_rope_layers": [`, `"no_rope_layers": [0, 1,`, "no_rope_layers has 1 for layer 1: only each n-th layer"},
+	{"smollm3", `"num_hidden_layers": 2`, `"num_hidden_layers": 3`, "no_rope_layers has 2 layers, and num_hidden_layers is 3"},
+	{"smollm3", `"no_rope_layers": [`, `"no_rope_layers": ["x",`, "no_rope_layers: json"},
+	{"smollm3", "\"no_rope_layer_interval\": 2,\n  \"no_rope_layers\"", `"no_rope_layer_interval": 0, "other"`,
+		"no_rope_layer_interval is 0, and must be positive"},
+	{"gemma2", `"use_bidirectional_attention": null`, `"use_bidirectional_attention": true`,
+		"use_bidirectional_attention is true"},
+	{"gemma2", `"hidden_activation": "gelu_pytorch_tanh"`, `"hidden_activation": "gelu"`, `hidden_activation is "gelu"`},
+	{"gemma2", `"attn_logit_softcapping": 0.5,`, ``, "attn_logit_softcapping is not given"},
+	{"gemma2", `"final_logit_softcapping": 2.0`, `"final_logit_softcapping": 0.0`, "final_logit_softcapping is 0, and must be positive"},
+	{"gemma2", `"final_logit_softcapping": 2.0`, `"final_logit_softcapping": -2.0`, "LogitSoftCap is -2, and must not be negative"},
+	{"gemma2", `"query_pre_attn_scalar": 2,`, ``, "query_pre_attn_scalar is not given"},
+	{"gemma2", `"sliding_window": 3`, `"sliding_window": null`, "sliding_window is not given"},
+	{"gemma2", `"full_attention"`, `"full_attention", "other"`, "layer_types has"},
+	{"gemma3", `"attn_logit_softcapping": null`, `"attn_logit_softcapping": 50.0`,
+		"attn_logit_softcapping is 50.0, and only null is computed here"},
+	{"gemma3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`,
+		`rotary positions of type "linear" for sliding_attention: only default is computed there`},
+	{"gemma3", `"full_attention": {`, `"other": {`, "rope_parameters has nothing for full_attention"},
+	{"gemma3", `"sliding_attention",`, `"full_attention",`, `layer_types has "sliding_attention" for layer 2`},
+	{"mixtral", `"router_jitter_noise": 0.0`, `"router_jitter_noise": 0.1`, "router_jitter_noise is 0.1, and only 0.0 is computed here"},
+	{"mixtral", `"num_local_experts": 4,`, ``, "num_local_experts is not given"},
+	{"mixtral", `"num_experts_per_tok": 2`, `"num_experts_per_tok": 5`, "Top is 5, and must be 1 to Experts"},
+	{"qwen3_moe", `"mlp_only_layers": []`, `"mlp_only_layers": [0]`, "mlp_only_layers is [0], and only [] is computed here"},
+	{"qwen3_moe", `"decoder_sparse_step": 1`, `"decoder_sparse_step": 2`, "decoder_sparse_step is 2, and only 1 is computed here"},
+	{"qwen3_moe", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true, and only false"},
+	{"qwen3_moe", `"num_local_experts": 4,`, ``, "Experts is 0, and must be 1"},
+	{"qwen3_moe", `"moe_intermediate_size": 6,`, ``, "moe_intermediate_size is not given"},
+	{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
+}
+
 func TestWrongConfigFiles(t *testing.T) {
-	for _, c := range []struct{ file, old, new, want string }{
-		{"gpt2", `"model_type": "gpt2",`, ``, `model_type is not given: there are gpt2, llama, `},
-		{"gpt2", `"model_type": "gpt2"`, `"model_type": "bert"`, `model_type is "bert": there are gpt2, llama, `},
-		{"gpt2", `"gelu_new"`, `"relu"`, `activation_function is "relu", and only "gelu_new" is computed here`},
-		{"gpt2", `"scale_attn_weights": true`, `"scale_attn_weights": false`, "scale_attn_weights is false"},
-		{"gpt2", `"add_cross_attention": false`, `"add_cross_attention": true`, "add_cross_attention is true"},
-		{"gpt2", `"scale_attn_by_inverse_layer_idx": false`, `"scale_attn_by_inverse_layer_idx": true`,
-			"scale_attn_by_inverse_layer_idx is true"},
-		{"gpt2", `"n_head": 3`, `"n_head": 5`, "12 features do not divide into 5 heads"},
-		{"gpt2", `"n_layer": 2`, `"n_layer": "two"`, "n_layer"},
-		{"gpt2", `"n_layer": 2`, `"n_layer": -2`, "Layers is -2, and must be positive"},
-		{"gpt2", `{`, ``, "invalid character"},
-		{"gpt2", `{`, strings.Repeat(" ", 1<<20) + `{`, "longer than 1048576 bytes"},
-		{"llama", `"hidden_act": "silu"`, `"hidden_act": "gelu"`, `hidden_act is "gelu"`},
-		{"llama", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
-		{"llama", `"mlp_bias": false`, `"mlp_bias": true`, "mlp_bias is true"},
-		{"llama", `"intermediate_size": 20,`, ``, "intermediate_size is not given"},
-		{"scaled", `"llama3"`, `"yarn"`, `rotary positions of type "yarn"`},
-		{"llama", `"mlp_bias": false`, `"rope_scaling": {"rope_type": "linear", "factor": 2.0}`, "rope_scaling and rope_parameters differ"},
-		{"llama", `"rms_norm_eps": 1e-06`, `"rms_norm_eps": 0.0`, "rms_norm_eps is 0, and must be positive"},
-		{"llama", `"rope_parameters": {`, `"rope_theta": 0, "other": {`, "rope_theta is 0, and must be positive"},
-		{"mistral", `"sliding_window": 12`, `"layer_types": ["chunked_attention"], "sliding_window": 12`,
-			`layer_types has "chunked_attention" for layer 0, and only sliding_attention is computed there`},
-		{"window", `"sliding_window": 3`, `"layer_types": ["full_attention"], "sliding_window": 3`,
-			`layer_types has "full_attention" for layer 0, and only sliding_attention`},
-		{"window", `"sliding_window": 3`, `"sliding_window": -3`, "sliding_window is -3, and must be positive"},
-		{"late", `"sliding_window": 4,`, ``, "sliding_window is not given"},
-		{"late", `"max_window_layers": 1`, `"max_window_layers": -1, "layer_types": null`, "FullLayers -1 must not be negative"},
-		{"late", `"max_window_layers": 1,`, `"layer_types": null,`, "max_window_layers is not given"},
-		{"late", `"use_sliding_window": true`, `"use_sliding_window": false`, `layer_types has "sliding_attention" for layer 1`},
-		{"late", `"full_attention",`, `"sliding_attention", "full_attention",`, "layer_types has 3 layers, and num_hidden_layers is 2"},
-		{"mistral", `"sliding_window": 12`, `"sliding_window": 0`, "sliding_window is 0, and must be positive"},
-		{"mistral", `"sliding_window": 12,`, ``, "sliding_window is not given"},
-		{"mistral", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
-		{"qwen2", `"num_key_value_heads": 2,`, ``, "num_key_value_heads is not given"},
-		{"qwen2", `"use_sliding_window": false`, `"use_sliding_window": 1`, "use_sliding_window: json"},
-		{"qwen2", `"full_attention"`, `"sliding_attention"`,
-			`layer_types has "sliding_attention" for layer 0, and only full_attention is computed there`},
-		{"qwen3", `"head_dim": 4,`, ``, "head_dim is not given"},
-		{"qwen3", `"head_dim": 4`, `"head_dim": null`, "head_dim is not given"},
-		{"qwen3", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
-		{"phi3", `"sliding_window": null`, `"sliding_window": 0`, "sliding_window is 0"},
-		{"phi3", `"partial_rotary_factor": 1.0`, `"partial_rotary_factor": 0.5`, "partial_rotary_factor is 0.5, and only 1 is computed here"},
-		{"phi3", `"resid_pdrop": 0.0`, `"partial_rotary_factor": 0.75`, "partial_rotary_factor is 0.75, and only 1 is computed here"},
-		{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},
-		{"phi3", `"resid_pdrop": 0.0`, `"rope_scaling": {"type": "su", "long_factor": [1.0]}`, "rope_scaling and rope_parameters differ"},
-		{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": Phi-3 has none`},
-		{"scaled", `"num_key_value_heads": 2`, `"num_key_value_heads": 4`, "6 heads of queries cannot share 4"},
-	} {
+	for _, c := range wrongConfigs {
 		text, err := os.ReadFile(filepath.Join("testdata", c.file, "config.json"))
 		require.NoError(t, err)
 		require.Contains(t, string(text), c.old)

@@ -26,6 +26,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -105,6 +106,9 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 		s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
 		s.Keep(m.Tok, m.Head, m.Norm, m.Pos)
 		for _, b := range m.Blocks {
+			if l, ok := b.MLP.(*moe.Layer); ok { // for its balance loss
+				disttest.OK(moe.Parallelize(moe.Ranks{Tokens: r.World}, l))
+			}
 			s.Unit(b)
 		}
 		params := disttest.Must(s.Attach(m))
@@ -256,7 +260,7 @@ const python = `
 import json, sys, torch
 from transformers import AutoModelForCausalLM
 for folder in sys.argv[1:]:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, experts_implementation="eager").eval()
     ids = torch.tensor([((i * i + 3 * i) // 2) % 13 for i in range(27)]).reshape(3, 9)
     with torch.inference_mode():
         print(json.dumps({"kind": type(model).__name__, "logits": model(ids).logits.flatten().tolist()}))
@@ -279,7 +283,9 @@ func TestPythonTransformers(t *testing.T) {
 	name := pythonWith(t, "transformers")
 	kinds := map[string]string{"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "scaled": "LlamaForCausalLM",
 		"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
-		"window": "MistralForCausalLM", "late": "Qwen2ForCausalLM"}
+		"window": "MistralForCausalLM", "late": "Qwen2ForCausalLM", "mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+		"unnormalized": "Qwen3MoeForCausalLM", "smollm3": "SmolLM3ForCausalLM",
+		"gemma2": "Gemma2ForCausalLM", "gemma3": "Gemma3ForCausalLM"}
 	for _, model := range transformed {
 		paths := []string{tuned(t, filepath.Join("testdata", model)), begun(t, files[model])}
 		c := exec.Command(name, append([]string{"-I", "-c", python}, paths...)...)

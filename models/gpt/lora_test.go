@@ -51,7 +51,7 @@ func exported(t *testing.T, name string) (base, dir string) {
 	path := tuned(t, base, adapted[name]...)
 	m, err := gpt.Open(base)
 	require.NoError(t, err)
-	nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: adapted[name]})
+	nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, RSLoRA: name == "llama", Targets: adapted[name]})
 	dir = filepath.Join(t.TempDir(), "adapters")
 	require.NoError(t, peft.Export(m, path, dir))
 	return base, dir
@@ -66,6 +66,9 @@ func TestAdaptersOpen(t *testing.T) {
 		for _, x := range list {
 			require.Regexp(t, names[name], x.Name)
 		}
+		config, err := os.ReadFile(filepath.Join(path, "adapter_config.json"))
+		require.NoError(t, err)
+		require.Contains(t, string(config), `"base_model_name_or_path": "testdata/`+name+`"`)
 		plain, _, dev := opened(t, base, tensor.Float64)
 		without := logitsOf(plain, dev)
 		m, dev := withAdapters(t, base, path)
@@ -131,6 +134,45 @@ with torch.inference_mode():
     print(json.dumps(model(ids).logits.flatten().tolist()))
 model.save_pretrained(sys.argv[3], save_embedding_layers=False)
 `
+
+// pythonTargets makes adapters of PEFT's own for each [base, settings, folder], and prints their logits.
+const pythonTargets = `
+import json, sys, torch
+from transformers import AutoModelForCausalLM
+from peft import LoraConfig, get_peft_model
+ids = torch.tensor([((i * i + 3 * i) // 2) % 13 for i in range(27)]).reshape(3, 9)
+result = []
+for base, settings, to in json.loads(sys.argv[1]):
+    base = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float64)
+    torch.manual_seed(1)
+    model = get_peft_model(base, LoraConfig(r=4, lora_alpha=6, use_rslora=True, init_lora_weights=False, **settings)).eval()
+    with torch.inference_mode():
+        result.append(model(ids).logits.flatten().tolist())
+    model.save_pretrained(to, save_embedding_layers=False)
+print(json.dumps(result))
+`
+
+// TestPythonTargets: patterns and rank-stabilized adapters that PEFT made give its logits.
+func TestPythonTargets(t *testing.T) {
+	python := pythonWith(t, "transformers, peft")
+	var all [][3]any
+	for _, c := range [][2]string{{"llama", "all-linear"}, {"llama", `.*\.(q|v)_proj`}, {"llama", `model\.layers\.0\.mlp\.(up|down)_proj`},
+		{"gpt2", `transformer\.h\.\d+\.mlp\.c_(fc|proj)`}} {
+		all = append(all, [3]any{filepath.Join("testdata", c[0]), map[string]string{"target_modules": c[1]}, t.TempDir()})
+	}
+	arg, err := json.Marshal(all)
+	require.NoError(t, err)
+	c := exec.Command(python, "-I", "-c", pythonTargets, string(arg))
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	require.NoError(t, err)
+	var want [][]float64
+	require.NoError(t, json.Unmarshal(out, &want))
+	for i, x := range all {
+		m, dev := withAdapters(t, x[0].(string), x[2].(string))
+		require.InDeltaSlice(t, want[i], logitsOf(m, dev), 1e-5, x[1])
+	}
+}
 
 // TestPythonPEFT: PEFT opens adapters that were trained here, with the same logits, and its own files can be opened here.
 func TestPythonPEFT(t *testing.T) {

@@ -40,6 +40,7 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 
 // ofMLP asks a block's MLP if that is a Storer, such as a mixture of experts.
 func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, ok bool) {
+	names := m.Config.kind().names
 	for i, b := range m.Blocks {
 		if b == nil { // of another stage
 			continue
@@ -51,7 +52,7 @@ func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, 
 		}
 		as, transposed = s.Stored(rest, dims)
 		for k := range as {
-			as[k].Name = fmt.Sprintf("%s.%d.mlp.%s", m.Config.kind().names["blocks"], i, as[k].Name)
+			as[k].Name = fmt.Sprintf("%s.%d.%s.%s", names["blocks"], i, cmp.Or(names["mlp"], "mlp"), as[k].Name)
 		}
 		return as, transposed, as != nil
 	}

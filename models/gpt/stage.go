@@ -58,31 +58,47 @@ func (m *Model) whole() *Stage { return &Stage{m, 0, len(m.Blocks)} }
 
 func (s *Stage) last() bool { return s.end == len(s.model.Blocks) }
 
-// Forward returns features [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns logits [batch,
-// time, vocabulary]. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch,
-// time], Int64.
+// Forward returns Features, of which the last stage makes logits [batch, time, vocabulary].
 func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
-	if s.first == 0 && (x.NDim() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
-		s.model.fail("%v are not %d sequences of %d tokens", x.Shape(), batch, time)
-	}
-	x = s.blocks(x, batch, time, nil)
+	x = s.Features(x, batch, time)
 	if !s.last() {
 		return x
 	}
-	return s.model.Head.Forward(x.Reshape(batch, time, x.Dim(1)))
+	return s.model.Logits(x)
+}
+
+// Features returns [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns what Model.Features
+// does. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch, time], Int64.
+func (s *Stage) Features(x nn.T, batch, time int) nn.T {
+	if s.first == 0 && (x.NDim() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
+		s.model.fail("%v are not %d sequences of %d tokens", x.Shape(), batch, time)
+	}
+	x = s.blocks(x, batch, time, nil, nn.T{})
+	if !s.last() {
+		return x
+	}
+	return x.Reshape(batch, time, x.Dim(1))
 }
 
 // features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
 func (s *Stage) features(ids nn.T, c *decode.Cache) nn.T {
-	if ids.NDim() != 2 {
-		s.model.fail("%v: needs [batch, time]", ids.Shape())
+	var docs nn.T
+	if ids.NDim() == 3 && ids.Dim(1) == 2 {
+		if s.model.Pos != nil {
+			s.model.fail("%v are tokens and their documents, and learned positions count from the beginning of a sequence", ids.Shape())
+		}
+		batch, time := ids.Dim(0), ids.Dim(2)
+		ids, docs = ids.Slice(1, 0, 1).Reshape(batch, time), ids.Slice(1, 1, 2).Reshape(batch, time)
 	}
-	x := s.blocks(ids, ids.Dim(0), ids.Dim(1), c)
+	if ids.NDim() != 2 {
+		s.model.fail("%v: needs [batch, time], or [batch, 2, time] with the numbers of documents", ids.Shape())
+	}
+	x := s.blocks(ids, ids.Dim(0), ids.Dim(1), c, docs)
 	return x.Reshape(ids.Dim(0), ids.Dim(1), x.Dim(1))
 }
 
 // blocks applies the stage's layers, without the head.
-func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache) nn.T {
+func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache, docs nn.T) nn.T {
 	m, before := s.model, c.Len()
 	if before+time > m.Config.Positions {
 		m.fail("%d tokens behind %d: the model has %d positions", time, before, m.Config.Positions)
@@ -93,17 +109,20 @@ func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache) nn.T {
 		}
 	}
 	if s.first == 0 {
-		x = m.Tok.Forward(x)
+		x = m.embeddings(x)
 		if m.Pos != nil {
 			x = m.Pos.Forward(x, before)
 		}
 		x = apply(m.Embedded, x.Reshape(batch*time, x.Dim(2)))
 	}
 	for i, b := range m.Blocks[s.first:s.end] {
-		if m.Recompute && c == nil {
+		switch {
+		case !m.Recompute || c != nil:
+			x = b.forward(x, batch, time, c.Layer(s.first+i), docs)
+		case docs.IsZero():
 			x = x.Tape().Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0], batch, time) }, x)
-		} else {
-			x = b.forward(x, batch, time, c.Layer(s.first+i))
+		default:
+			x = x.Tape().Checkpoint(func(in ...nn.T) nn.T { return b.forward(in[0], batch, time, nil, in[1]) }, x, docs)
 		}
 	}
 	if s.last() {

@@ -16,7 +16,8 @@ import (
 )
 
 // transformed are the folders of testdata that are as transformers writes them.
-var transformed = []string{"gpt2", "llama", "scaled", "mistral", "qwen2", "qwen3", "phi3", "window", "late"}
+var transformed = []string{"gpt2", "llama", "scaled", "mistral", "qwen2", "qwen3", "phi3", "window", "late", "mixtral", "qwen3_moe",
+	"unnormalized", "smollm3", "gemma2", "gemma3"}
 
 // TestTorch: with weights that transformers wrote, logits and 20 steps of AdamW equal PyTorch's.
 func TestTorch(t *testing.T) {

@@ -2,13 +2,17 @@
 
 Run in this folder:  python write.py
 
-with tokenizers 0.23.3. Folders that are there are kept. The tokenizers are small ones of the forms of GPT-2's, Llama 3's, Qwen2's and
-Llama 2's, and "metaspace", which is what transformers 5 writes for Llama 2's.
+with tokenizers 0.23.3. Folders that are there are kept. The tokenizers are small ones of the forms of the models that they are named after;
+"metaspace" is what transformers 5 writes for Llama 2's, "fallback" has scores and tokens of bytes, and "cased" is BERT's with capitals.
+
+  python write.py compare FOLDER...  prints the same for random texts and the tokenizers in these folders
 """
 import json
 import os
 import random
+import sys
 
+from charsmap import charsmap
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXT = """The crystal which I here use must be clear, and the rays of the Sun fall upon it; they're refracted, it's said, we've seen 100 or 1,000,000.
@@ -103,6 +107,109 @@ def metaspace():
     return t
 
 
+def smollm():
+    t = byte_level(pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]), 400)
+    t.add_special_tokens([special("<|endoftext|>")])
+    t.add_tokens([AddedToken("ét", normalized=False)])
+    return t
+
+
+def flags(t):
+    """Added tokens that take spaces with them, or must be words."""
+    t.add_special_tokens([AddedToken("<|user|>", normalized=False, special=True, rstrip=True), AddedToken("[end]", normalized=False, lstrip=True, special=True)])
+    t.add_tokens([AddedToken("the", single_word=True, normalized=False), AddedToken("<both>", lstrip=True, rstrip=True, normalized=True),
+                  AddedToken("rays of", single_word=True, normalized=True, rstrip=True), AddedToken("rays", lstrip=True, normalized=False)])
+    return t
+
+
+def phi3():
+    t = Tokenizer.from_file("llama2/tokenizer.json")
+    t = changed(t, lambda file: file.update(added_tokens=file["added_tokens"][:3]))
+    return flags(t)
+
+
+def gemma():
+    t = Tokenizer.from_file("llama2/tokenizer.json")
+    t = changed(t, lambda file: file.update(added_tokens=file["added_tokens"][:3]))
+    t.normalizer = normalizers.Replace(" ", "▁")
+    t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    t.add_tokens([AddedToken(c * n, normalized=False) for c, n in (("\n", 2), ("▁", 2), ("▁", 3), ("<td>", 1))])
+    return t
+
+
+RULES = {"\t": " ", "\n": " ", "\r": " ", "\u00a0": " ", "\u3000": " ", "\u200b": "", "\u0001": "", "ﬁ": "fi", "Ⅷ": "VIII", "e\u0301": "é", "a\u0308": "ä", "１": "1",
+         "２": "2", "½": "1⁄2", "\ufdfa": "صلى الله", "\u00a8": " \u0308", "\u1112": "\u314e", "©": "(c)", "¼": "1⁄4", "\u0600": "#", "ᄀ": "g", "\u0344": "\u0308\u0301"}
+
+
+def unigram(normalizer, pre_tokenizer, specials, size, unk="<unk>"):
+    t = Tokenizer(models.Unigram())
+    t.normalizer, t.pre_tokenizer = normalizer, pre_tokenizer
+    t.train_from_iterator(TEXT * 2 + ["the rays of the Sun", "crystal"] * 3, trainers.UnigramTrainer(vocab_size=size, special_tokens=specials, unk_token=unk, show_progress=False))
+    t.decoder = decoders.Metaspace()
+    return t
+
+
+def precompiled():
+    return normalizers.Precompiled(__import__("base64").b64decode(charsmap(RULES)))
+
+
+def t5():
+    words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    t = unigram(precompiled(), words, ["<pad>", "</s>", "<unk>"], 300)
+    t.add_special_tokens([special(n) for n in ("<pad>", "</s>", "<unk>", "<extra_id_1>", "<extra_id_0>")])
+    t.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
+    return t
+
+
+def xlmr():
+    t = unigram(normalizers.Sequence([precompiled(), normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "▁")]),
+                pre_tokenizers.Metaspace(), ["<s>", "<pad>", "</s>", "<unk>"], 260)
+    t.add_special_tokens([special(n) for n in ("<s>", "<pad>", "</s>", "<unk>")] + [AddedToken("<mask>", lstrip=True, normalized=False, special=True)])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return t
+
+
+def albert():
+    t = unigram(normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
+                                      normalizers.Lowercase(), precompiled(), normalizers.Replace(Regex(" {2,}"), " ")]),
+                pre_tokenizers.Metaspace(), ["<pad>", "<unk>", "[CLS]", "[SEP]"], 220)
+    return flags(t)
+
+
+def fallback():
+    def with_bytes(file):
+        m = file["model"]
+        m["byte_fallback"] = True
+        m["vocab"] += [[f"<0x{b:02X}>", 0.0] for b in range(256)]
+
+    t = changed(unigram(normalizers.NFKC(), pre_tokenizers.Metaspace(split=False, prepend_scheme="never"), ["<unk>"], 200), with_bytes)
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    t.add_special_tokens([special("<s>")])
+    return t
+
+
+def wordpiece(lowercase, cleanup):
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    t.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece(cleanup=cleanup)
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    t.train_from_iterator(TEXT, trainers.WordPieceTrainer(vocab_size=330, special_tokens=names, show_progress=False))
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return t
+
+
+def bert():
+    return wordpiece(True, True)
+
+
+def cased():
+    t = wordpiece(False, False)
+    t.add_tokens([AddedToken("Sun", normalized=True), AddedToken("rays of", normalized=True, single_word=True), AddedToken("[end]", normalized=False)])
+    return t
+
+
 TEXTS = [
     "", " ", "  ", "   ", "\n", "\n\n", "\r\n", " \n", "\n ", "\t", "\t\t x", "a", " a", "a ", "  a", "a  ", "a  b", "a   b", "a\nb", "a \n b", "a\n\n  b", "a \t\n \t b", "x\r\n\r\n  y",
     " \n\n \n x", "\n\n\nx\n", "   \n   ", "   \r\r  .", "\u00a0", "a\u00a0b", "\u00a0\u00a0x", "\u2003x \u3000y\u200b\u2028z\u0085w\u001c\u180e",
@@ -126,6 +233,10 @@ TEXTS += [  # marks and composed characters: their order, what blocks them, long
 
 PIECES = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "'s", "'LL", "'", "the", "The", " rays", "of", "x", "ab", "é", "e\u0301", "ß", "中", "文。", "я", "🙂", "👍🏽", "1", "22", "333", "½", ".", "!?", "\"", "(", "_", "▁", "\u0000",
           "<s>", "</s>", "<|endoftext|>", "<|eot_id|>", "[end]", "rays of", "<|user|>", "<"]
+
+NASTY = PIECES + ["Sun", "SUN", "ét", "<mask>", "<both>", "<td>", "[MASK]", "##s", "<extra_id_0>", "the", "``", "''", "...", "$", "don't", " do not", "\ufb01", "İ", "Σς", "ǅ", "ẞ", "\u0345", "\u200d", "\u200b", "\ufeff", "©",
+                  "\u00a9\u200d\u00ae", "\u0600", "\u1100", "\u1161", "\u11a8", "가", "각", "שָׁ", "مرحبا", "\u202e", "\u0007", "\x7f", "\u0085", "\u2028", "\u3000", "\ufffd", "\u00ad", "か\u3099", "ﷺ", "①", "４", "٣", "\u0301", "\u0323",
+                  "a\u0308", "\u0344", "\u00a8", "𝔘", "𠀀", "\U000e0041", "🇩🇪", "👨‍👩‍👧", "—", "…", "_", "▁▁", "\n\n", "       ", "x" * 25, "中文字", "Ⅷ", "ꟋꟚ", "\U00010d50", "\u1734", "\U00011de0", "\u0cf3"]
 
 
 def as_old(path):
@@ -151,11 +262,24 @@ def ranges(pattern):
     return out
 
 
+def results(t, texts):
+    ids = [t.encode(s, add_special_tokens=False).ids for s in texts]
+    return {"vocab": max(t.get_vocab().values()) + 1, "ids": ids, "prompt": t.encode("the rays").ids,
+            "decoded": [t.decode(i, skip_special_tokens=False) for i in ids]}
+
+
+def compare(folders):
+    rng = random.Random(2)
+    texts = TEXTS + ["".join(rng.choices(NASTY, k=rng.randint(1, 10))) for _ in range(2000)]
+    texts += ["".join(chr(c) + rng.choice("a\u0301 ") for c in range(at, at + 64) if not 0xD800 <= c < 0xE000) for at in range(0, 0x20000, 64)]
+    print(json.dumps({"texts": texts} | {f: results(Tokenizer.from_file(os.path.join(f, "tokenizer.json")), texts) for f in folders}))
+
+
 def main():
     rng = random.Random(1)
     texts = TEXTS + TEXT + ["".join(TEXT)] + ["".join(rng.choices(PIECES, k=rng.randint(2, 12))) for _ in range(150)]
     expect = {"texts": texts, "classes": {"space": ranges(r"\s+"), "letter": ranges(r"\p{L}+"), "number": ranges(r"\p{N}+")}}
-    for make in (gpt2, llama3, qwen2, llama2, metaspace):
+    for make in (gpt2, llama3, qwen2, llama2, metaspace, smollm, phi3, gemma, t5, xlmr, albert, fallback, bert, cased):
         name = make.__name__
         path = os.path.join(name, "tokenizer.json")
         if not os.path.exists(path):  # the training is not the same each time, where pairs are equally frequent
@@ -164,13 +288,14 @@ def main():
             if make is gpt2:
                 as_old(path)
         t = Tokenizer.from_file(path)
-        ids = [t.encode(s, add_special_tokens=False).ids for s in texts]
-        expect[name] = {"vocab": max(t.get_vocab().values()) + 1, "ids": ids, "prompt": t.encode("the rays").ids,
-                        "decoded": [t.decode(i, skip_special_tokens=False) for i in ids]}
+        expect[name] = results(t, texts)
         if name in ("gpt2", "llama3", "qwen2"):  # the lengths of words, in characters
             expect[name]["words"] = [[end - at for _, (at, end) in t.pre_tokenizer.pre_tokenize_str(s)] for s in texts]
     with open("expect.json", "w") as f:
         json.dump(expect, f, separators=(",", ":"))
 
 
-main()
+if sys.argv[1:2] == ["compare"]:
+    compare(sys.argv[2:])
+else:
+    main()

@@ -26,7 +26,7 @@ func NewGather(g *dist.Group, exec *tensor.Exec, p *pool.Pool, values tensor.Ten
 		c.sizes = append(c.sizes, Size8(n))
 	}
 	n := c.sizes[g.Rank()]
-	c.mine = g.AllocFor(tensor.Parameters, tensor.Uint8, max(n, 1)).Range(0, n)
+	c.mine = g.AllocFor(tensor.Parameters, tensor.Uint8, n)
 	c.all = p.New(tensor.Uint8, total(c.sizes))
 	c.of = runs(c.all, c.sizes)
 	return c

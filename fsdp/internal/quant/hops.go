@@ -111,10 +111,7 @@ func (x *Reduction) Start() dist.Work {
 func (x *Reduction) Hop() dist.Work {
 	h := x.h
 	h.sums.Lend(x.sums)
-	if x.sums.Len() > 0 {
-		h.exec.Args(tensor.OpFill, x.sums.DType()).Out(x.sums)
-		h.exec.Launch()
-	}
+	h.exec.Fill(x.sums, 0)
 	h.addUp(&x.near)
 	work := h.issue(&x.far, h.across)
 	h.sums.GiveBack(x.sums)

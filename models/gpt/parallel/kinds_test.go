@@ -2,8 +2,11 @@ package parallel_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,8 +30,25 @@ type plan struct {
 	window   int
 }
 
+// config has what distinguishes the kind.
+func (p plan) config() gpt.Config {
+	c := gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4, Hidden: 10,
+		Window: p.window}
+	switch p.kind {
+	case gpt.SmolLM3:
+		c.NoRopeEvery = 2
+	case gpt.Gemma2:
+		c.FullEvery, c.QueryScalar, c.AttnSoftCap, c.LogitSoftCap = 2, 3, 0.5, 2
+	case gpt.Gemma3:
+		c.FullEvery, c.Base, c.LocalBase = 2, 500, 10
+	case gpt.Mixtral, gpt.Qwen3MoE:
+		c.Hidden, c.Experts, c.Top, c.Balance, c.Normalize = 8, 6, 2, 0.1, p.kind == gpt.Qwen3MoE
+	}
+	return c
+}
+
 func (p plan) training() disttest.Training {
-	c := disttest.Training{Attach: p.attach, Batch: 6, Steps: 10, Name: fmt.Sprintf("%v %+v %v", p.kind, p.layout, p.sequence)}
+	c := disttest.Training{Attach: p.attach, Batch: 7, Steps: 10, Name: fmt.Sprintf("%v %+v %v", p.kind, p.layout, p.sequence)}
 	if p.layout != nil {
 		c.Mesh = p.layout.Mesh(2)
 	}
@@ -36,8 +56,7 @@ func (p plan) training() disttest.Training {
 }
 
 func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
-	m := disttest.Must(gpt.New(gpt.Config{Kind: p.kind, Vocab: 11, Positions: 8, Width: 12, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 4,
-		Hidden: 10, Window: p.window}))
+	m := disttest.Must(gpt.New(p.config()))
 	ids := func(b disttest.Batch) (x, next tensor.Tensor) {
 		of, after := make([]int64, b.N*8), make([]int64, b.N*8)
 		for i := range of {
@@ -63,18 +82,22 @@ func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 	}
 	return disttest.Attached{Params: a.Params, Norm: r.World, Data: a.Data, Sum: a.Sum, Loss: func(b disttest.Batch) nn.T {
 		x, next := ids(b)
-		return a.Loss(m.Forward(b.Tape.Input(a.Part(x))), a.Part(next))
+		if p.kind == gpt.Qwen2 {
+			return a.Loss(m.Forward(b.Tape.Input(a.Part(x))), a.Part(next))
+		}
+		return a.FeatureLoss(m.Features(b.Tape.Input(a.Part(x))), a.Part(next))
 	}}, nil
 }
 
-// The newer kinds are trained as on one rank by all that divides layers, parameters or sequences.
+// The newer kinds are trained as on one rank by all that divides layers, parameters or sequences, with rows that do not divide. All but one
+// have a loss without logits, where one rank has them.
 func TestKindsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3} {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3, gpt.SmolLM3} {
 		want := plan{kind: kind}.training().Run(t)
 		for _, l := range []struct {
 			parallel.Layout
 			sequence bool
-		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{TP: 4}, false},
+		}{{parallel.Layout{DP: 3}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{TP: 4}, false},
 			{parallel.Layout{TP: 4}, true}, {parallel.Layout{FSDP: 2}, false}, {parallel.Layout{FSDP: 2, TP: 2}, true},
 			{parallel.Layout{CP: 2}, false}, {parallel.Layout{Ring: 2}, false}} {
 			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 0}.training().Run(t), 1e-10)
@@ -82,25 +105,58 @@ func TestKindsEqualOneRank(t *testing.T) {
 	}
 }
 
+// A loss of features has the cap of logits.
+func TestSoftCapEqualsOneRank(t *testing.T) {
+	want := plan{kind: gpt.Gemma2}.training().Run(t)
+	for _, l := range []parallel.Layout{{DP: 1}, {DP: 2}, {TP: 2}, {FSDP: 2}} {
+		disttest.RequireEqual(t, want, plan{kind: gpt.Gemma2, layout: &l}.training().Run(t), 1e-10)
+	}
+}
+
+// So are those with experts, which ranks may divide, too.
+func TestExpertsEqualOneRank(t *testing.T) {
+	for _, kind := range []gpt.Kind{gpt.Mixtral, gpt.Qwen3MoE} {
+		one := plan{kind: kind}
+		if kind == gpt.Mixtral {
+			one.window = 3
+		}
+		want := one.training().Run(t)
+		for _, l := range []struct {
+			parallel.Layout
+			sequence bool
+		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
+			{parallel.Layout{EP: 2}, false}, {parallel.Layout{EP: 3}, false}, {parallel.Layout{FSDP: 2, EP: 2}, false},
+			{parallel.Layout{DP: 2, EP: 2, TP: 2}, true}, {parallel.Layout{CP: 2, EP: 2}, false}} {
+			p := one
+			p.layout, p.sequence = &l.Layout, l.sequence
+			disttest.RequireEqual(t, want, p.training().Run(t), 1e-10)
+		}
+	}
+}
+
 // So are models with windows of attention; a ring refuses them.
 func TestWindowsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2} {
+	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Gemma2, gpt.Gemma3} {
 		want := plan{kind: kind, window: 3}.training().Run(t)
 		for _, l := range []struct {
 			parallel.Layout
 			sequence bool
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
-			{parallel.Layout{CP: 2}, false}} {
+			{parallel.Layout{FSDP: 2, TP: 2}, true}, {parallel.Layout{CP: 2}, false}} {
 			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 3}.training().Run(t), 1e-10)
 		}
-		require.NotEqual(t, plan{kind: kind}.training().Run(t), want, "the window hides nothing")
+		require.NotEqual(t, plan{kind: kind, window: 8}.training().Run(t), want, "the window hides nothing")
 	}
-	p := plan{gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3}
-	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
-		return err
-	})
-	require.ErrorContains(t, err, "a ring computes no windows of attention, and the model has one of 3 of 8 positions")
+	for want, p := range map[string]plan{
+		"a ring computes no windows of attention, and the model has one of 3 of 8 positions": {gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3},
+		"a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap 0.5 and QueryScalar 3": {gpt.Gemma2,
+			&parallel.Layout{Ring: 2}, false, 8}} {
+		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
+			return err
+		})
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // values returns those of a folder's model, as one rank reads them.
@@ -118,13 +174,67 @@ func values(t *testing.T, dir string) map[string][]float64 {
 	return all
 }
 
+// logits returns those of a folder's model on some ranks, and how many bytes each rank has read.
+func logits(t *testing.T, dir string, l parallel.Layout) (y []float64, read []int64) {
+	read = make([]int64, max(l.FSDP, 1)*max(l.EP, 1)*max(l.TP, 1))
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: len(read), Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m := disttest.Must(gpt.Open(dir))
+		c := parallel.Config{DDP: ddp.Config{DType: tensor.Float32}}
+		if l.FSDP > 1 {
+			c.FSDP = &fsdp.Config{DType: tensor.Float32}
+		}
+		a := disttest.Must(parallel.Attach(disttest.Must(r.Mesh(l.Mesh(m.Config.KVHeads))), m, c))
+		report, err := ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: a.Params}, m.LoadConfig())
+		disttest.OK(err)
+		read[r.World.Rank()] = report.BytesRead
+		ids := make([]int64, 3*9) // as ids(0) of write.py
+		for i := range ids {
+			ids[i] = int64((i*i + 3*i) / 2 % 13)
+		}
+		tape := tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
+		x := m.Forward(tape.Input(tensor.FromSlice(ids, 3, 9)))
+		if m.Drawn != nil {
+			x = tape.Apply(m.Drawn, x.Reshape(27, x.Dim(2)))
+		}
+		if r.World.Rank() == 0 {
+			y = tensor.Floats(x)
+		}
+		return nil
+	}))
+	return y, read
+}
+
+// In float32, a model computes what transformers computes in float64, also where ranks have parts of it; each rank reads its experts alone.
+func TestLogitsOfFiles(t *testing.T) {
+	var expect map[string]struct{ Before []float64 }
+	text, err := os.ReadFile(filepath.Join("..", "testdata", "expect.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &expect))
+	for _, kind := range []string{"mixtral", "qwen3_moe", "unnormalized"} {
+		dir := filepath.Join("..", "testdata", kind)
+		y, all := logits(t, dir, parallel.Layout{})
+		require.InDeltaSlice(t, expect[kind].Before, y, 1e-5, kind)
+		for _, l := range []parallel.Layout{{TP: 2}, {FSDP: 2}, {EP: 2}, {EP: 4}} {
+			y, read := logits(t, dir, l)
+			require.InDeltaSlice(t, expect[kind].Before, y, 1e-5, "%s, %+v", kind, l)
+			if l.EP == 4 {
+				require.Less(t, float64(slices.Max(read)), 0.66*float64(all[0]), "of what one rank reads, which has all experts")
+			}
+		}
+	}
+}
+
 // Ranks that divide layers read their parts of the files, of fused matrices too, and write the same ones.
 func TestKindsFromFiles(t *testing.T) {
-	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late"} {
+	for _, kind := range []string{"mistral", "qwen2", "qwen3", "phi3", "late", "smollm3", "gemma2", "gemma3", "mixtral", "qwen3_moe"} {
 		dir, to := filepath.Join("..", "testdata", kind), t.TempDir()
 		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 			m := disttest.Must(gpt.Open(dir))
-			mesh := disttest.Must(r.Mesh(parallel.Layout{FSDP: 2, TP: 2}.Mesh(m.Config.KVHeads)))
+			l := parallel.Layout{FSDP: 2, TP: 2}
+			if m.Config.Experts > 0 {
+				l = parallel.Layout{FSDP: 2, EP: 2}
+			}
+			mesh := disttest.Must(r.Mesh(l.Mesh(m.Config.KVHeads)))
 			a := disttest.Must(parallel.Attach(mesh, m, parallel.Config{FSDP: &fsdp.Config{DType: tensor.Float64, Seed: 1}}))
 			disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: a.Params}, m.LoadConfig()))
 			saver := ckpt.NewSaver(r.World, to, ckpt.Config{})

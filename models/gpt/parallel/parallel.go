@@ -62,6 +62,7 @@ type Attached struct {
 	Groups, Experts []*dist.Group
 	mixtures        []*moe.Layer
 	Loss            func(logits, labels nn.T) nn.T      // this rank's part of the mean
+	FeatureLoss     func(x, labels nn.T) nn.T           // Loss of the logits for x, of Model.Features; it makes them only with LogitSoftCap
 	Split           *tp.CrossEntropy                    // Loss, if ranks divide the words: for its Ignore and Count
 	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
 }
@@ -81,10 +82,14 @@ func (a *Attached) Once(x nn.T) nn.T {
 // OncePerStep. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "ring", "cp"), Layers: mesh.Group("kv", "same"),
-		Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
-		Part: func(x tensor.Tensor) tensor.Tensor { return x }}
+		Loss:        func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
+		FeatureLoss: func(x, labels nn.T) nn.T { return nn.LinearCrossEntropy(m.Head, x, labels) },
+		Part:        func(x tensor.Tensor) tensor.Tensor { return x }}
 	if err := a.divideLayers(mesh, m, c); err != nil {
 		return nil, err
+	}
+	if m.Config.LogitSoftCap > 0 { // between the head and the loss
+		a.FeatureLoss = func(x, labels nn.T) nn.T { return a.Loss(m.Logits(x), labels) }
 	}
 	err := a.divideSequences(mesh, m)
 	if err != nil {
@@ -116,9 +121,13 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 	ring, ulysses, core := group("ring"), group("cp"), nn.Core{}
 	switch f, u := cp.Unified(ring, ulysses, m.Config.HeadDim), (&cp.Ulysses{Group: ulysses, HeadDim: m.Config.HeadDim}); {
 	case ring.Size() > 1:
-		if c := m.Config; c.Window > 0 && c.Window < c.Positions && c.FullLayers < c.Layers {
+		switch c := m.Config; {
+		case c.Window > 0 && c.Window < c.Positions && c.FullLayers < c.Layers && c.FullEvery != 1:
 			return fmt.Errorf("parallel: a ring computes no windows of attention, and the model has one of %d of %d positions: use cp", c.Window,
 				c.Positions)
+		case c.AttnSoftCap != 0 || c.QueryScalar != 0 && c.QueryScalar != c.HeadDim:
+			return fmt.Errorf("parallel: a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap %v and "+
+				"QueryScalar %d: use cp", c.AttnSoftCap, c.QueryScalar)
 		}
 		core.Mix, a.Part = f, f.Part
 	case ulysses.Size() > 1:
@@ -153,6 +162,7 @@ func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
 		return err
 	}
 	a.Loss, a.Split = loss.Loss, loss
+	a.FeatureLoss = func(x, labels nn.T) nn.T { return loss.LinearLoss(m.Head, x, labels) }
 	return nil
 }
 
@@ -167,6 +177,11 @@ func Divide(m *gpt.Model, c tp.Config, more func(p *tp.Parallel)) (loss *tp.Cros
 		for _, b := range blocks(m) {
 			b.Norm1 = p.Heads(b.Norm1, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
 			p.Row(b.Attn.Out)
+			for _, norm := range []nn.Layer{b.PostAttn, b.PostMLP} {
+				if norm != nil {
+					p.Norm(norm)
+				}
+			}
 			b.Attn.QNorm, b.Attn.KNorm = divideNorm(b.Attn.QNorm, c.Group), divideNorm(b.Attn.KNorm, c.Group)
 			switch mlp := b.MLP.(type) {
 			case *nn.MLP:

@@ -59,9 +59,9 @@ func (p *Pipeline) stage(i int) pp.Stage {
 		if i == 0 {
 			x = tape.Input(ids)
 		}
-		x = p.stages[i].Forward(x, ids.Dim(0), ids.Dim(1))
+		x = p.stages[i].Features(x, ids.Dim(0), ids.Dim(1))
 		if i == len(p.schedule.Ranks)-1 {
-			x = p.a.Loss(x, p.a.Part(b.Y.Slice(0, lo, hi)))
+			x = p.a.FeatureLoss(x, p.a.Part(b.Y.Slice(0, lo, hi)))
 		}
 		return x
 	}

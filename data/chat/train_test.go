@@ -1,0 +1,297 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/data/chat"
+	"github.com/ringo-ml/ringo/data/tokenizer"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	// plain writes answers the same wherever they stand, and forgetful writes earlier ones otherwise, as Qwen3's.
+	plain = "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
+
+	forgetful = "{% for m in messages %}<{{ m.role[0] }}>{% if m.role == 'assistant' and loop.last %}({{ m.reasoning_content }}){% endif %}" +
+		"{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
+)
+
+func file(t testing.TB, lines ...string) string {
+	path := filepath.Join(t.TempDir(), "train.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o666))
+	return path
+}
+
+// say is a line of messages of user and assistant in turn.
+func say(t testing.TB, texts ...string) string {
+	var list []map[string]string
+	for i, s := range texts {
+		list = append(list, map[string]string{"role": []string{"user", "assistant"}[i%2], "content": s, "thinking": "t" + s})
+	}
+	b, err := json.Marshal(map[string]any{"messages": list})
+	require.NoError(t, err)
+	return string(b)
+}
+
+func read(t testing.TB, template string, cfg chat.Config, lines ...string) *chat.Dataset {
+	tpl, err := chat.New(template)
+	require.NoError(t, err)
+	set, err := chat.Read(file(t, lines...), tokenizer.Bytes(), tpl, cfg)
+	require.NoError(t, err)
+	return set
+}
+
+// show writes a row: labels that count in capitals, padding as a dot, and a bar between documents.
+func show(t testing.TB, d *chat.Dataset, row int) string {
+	x, y := d.Shapes()
+	xs, ys := tensor.New(dev, x.DType, append([]int{1}, x.Dims...)...), tensor.New(dev, y.DType, append([]int{1}, y.Dims...)...)
+	require.NoError(t, d.Batch([]int{row}, xs, ys))
+	ids, labels, docs := tensor.Data[int64](xs), tensor.Data[int64](ys), tensor.Data[int64](xs)
+	out := ""
+	for i, label := range labels {
+		doc := int64(1)
+		if len(docs) > len(labels) {
+			if doc = docs[len(labels)+i]; i > 0 && docs[len(labels)+i-1] != doc {
+				out += "|"
+			}
+		}
+		c := string(rune(ids[i]))
+		if ids[i] == 0 {
+			c = "."
+		}
+		if label != chat.Ignored {
+			c = strings.ToUpper(c)
+			switch next := i + 1; {
+			case next == len(labels): // the label may be what was cut
+			case ids[next] == 0 || len(docs) > len(labels) && docs[len(labels)+next] != doc:
+				require.Equal(t, int64('\n'), label, "the end of a document")
+			default:
+				require.Equal(t, ids[next], label)
+			}
+		}
+		out += c
+	}
+	return out
+}
+
+var dev = tensor.NewCPU(1)
+
+// An input in capitals has a label that counts: the token behind it.
+func TestRows(t *testing.T) {
+	set := read(t, plain, chat.Config{Length: 20}, say(t, "hi", "yo", "q", "n"), "", say(t, "x"), say(t, strings.Repeat("u", 30), "a"),
+		say(t, "u", strings.Repeat("b", 20)), say(t, "u", "b"))
+	var rows []string
+	for i := range set.Len() {
+		rows = append(rows, show(t, set, i))
+	}
+	assert.Equal(t, []string{"<u>hi\n<a>YO\n<u>q\n<a>", "<u>u\n<a>BBBBBBBBBBBB", "<u>u\n<a>B..........."}, rows)
+	assert.Equal(t, "train.jsonl: 5 conversations in 3 rows of 20 tokens; 3 documents cut at their end, "+
+		"2 left out: no answer in a row", set.String())
+}
+
+// A template that writes earlier answers otherwise makes a document of each.
+func TestPacked(t *testing.T) {
+	set := read(t, forgetful, chat.Config{Length: 30, Pack: true}, say(t, "hi", "yo", "q", "n"), say(t, "u", "b"))
+	require.Equal(t, 2, set.Len())
+	assert.Equal(t, "<u>hi\n<a>yo\n<u>q\n<a>(TN)N|.....", show(t, set, 0), "without the earlier thoughts")
+	assert.Equal(t, "<u>hi\n<a>(TYO)YO|<u>u\n<a>(TB)B|.", show(t, set, 1))
+}
+
+func model(t testing.TB, window int) *gpt.Model {
+	m, err := gpt.New(gpt.Config{Kind: gpt.Mistral, Vocab: 256, Positions: 96, Width: 16, Layers: 2, Heads: 4, KVHeads: 2, Hidden: 24,
+		Window: window})
+	require.NoError(t, err)
+	return m
+}
+
+func conversations(t testing.TB) (lines []string) {
+	for i := range 23 { // answers are short and long
+		lines = append(lines, say(t, strings.Repeat("q", 1+i%5), strings.Repeat(string(rune('a'+i)), 1+i*i%17), "and", "so"))
+	}
+	return lines
+}
+
+// steps trains on so many ranks, and returns the losses and all values at the end.
+func steps(t testing.TB, ranks int, set *chat.Dataset) (losses, values []float64) {
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		m := model(t, 0)
+		params, err := ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float64})
+		if err != nil {
+			return err
+		}
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2})
+		tape := tensor.NewTape(r.Device)
+		batches := data.NewLoader(set, data.Config{Batch: 5, Shuffle: true, Seed: 1, Sharder: r.World, Device: r.Device})
+		for epoch := range 4 {
+			for _, b := range batches.Epoch(ctx, epoch) {
+				loss := nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y, set.Loss(b))
+				all := []float64{loss.Item()}
+				disttest.OK(r.World.SumFloats(all))
+				if r.World.Rank() == 0 {
+					losses = append(losses, all[0])
+				}
+				tape.Backward(loss)
+				if err := opt.Step(); err != nil {
+					return err
+				}
+				tape.Reset()
+			}
+			disttest.OK(batches.Err())
+		}
+		if r.World.Rank() == 0 {
+			for _, p := range params {
+				values = append(values, tensor.Floats(p.Value)...)
+			}
+		}
+		return nil
+	}))
+	return losses, values
+}
+
+// Three ranks with other numbers of answers, and of rows, equal one rank.
+func TestRanksEqualOne(t *testing.T) {
+	for _, pack := range []bool{false, true} {
+		set := read(t, plain, chat.Config{Length: 40, Pack: pack}, conversations(t)...)
+		require.NotZero(t, set.Len()%5)
+		losses, values := steps(t, 1, set)
+		require.GreaterOrEqual(t, len(losses), 10)
+		require.Less(t, losses[len(losses)-1], losses[0])
+		for _, ranks := range []int{2, 3} {
+			got, gotValues := steps(t, ranks, set)
+			require.InDeltaSlice(t, losses, got, 1e-12)
+			require.InDeltaSlice(t, values, gotValues, 1e-10)
+		}
+	}
+}
+
+// meanLoss returns the mean loss of all labels in a dataset, and the gradients.
+func meanLoss(t *testing.T, set *chat.Dataset, window int, recompute bool) (loss float64, grads []float64) {
+	m := model(t, window)
+	m.Recompute = recompute
+	params := nn.Init(m, dev, tensor.Float64, 1)
+	tape := tensor.NewTape(dev)
+	batches := data.NewLoader(set, data.Config{Batch: set.Len()})
+	for _, b := range batches.Epoch(t.Context(), 0) {
+		l := nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y, set.Loss(b))
+		loss = l.Item()
+		tape.Backward(l)
+		for _, p := range params {
+			grads = append(grads, tensor.Floats(p.Grad)...)
+		}
+	}
+	require.NoError(t, batches.Err())
+	return loss, grads
+}
+
+// Packed documents do not see each other: losses and gradients are those of rows with one document, also with windows of attention.
+func TestPackingEqualsRows(t *testing.T) {
+	lines := conversations(t)
+	apart, packed := read(t, plain, chat.Config{Length: 90}, lines...), read(t, plain, chat.Config{Length: 90, Pack: true}, lines...)
+	require.Equal(t, len(lines), apart.Len())
+	require.Less(t, packed.Len(), len(lines)*3/4)
+	var losses []float64
+	for _, window := range []int{0, 3} {
+		want, grads := meanLoss(t, apart, window, false)
+		for _, recompute := range []bool{false, true} {
+			got, gotGrads := meanLoss(t, packed, window, recompute)
+			require.InDelta(t, want, got, 1e-12)
+			require.InDeltaSlice(t, grads, gotGrads, 1e-12)
+		}
+		losses = append(losses, want)
+	}
+	require.NotEqual(t, losses[0], losses[1])
+}
+
+func TestLearnedPositionsRefused(t *testing.T) {
+	set := read(t, plain, chat.Config{Length: 90, Pack: true}, conversations(t)...)
+	m, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: 256, Positions: 96, Width: 16, Layers: 1, Heads: 2})
+	require.NoError(t, err)
+	nn.Init(m, dev, tensor.Float32, 1)
+	for _, b := range data.NewLoader(set, data.Config{Batch: 2}).Epoch(t.Context(), 0) {
+		err := tensor.Try(func() { m.Forward(tensor.NewTape(dev).Input(b.X)) })
+		require.ErrorContains(t, err, "learned positions count from the beginning of a sequence")
+		break
+	}
+}
+
+func TestWrongFiles(t *testing.T) {
+	tpl, err := chat.New(plain)
+	require.NoError(t, err)
+	picky, err := chat.New("{% if messages | length > 1 %}!{% endif %}" + plain)
+	require.NoError(t, err)
+	for text, want := range map[string]string{
+		`{`:                   "line 1: unexpected end of JSON input",
+		`[]`:                  "line 1: want an object with messages",
+		`{"messages": []}`:    "line 1: want an object with messages",
+		`{"messages": ["x"]}`: "line 1: message 1 is no object",
+		"\n" + `{"messages": [{"content": "x"}]}`:                                                        "line 2: message 1 has no role",
+		`{"messages": [{"role": "user"}, {"role": "assistant", "content": 1}]}`:                          "nothing to train on",
+		`{"messages": [{"role": "user", "content": {"a": 1}}, {"role": "assistant", "content": range}]}`: "invalid character 'r'",
+		say(t, "q"): "1 conversations in 0 rows of 20 tokens; 0 documents cut at their end, 1 left out",
+	} {
+		_, err := chat.Read(file(t, text), tokenizer.Bytes(), tpl, chat.Config{Length: 20})
+		if want == "nothing to train on" { // a template's None is text
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want, text)
+	}
+	_, err = chat.Read(file(t, say(t, "q", "a")), tokenizer.Bytes(), picky, chat.Config{Length: 20})
+	require.ErrorContains(t, err, "line 1: the template writes the prompt for message 2 otherwise if the answer follows")
+	_, err = chat.Read(file(t, say(t, "q", "a")), tokenizer.Bytes(), tpl, chat.Config{})
+	require.ErrorContains(t, err, "Config.Length is 0")
+	_, err = chat.Read("none.jsonl", tokenizer.Bytes(), tpl, chat.Config{Length: 1})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestOpen(t *testing.T) {
+	for _, c := range []struct{ settings, file, specials, want, err string }{
+		{settings: `{"chat_template": "{{ bos_token }}1", "bos_token": "<s>"}`, want: "<s>1"},
+		{settings: `{"chat_template": "{{ bos_token }}1", "bos_token": {"content": "<b>"}, "eos_token": null}`,
+			file: "{{ bos_token }}2", want: "<b>2"},
+		{settings: `{"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d{{ eos_token }}"}]}`,
+			specials: `{"eos_token": {"content": "</s>"}}`, want: "d</s>"},
+		{settings: `{"chat_template": [{"name": "rag", "template": "r"}]}`, err: "neither a text nor a list with a default"},
+		{settings: `{}`, err: "the folder has no chat template"},
+		{err: "the folder has no chat template"},
+		{settings: `{`, err: "tokenizer_config.json: "},
+		{file: "{% include 'x' %}", err: `chat_template.jinja: line 1: the tag "include" is not supported`},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"tokenizer_config.json": c.settings, "chat_template.jinja": c.file,
+			"special_tokens_map.json": c.specials} {
+			if text != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+			}
+		}
+		tpl, err := chat.Open(dir)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err)
+			continue
+		}
+		require.NoError(t, err)
+		got, err := tpl.Prompt(chat.Message{Role: "user", Content: "x"})
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	tpl, err := chat.New(plain)
+	require.NoError(t, err)
+	got, err := tpl.Prompt(chat.Message{Role: "user", Content: "x"})
+	require.NoError(t, err)
+	require.Equal(t, "<u>x\n<a>", got)
+}
