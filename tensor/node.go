@@ -59,6 +59,18 @@ func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward &
 
 // rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
 func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
+	n := t.recNode(op, out, in)
+	if n != nil {
+		n.in = t.operands(len(in))
+		for i := range n.in { // a call of copy would be slower for so few
+			n.in[i] = in[i]
+		}
+	}
+	return n
+}
+
+// recNode is rec of a node that gets its inputs from the caller, who has a list of them that lives until Reset.
+func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	if t.poller != nil {
 		t.poller.Poll()
 	}
@@ -122,10 +134,6 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.out = op, need, leaf, out
 	n.addSpent(old)
-	n.in = t.operands(len(in))
-	for i := range n.in { // a call of copy would be slower for so few
-		n.in[i] = in[i]
-	}
 	return n
 }
 
@@ -167,5 +175,10 @@ func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
 	if h.tape != t || h.needs {
 		fail(op.String(), these(h), "the output must be a new tensor of the tape")
 	}
-	return t.rec(op, h, t.inputs(op.String(), in)...)
+	list := t.inputs(op.String(), in)
+	n := t.recNode(op, h, list)
+	if n != nil {
+		n.in = list
+	}
+	return n
 }

@@ -82,14 +82,14 @@ func RMSNorm(x, w tensor.Tensor, eps float64) tensor.Tensor {
 
 // byRow prepares a launch of op over the rows of x's last dimension.
 func byRow(t *tensor.Tape, op tensor.Op, x tensor.Tensor, d tensor.DType) *tensor.Args {
-	a := t.Args(op, d)
-	a.Dim[0], a.Dim[1] = rowCount(x), x.Dim(-1)
+	a, cols := t.Args(op, d), x.Dim(-1)
+	a.Dim[0], a.Dim[1] = x.Len()/max(cols, 1), cols
 	return a
 }
 
 func layerNormVJP(t *tensor.Tape, n *tensor.Node, need uint8) {
 	x, g, mean, rstd := n.In(0), n.Grad(), n.Saved(0), n.Saved(1)
-	if normGrads(t, OpLayerNormGrad, n, 3) {
+	if t.Has(OpLayerNormGrad, x.DType()) && normGrads(t, OpLayerNormGrad, n, 3) {
 		return
 	}
 	if need&1 != 0 {
@@ -120,7 +120,7 @@ func layerNormVJP(t *tensor.Tape, n *tensor.Node, need uint8) {
 
 func rmsNormVJP(t *tensor.Tape, n *tensor.Node, need uint8) {
 	x, g, rstd := n.In(0), n.Grad(), n.Saved(0)
-	if normGrads(t, OpRMSNormGrad, n, 2) {
+	if t.Has(OpRMSNormGrad, x.DType()) && normGrads(t, OpRMSNormGrad, n, 2) {
 		return
 	}
 	if need&1 != 0 {
@@ -141,12 +141,11 @@ func rmsNormVJP(t *tensor.Tape, n *tensor.Node, need uint8) {
 	}
 }
 
-// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to the one that is there. It reports false if the
-// device has no kernel for it, or if it is not needed.
+// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to the one that is there. It reports false
+// if that is not needed.
 func normGrads(t *tensor.Tape, op tensor.Op, n *tensor.Node, inputs int) bool {
 	x, w, need := n.In(0), n.In(1), n.Needs()
-	if !t.Has(op, x.DType()) || x.Len() == 0 || need&1 == 0 || need == 1 || x == w || n.In(inputs-1) == x ||
-		inputs == 3 && n.In(2) == w {
+	if x.Len() == 0 || need&1 == 0 || need == 1 || x == w || n.In(inputs-1) == x || inputs == 3 && n.In(2) == w {
 		return false
 	}
 	var dst [3]tensor.Tensor
