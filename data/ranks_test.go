@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 type rank struct{ rank, size int }
@@ -29,7 +30,7 @@ func gradients(t *testing.T, ds data.Dataset, r rank) (losses []float64, grads [
 	for i, b := range batches.Epoch(t.Context(), 0) {
 		tape.SetStep(i, 0)
 		x := tape.Input(b.X).Dropout(0.5, 4)
-		loss := tensor.CrossEntropy(tensor.Linear(x, tape.Use(w), tensor.Tensor{}), b.Y, tensor.CrossEntropyOptions{})
+		loss := ops.CrossEntropy(tensor.Linear(x, tape.Use(w), tensor.Tensor{}), b.Y, ops.CrossEntropyOptions{})
 		losses = append(losses, loss.Item())
 		tape.Backward(loss)
 		grads = append(grads, tensor.Floats(w.Grad))

@@ -20,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // captured is a training some steps of which are captured: two microbatches with dropout, several buckets, clipping, a schedule, and a
@@ -96,7 +97,7 @@ func TestCapturedStepsOfOtherBatches(t *testing.T) {
 					opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 					step := func(in ...tensor.Tensor) error {
 						defer tape.Reset()
-						loss := tensor.CrossEntropy(model.Forward(tape.Input(in[0])), in[1], tensor.CrossEntropyOptions{Count: 4})
+						loss := ops.CrossEntropy(model.Forward(tape.Input(in[0])), in[1], ops.CrossEntropyOptions{Count: 4})
 						tape.Backward(loss)
 						return opt.Step()
 					}

@@ -101,13 +101,13 @@ var ownFactors = map[string]step{
 	"a bound of Clamp": func(r *rows) { r.backward(nn.GlobalMean(r.losses().Clamp(0, float64(r.n)))) },
 	"the lower bound":  func(r *rows) { r.backward(nn.GlobalMean(r.losses().Clamp(1/float64(r.n), 9))) },
 	"LayerNorm's eps": func(r *rows) {
-		r.backward(nn.GlobalMean(tensor.LayerNorm(r.hidden(), nn.T{}, nn.T{}, 1/float64(r.n)).Square()))
+		r.backward(nn.GlobalMean(ops.LayerNorm(r.hidden(), nn.T{}, nn.T{}, 1/float64(r.n)).Square()))
 	},
-	"RMSNorm's eps":     func(r *rows) { r.backward(nn.GlobalMean(tensor.RMSNorm(r.hidden(), nn.T{}, 1/float64(r.n)).Square())) },
+	"RMSNorm's eps":     func(r *rows) { r.backward(nn.GlobalMean(ops.RMSNorm(r.hidden(), nn.T{}, 1/float64(r.n)).Square())) },
 	"Dropout":           func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(1/float64(r.n), 1).Square())) },
 	"no Dropout on one": func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(0.5*float64(r.group.Rank()), 1).Square())) },
 	"Smoothing": func(r *rows) {
-		r.backward(tensor.CrossEntropy(r.C.Forward(r.hidden()), r.y, tensor.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
+		r.backward(ops.CrossEntropy(r.C.Forward(r.hidden()), r.y, ops.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
 	},
 	"TopK": func(r *rows) {
 		best, _ := ops.TopK(r.hidden(), r.n/2)

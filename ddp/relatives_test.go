@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // stacked puts tensors on top of each other, in front of their rows.
@@ -59,8 +60,8 @@ func (r *rows) ignoring(hi int) nn.T {
 	for i := range max(0, min(hi-r.lo, r.n)) {
 		y[i] = ignored
 	}
-	o := tensor.CrossEntropyOptions{Ignore: &ignored, Count: float64(max(r.total-hi, 1))}
-	return tensor.CrossEntropy(r.C.Forward(r.hidden()), tensor.FromSlice(y, r.n).WithRows(r.y.Rows()), o)
+	o := ops.CrossEntropyOptions{Ignore: &ignored, Count: float64(max(r.total-hi, 1))}
+	return ops.CrossEntropy(r.C.Forward(r.hidden()), tensor.FromSlice(y, r.n).WithRows(r.y.Rows()), o)
 }
 
 // relatives are right programs that are like those that were refused once.
@@ -105,7 +106,7 @@ var relatives = map[string]func(r *rows) nn.T{
 		for i := range max(r.n, 1) {
 			hi := min(i+1, r.n)
 			z := r.C.Forward(r.A.Forward(r.tape.Input(r.x.Slice(0, i, hi))))
-			l := tensor.CrossEntropy(z, r.y.Slice(0, i, hi), tensor.CrossEntropyOptions{Count: float64(r.total)})
+			l := ops.CrossEntropy(z, r.y.Slice(0, i, hi), ops.CrossEntropyOptions{Count: float64(r.total)})
 			if loss.IsZero() {
 				loss = l
 			} else {
@@ -156,7 +157,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	"pseudo-labels and their weights": func(r *rows) nn.T {
 		var w nn.T
 		y := r.frozen(func(x, _ nn.T) (y nn.T) { w, y = r.C.Forward(r.A.Forward(x)).Softmax().Max(1); return y })
-		l := tensor.CrossEntropy(r.C.Forward(r.hidden()), r.tape.Input(y), tensor.CrossEntropyOptions{PerRow: true})
+		l := ops.CrossEntropy(r.C.Forward(r.hidden()), r.tape.Input(y), ops.CrossEntropyOptions{PerRow: true})
 		return nn.GlobalMean(l.Mul(r.tape.Input(w)))
 	},
 	// Rows of all ranks.
@@ -177,10 +178,10 @@ var relatives = map[string]func(r *rows) nn.T{
 	"no label counts":           func(r *rows) nn.T { return r.ignoring(9) },
 	"no label of a rank counts": func(r *rows) nn.T { return r.ignoring(4) },
 	"weights of classes, bare labels": func(r *rows) nn.T {
-		o := tensor.CrossEntropyOptions{Weights: tensor.FromSlice([]float64{1, 2, 0.5, 3, 0}, 5), Count: 3.5, Smoothing: 0.1}
+		o := ops.CrossEntropyOptions{Weights: tensor.FromSlice([]float64{1, 2, 0.5, 3, 0}, 5), Count: 3.5, Smoothing: 0.1}
 		y := tensor.FromSlice(tensor.Data[int64](r.y), r.n)
 		z := r.C.Forward(r.hidden())
-		return tensor.CrossEntropy(z, y, o).Add(tensor.CrossEntropy(z, r.tape.Input(y), o))
+		return ops.CrossEntropy(z, y, o).Add(ops.CrossEntropy(z, r.tape.Input(y), o))
 	},
 	"a mask of zeros": func(r *rows) nn.T {
 		return nn.GlobalMean(r.C.Forward(r.hidden()).Square().Mul(r.rowed(r.filled(0, 1))))
@@ -189,7 +190,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	"int32 ids and labels": func(r *rows) nn.T {
 		y := r.tape.Input(r.y.Cast(tensor.Int32))
 		z := r.C.Forward(r.Words.Forward(r.tape.Input(r.ids.Cast(tensor.Int32))).Mean(1))
-		return ce(z, r.y.Cast(tensor.Int32)).Add(nn.GlobalMean(z.Gather(1, y.Reshape(-1, 1)))).Add(ce(z, tensor.OneHot(y, 5, tensor.Float64)))
+		return ce(z, r.y.Cast(tensor.Int32)).Add(nn.GlobalMean(z.Gather(1, y.Reshape(-1, 1)))).Add(ce(z, ops.OneHot(y, 5, tensor.Float64)))
 	},
 	"int32 positions": func(r *rows) nn.T {
 		at := r.At.Forward(r.tape.Arange(tensor.Int32, 0, words, 1))

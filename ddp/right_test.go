@@ -154,7 +154,7 @@ var right = map[string]func(r *rows) nn.T{
 		return nn.GlobalMean(logp.Exp().Affine(-1, 1).Square().Mul(logp).Neg())
 	},
 	"label smoothing by hand": func(r *rows) nn.T {
-		q := tensor.OneHot(r.tape.Input(r.y), 5, tensor.Float64).Affine(0.9, 0.1/5)
+		q := ops.OneHot(r.tape.Input(r.y), 5, tensor.Float64).Affine(0.9, 0.1/5)
 		return nn.GlobalMean(r.C.Forward(r.hidden()).LogSoftmax().Mul(q).Sum(-1).Neg())
 	},
 	"masked words by Gather": func(r *rows) nn.T {
@@ -175,7 +175,7 @@ var right = map[string]func(r *rows) nn.T{
 		}
 		labels := tensor.FromSlice(make([]int64, len(at)), len(at))
 		z := r.C.Forward(tensor.Embedding(r.text().Reshape(-1, 8), r.tape.Input(tensor.FromSlice(at, len(at)))))
-		loss := tensor.CrossEntropy(z, r.tape.Input(labels), tensor.CrossEntropyOptions{Count: float64(r.total) * words / 3})
+		loss := ops.CrossEntropy(z, r.tape.Input(labels), ops.CrossEntropyOptions{Count: float64(r.total) * words / 3})
 		return tensor.AsPart(loss, r.group.Axes())
 	},
 	"next word, flat": func(r *rows) nn.T {
@@ -240,7 +240,7 @@ var right = map[string]func(r *rows) nn.T{
 		return ce(r.C.Forward(h), r.y).Add(nn.MSE(r.D.Forward(h), r.w).Scale(0.3))
 	},
 	"mixup": func(r *rows) nn.T {
-		l, q := r.tape.Input(r.w).Sigmoid(), tensor.OneHot(r.tape.Input(r.y), 5, tensor.Float64)
+		l, q := r.tape.Input(r.w).Sigmoid(), ops.OneHot(r.tape.Input(r.y), 5, tensor.Float64)
 		p := r.in().Scale(0.3).Mul(l).Add(r.in().Mul(l.Affine(-1, 1)))
 		return ce(r.C.Forward(r.A.Forward(p)), q.Mul(l).Add(l.Affine(-1, 1).Scale(0.2)))
 	},
@@ -267,8 +267,8 @@ var right = map[string]func(r *rows) nn.T{
 		h, loss := r.hidden(), r.tape.Zeros(tensor.Float64)
 		for lo := 0; lo == 0 || lo < r.n; lo += 2 {
 			hi := min(lo+2, r.n)
-			o := tensor.CrossEntropyOptions{Count: float64(r.total)}
-			loss = loss.Add(tensor.CrossEntropy(r.C.Forward(h.Slice(0, lo, hi)), r.y.Slice(0, lo, hi), o))
+			o := ops.CrossEntropyOptions{Count: float64(r.total)}
+			loss = loss.Add(ops.CrossEntropy(r.C.Forward(h.Slice(0, lo, hi)), r.y.Slice(0, lo, hi), o))
 		}
 		return loss
 	},
@@ -293,7 +293,7 @@ var right = map[string]func(r *rows) nn.T{
 		return ce(r.C.Forward(h), r.y).Add(nn.GlobalMean(v.Square())).Add(nn.MSE(r.D.Forward(h), r.w))
 	},
 	"first half of the words": func(r *rows) nn.T {
-		return tensor.CrossEntropy(r.C.Forward(r.text().Slice(1, 0, 3)), clip(r.ids).Slice(1, 0, 3), tensor.CrossEntropyOptions{})
+		return ops.CrossEntropy(r.C.Forward(r.text().Slice(1, 0, 3)), clip(r.ids).Slice(1, 0, 3), ops.CrossEntropyOptions{})
 	},
 	"groups": func(r *rows) nn.T {
 		s, n := r.D.Forward(r.A.Forward(r.tape.Input(r.twelve(2))).Tanh()).Reshape(-1, 2), 12/r.group.Size()

@@ -100,7 +100,7 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return p.z.Permute(1, 0).Softmax().Square().Sum() },
 	}},
 	"contrastive losses of this rank's rows": {from, []func(p *program) nn.T{
-		func(p *program) nn.T { return tensor.CrossEntropy(scores(p.z), p.ids(4), tensor.CrossEntropyOptions{}) },
+		func(p *program) nn.T { return ops.CrossEntropy(scores(p.z), p.ids(4), ops.CrossEntropyOptions{}) },
 		func(p *program) nn.T { return scores(p.z).LogSoftmax().Sum() },
 		func(p *program) nn.T { return global(scores(p.z).Sigmoid()) },
 		func(p *program) nn.T { return p.z.Reshape(4, 1, 2).Sub(p.z.Reshape(1, 4, 2)).Square().Sum() },
@@ -108,7 +108,7 @@ var silent = map[string]struct {
 	"pairs of this rank's rows": {from, []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Mul(rolled(p.z))) },
 		func(p *program) nn.T { return global(p.model.Forward(p.x.Add(rolled(p.x)))) }, // mixup
-		func(p *program) nn.T { return tensor.MSE(p.z, rolled(p.z).Detach()) },
+		func(p *program) nn.T { return ops.MSE(p.z, rolled(p.z).Detach()) },
 		func(p *program) nn.T { return p.z.Slice(0, 0, 2).Sub(p.z.Slice(0, 2, 4)).ReLU().Sum() },
 		func(p *program) nn.T { return p.z.Add(tensor.Embedding(p.z, p.ids(4))).Square().Sum() },
 		func(p *program) nn.T { return global(tensor.Concat(1, p.z, rolled(p.z)).Square()) },
@@ -149,13 +149,13 @@ var silent = map[string]struct {
 	}},
 	"labels that do not count, and nobody says how many do": {", and 1 if ", []func(p *program) nn.T{
 		func(p *program) nn.T {
-			return tensor.CrossEntropy(p.z, p.ids(4), tensor.CrossEntropyOptions{Ignore: new(int64)})
+			return ops.CrossEntropy(p.z, p.ids(4), ops.CrossEntropyOptions{Ignore: new(int64)})
 		},
 		func(p *program) nn.T {
-			return tensor.CrossEntropy(p.z, p.ids(4), tensor.CrossEntropyOptions{Weights: p.bare(2)})
+			return ops.CrossEntropy(p.z, p.ids(4), ops.CrossEntropyOptions{Weights: p.bare(2)})
 		},
 		func(p *program) nn.T {
-			return tensor.CrossEntropy(p.z, p.ids(4), tensor.CrossEntropyOptions{Ignore: new(int64), Weights: p.bare(2), Smoothing: 0.1})
+			return ops.CrossEntropy(p.z, p.ids(4), ops.CrossEntropyOptions{Ignore: new(int64), Weights: p.bare(2), Smoothing: 0.1})
 		},
 	}},
 	"groups of rows by Reshape": {"Rows.Group", []func(p *program) nn.T{
@@ -179,17 +179,17 @@ var silent = map[string]struct {
 	"a mean over some of the rows": {"scaled by a count over all ranks", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Slice(0, 1, 3)) },
 		func(p *program) nn.T { return global(tensor.Embedding(p.z, p.ids(3))) },
-		func(p *program) nn.T { return tensor.MSE(p.z.Slice(0, 0, 2), p.host(2, 2)) },
+		func(p *program) nn.T { return ops.MSE(p.z.Slice(0, 0, 2), p.host(2, 2)) },
 		func(p *program) nn.T {
-			return tensor.CrossEntropy(p.z.Slice(0, 2, 4), p.ids(2), tensor.CrossEntropyOptions{})
+			return ops.CrossEntropy(p.z.Slice(0, 2, 4), p.ids(2), ops.CrossEntropyOptions{})
 		},
 	}},
 	"rows that have other numbers of elements": {"their rows have other numbers of elements", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.padded().Square()) },
-		func(p *program) nn.T { return tensor.MSE(p.padded().Reshape(-1), p.padded().Detach().Reshape(-1)) },
+		func(p *program) nn.T { return ops.MSE(p.padded().Reshape(-1), p.padded().Detach().Reshape(-1)) },
 		func(p *program) nn.T {
 			z := p.padded()
-			return tensor.CrossEntropy(z, p.ids(4, z.Dim(1)), tensor.CrossEntropyOptions{})
+			return ops.CrossEntropy(z, p.ids(4, z.Dim(1)), ops.CrossEntropyOptions{})
 		},
 		func(p *program) nn.T { // the same in one of two losses
 			v, _ := ops.TopK(p.padded().Sum(2), 3+p.rank.World.Rank())
@@ -218,7 +218,7 @@ var silent = map[string]struct {
 		func(p *program) nn.T {
 			return global(p.z).Add(global(tensor.Embedding(p.tape.Use(p.model.W), p.ids(4)).Square()))
 		},
-		func(p *program) nn.T { return global(p.z).Add(tensor.MSE(p.prior().Broadcast(4, 2), p.host(4, 2))) },
+		func(p *program) nn.T { return global(p.z).Add(ops.MSE(p.prior().Broadcast(4, 2), p.host(4, 2))) },
 	}},
 	"repetitions for each of this rank's rows": {"repeats the same for each of this rank's 4 rows", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z).Add(p.prior().Broadcast(4, 2).Square().Sum().Scale(0.125)) },
@@ -235,13 +235,13 @@ var silent = map[string]struct {
 			return global(p.z).Add(p.model.Forward(p.tape.Zeros(tensor.Float32, 4, 3)).Mean())
 		},
 		func(p *program) nn.T { return global(p.z.Sub(p.prior().Broadcast(4, 2)).Square()) },
-		func(p *program) nn.T { return tensor.MSE(p.prior().Broadcast(4, 2), p.z) },
+		func(p *program) nn.T { return ops.MSE(p.prior().Broadcast(4, 2), p.z) },
 		func(p *program) nn.T { return global(p.z.Mul(p.tape.Input(p.bare(4, 1).WithRows(p.rows(8, 4))))) },
-		func(p *program) nn.T { return tensor.MSE(p.z, p.frozen(nn.T.Tanh)) },
+		func(p *program) nn.T { return ops.MSE(p.z, p.frozen(nn.T.Tanh)) },
 		func(p *program) nn.T { return global(p.padded().Square().Mean(1)) },
 		func(p *program) nn.T {
 			z := p.padded()
-			return tensor.CrossEntropy(z, p.ids(4, z.Dim(1)), tensor.CrossEntropyOptions{Count: 44})
+			return ops.CrossEntropy(z, p.ids(4, z.Dim(1)), ops.CrossEntropyOptions{Count: 44})
 		},
 		func(p *program) nn.T { // a loss that would be 0 on the other rank
 			if p.rank.World.Rank() == 0 {

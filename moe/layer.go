@@ -116,7 +116,7 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	}
 	r := l.Router.Forward(x)
 	experts, x := l.gathered(r.Experts), through(l.ranks.toHidden, x)
-	counts := experts.Reshape(experts.Len()).Bincount(l.Router.W.Dims()[0])
+	counts := ops.Bincount(experts.Reshape(experts.Len()), l.Router.W.Dims()[0])
 	l.agree(experts)
 	tokens := tensor.GlobalCount(x) / d
 	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top, l.places(x.Tape(), experts.Dim(0)))

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // naive computes every expert for every token, and adds up what the router's weights say.
@@ -22,7 +23,7 @@ func naive(l *moe.Layer, c moe.Config, x nn.T) nn.T {
 	shape := x.Shape().Dims
 	x = x.Reshape(x.Len()/d, d)
 	r := l.Router.Forward(x)
-	chosen := tensor.OneHot(r.Experts, c.Experts, x.DType()) // [rows, top, experts]
+	chosen := ops.OneHot(r.Experts, c.Experts, x.DType()) // [rows, top, experts]
 	weights := chosen.Mul(r.Weights.Reshape(x.Dim(0), c.Router.Top, 1)).Sum(1)
 	matrix := func(p *tensor.Param, e int) nn.T {
 		return tape.Use(p).Slice(0, e, e+1).Reshape(p.Dims()[1:]...)

@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // seed adds the losses of the router to Backward, in training. They are means over the tokens of the batch, of which r is of this rank's.
@@ -53,7 +54,7 @@ func (l *Layer) partsOfSequences(scores, experts nn.T) nn.T {
 	if tokens%mine != 0 || total != 0 && total != l.c.Sequence {
 		fail("Layer", "a balance loss of sequences of %d tokens: there are %d tokens, or parts of sequences of %d", l.c.Sequence, tokens, total)
 	}
-	chosen := tensor.OneHot(experts, n, scores.DType()).Sum(1).Reshape(tokens/mine, mine, n).Sum(1)
+	chosen := ops.OneHot(experts, n, scores.DType()).Sum(1).Reshape(tokens/mine, mine, n).Sum(1)
 	if total != 0 {
 		chosen = through(l.ranks.sumPositions, chosen)
 	}

@@ -169,7 +169,7 @@ func NewLayerNorm(d int) *LayerNorm {
 // Forward returns a tensor of x's shape, [..., d].
 func (n *LayerNorm) Forward(x T) T {
 	t := tapeOf(x)
-	return tensor.LayerNorm(x, use(t, n.W), use(t, n.B), n.Eps)
+	return ops.LayerNorm(x, use(t, n.W), use(t, n.B), n.Eps)
 }
 
 // RMSNorm divides the last dimension by its root mean square and scales it (Zhang and Sennrich 2019).
@@ -190,7 +190,7 @@ func (n *RMSNorm) Forward(x T) T {
 	if n.ZeroCentered && n.W != nil {
 		w = w.Affine(1, 1)
 	}
-	return tensor.RMSNorm(x, w, n.Eps)
+	return ops.RMSNorm(x, w, n.Eps)
 }
 
 func tapeOf(x T) *tensor.Tape {

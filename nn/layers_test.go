@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func moments(x tensor.Tensor) (mean, std, least, most float64) {
@@ -195,14 +196,14 @@ func TestLinearCrossEntropy(t *testing.T) {
 	weights := tensor.FromSlice([]float64{1, 2, 3, 4, 5}, 5)
 	for name, c := range map[string]struct {
 		head    *nn.Linear
-		options []tensor.CrossEntropyOptions
+		options []ops.CrossEntropyOptions
 	}{
 		"product": {head: &nn.Linear{W: nn.NewLinear(4, 5).W}},
 		"bias":    {head: nn.NewLinear(4, 5)},
 		"capped":  {head: &nn.Linear{W: nn.NewLinear(4, 5).W, SoftCap: 0.2}},
 		"options": {head: &nn.Linear{W: nn.NewLinear(4, 5).W},
-			options: []tensor.CrossEntropyOptions{{Smoothing: 0.1, Ignore: &ignore, Count: 3}}},
-		"weighted": {head: &nn.Linear{W: nn.NewLinear(4, 5).W}, options: []tensor.CrossEntropyOptions{{Weights: weights}}},
+			options: []ops.CrossEntropyOptions{{Smoothing: 0.1, Ignore: &ignore, Count: 3}}},
+		"weighted": {head: &nn.Linear{W: nn.NewLinear(4, 5).W}, options: []ops.CrossEntropyOptions{{Weights: weights}}},
 	} {
 		nn.Init(c.head, host, tensor.Float64, 1)
 		x := tensor.New(host, tensor.Float64, 6, 4)

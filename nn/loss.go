@@ -15,12 +15,12 @@ import (
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and labels [...], Int64 or
 // Int32, or probabilities of labels (soft targets) of logits' shape. Options, at most one, set label smoothing, an ignored label,
 // weights of classes, or ask for the loss of each row.
-func CrossEntropy(logits, labels T, options ...tensor.CrossEntropyOptions) T {
+func CrossEntropy(logits, labels T, options ...ops.CrossEntropyOptions) T {
 	switch len(options) {
 	case 0:
-		return tensor.CrossEntropy(logits, labels, tensor.CrossEntropyOptions{})
+		return ops.CrossEntropy(logits, labels, ops.CrossEntropyOptions{})
 	case 1:
-		return tensor.CrossEntropy(logits, labels, options[0])
+		return ops.CrossEntropy(logits, labels, options[0])
 	}
 	fail("CrossEntropy", "%d options, at most one", len(options))
 	return T{}
@@ -32,10 +32,10 @@ var linearCrossEntropy ops.LinearCrossEntropy
 // of a language model's step: they are computed for some rows at a time, and Backward computes gradients from them at once. Read the loss
 // after Backward: if it is read before, the logits are computed twice. A head with more than a weight has logits; so has a loss of each
 // row, with weights of classes, or of soft targets.
-func LinearCrossEntropy(head *Linear, x, labels T, options ...tensor.CrossEntropyOptions) T {
+func LinearCrossEntropy(head *Linear, x, labels T, options ...ops.CrossEntropyOptions) T {
 	f := &linearCrossEntropy
 	if len(options) == 1 || head.SoftCap != 0 {
-		var o tensor.CrossEntropyOptions
+		var o ops.CrossEntropyOptions
 		if len(options) == 1 {
 			o = options[0]
 		}
@@ -56,14 +56,16 @@ func LinearCrossEntropy(head *Linear, x, labels T, options ...tensor.CrossEntrop
 func GlobalMean(x T) T { return tensor.GlobalMean(x) }
 
 // MSE returns the mean of (x−y)², for tensors of one shape.
-func MSE(x, y T) T { return tensor.MSE(x, y) }
+func MSE(x, y T) T { return ops.MSE(x, y) }
 
 // BCEWithLogits returns the mean of −y·log σ(x) − (1−y)·log(1−σ(x)) for logits x and targets y in [0, 1] of one shape.
-func BCEWithLogits(x, y T) T { return tensor.BCEWithLogits(x, y) }
+func BCEWithLogits(x, y T) T { return ops.BCEWithLogits(x, y) }
 
 // pair returns the input and the target of a loss, which have one shape, on the tape; 16-bit floats become Float32.
 func pair(op string, x, y T) (T, T) {
-	y = tapeOf(x).Target(op, x, y)
+	t := tapeOf(x)
+	t.CheckTarget(op, x, y)
+	y = t.TargetsOf(x, y)
 	if !slices.Equal(x.Shape().Dims, y.Shape().Dims) {
 		fail(op, "the input is %v, the target is %v", x.Shape(), y.Shape())
 	}

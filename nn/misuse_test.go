@@ -130,7 +130,7 @@ func misuseOfLosses() []misuse.Case {
 		do("LinearCrossEntropy", "cross_entropy float32[3,4], weight float32[5,4], int64[3]: label 1 is 5, of 5 classes",
 			func() { nn.LinearCrossEntropy(head, x(3, 4), tensor.FromSlice([]int64{0, 5, 1}, 3)) }),
 		do("LinearCrossEntropy", "nn.CrossEntropy: 2 options, at most one", func() {
-			nn.LinearCrossEntropy(head, x(3, 4), ids(3), tensor.CrossEntropyOptions{}, tensor.CrossEntropyOptions{})
+			nn.LinearCrossEntropy(head, x(3, 4), ids(3), ops.CrossEntropyOptions{}, ops.CrossEntropyOptions{})
 		}),
 		do("Linear.Operands", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input",
 			func() { head.Operands(tensor.New(host, tensor.Float32, 2, 4)) }),

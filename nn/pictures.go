@@ -172,7 +172,7 @@ func (n *GroupNorm) Forward(x T) T {
 	for i := range x.NDim() {
 		dims[i] = x.Dim(i)
 	}
-	y := tensor.LayerNorm(x.Reshape(x.Dim(0), n.Groups, group), T{}, T{}, n.Eps).Reshape(dims[:x.NDim()]...)
+	y := ops.LayerNorm(x.Reshape(x.Dim(0), n.Groups, group), T{}, T{}, n.Eps).Reshape(dims[:x.NDim()]...)
 	if n.W != nil {
 		y = y.Mul(perChannel(t.Use(n.W), x.NDim()))
 	}

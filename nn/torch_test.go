@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // layerCase is what gen.py's main() computes under the same name.
@@ -94,7 +95,7 @@ func TestLossesMatchTorch(t *testing.T) {
 	ignore := int64(-100)
 	some := labels(1, 5, 4)
 	tensor.Data[int64](some)[1] = ignore
-	crossEntropy := func(y tensor.Tensor, o ...tensor.CrossEntropyOptions) func(x nn.T) nn.T {
+	crossEntropy := func(y tensor.Tensor, o ...ops.CrossEntropyOptions) func(x nn.T) nn.T {
 		return func(x nn.T) nn.T { return nn.CrossEntropy(x, y, o...) }
 	}
 	other := func(d tensor.DType) tensor.Tensor {
@@ -104,9 +105,9 @@ func TestLossesMatchTorch(t *testing.T) {
 	}
 	cases := map[string]func(x nn.T) nn.T{
 		"cross_entropy":               crossEntropy(labels(1, 5, 4)),
-		"cross_entropy_smooth":        crossEntropy(labels(1, 5, 4), tensor.CrossEntropyOptions{Smoothing: 0.1}),
-		"cross_entropy_ignore":        crossEntropy(some, tensor.CrossEntropyOptions{Ignore: &ignore}),
-		"cross_entropy_ignore_smooth": crossEntropy(some, tensor.CrossEntropyOptions{Ignore: &ignore, Smoothing: 0.2}),
+		"cross_entropy_smooth":        crossEntropy(labels(1, 5, 4), ops.CrossEntropyOptions{Smoothing: 0.1}),
+		"cross_entropy_ignore":        crossEntropy(some, ops.CrossEntropyOptions{Ignore: &ignore}),
+		"cross_entropy_ignore_smooth": crossEntropy(some, ops.CrossEntropyOptions{Ignore: &ignore, Smoothing: 0.2}),
 		"mse":                         func(x nn.T) nn.T { return nn.MSE(x, other(x.DType())) },
 		"bce": func(x nn.T) nn.T {
 			return nn.BCEWithLogits(x, x.Tape().Input(other(x.DType())).Affine(0.5, 0.5))
@@ -138,6 +139,6 @@ func TestLossesMatchTorch(t *testing.T) {
 func TestCrossEntropyTakesOneOption(t *testing.T) {
 	tape := tensor.NewTape(host)
 	x := tape.Input(tensor.New(host, tensor.Float32, 1, 2))
-	o := tensor.CrossEntropyOptions{}
+	o := ops.CrossEntropyOptions{}
 	assert.ErrorContains(t, tensor.Try(func() { nn.CrossEntropy(x, labels(1, 2, 1), o, o) }), "at most one")
 }

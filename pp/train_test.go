@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -191,7 +192,7 @@ func (j *job) attach() (a disttest.Attached, err error) {
 	return j.attachStages()
 }
 
-func (j *job) ignore() (o tensor.CrossEntropyOptions) {
+func (j *job) ignore() (o ops.CrossEntropyOptions) {
 	if j.labels {
 		label := int64(ignored)
 		o.Ignore, o.Count = &label, j.count

@@ -1,9 +1,12 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // After the first steps, a step allocates nothing on the Go heap.
@@ -35,11 +38,11 @@ func TestOpsAllocateNothing(t *testing.T) {
 	step := func() {
 		in := tape.Use(p).Add(tape.Input(x)).Clamp(-1, 1)
 		ids := tape.Input(y)
-		soft := CrossEntropy(in, OneHot(ids, 7, Float32), CrossEntropyOptions{Weights: w})
-		hard := CrossEntropy(in, ids, CrossEntropyOptions{Weights: w, Ignore: &ignore, Smoothing: 0.1, PerRow: true})
+		soft := ops.CrossEntropy(in, ops.OneHot(ids, 7, Float32), ops.CrossEntropyOptions{Weights: w})
+		hard := ops.CrossEntropy(in, ids, ops.CrossEntropyOptions{Weights: w, Ignore: &ignore, Smoothing: 0.1, PerRow: true})
 		mask := in.Lt(in.Detach()).And(in.Gt(in)).Or(in.Eq(in)).Not()
 		_ = Where(mask, in, in)
-		_, _ = ids.Bincount(7), tape.Arange(Int64, 0, 9, 1)
+		_, _ = ops.Bincount(ids, 7), tape.Arange(Int64, 0, 9, 1)
 		turned := in.Slice(1, 0, 4).Reshape(2, 6, 4)
 		seen := CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2,
 			AttentionOptions{Causal: true, KeyLengths: lengths, QueryDocs: docs, KeyDocs: docs})
@@ -57,7 +60,7 @@ func mlpStep(dev Device, d DType) func() {
 	x, y := random(dev, d, 3, 12, 7), randomTokens(dev, 5, 12)
 	t := NewTape(dev)
 	return func() {
-		loss := CrossEntropy(m.forward(t.Input(x)), y, CrossEntropyOptions{})
+		loss := ops.CrossEntropy(m.forward(t.Input(x)), y, ops.CrossEntropyOptions{})
 		_ = loss.Item()
 		t.Backward(loss)
 		ps.consume()
@@ -73,8 +76,37 @@ func gptStep(dev Device, d DType, checkpoint bool, drop float64) func() {
 	t := NewTape(dev)
 	return func() {
 		ids, labels := gptBatch(t, tokens)
-		t.Backward(CrossEntropy(m.forward(t, ids), labels, CrossEntropyOptions{}))
+		t.Backward(ops.CrossEntropy(m.forward(t, ids), labels, ops.CrossEntropyOptions{}))
 		ps.consume()
 		t.Reset()
 	}
+}
+
+// Step memory is counted by its tape; memory for its gradients outside of it is counted once.
+func TestMemoryOfSteps(t *testing.T) {
+	skipInDebug(t) // there, kernels that check widen operands
+	dev := NewCPU(1)
+	m := dev.Memory()
+	step := gptStep(dev, Float32, false, 0)
+	params := m.Of(Parameters).Live
+	step()
+	first := m.Of(Activations)
+	assert.Zero(t, first.Live)
+	assert.Greater(t, first.Peak, params)
+	assert.Equal(t, MemoryUse{params, params}, m.Of(Gradients))
+	m.ResetPeak()
+	step()
+	assert.Equal(t, first, m.Of(Activations), "every step is like the first")
+	assert.Equal(t, m.Of(Parameters).Peak+m.Of(Gradients).Peak+m.Of(OtherMemory).Peak+first.Peak, m.Total().Peak)
+
+	tape := NewTape(dev)
+	x := tape.Input(New(dev, Float32, 1<<20)).Exp()
+	live, peak := tape.Memory()
+	assert.Equal(t, MemoryUse{4 << 20, 4 << 20}, m.Of(Activations), "a tape that needs more says so")
+	assert.Equal(t, [2]int{4 << 20, 4 << 20}, [2]int{live, peak})
+	tape.Keep(x)
+	tape.Reset()
+	tape.Close()
+	assert.Zero(t, m.Of(Activations).Live)
+	dev.Close()
 }

@@ -6,57 +6,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// A tape whose shapes differ from step to step holds at most twice its peak. If idle memory were not given back, the first program here
-// would hold some twenty times its peak, and the second several hundred times.
-func TestHeldMemoryOfVaryingShapes(t *testing.T) {
-	for name, program := range map[string]func(tape *Tape, steps int){
-		"random lengths": func(tape *Tape, steps int) {
-			r := rand.New(rand.NewPCG(1, 2))
-			for range steps {
-				n := 100 + r.IntN(2001)
-				x := tape.New(Float32, n, 256)
-				y := MatMul(x, x, false, true).Softmax()
-				MatMul(y, x, false, false).Exp()
-				tape.Reset()
-			}
-		},
-		"a row a step": func(tape *Tape, steps int) {
-			cache := New(tape.Device(), Float32, 300, 1024)
-			for range steps {
-				x := Concat(0, tape.Input(cache), tape.New(Float32, 1, 1024)).Affine(1, 1)
-				cache = FromPtr(tape.Device(), cache.Ptr(), Float32, x.Dim(0), 1024) // a null device moves nothing
-				tape.Reset()
-			}
-		},
-		"a row a step from the first on": func(tape *Tape, steps int) {
-			for n := range 4 * steps {
-				x := tape.New(Float32, n+1, 1024)
-				for range 5 {
-					x = Concat(0, x, tape.New(Float32, 1, 1024)).Affine(1, 1)
-				}
-				tape.Reset()
-			}
-		},
-	} {
-		dev := newNullDevice(t)
-		tape := NewTape(dev, NoGrad())
-		program(tape, 300)
-		_, peak := tape.Memory()
-		assert.LessOrEqual(t, tape.Held(), 2*peak+largestSlab, "%s: small blocks come by the slab", name)
-		assert.Equal(t, tape.Held(), dev.Memory().Held().Live, name)
-		assert.LessOrEqual(t, dev.Memory().Held().Peak, 2*peak+2*largestSlab, name)
-		assert.Contains(t, dev.Memory().String(), "held by tapes", name)
-		assert.Len(t, dev.CPU.mem, len(tape.mem.slabs), name)
-		tape.Close()
-		assert.Zero(t, dev.Memory().Held().Live, name)
-		assert.Empty(t, dev.CPU.mem, name)
-	}
-}
 
 // If shapes stay the same, no memory is given back and allocated again.
 func TestNothingIsGivenBackInSteadySteps(t *testing.T) {
@@ -112,7 +66,7 @@ func (d *counting) Vary(Kernel, *Args) func()             { return nil }
 // If the device refuses memory, it is asked again after idle blocks were given back. This does not happen while a graph is recorded,
 // because the graph needs that memory.
 func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
-	skipInDebug(t)
+	SkipInDebug(t)
 	dev := &counting{CPU: NewCPU(1)}
 	defer dev.CPU.Close()
 	tape := NewTape(dev, NoGrad())
@@ -141,56 +95,6 @@ func TestBytesOfAClass(t *testing.T) {
 	}
 }
 
-// Tapes that share memory hold what they need at the same time: here only one is in use at a time, so four hold as much as one. Memory that
-// one frees is used by another, and Close frees nothing of the others.
-func TestTapesShareMemory(t *testing.T) {
-	dev := NewCPU(1)
-	defer dev.Close()
-	first := NewTape(dev)
-	tapes := []*Tape{first}
-	for range 3 {
-		tapes = append(tapes, NewTape(dev, ShareMemory(first)))
-	}
-	ps := &params{dev: dev, dtype: Float32}
-	m := newMLP(ps, 64, 512, 64)
-	x := random(dev, Float32, 1, 1000, 64)
-	step := func(tape *Tape) {
-		tape.Backward(m.forward(tape.Input(x)).Square().Sum())
-		ps.consume()
-		tape.Reset()
-	}
-	step(first)
-	one := first.Held()
-	assert.Positive(t, one)
-	for _, tape := range tapes {
-		step(tape)
-		assert.Equal(t, one, tape.Held())
-	}
-	assert.Equal(t, one, dev.Memory().Held().Live)
-	y := tapes[3].Input(x).Exp()
-	want := Floats(y)
-	for _, tape := range tapes[:3] {
-		step(tape)
-		tape.Close()
-	}
-	assert.Equal(t, want, Floats(y))
-	assert.GreaterOrEqual(t, dev.Memory().Held().Live, one)
-	tapes[3].Close()
-	assert.Zero(t, dev.Memory().Held().Live)
-	assert.ErrorContains(t, Try(func() { NewTape(NewCPU(1), ShareMemory(first)) }), "ShareMemory")
-}
-
-// A pipeline whose tapes share memory has the gradients of one tape, to the bit.
-func TestPipelineInSharedMemory(t *testing.T) {
-	skipInDebug(t)
-	want := newPipe(nil).whole()
-	for name, order := range pipeOrders {
-		m := newPipe(nil)
-		m.share = true
-		requireGrads(t, want, m.stages(order), 0, name)
-	}
-}
-
 // A tape with MemoryFrom takes all its step memory from there, and returns it.
 func TestMemoryFrom(t *testing.T) {
 	dev, from := NewCPU(1), &counting{CPU: NewCPU(1)}
@@ -215,7 +119,7 @@ func TestMemoryFrom(t *testing.T) {
 
 // After any sequence of calls, the blocks in use and the idle ones are all the memory that is held, lie inside it, and do not overlap.
 func TestArenaHoldsTogether(t *testing.T) {
-	skipInDebug(t)
+	SkipInDebug(t)
 	for seed := range uint64(20) {
 		dev := NewCPU(1)
 		tape := NewTape(dev, NoGrad())
@@ -276,4 +180,38 @@ func requireWhole(t *testing.T, m *arena, live []block, step int) {
 	}
 	require.Zero(t, len(all), "step %d: blocks outside of what is held", step)
 	require.Equal(t, m.held, held, "step %d", step)
+}
+
+// Blocks of every size come from the class to which they return, waste at most an eighth, and are aligned.
+func TestArena(t *testing.T) {
+	dev := NewCPU(1)
+	defer dev.Close()
+	m := arena{dev: dev, from: dev, use: dev.Memory()}
+	for _, n := range []int{
+		0, 1, 63, 64, 65, 127, 128, 129, 1000, 1024, 1025, 4095, 65537, largeBlock - 1, largeBlock, largeBlock + 1, 3*largeBlock + 7,
+	} {
+		b := m.alloc(nil, n)
+		assert.GreaterOrEqual(t, b.bytes, n)
+		assert.LessOrEqual(t, b.bytes, n+max(n/8, 64, pageBytes*(n/largeBlock)), "%d bytes", n)
+		assert.Zero(t, uintptr(b.p)%64)
+		if n <= largeBlock {
+			c1, bytes := classOf(n)
+			c2, again := classOf(bytes)
+			assert.Equal(t, [2]int{c1, b.bytes}, [2]int{c2, again}, "%d bytes", n)
+			assert.Less(t, c1, numClasses)
+		}
+		clear(unsafe.Slice((*byte)(b.p), b.bytes))
+		m.release(b)
+		assert.Equal(t, b, m.alloc(nil, n), "%d bytes", n)
+		m.release(b)
+	}
+	assert.Zero(t, m.live)
+	small, large := m.alloc(nil, 2*largeBlock), m.alloc(nil, 10*largeBlock)
+	m.release(large)
+	m.release(small)
+	assert.Equal(t, small, m.alloc(nil, 2*largeBlock), "the smallest that fits")
+	assert.NotEqual(t, large, m.alloc(nil, 8*largeBlock), "a fifth of waste is too much")
+	assert.Equal(t, large, m.alloc(nil, 9*largeBlock))
+	m.close()
+	assert.Empty(t, dev.mem)
 }

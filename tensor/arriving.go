@@ -18,7 +18,7 @@ type arrival struct {
 // arriving is memory that a collective fills in parts. Its storage has no pointer until all parts are waited for.
 type arriving struct {
 	c     *Ctx
-	loss  *Node // of a loss that is computed when it is read (see computeLater)
+	later *Node // whose output is made when it is read (see Tape.Later)
 	ptr   Ptr   // nil: all is there
 	parts []arrival
 }
@@ -66,8 +66,8 @@ func (s *storage) hideUntilArrival() {
 // waitArrival waits for memory that is being filled, and fetches memory that was freed. It reports whether the memory can be read.
 func (s *storage) waitArrival() bool {
 	a := s.coming
-	if a != nil && a.loss != nil {
-		a.c.t.computeLoss(a.loss, nil)
+	if a != nil && a.later != nil {
+		a.c.t.compute(a.later)
 		return true
 	}
 	if a == nil || a.ptr == nil && !s.refetch() {

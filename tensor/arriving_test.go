@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/trace"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // slowParts is nowScale with an output and a gradient that a lane writes in two parts. A part is NaN until it is waited for.

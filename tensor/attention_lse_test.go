@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // lseLoss is a loss of attention's two results.
@@ -302,7 +304,7 @@ func TestKeyLengthsHideNaN(t *testing.T) {
 				copy(y.Bytes(), x.Bytes())
 				for b, n := range lengths {
 					for at := (b*300 + int(n)) * 4; at < (b+1)*300*4; at++ {
-						storeFloat(y.Ptr(), d, at, math.NaN())
+						StoreFloat(y.Ptr(), d, at, math.NaN())
 					}
 				}
 				return y

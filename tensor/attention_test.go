@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // plainAttention is the oracle of Attention: the same from matrix products and a softmax over all probabilities.

@@ -64,10 +64,10 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 func (t *Tape) Losses() float64 { return t.losses }
 
 // lossGrad returns the gradient of the loss h. It is NaN if the loss is not finite: then the optimizer notices, on all ranks, and nobody
-// waits for the loss. Two losses do not count: one that is computed in Backward (see computeLater), and one of Float16, which overflows
+// waits for the loss. Two losses do not count: one that is computed in Backward (see Later), and one of Float16, which overflows
 // soon.
 func (t *Tape) lossGrad(h *header) *header {
-	if c := h.st.coming; c != nil && c.loss != nil || h.dtype == Float16 {
+	if c := h.st.coming; c != nil && c.later != nil || h.dtype == Float16 {
 		return t.full(h, t.scale)
 	}
 	g := t.newLike(h)
@@ -316,8 +316,8 @@ func (t *Tape) drain() {
 
 // finish ends a node: it frees the output and its gradient, and reports parameters whose last use this was.
 func (t *Tape) finish(n *Node) {
-	if n.op == OpCrossEntropy || n.op == OpApply {
-		t.settleLoss(n)
+	if n.later && (n.out.kept || n.out.own.refs > 1) { // Backward did not reach it, somebody may still read it, and the inputs are freed next
+		t.compute(n)
 	}
 	t.dropGrad(n.out)
 	n.out.spend()

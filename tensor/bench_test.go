@@ -1,6 +1,11 @@
-package tensor
+package tensor_test
 
-import "testing"
+import (
+	"testing"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // nullDevice computes nothing, so only the tape's time is measured.
 type nullDevice struct {
@@ -11,8 +16,8 @@ type nullDevice struct {
 func newNullDevice(tb testing.TB) *nullDevice {
 	d := &nullDevice{CPU: NewCPU(1)}
 	tb.Cleanup(d.CPU.Close)
-	for op := range cpuTable {
-		for dt, k := range cpuTable[op] {
+	for op := range CPUTable() {
+		for dt, k := range CPUTable()[op] {
 			if k != nil {
 				d.table[op][dt] = func(Queue, *Args) {}
 			}
@@ -50,7 +55,7 @@ func BenchmarkTape(b *testing.B) {
 		m, tokens := newGPT(ps, 4, 2, 4, 2, 4), of(New(dev, Int64, 2, 3))
 		benchmarkNodes(b, "gpt"+name, ps, r.Over, func(t *Tape) Tensor {
 			ids, labels := gptBatch(t, tokens)
-			return CrossEntropy(m.forward(t, ids), labels, CrossEntropyOptions{})
+			return ops.CrossEntropy(m.forward(t, ids), labels, ops.CrossEntropyOptions{})
 		})
 	}
 }
@@ -64,7 +69,7 @@ func benchmarkNodes(b *testing.B, name string, ps *params, sum Axes, forward fun
 		nodes := 0
 		step := func() {
 			loss := forward(t)
-			nodes = t.nn
+			nodes = Nodes(t)
 			t.Backward(loss)
 			ps.consume()
 			t.Reset()

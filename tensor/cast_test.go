@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // castOf returns element v of type s as type d, by the rules of Cast.
@@ -16,7 +17,10 @@ func castOf(v float64, s, d DType) float64 {
 	limits := map[DType][2]float64{Int32: {math.MinInt32, math.MaxInt32}, Int64: {math.MinInt64, math.MaxInt64}, Uint8: {0, 255}}
 	switch {
 	case d == Bool:
-		return float64(b2i(v != 0))
+		if v != 0 {
+			return 1
+		}
+		return 0
 	case d == BFloat16:
 		return float64(kernel.ToBF16(float32(v)).Float32())
 	case d == Float16:
@@ -43,7 +47,7 @@ func TestCast(t *testing.T) {
 		x := New(dev, s, 40, len(values)) // several blocks of the kernel
 		for i := range x.Len() {
 			if v := values[i%len(values)]; s.IsFloat() || !math.IsNaN(v) && math.Abs(v) < 1e9+1 {
-				storeFloat(x.Ptr(), s, i, castOf(v, Float64, s))
+				StoreFloat(x.Ptr(), s, i, castOf(v, Float64, s))
 			}
 		}
 		for d := range DType(NumDTypes) {

@@ -1,9 +1,11 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // Any number of tensors can be joined. Only one of them must be on a tape. Each gets its part of the gradient.

@@ -9,11 +9,11 @@ import (
 
 // attentionWith returns outputs, logarithmic sums and gradients of attention, computed by the given kernels for bfloat16.
 func attentionWith(t *testing.T, threads int, kernels map[Op]Kernel, drop float64) (results [][]float64) {
-	dev := &faultyDevice{CPU: NewCPU(threads), table: cpuTable}
+	dev := &FaultyDevice{CPU: NewCPU(threads), Table: cpuTable}
 	defer dev.Close()
 	called := map[Op]bool{}
 	for op, k := range kernels {
-		dev.table[op][BFloat16] = func(q Queue, a *Args) { called[op] = true; k(q, a) }
+		dev.Table[op][BFloat16] = func(q Queue, a *Args) { called[op] = true; k(q, a) }
 	}
 	const batch, queries, keys, heads, kv, hd = 2, 67, 71, 4, 2, 6
 	tape := NewTape(dev, Seed(5))
@@ -25,9 +25,9 @@ func attentionWith(t *testing.T, threads int, kernels map[Op]Kernel, drop float6
 		}
 		return FromSlice(x, batch, n)
 	}
-	q, k, v := random(dev, BFloat16, 1, batch, queries, heads*hd), random(dev, BFloat16, 2, batch, keys, kv*hd),
-		random(dev, BFloat16, 3, batch, keys, kv*hd)
-	qkv := random(dev, BFloat16, 4, batch, queries, 3*heads*hd)
+	q, k, v := Random(dev, BFloat16, 1, batch, queries, heads*hd), Random(dev, BFloat16, 2, batch, keys, kv*hd),
+		Random(dev, BFloat16, 3, batch, keys, kv*hd)
+	qkv := Random(dev, BFloat16, 4, batch, queries, 3*heads*hd)
 	var params []*Param
 	use := func(x Tensor) Tensor {
 		p := NewParam(Constant(0), x.Shape().Dims...)

@@ -20,13 +20,6 @@ func map2[T any](f func(dst, x, y []T)) Kernel {
 	})
 }
 
-// lossGradKernel applies f(dst, g, x, y), where g is one element.
-func lossGradKernel[T any](f func(dst, g, x, y []T)) Kernel {
-	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		f(slice[T](a, 0)[lo:hi], slice[T](a, 3), slice[T](a, 1)[lo:hi], slice[T](a, 2)[lo:hi])
-	})
-}
-
 func affineKernel[T kernel.Float]() Kernel {
 	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 		kernel.Affine(slice[T](a, 0)[lo:hi], slice[T](a, 1)[lo:hi], T(a.F[0]), T(a.F[1]))

@@ -5,13 +5,19 @@ import "unsafe"
 // rowOffset is the place in Args.I of the number of rows before those of a part, in kernels that are made by byRows.
 const rowOffset = 7
 
-// byRows are the kernels of parts that go by Dim[0] rows of Dim[1] elements. kinds has a letter for each operand: o for rows that are
-// overwritten, x for rows that are read, w for one row that all rows share, s for a number for each row, or one for all, which is not a
-// 16-bit float.
+// byRows are the kernels of OpSpec.ByRows.
 func byRows(kinds string, f32, f64 Part) (k [NumDTypes]Kernel) {
 	half := halfRows(kinds, f32)
 	k[Float32], k[Float64], k[BFloat16], k[Float16] = spread(dim0, dim1, 1, f32), spread(dim0, dim1, 1, f64), half, half
 	return k
+}
+
+// ByRows returns s with CPU kernels of parts that go by Dim[0] rows of Dim[1] elements, for all floats. kinds has a letter for each
+// operand: o for rows that are overwritten, x for rows that are read, w for one row that all rows share, s for a number for each row, or
+// one for all, which is not a 16-bit float.
+func (s OpSpec) ByRows(kinds string, f32, f64 Part) OpSpec {
+	s.CPU = byRows(kinds, f32, f64)
+	return s
 }
 
 // halfRows makes a kernel for 16-bit floats of a float32 part. It widens a few rows at a time, which stay in the cache, and does not read

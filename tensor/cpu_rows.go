@@ -24,60 +24,10 @@ func logSumExpGradKernel[T kernel.Float]() Kernel {
 	})
 }
 
-func crossEntropyPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.CrossEntropy(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
-}
-
-func crossEntropyGradPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0],
-		int64(a.I[0]))
-}
-
-func layerNormPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.LayerNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi, a.F[0])
-}
-
-func layerNormGradXPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.LayerNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi)
-}
-
-func layerNormGradWKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		kernel.LayerNormGradW(slice[T](a, 0), nil, slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[0], a.Dim[1], lo, hi,
-			a.F[0] != 0)
-	})
-}
-
-func rmsNormPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.RMSNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), a.Dim[1], lo, hi, a.F[0])
-}
-
-func rmsNormGradXPart[T kernel.Float](_ *CPUQueue, a *Args, lo, hi, _ int) {
-	kernel.RMSNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[1], lo, hi)
-}
-
-func rmsNormGradWKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		kernel.RMSNormGradW(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
-	})
-}
-
 // colSumBF16 is colSumKernel for bfloat16.
 var colSumBF16 = spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
 	kernel.ColSumBF16(slice[BF16](a, 0), slice[BF16](a, 1), a.Dim[0], a.Dim[1], a.Dim[1], lo, hi, a.F[0] != 0)
 })
-
-// layerNormGradWBF16 and rmsNormGradWBF16 are the kernels for bfloat16 with float32 statistics.
-var (
-	layerNormGradWBF16 = spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), slice[float32](a, 3), slice[float32](a, 4), a.Dim[0],
-			a.Dim[1], lo, hi, a.F[0] != 0)
-	})
-	rmsNormGradWBF16 = spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
-		kernel.NormGradWBF16(slice[BF16](a, 0), slice[BF16](a, 2), slice[BF16](a, 1), nil, slice[float32](a, 3), a.Dim[0], a.Dim[1], lo, hi,
-			a.F[0] != 0)
-	})
-)
 
 func colSumKernel[T kernel.Float]() Kernel {
 	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {

@@ -63,14 +63,91 @@ func (t *Tape) NotAlong(op Op, out, x Tensor, dim int) {
 // SameTypes gives out, positions or counts that are not recorded, the types of x.
 func (t *Tape) SameTypes(out, x Tensor) { out.hdr().ty = x.hdr().ty }
 
-// Save keeps one or two tensors that an operation made besides its output for its gradient rule. If n is nil, it frees them.
-func (t *Tape) Save(n *Node, xs ...Tensor) {
-	for i, x := range xs {
-		if n != nil {
-			n.aux[i] = x.hdr()
-		} else {
+// SamePlaces is SameTypes of out that has x's rows where x has them, and may have a further dimension at the end.
+func (t *Tape) SamePlaces(out, x Tensor) { out.hdr().ty, out.hdr().at = x.hdr().ty, x.hdr().at }
+
+// SumTypes is SameTypes of out that is a sum of something over all elements of x.
+func (t *Tape) SumTypes(out, x Tensor) {
+	in := x.hdr()
+	out.hdr().ty = in.ty.With(in.ty.On(Varying), Partial)
+}
+
+// CheckTarget fails if y, to which op compares x, has other rows of the batch than x, or has rows and the step has none.
+func (t *Tape) CheckTarget(op string, x, y Tensor) { t.checkTarget(op, x, y) }
+
+// TargetsOf returns y, targets for x on the tape, as those of x's rows, if they do not say which rows they are of. Targets that are not
+// floats lack x's last dimension.
+func (t *Tape) TargetsOf(x, y Tensor) Tensor {
+	h, l := x.hdr(), y.hdr()
+	soft := l.dtype.IsFloat()
+	own := l.at.Of != 0 || !soft && (h.at.Of == 0 || l.ndim != h.ndim-1)
+	if l.tape == nil || !own && !soft {
+		l = t.alias(l)
+	}
+	if own {
+		return l.tensor()
+	}
+	if l.ty, l.at = l.ty.With(h.ty.On(Varying), Varying), h.at; !soft {
+		l.at, _, _, _ = h.at.Reduce(1<<l.ndim, int(h.ndim))
+	}
+	return l.tensor()
+}
+
+// MustBeWhole fails if x is a part of the features, which op needs together.
+func (t *Tape) MustBeWhole(op Op, x Tensor) { mustBeWhole(op.String(), t.arg(x)) }
+
+// GlobalCount returns the number of elements of y, targets for x, in the global batch: what a mean divides by.
+func (t *Tape) GlobalCount(op Op, x, y Tensor) int {
+	return t.globalCount(op.String(), y.hdr(), x.hdr())
+}
+
+// SharesBatch reports whether the ranks have parts of the step's batch.
+func (t *Tape) SharesBatch() bool {
+	return t.rows.Total > t.rows.N || t.rows.Seq.Total > t.rows.Positions
+}
+
+// LossTypes says of out, which op made from x and its targets y by a rule of RowsByCaller, that it is a sum over rows, divided by their
+// number in the global batch. Targets that are not floats may be flattened, and lack x's last dimension.
+func (t *Tape) LossTypes(op Op, out, x, y Tensor) {
+	h, in := out.hdr(), x.hdr()
+	t.compared(op.String(), h, in, y.hdr(), !y.DType().IsFloat())
+	h.ty, h.at = h.ty.With(h.ty.On(Varying)&t.batchAt(in.at).Over, Partial), place{}
+}
+
+// RowLossTypes is LossTypes for out that has a loss for each of the labels y.
+func (t *Tape) RowLossTypes(op Op, out, x, y Tensor) {
+	if !t.typing() {
+		return
+	}
+	h, in := out.hdr(), x.hdr()
+	t.compared(op.String(), h, in, y.hdr(), true)
+	t.notAlong(op.String(), h, in, int(in.ndim)-1, true)
+	if lead := *in; lead.ndim-1 != h.ndim {
+		lead.ndim, lead.at = lead.ndim-1, h.at
+		t.reshaped(h, &lead, -1)
+	}
+}
+
+// IsLoss reports whether n's output is the loss of Backward, and its gradient 1.
+func (t *Tape) IsLoss(n *Node) bool { return n.out == t.root && t.scale == 1 }
+
+// Release frees tensors that an operation made for itself, or none.
+func (t *Tape) Release(xs ...Tensor) {
+	for _, x := range xs {
+		if !x.IsZero() {
 			t.release(x.hdr())
 		}
+	}
+}
+
+// Save keeps one or two tensors, or none, that an operation made besides its output for its gradient rule. If n is nil, it frees them.
+func (t *Tape) Save(n *Node, xs ...Tensor) {
+	if n == nil {
+		t.Release(xs...)
+		return
+	}
+	for i, x := range xs {
+		n.aux[i] = x.h
 	}
 }
 
@@ -105,33 +182,19 @@ func (t *Tape) MatMulTo(dst, a, b Tensor, transA, transB bool, beta float64) {
 	t.gemm(d, ah, bh, &g)
 }
 
-// Target returns y, the labels or another target of a loss of x, as Integers does. It fails if they have other rows of the batch than x.
-func (t *Tape) Target(op string, x, y Tensor) Tensor {
-	t.checkTarget(op, x, y)
-	h := t.integers(y)
-	if h.tape == nil {
-		h = t.alias(h)
-	}
-	return h.tensor()
-}
-
-// TargetCount returns the number of elements of y, a target of x, in the global batch, which losses divide by, as GlobalCount does.
-func (t *Tape) TargetCount(op string, x, y Tensor) int { return t.globalCount(op, y.hdr(), x.hdr()) }
-
-// LossType gives out, the cross-entropy of logits Linear(x, w), which are never made, the types that CrossEntropy of these logits has, and
-// checks x, w and the labels y as it does.
-func (t *Tape) LossType(out, x, w, y Tensor) {
+// LinearLossTypes is LossTypes for logits Linear(x, w) that are never made: op would have made out from them. It checks x, w and the labels
+// y as they do.
+func (t *Tape) LinearLossTypes(op Op, out, x, w, y Tensor) {
 	if !t.typing() {
 		return
 	}
 	record, again := t.record, t.recompute
 	defer func() { t.record, t.recompute = record, again }()
 	t.record, t.recompute = false, true // the uses were counted
-	xh, wh, yh, h, logits := x.hdr(), w.hdr(), y.hdr(), out.hdr(), t.blankHeader()
+	xh, wh, logits := x.hdr(), w.hdr(), t.blankHeader()
 	logits.sizeAs(xh)
 	logits.dims[logits.ndim-1], logits.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.rec(OpLinear, logits, xh, wh)
-	t.rec(OpCrossEntropy, h, logits, yh)
-	t.compared(OpCrossEntropy.String(), h, logits, yh, true)
-	t.lossType(h, logits)
+	t.rec(op, out.hdr(), logits, y.hdr())
+	t.LossTypes(op, out, logits.tensor(), y)
 }

@@ -11,13 +11,6 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// skipInDebug is for tests that count allocations.
-func skipInDebug(t *testing.T) {
-	if debugMode {
-		t.Skip("debug mode allocates")
-	}
-}
-
 // TestDebugMode runs tests of the package again. Every kernel is compared with its reference, and freed memory is filled with NaN.
 func TestDebugMode(t *testing.T) {
 	if debugMode || reliability.Racing {
@@ -33,7 +26,7 @@ func TestDebugMode(t *testing.T) {
 
 // A kernel whose result differs from its reference, or that writes to its input, is found.
 func TestDebugOracle(t *testing.T) {
-	dev := &faultyDevice{CPU: NewCPU(2), table: cpuTable}
+	dev := &FaultyDevice{CPU: NewCPU(2), Table: cpuTable}
 	defer dev.Close()
 	tape := NewTape(dev)
 	tape.debug = new(oracle)
@@ -42,25 +35,17 @@ func TestDebugOracle(t *testing.T) {
 		Data[float32](x)[i] = v
 	}
 	assert.NoError(t, Try(func() { MatMul(x, x, false, true).Exp() }))
-	dev.table[OpMatMul][Float32] = func(q Queue, a *Args) {
+	dev.Table[OpMatMul][Float32] = func(q Queue, a *Args) {
 		cpuTable[OpMatMul][Float32](q, a)
 		slice[float32](a, 0)[0] += 0x1p-9
 	}
 	assert.ErrorContains(t, Try(func() { MatMul(x, x, false, true) }),
 		"matmul: operand 0 element 0 is 14.001953125, want 14: it differs from the reference")
-	dev.table[OpExp][Float32] = func(q Queue, a *Args) {
+	dev.Table[OpExp][Float32] = func(q Queue, a *Args) {
 		cpuTable[OpExp][Float32](q, a)
 		slice[float32](a, 1)[2] = 7
 	}
 	assert.ErrorContains(t, Try(func() { x.Exp() }), "exp: operand 1 element 2 is 7, want 3: it was written to by the kernel")
-	dev.table[OpNeg][Float32] = func(q Queue, a *Args) { slice[float32](a, 0)[1] = float32(q.(*CPUQueue).pool.n) }
+	dev.Table[OpNeg][Float32] = func(q Queue, a *Args) { slice[float32](a, 0)[1] = float32(q.(*CPUQueue).pool.n) }
 	assert.ErrorContains(t, Try(func() { x.Neg() }), "neg: operand 0 element 1 is 2, want 1")
 }
-
-// faultyDevice has a table of its own.
-type faultyDevice struct {
-	*CPU
-	table Table
-}
-
-func (d *faultyDevice) Kernels() *Table { return &d.table }

@@ -7,7 +7,7 @@
 //	tape := tensor.NewTape(dev)
 //	for _, batch := range batches {
 //		y := tensor.Linear(tape.Input(batch.X), tape.Use(weight), tape.Use(bias))
-//		loss := tensor.MSE(y, batch.Y)
+//		loss := ops.MSE(y, batch.Y)
 //		tape.Backward(loss)      // gradients are in weight.Grad and bias.Grad
 //		err := opt.Step()        // package optim
 //		tape.Reset()             // all step memory is used again

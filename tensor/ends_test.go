@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The gradient of an input: how a score changes with each pixel.
@@ -149,7 +152,7 @@ func newPipe(owner Hooks) *pipe {
 func (m *pipe) first(t *Tape, ids Tensor) Tensor {
 	u := func(i int) Tensor { return t.Use(m.w[i]) }
 	x := Embedding(u(0), ids)
-	x = x.Add(Linear(LinearAct(RMSNorm(x, u(1), 1e-5), u(2), u(3), ActGELU), u(4), Tensor{}))
+	x = x.Add(Linear(LinearAct(ops.RMSNorm(x, u(1), 1e-5), u(2), u(3), ActGELU), u(4), Tensor{}))
 	return t.Scope(func(in ...Tensor) Tensor { return Linear(in[0], u(5), Tensor{}).Tanh().Add(in[0]) }, x)
 }
 
@@ -158,7 +161,7 @@ func (m *pipe) second(t *Tape, x, labels Tensor) Tensor {
 	x = Linear(t.Apply(identity{}, x), u(6).Slice(0, 0, 6), Tensor{}).Square().Add(x)
 	x = t.Checkpoint(func(in ...Tensor) Tensor { return Linear(in[0], u(6).Slice(0, 6, 12), u(8)).Tanh() }, x)
 	x = WithAux(x, x.Square().Mean(), 0.1)
-	return CrossEntropy(Linear(LayerNorm(x, Tensor{}, Tensor{}, 1e-5), u(7), Tensor{}), labels, CrossEntropyOptions{Count: 12})
+	return ops.CrossEntropy(Linear(ops.LayerNorm(x, Tensor{}, Tensor{}, 1e-5), u(7), Tensor{}), labels, ops.CrossEntropyOptions{Count: 12})
 }
 
 func pipeBatch(t *Tape, k int) (ids, labels Tensor) {
@@ -195,7 +198,8 @@ func (m *pipe) stages(order string) [][]float64 {
 		if m.share && k > 0 {
 			a[k], b[k] = NewTape(hostDevice, ShareMemory(a[0])), NewTape(hostDevice, ShareMemory(b[0]))
 		}
-		a[k].mem.poison, b[k].mem.poison = true, true
+		Poison(a[k])
+		Poison(b[k])
 	}
 	options := func(k int, deferred string) (opts []BackwardOption) {
 		switch {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Fit y = 2x + 1 by gradient descent.
@@ -20,7 +21,7 @@ func Example() {
 
 	tape := tensor.NewTape(dev)
 	for range 100 {
-		loss := tensor.MSE(tensor.Linear(tape.Input(x), tape.Use(weight), tape.Use(bias)), y)
+		loss := ops.MSE(tensor.Linear(tape.Input(x), tape.Use(weight), tape.Use(bias)), y)
 		tape.Backward(loss)
 		for _, p := range []*tensor.Param{weight, bias} { // package optim has better ones
 			value, grad := tensor.Data[float32](p.Value), tensor.Data[float32](p.Grad)

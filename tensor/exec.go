@@ -53,17 +53,20 @@ func (e *Exec) Args(op Op, dtype DType) *Args {
 }
 
 // Out adds x, which must be contiguous, as an output.
-func (a *Args) Out(x Tensor) *Args { return a.out(a.packed(x)) }
+func (a *Args) Out(x Tensor) *Args {
+	a.Outs++
+	return a.addPacked(x, true)
+}
 
 // In adds x, which must be contiguous, as an input. Reshape makes a contiguous copy of a view with gaps, also to the same shape.
-func (a *Args) In(x Tensor) *Args { return a.in(a.packed(x)) }
+func (a *Args) In(x Tensor) *Args { return a.addPacked(x, false) }
 
-func (a *Args) packed(x Tensor) *header {
+func (a *Args) addPacked(x Tensor, write bool) *Args {
 	h := x.hdr()
 	if h.ld != 0 {
 		fail(a.Op.String(), these(h), "not contiguous")
 	}
-	return h
+	return a.add(h, write)
 }
 
 // None adds an absent operand.

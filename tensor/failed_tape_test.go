@@ -1,10 +1,13 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // After a Failure inside a Function, a Checkpoint or a Backward that the caller recovers, the tape has a part of a step. It refuses
@@ -99,8 +102,8 @@ func TestNormOfStridedWeights(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}
 	x, wb := ps.add("x", NormalInit(0, 1), 3, 5), ps.add("wb", NormalInit(0, 1), 5, 2)
 	for name, norm := range map[string]func(x, w, b Tensor) Tensor{
-		"layer": func(x, w, b Tensor) Tensor { return LayerNorm(x, w, b, 1e-5) },
-		"rms":   func(x, w, b Tensor) Tensor { return RMSNorm(x, w, 1e-5).Add(b.Reshape(5)) },
+		"layer": func(x, w, b Tensor) Tensor { return ops.LayerNorm(x, w, b, 1e-5) },
+		"rms":   func(x, w, b Tensor) Tensor { return ops.RMSNorm(x, w, 1e-5).Add(b.Reshape(5)) },
 	} {
 		run := func(column func(m Tensor, i int) Tensor) (y []float64, grads [][]float64) {
 			tape := NewTape(hostDevice)
@@ -145,7 +148,7 @@ func TestAuxOfAnUnusedTensor(t *testing.T) {
 	// The loss itself may be the auxiliary one.
 	tape := NewTape(hostDevice)
 	x := tape.Use(ps.add("logits", Constant(0), 1, 2))
-	loss := CrossEntropy(x, tape.Input(FromSlice([]int64{0}, 1)), CrossEntropyOptions{})
+	loss := ops.CrossEntropy(x, tape.Input(FromSlice([]int64{0}, 1)), ops.CrossEntropyOptions{})
 	WithAux(x.Exp(), loss, 1)
 	tape.Backward(loss)
 	assert.Equal(t, []float64{-1, 1}, Floats(ps.list[2].Grad), "twice the gradient of the loss")

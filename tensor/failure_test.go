@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 type failureCase struct {
@@ -89,7 +92,7 @@ func otherFailures(tape *Tape) []failureCase {
 		{"softmax", "float32[]", "needs a dimension", func() { f().Softmax() }},
 		{"softmax_causal", "float32[3,2]", "no more queries than keys", func() { f(3, 2).SoftmaxCausal() }},
 		{"layer_norm", "float32[3,2], float32[3]", "dimension 1 of the input is 2, the weight has 3 elements",
-			func() { LayerNorm(f(3, 2), f(3), Tensor{}, 1) }},
+			func() { ops.LayerNorm(f(3, 2), f(3), Tensor{}, 1) }},
 		{"embedding", "float32[5,2], int64[1]", "index 0 is 5, not in [0,5)", func() { Embedding(f(5, 2), five) }},
 		{"embedding", "float32[5,2], float32[3]", "must be int64", func() { Embedding(f(5, 2), f(3)) }},
 		{"gather", "float32[2,3], int64[3,1]", "dimension 0 of the input is 2, dimension 0 of the indices is 3",
@@ -106,12 +109,13 @@ func otherFailures(tape *Tape) []failureCase {
 		{"use", "", "DType(77) is not an element type", func() { f(2).Cast(77) }},
 		{"use", "", "DType(77) is not an element type", func() { FromPtr(hostDevice, f(2).Ptr(), 77, 2) }},
 		{"cross_entropy", "float32[3,2,5], int64[2,3]", "dimension 0 of the logits is 3, dimension 0 of the labels is 2",
-			func() { CrossEntropy(f(3, 2, 5), ids(2, 3), CrossEntropyOptions{}) }},
-		{"cross_entropy", "", "smoothing 2 is not in [0,1]", func() { CrossEntropy(f(2, 5), ids(2), CrossEntropyOptions{Smoothing: 2}) }},
-		{"cross_entropy", "float32[1,5], int64[1]", "label 0 is 5, of 5 classes", func() { CrossEntropy(f(1, 5), five, CrossEntropyOptions{}) }},
+			func() { ops.CrossEntropy(f(3, 2, 5), ids(2, 3), ops.CrossEntropyOptions{}) }},
+		{"cross_entropy", "", "smoothing 2 is not in [0,1]", func() { ops.CrossEntropy(f(2, 5), ids(2), ops.CrossEntropyOptions{Smoothing: 2}) }},
+		{"cross_entropy", "float32[1,5], int64[1]", "label 0 is 5, of 5 classes",
+			func() { ops.CrossEntropy(f(1, 5), five, ops.CrossEntropyOptions{}) }},
 		{"cross_entropy", "float32[2,5], int64[3]", "dimension 0 of the logits is 2, dimension 0 of the labels is 3",
-			func() { CrossEntropy(f(2, 5), ids(3), CrossEntropyOptions{}) }},
-		{"mse", "float32[2], float32[1,2]", "the input: 1 dimension, the target: 2 dimensions", func() { MSE(f(2), f(1, 2)) }},
+			func() { ops.CrossEntropy(f(2, 5), ids(3), ops.CrossEntropyOptions{}) }},
+		{"mse", "float32[2], float32[1,2]", "the input: 1 dimension, the target: 2 dimensions", func() { ops.MSE(f(2), f(1, 2)) }},
 		{"WithAux", "float32[2]", "must have one element", func() { WithAux(f(1), f(2), 1) }},
 		{"Item", "float32[2]", "2 elements, not one", func() { f(2).Item() }},
 		{"Dim", "float32[2]", "no dimension -2", func() { f(2).Dim(-2) }},

@@ -1,10 +1,11 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // gate is a fence that a test opens. Waiting opens it, and is counted.
@@ -96,8 +97,8 @@ func TestBorrowed(t *testing.T) {
 		w := &writer{lo: uintptr(x.Ptr()), hi: uintptr(other.Ptr())}
 		Raw(mine).Borrow(w, seq)
 		const says = " float32[4]: allreduce seq 1 still uses this memory: wait for it before, with .Wait() behind its call"
-		assert.ErrorContains(t, Try(func() { tape.fill(mine.hdr(), 2) }), "fill"+says)
-		tape.fill(other.hdr(), 2)
+		assert.ErrorContains(t, Try(func() { Fill(tape, mine, 2) }), "fill"+says)
+		Fill(tape, other, 2)
 		read := func() { tape.Input(mine).Exp() }
 		if reading != "" {
 			assert.ErrorContains(t, Try(read), reading+says)
@@ -108,7 +109,7 @@ func TestBorrowed(t *testing.T) {
 		}
 		Floats(other)
 		w.open = true
-		tape.fill(mine.hdr(), 2)
+		Fill(tape, mine, 2)
 		assert.Equal(t, 2.0, Floats(mine)[0])
 	}
 }
@@ -138,38 +139,4 @@ func TestPendingZeroIsDone(t *testing.T) {
 	assert.False(t, p.Done())
 	assert.NoError(t, p.Wait())
 	assert.True(t, p.Done())
-}
-
-// Blocks of every size come from the class to which they return, waste at most an eighth, and are aligned.
-func TestArena(t *testing.T) {
-	dev := NewCPU(1)
-	defer dev.Close()
-	m := arena{dev: dev, from: dev, use: dev.Memory()}
-	for _, n := range []int{
-		0, 1, 63, 64, 65, 127, 128, 129, 1000, 1024, 1025, 4095, 65537, largeBlock - 1, largeBlock, largeBlock + 1, 3*largeBlock + 7,
-	} {
-		b := m.alloc(nil, n)
-		assert.GreaterOrEqual(t, b.bytes, n)
-		assert.LessOrEqual(t, b.bytes, n+max(n/8, 64, pageBytes*(n/largeBlock)), "%d bytes", n)
-		assert.Zero(t, uintptr(b.p)%64)
-		if n <= largeBlock {
-			c1, bytes := classOf(n)
-			c2, again := classOf(bytes)
-			assert.Equal(t, [2]int{c1, b.bytes}, [2]int{c2, again}, "%d bytes", n)
-			assert.Less(t, c1, numClasses)
-		}
-		clear(unsafe.Slice((*byte)(b.p), b.bytes))
-		m.release(b)
-		assert.Equal(t, b, m.alloc(nil, n), "%d bytes", n)
-		m.release(b)
-	}
-	assert.Zero(t, m.live)
-	small, large := m.alloc(nil, 2*largeBlock), m.alloc(nil, 10*largeBlock)
-	m.release(large)
-	m.release(small)
-	assert.Equal(t, small, m.alloc(nil, 2*largeBlock), "the smallest that fits")
-	assert.NotEqual(t, large, m.alloc(nil, 8*largeBlock), "a fifth of waste is too much")
-	assert.Equal(t, large, m.alloc(nil, 9*largeBlock))
-	m.close()
-	assert.Empty(t, dev.mem)
 }

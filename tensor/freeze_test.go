@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"strings"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // Each use of a parameter decides anew whether it has a gradient there. Tensors of earlier uses stay as they were.
@@ -121,7 +123,7 @@ func TestFreezeBehindCheckpoint(t *testing.T) {
 				}
 				y := how(tape, func(in ...Tensor) Tensor { return in[0].Mul(tape.Use(p)).Square() }, tape.Use(q))
 				if turned {
-					p.frozen = !frozen
+					SetFrozen(p, !frozen)
 					y = y.Add(tape.Use(p).Scale(1))
 				}
 				tape.Backward(y.Sum())
@@ -152,7 +154,7 @@ func TestFreezeAndNoGrad(t *testing.T) {
 	before := eval.Use(p)
 	p.Unfreeze()
 	assert.Equal(t, before, eval.Use(p))
-	assert.False(t, before.h.needs)
+	assert.False(t, before.NeedsGrad())
 	train.Backward(x.Sum())
 	assert.Equal(t, [][]float64{{3}, {2}}, ps.grads())
 }

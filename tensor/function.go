@@ -128,7 +128,7 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	c := t.calls[t.ncalls]
 	t.ncalls++
 	c.f, c.need, c.saved, c.frozen, c.outs, c.once = f, 0, c.saved[:0], c.frozen[:0], c.outs[:0], 0
-	c.out, c.differentiates, c.coming.loss = nil, false, nil
+	c.out, c.differentiates, c.coming.later = nil, false, nil
 	c.coming.ptr, c.coming.parts, c.back.ptr, c.back.parts = nil, c.coming.parts[:0], nil, c.back.parts[:0]
 	clear(c.ints)
 	c.in = append(c.in[:0], in...)
@@ -180,13 +180,13 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	n := t.rec(OpApply, y, hs...)
 	switch {
 	case n == nil && late:
-		t.compute(c, y)
+		c.compute(y)
 		fallthrough
 	case n == nil:
 		c.dropSaved()
 	default:
 		if n.call = c; late {
-			t.later(c, n)
+			t.Later(n)
 		}
 	}
 	for _, o := range c.outs {

@@ -1,9 +1,11 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // Tensors that a Function makes and neither returns nor saves are freed at once; saved ones are freed after Backward.
@@ -24,7 +26,7 @@ func TestApplyMemory(t *testing.T) {
 		assert.Equal(t, c.after, live/kib, c.name)
 		if c.opts == nil {
 			loss := y.Sum()
-			before := tape.nn
+			before := Nodes(tape)
 			tape.Backward(loss)
 			assert.Equal(t, 2, before, "what Forward computes is not recorded")
 			assert.Equal(t, 12.0, Floats(p.Grad)[0], "thrice the true gradient: Backward decides")
@@ -128,12 +130,12 @@ func TestRegisteredRuleMemory(t *testing.T) {
 	tape := NewTape(hostDevice)
 	x := tape.Use(p).Affine(1, 0)
 	y := tape.New(Float32, 256)
-	tape.accumulate(y.hdr(), x.hdr(), 0)
+	Copy(y, x)
 	tape.Record(pass, y, x, x, Tensor{})
 	loss := y.Sum()
 	tape.Backward(loss)
 	live, _ := tape.Memory()
-	assert.Equal(t, minBlock, live, "the loss")
+	assert.Equal(t, MinBlock, live, "the loss")
 	assert.Equal(t, 2.0, Floats(p.Grad)[7])
 	tape.Reset()
 	assert.ErrorContains(t, Try(func() { tape.Record(pass, FromSlice([]float32{1}, 1), tape.Use(p)) }), "must be a new tensor of the tape")
@@ -193,7 +195,7 @@ func TestInputOfAnotherTape(t *testing.T) {
 	a.Reset()
 	a.New(Float32, 12)
 	assert.Equal(t, []float64{3, 3, 3, 3, 3, 3, 3, 3}, Floats(y))
-	assert.False(t, y.h.needs)
+	assert.False(t, y.NeedsGrad())
 	z := b.Input(p.Value)
 	assert.Equal(t, p.Value.Ptr(), z.Ptr(), "memory from outside is shared")
 	assert.Equal(t, z, b.Input(z))

@@ -8,8 +8,8 @@ package tensor
 //	OpLinearAdd         a residual connection inside its product          2.4 GB  24 launches  1.3 ms
 //	OpLinearGradX       an activation's gradient in the product after it  4.8 GB  12 launches  2.5 ms
 //	OpLinearGradW       a bias's gradient in that of its weight           5.4 GB  48 launches  1.9 ms
-//	OpCrossEntropyBoth  a loss and its gradient (loss.go)                 3.3 GB   4 launches  1.2 ms
-//	OpLayerNormGrad     all gradients of a norm; OpRMSNormGrad the same   6.2 GB  74 launches  2.2 ms
+//	ops.OpCrossEntropyBoth: a loss and its gradient                       3.3 GB   4 launches  1.2 ms
+//	ops.OpLayerNormGrad, ops.OpRMSNormGrad: all gradients of a norm       6.2 GB  74 launches  2.2 ms
 //	all                                                                  24.6 GB 174 launches 10.8 ms
 //
 // OpActGrad is for float32 and float64, whose products have no such epilogue: it computes an activation's gradient and the sums of its
@@ -139,33 +139,4 @@ func (t *Tape) activationGrad(n *Node) *header {
 	a.Dim[0], a.Dim[1], a.I[0] = n.out.rowCount(), n.out.dims[n.out.ndim-1], int(act)
 	t.Launch()
 	return d
-}
-
-// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to the one that is there. It reports false if the
-// device has no kernel for it, or if it is not needed.
-func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
-	x, w := n.in[0], n.in[1]
-	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x ||
-		len(n.in) == 3 && n.in[2] == w {
-		return false
-	}
-	var dst, ins [5]*header
-	var beta [8]float64
-	for i := range n.in {
-		if n.need&(1<<i) != 0 {
-			dst[i], beta[i] = t.gradTarget(n.in[i])
-		}
-	}
-	ins[0], ins[1], ins[2] = x, n.out.grad, w
-	copy(ins[3:], stats)
-	a := t.byRow(op, x.dims[x.ndim-1], x.dtype, dst[:len(n.in)], ins[:3+len(stats)])
-	a.F = beta
-	t.Launch()
-	for i, d := range dst {
-		if d != nil {
-			t.gradDone(n.in[i], d)
-		}
-	}
-	n.need = 0 // nothing is left to do
-	return true
 }

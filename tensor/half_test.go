@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"bytes"
@@ -9,6 +9,9 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Gradients in 16-bit floats equal those in float32 of the same values, up to the rounding of each result: what a rule keeps from the
@@ -17,13 +20,13 @@ func TestHalfGradients(t *testing.T) {
 	ignore := int64(-1)
 	for name, f := range map[string]func(x, w Tensor) Tensor{
 		"cross_entropy": func(x, _ Tensor) Tensor {
-			return CrossEntropy(x, randomTokens(hostDevice, 40, 3), CrossEntropyOptions{Ignore: &ignore, Count: 3})
+			return ops.CrossEntropy(x, randomTokens(hostDevice, 40, 3), ops.CrossEntropyOptions{Ignore: &ignore, Count: 3})
 		},
 		"logsumexp":  func(x, _ Tensor) Tensor { return x.LogSumExp().Sum() },
-		"layer_norm": func(x, w Tensor) Tensor { return LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },
-		"rms_norm":   func(x, w Tensor) Tensor { return RMSNorm(x, w, 1e-5).Mul(w).Sum() },
-		"mse":        func(x, w Tensor) Tensor { return MSE(x, w.Broadcast(3, 40)) },
-		"bce":        func(x, w Tensor) Tensor { return BCEWithLogits(x, w.Broadcast(3, 40)) },
+		"layer_norm": func(x, w Tensor) Tensor { return ops.LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },
+		"rms_norm":   func(x, w Tensor) Tensor { return ops.RMSNorm(x, w, 1e-5).Mul(w).Sum() },
+		"mse":        func(x, w Tensor) Tensor { return ops.MSE(x, w.Broadcast(3, 40)) },
+		"bce":        func(x, w Tensor) Tensor { return ops.BCEWithLogits(x, w.Broadcast(3, 40)) },
 		"mean":       func(x, _ Tensor) Tensor { return x.Square().Mean() },
 		"broadcast":  func(x, w Tensor) Tensor { return x.Mul(w).Sum() },
 		"matmul":     func(x, _ Tensor) Tensor { return MatMul(x, x, false, true).Sum() },
@@ -54,9 +57,9 @@ func halfGrads(d, half DType, f func(x, w Tensor) Tensor) [][]float64 {
 	x, w := ps.add("x", UniformInit(-8, 8), 3, 40), ps.add("w", UniformInit(0.5, 1.5), 40)
 	for _, p := range ps.list {
 		h := New(hostDevice, half, p.Dims()...)
-		p.init.Fill(h, HashName(p.Name()), 0)
+		Init(p).Fill(h, HashName(p.Name()), 0)
 		for i, v := range Floats(h) {
-			storeFloat(p.Value.Ptr(), d, i, v)
+			StoreFloat(p.Value.Ptr(), d, i, v)
 		}
 	}
 	t := NewTape(hostDevice)
@@ -86,9 +89,9 @@ func TestBFloat16Products(t *testing.T) {
 			x, w, b := ps.add("x", UniformInit(-1, 1), c.x...), ps.add("w", UniformInit(-1, 1), c.w...), ps.add("b", UniformInit(-8, 8), n)
 			for _, p := range ps.list { // the same values in both types
 				h := New(dev, BFloat16, p.Dims()...)
-				p.init.Fill(h, HashName(p.Name()), 0)
+				Init(p).Fill(h, HashName(p.Name()), 0)
 				for i, v := range Floats(h) {
-					storeFloat(p.Value.Ptr(), d, i, v)
+					StoreFloat(p.Value.Ptr(), d, i, v)
 				}
 			}
 			for i := range 2 {
@@ -122,7 +125,7 @@ func TestHalfMean(t *testing.T) {
 	Constant(2).Fill(x, 0, 0)
 	t1 := NewTape(hostDevice)
 	require.Equal(t, 2.0, t1.Input(x).Mean().Item())
-	require.Equal(t, 4.0, MSE(t1.Input(x), New(hostDevice, Float16, 1<<17)).Item())
+	require.Equal(t, 4.0, ops.MSE(t1.Input(x), New(hostDevice, Float16, 1<<17)).Item())
 }
 
 // Kernels that widen chunks or rows of 16-bit floats have the bits of the float32 kernels between conversions of whole operands. Programs
@@ -130,14 +133,14 @@ func TestHalfMean(t *testing.T) {
 func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		for _, d := range []DType{BFloat16, Float16} {
-			compared := map[Op]bool{}
-			dev := &faultyDevice{CPU: NewCPU(threads), table: cpuTable}
+			compared, table := map[Op]bool{}, CPUTable()
+			dev := &FaultyDevice{CPU: NewCPU(threads), Table: table}
 			defer dev.Close()
 			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax,
-				OpLogSoftmaxGrad, OpLayerNorm, OpLayerNormGradX, OpLayerNormGradW, OpRMSNorm, OpRMSNormGradX, OpRMSNormGradW,
-				OpSoftmaxCausal, OpLogSumExp, OpCrossEntropy, OpCrossEntropyGrad} {
-				wide := throughFloat32(cpuTable[op][Float32])
-				dev.table[op][d] = func(q Queue, a *Args) {
+				OpLogSoftmaxGrad, ops.OpLayerNorm, ops.OpLayerNormGradX, ops.OpLayerNormGradW, ops.OpRMSNorm, ops.OpRMSNormGradX, ops.OpRMSNormGradW,
+				OpSoftmaxCausal, OpLogSumExp, ops.OpCrossEntropy, ops.OpCrossEntropyGrad} {
+				wide := ThroughFloat32(table[op][Float32])
+				dev.Table[op][d] = func(q Queue, a *Args) {
 					compared[op] = true
 					before := outputsOf(a)
 					wide(q, a)
@@ -145,13 +148,13 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 					for i, b := range before {
 						copy(outputBytes(a, i), b)
 					}
-					cpuTable[op][d](q, a)
+					table[op][d](q, a)
 					for i, b := range want {
 						require.True(t, bytes.Equal(b, outputBytes(a, i)), "%v of %v, result %d, %v", op, d, i, a.Dim)
 					}
 				}
 			}
-			for _, s := range [][2]int{{1, 1}, {7, 40}, {300, 301}, {3, 2*halfChunk + 7}} {
+			for _, s := range [][2]int{{1, 1}, {7, 40}, {300, 301}, {3, 2*HalfChunk + 7}} {
 				halfProgram(dev, d, s[0], s[1])
 			}
 			require.Len(t, compared, 21)
@@ -176,7 +179,7 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 	x, w, b, col := ps.add("x", UniformInit(-2, 2), rows, cols), ps.add("w", UniformInit(0.5, 1.5), cols),
 		ps.add("b", UniformInit(-1, 1), cols), ps.add("c", UniformInit(1, 2), rows, 1)
 	for _, p := range ps.list {
-		p.init.Fill(p.Value, HashName(p.Name()), 0)
+		Init(p).Fill(p.Value, HashName(p.Name()), 0)
 	}
 	classes := make([]int64, rows)
 	for i := range classes {
@@ -186,12 +189,12 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 	tape := NewTape(dev)
 	for i := range 2 {
 		x, w, b, c := tape.Use(x), tape.Use(w), tape.Use(b), tape.Use(col)
-		y := LayerNorm(x, w, b, 1e-5).Add(RMSNorm(x, w, 1e-5).Mul(c))
-		z := y.Softmax().Sub(y.LogSoftmax().Div(c)).Maximum(b).Add(LayerNorm(y, Tensor{}, Tensor{}, 1e-5))
+		y := ops.LayerNorm(x, w, b, 1e-5).Add(ops.RMSNorm(x, w, 1e-5).Mul(c))
+		z := y.Softmax().Sub(y.LogSoftmax().Div(c)).Maximum(b).Add(ops.LayerNorm(y, Tensor{}, Tensor{}, 1e-5))
 		if cols > 3 { // not the whole operand
 			z = z.Add(z.Slice(1, 1, cols-1).Sum(1).Reshape(rows, 1))
 		}
-		loss := CrossEntropy(z, labels, CrossEntropyOptions{Smoothing: 0.1, PerRow: i == 0})
+		loss := ops.CrossEntropy(z, labels, ops.CrossEntropyOptions{Smoothing: 0.1, PerRow: i == 0})
 		if i == 0 { // gradients of rows that differ
 			loss = loss.Mul(loss).Sum()
 		}

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -6,7 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
+
+// What is the same in the tests inside of the package.
+var hostDevice, skipInDebug, random = HostDevice, SkipInDebug, Random
 
 var floatTypes = []DType{Float32, Float64, BFloat16, Float16}
 

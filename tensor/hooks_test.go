@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // spy records the tape's calls.
@@ -138,7 +140,7 @@ func TestOneOwner(t *testing.T) {
 	assert.Nil(t, p.Owner())
 	first := named{}
 	assert.NoError(t, p.Own(first, 0))
-	assert.EqualError(t, p.Own(&spy{}, 0), "the gradient of up.weight belongs to ddp already: *tensor.spy cannot have it, too")
+	assert.EqualError(t, p.Own(&spy{}, 0), "the gradient of up.weight belongs to ddp already: *tensor_test.spy cannot have it, too")
 	assert.Equal(t, first, p.Owner())
 }
 
@@ -164,7 +166,7 @@ func TestHooksInCheckpoint(t *testing.T) {
 	assert.Equal(t, []float64{0.125, 0.25, 0.125}, []float64{Floats(a.Grad)[0], Floats(b.Grad)[0], Floats(c.Grad)[0]})
 	assert.Regexp(t, "ready [ab].*ready [ab].*ready first.*ready c", trace, "c is not known to be ready before the end")
 	tape.Reset()
-	assert.Zero(t, tape.Use(a).h.base.pending)
+	assert.Zero(t, PendingUses(tape.Use(a)))
 }
 
 // A hook may move a parameter's value and provide the memory of its gradient (fsdp).
@@ -202,9 +204,9 @@ type mover struct {
 
 func (m *mover) BeforeUse(p *Param, phase Phase) {
 	m.moves++
-	p.Value.h.st.ptr = New(hostDevice, Float32, 4).Ptr()
+	Raw(p.Value).Place(New(hostDevice, Float32, 4).Ptr())
 	for i, v := range m.home {
-		storeFloat(p.Value.Ptr(), Float32, i, v)
+		StoreFloat(p.Value.Ptr(), Float32, i, v)
 	}
 	if phase == Backward {
 		p.Grad = m.grad
@@ -213,7 +215,7 @@ func (m *mover) BeforeUse(p *Param, phase Phase) {
 func (m *mover) BackwardBegin(bool)                    {}
 func (m *mover) Changed(*Param)                        {}
 func (m *mover) GradReady(_ *Param, p Pending) Pending { return p }
-func (m *mover) BackwardDone(bool) error               { m.p.Value.h.st.ptr = nil; return nil }
+func (m *mover) BackwardDone(bool) error               { Raw(m.p.Value).Place(nil); return nil }
 
 // The device's poll hook is called once for each operation, forward and backward.
 func TestPoll(t *testing.T) {
@@ -225,7 +227,7 @@ func TestPoll(t *testing.T) {
 	m := newMLP(ps, 3, 4, 4, 2)
 	tape := NewTape(dev)
 	loss := m.forward(tape.Input(random(dev, Float32, 1, 2, 3))).Square().Sum()
-	nodes := tape.nn
+	nodes := Nodes(tape)
 	assert.Equal(t, nodes, n)
 	tape.Backward(loss)
 	assert.Equal(t, 2*nodes, n)

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // A cache's attention equals that of the whole sequence, in pieces of any length, also if heads share keys. Memory after its tokens is
@@ -49,10 +51,11 @@ var cacheTolerance = map[DType]float64{Float64: 1e-14, Float32: 1e-5, BFloat16: 
 
 // spoilCache sets all memory after n tokens to NaN.
 func spoilCache(c *KVCache, n int) {
-	tape := NewTape(c.k.Device())
+	k, v, positions := Cached(c)
+	tape := NewTape(k.Device())
 	defer tape.Close()
-	for _, x := range []Tensor{c.k, c.v} {
-		bad := tape.Input(x).Slice(1, n, c.positions).Affine(0, math.NaN())
+	for _, x := range []Tensor{k, v} {
+		bad := tape.Input(x).Slice(1, n, positions).Affine(0, math.NaN())
 		Copy(x, Concat(1, tape.Input(x).Slice(1, 0, n), bad))
 	}
 }

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // bucket is an owner that communicates the gradients of its parameters together, when the last one is ready. It waits for missing
@@ -64,7 +66,7 @@ func TestPendingTravelsToTheOwner(t *testing.T) {
 					require.NoError(t, p.Own(b, 0))
 				}
 				tape := NewTape(hostDevice)
-				tape.mem.poison = true
+				Poison(tape)
 				for k := range micro {
 					x := tape.Input(random(hostDevice, Float32, uint64(k+1), 4, 6))
 					y := model(tape, identity{}, x, w)
@@ -126,7 +128,7 @@ type zero3 struct {
 func (z *zero3) drop() {
 	if z.here != nil {
 		for i := range z.here.Len() {
-			storeFloat(z.here.Value.Ptr(), z.here.Value.DType(), i, math.NaN())
+			StoreFloat(z.here.Value.Ptr(), z.here.Value.DType(), i, math.NaN())
 		}
 		Raw(z.here.Value).Place(nil)
 		z.here = nil
@@ -141,7 +143,7 @@ func (z *zero3) BeforeUse(p *Param, _ Phase) {
 	z.uses++
 	x := New(hostDevice, p.Value.DType(), p.Len())
 	for i, v := range z.home[p] {
-		storeFloat(x.Ptr(), x.DType(), i, v)
+		StoreFloat(x.Ptr(), x.DType(), i, v)
 	}
 	Raw(p.Value).Place(x.Ptr())
 	z.here = p
@@ -164,7 +166,7 @@ var viewModels = map[string]func(t *Tape, x Tensor, w, v *Param) Tensor{
 	},
 	"a handle that another parameter's use outlives": func(t *Tape, x Tensor, w, v *Param) Tensor {
 		u := t.Use(w)
-		y := Linear(t.Input(random(t.dev, Float64, 9, 3, 4)), t.Use(v), Tensor{})
+		y := Linear(t.Input(random(t.Device(), Float64, 9, 3, 4)), t.Use(v), Tensor{})
 		return y.Add(Linear(Linear(x, u.Reshape(4, 6), Tensor{}).Tanh(), t.Use(v), Tensor{}))
 	},
 	"a handle captured by a checkpoint": func(t *Tape, x Tensor, w, v *Param) Tensor {
@@ -180,7 +182,7 @@ var viewModels = map[string]func(t *Tape, x Tensor, w, v *Param) Tensor{
 		}, x)
 	},
 	"through": func(t *Tape, x Tensor, w, v *Param) Tensor {
-		if w.through == nil {
+		if !HasThrough(w) {
 			w.Through(identity{})
 		}
 		return Linear(Linear(x, t.Use(w).Reshape(4, 6), Tensor{}).Tanh(), t.Use(v), Tensor{})

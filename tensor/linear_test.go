@@ -1,10 +1,12 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // linearNet is two layers on x and a residual. The input of the second layer needs a gradient.
@@ -70,10 +72,10 @@ func (l *linearNet) run(eval bool) (y []float64, grads [][]float64) {
 // The fused layer has the bits of the separate operations, forward and backward, in training and without gradients.
 func TestLinearActEqualsLinearThenActivation(t *testing.T) {
 	for _, d := range []DType{Float32, Float64, BFloat16, Float16} {
-		for act := range Activation(len(activationOps)) {
+		for act := range Activation(NumActivations) {
 			for _, threads := range []int{1, 3} {
 				dev := NewCPU(threads)
-				dev.pool.grain = 1
+				CutAll(dev)
 				net := newLinearNet(dev, d, act)
 				wantY, wantGrads := net.run(false)
 				net.fused = true

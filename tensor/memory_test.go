@@ -64,35 +64,6 @@ func TestMemoryFromElsewhere(t *testing.T) {
 	assert.Equal(t, MemoryUse{0, 400}, m.Total())
 }
 
-// Step memory is counted by its tape; memory for its gradients outside of it is counted once.
-func TestMemoryOfSteps(t *testing.T) {
-	skipInDebug(t) // there, kernels that check widen operands
-	dev := NewCPU(1)
-	m := dev.Memory()
-	step := gptStep(dev, Float32, false, 0)
-	params := m.Of(Parameters).Live
-	step()
-	first := m.Of(Activations)
-	assert.Zero(t, first.Live)
-	assert.Greater(t, first.Peak, params)
-	assert.Equal(t, MemoryUse{params, params}, m.Of(Gradients))
-	m.ResetPeak()
-	step()
-	assert.Equal(t, first, m.Of(Activations), "every step is like the first")
-	assert.Equal(t, m.Of(Parameters).Peak+m.Of(Gradients).Peak+m.Of(OtherMemory).Peak+first.Peak, m.Total().Peak)
-
-	tape := NewTape(dev)
-	x := tape.Input(New(dev, Float32, 1<<20)).Exp()
-	live, peak := tape.Memory()
-	assert.Equal(t, MemoryUse{4 << 20, 4 << 20}, m.Of(Activations), "a tape that needs more says so")
-	assert.Equal(t, [2]int{4 << 20, 4 << 20}, [2]int{live, peak})
-	tape.Keep(x)
-	tape.Reset()
-	tape.Close()
-	assert.Zero(t, m.Of(Activations).Live)
-	dev.Close()
-}
-
 func TestMemoryOfWidenedOperands(t *testing.T) {
 	dev := NewCPU(1)
 	defer dev.Close()

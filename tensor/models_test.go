@@ -1,8 +1,11 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
 	"math"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The models of the tests, written without package nn.
@@ -126,14 +129,14 @@ func (m *gpt) forward(t *Tape, ids Tensor) Tensor {
 			x = b.forward(x)
 		}
 	}
-	return Linear(RMSNorm(x, t.Use(m.normW), 1e-6), t.Use(m.head), Tensor{}).Reshape(-1, m.tok.Dims()[0])
+	return Linear(ops.RMSNorm(x, t.Use(m.normW), 1e-6), t.Use(m.head), Tensor{}).Reshape(-1, m.tok.Dims()[0])
 }
 
 func (b *gptBlock) forward(in ...Tensor) Tensor {
 	x := in[0]
 	t := x.Tape()
-	x = x.Add(b.attention(LayerNorm(x, t.Use(b.n1w), t.Use(b.n1b), 1e-5)))
-	h := Linear(LayerNorm(x, t.Use(b.n2w), Tensor{}, 1e-5), t.Use(b.up), t.Use(b.upB)).GELU()
+	x = x.Add(b.attention(ops.LayerNorm(x, t.Use(b.n1w), t.Use(b.n1b), 1e-5)))
+	h := Linear(ops.LayerNorm(x, t.Use(b.n2w), Tensor{}, 1e-5), t.Use(b.up), t.Use(b.upB)).GELU()
 	return x.Add(Linear(h, t.Use(b.down), t.Use(b.downB)).Dropout(b.m.drop, HashName(b.name)))
 }
 
@@ -162,12 +165,5 @@ func randomTokens(dev Device, vocab int, dims ...int) Tensor {
 	for i := range Data[int64](x) {
 		Data[int64](x)[i] = int64(RandomBits(99, uint64(i)) % uint64(vocab))
 	}
-	return x
-}
-
-// random returns a tensor outside tapes, uniform in ±1.
-func random(dev Device, dtype DType, key uint64, dims ...int) Tensor {
-	x := New(dev, dtype, dims...)
-	UniformInit(-1, 1).Fill(x, key, 0)
 	return x
 }

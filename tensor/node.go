@@ -7,6 +7,7 @@ type Node struct {
 	deferred   bool  // its weight gradients are put off
 	keptInputs uint8 // inputs that it keeps until then
 	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient even if its output has none
+	later      bool  // its output is put off (see Tape.Later)
 	spent      bool  // a Function's call of which an input is spent
 	in         []*header
 	out        *header
@@ -26,6 +27,12 @@ func (n *Node) Out() Tensor { return n.out.tensor() }
 
 // Grad returns the gradient of the output.
 func (n *Node) Grad() Tensor { return n.out.grad.tensor() }
+
+// Needs returns the bit mask of the inputs that need a gradient, now or later: see Tape.RunDeferred.
+func (n *Node) Needs() uint8 { return n.need }
+
+// Done says that the rule computed all gradients that are needed, also those that it was not asked for yet.
+func (n *Node) Done() { n.need = 0 }
 
 func (t *Tape) node(i int) *Node { return &t.nodes[uint(i)/slabLen][uint(i)%slabLen] }
 
@@ -52,6 +59,18 @@ func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward &
 
 // rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
 func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
+	n := t.recNode(op, out, in)
+	if n != nil {
+		n.in = t.operands(len(in))
+		for i := range n.in { // a call of copy would be slower for so few
+			n.in[i] = in[i]
+		}
+	}
+	return n
+}
+
+// recNode is rec of a node that gets its inputs from the caller, who has a list of them that lives until Reset.
+func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	if t.poller != nil {
 		t.poller.Poll()
 	}
@@ -115,10 +134,6 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.out = op, need, leaf, out
 	n.addSpent(old)
-	n.in = t.operands(len(in))
-	for i := range n.in { // a call of copy would be slower for so few
-		n.in[i] = in[i]
-	}
 	return n
 }
 
@@ -160,5 +175,10 @@ func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
 	if h.tape != t || h.needs {
 		fail(op.String(), these(h), "the output must be a new tensor of the tape")
 	}
-	return t.rec(op, h, t.inputs(op.String(), in)...)
+	list := t.inputs(op.String(), in)
+	n := t.recNode(op, h, list)
+	if n != nil {
+		n.in = list
+	}
+	return n
 }

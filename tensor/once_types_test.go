@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"strings"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // What is the same on all ranks, added to a partial sum, has its value and its gradient on the first rank alone.

@@ -34,6 +34,8 @@ type OpSpec struct {
 	Rows  RowsRule
 	Index uint8 // bit mask of inputs that are positions or counts
 	Const bool  // its output has no gradient, or it is a step of another rule
+	// Compute makes the output of a node that put it off (see Tape.Later), else nil.
+	Compute func(t *Tape, n *Node)
 	// CPU holds the kernels of the host. If there is one for Float32 but none for the 16-bit floats, these are computed through float32.
 	CPU [NumDTypes]Kernel
 	// Optional means that a device may have no kernel for it (see Exec.Has): then several other operations are used. These round 16-bit

@@ -68,14 +68,14 @@ func TestSortKeepsOrder(t *testing.T) {
 func TestOpsRefuse(t *testing.T) {
 	tape := onTape(t)
 	ids, x := tape.Input(tensor.FromSlice([]int64{0, 3}, 2)), tape.Input(tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 2, 3))
-	seven, o := int64(7), tensor.CrossEntropyOptions{}
+	seven, o := int64(7), ops.CrossEntropyOptions{}
 	shared := tensor.NewTape(tape.Device())
 	part := shared.Input(tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6}, 2, 3).WithRows(tensor.Rows{First: 2, Stride: 1, Total: 8}))
 	weights := tensor.FromSlice([]float32{1, 2, 3}, 3)
 	for want, f := range map[string]func(){
-		"one_hot int64[2], int64[2]: index 1 is 3, not in [0,3)":                func() { tensor.OneHot(ids, 3, tensor.Float32) },
-		"bincount int64[2], int64[2]: index 1 is 3, not in [0,2)":               func() { ids.Bincount(2) },
-		"one_hot float32[2,3], float32[2,3]: indices must be int64":             func() { tensor.OneHot(x, 3, tensor.Float32) },
+		"one_hot int64[2], int64[2]: index 1 is 3, not in [0,3)":                func() { ops.OneHot(ids, 3, tensor.Float32) },
+		"bincount int64[2], int64[2]: index 1 is 3, not in [0,2)":               func() { ops.Bincount(ids, 2) },
+		"one_hot float32[2,3], float32[2,3]: indices must be int64":             func() { ops.OneHot(x, 3, tensor.Float32) },
 		"arange: uint8 from 0 to 300 in steps of 1: 299 does not":               func() { tape.Arange(tensor.Uint8, 0, 300, 1) },
 		"arange: int32 from 0 to 3 in steps of 0.5: 0.5 does not":               func() { tape.Arange(tensor.Int32, 0, 3, 0.5) },
 		"arange: from 0 to 3 in steps of -1":                                    func() { tape.Arange(tensor.Float32, 0, 3, -1) },
@@ -85,22 +85,22 @@ func TestOpsRefuse(t *testing.T) {
 		"sort float32[2,3]: no dimension 2":                                     func() { ops.Sort(x, 2, false) },
 		"cumsum float32[2,3]: no dimension 5":                                   func() { ops.CumSum(x, 5) },
 		"Ignore none with soft targets": func() {
-			tensor.CrossEntropy(x, x, tensor.CrossEntropyOptions{Ignore: &seven})
+			ops.CrossEntropy(x, x, ops.CrossEntropyOptions{Ignore: &seven})
 		},
 		"Count has no meaning with PerRow": func() {
-			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{PerRow: true, Count: 3})
+			ops.CrossEntropy(x, ids, ops.CrossEntropyOptions{PerRow: true, Count: 3})
 		},
 		"cross_entropy float32[2,3], int64[2], float32[2,3]: wants weights [classes]": func() {
-			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Weights: x})
+			ops.CrossEntropy(x, ids, ops.CrossEntropyOptions{Weights: x})
 		},
 		"cross_entropy float32[2,3], float32[3]: the logits: 2 dimensions, the soft targets: 1 dimension": func() {
-			tensor.CrossEntropy(x, weights, o)
+			ops.CrossEntropy(x, weights, o)
 		},
 		"label 1 is 3, of 3 classes": func() {
-			tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Weights: weights, Smoothing: 0.1})
+			ops.CrossEntropy(x, ids, ops.CrossEntropyOptions{Weights: weights, Smoothing: 0.1})
 		},
 		"classes have weights and the batch is shared between ranks: give Count": func() {
-			tensor.CrossEntropy(part, tensor.FromSlice([]int64{0, 1}, 2), tensor.CrossEntropyOptions{Weights: weights})
+			ops.CrossEntropy(part, tensor.FromSlice([]int64{0, 1}, 2), ops.CrossEntropyOptions{Weights: weights})
 		},
 	} {
 		assert.ErrorContains(t, tensor.Try(f), want)
@@ -118,11 +118,11 @@ func TestLossesOfParts(t *testing.T) {
 		tape := onTape(t)
 		in := tape.Input(tensor.FromSlice(x[3*lo:3*hi], hi-lo, 3).WithRows(tensor.Rows{First: lo, Stride: 1, Total: 4}))
 		if soft {
-			return tensor.CrossEntropy(in, tensor.FromSlice(q[3*lo:3*hi], hi-lo, 3), tensor.CrossEntropyOptions{Weights: w}).Item()
+			return ops.CrossEntropy(in, tensor.FromSlice(q[3*lo:3*hi], hi-lo, 3), ops.CrossEntropyOptions{Weights: w}).Item()
 		}
 		y := tensor.FromSlice(labels[lo:hi], hi-lo)
-		rows := tensor.CrossEntropy(in, y, tensor.CrossEntropyOptions{Weights: w, PerRow: true})
-		total := tensor.CrossEntropy(in, y, tensor.CrossEntropyOptions{Weights: w, Count: 4 + 1 + 2 + 2}).Item()
+		rows := ops.CrossEntropy(in, y, ops.CrossEntropyOptions{Weights: w, PerRow: true})
+		total := ops.CrossEntropy(in, y, ops.CrossEntropyOptions{Weights: w, Count: 4 + 1 + 2 + 2}).Item()
 		require.InDelta(t, rows.Sum().Item()/9, total, 1e-15, "rows are divided by nothing")
 		return total
 	}
@@ -130,7 +130,7 @@ func TestLossesOfParts(t *testing.T) {
 		assert.InDelta(t, loss(0, 4, soft), loss(0, 1, soft)+loss(1, 4, soft), 1e-15)
 	}
 	tape := onTape(t)
-	whole := tensor.CrossEntropy(tape.Input(tensor.FromSlice(x, 4, 3)), tensor.FromSlice(labels, 4),
-		tensor.CrossEntropyOptions{Weights: w}).Item()
+	whole := ops.CrossEntropy(tape.Input(tensor.FromSlice(x, 4, 3)), tensor.FromSlice(labels, 4),
+		ops.CrossEntropyOptions{Weights: w}).Item()
 	assert.InDelta(t, loss(0, 4, false), whole, 1e-15, "the mean is over the labels' weights")
 }

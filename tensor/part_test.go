@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // A part of a gradient is refused by all that could compute with it as if it were the whole, and ToLocal hands it out.

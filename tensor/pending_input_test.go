@@ -1,10 +1,12 @@
-package tensor
+package tensor_test
 
 import (
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // three is a + b + c. The gradients of a and b each come from a collective. Until it is waited for, such a gradient is NaN.

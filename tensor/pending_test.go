@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/trace"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // lane is a fake lane of collectives: an operation runs only when it is waited for.
@@ -139,7 +140,7 @@ func TestPending(t *testing.T) {
 				w = append(w, ps.add(fmt.Sprint("w", i), UniformInit(-1, 1), 6, 6))
 			}
 			tape := NewTape(dev)
-			tape.mem.poison = true
+			Poison(tape)
 			for range 2 {
 				ps.consume()
 				tape.Backward(model(tape, f, tape.Use(in).Affine(1, 0), w).Sum())

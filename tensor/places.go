@@ -27,11 +27,9 @@ const (
 var builtinRows = [MaxOps]RowsRule{
 	OpAux: RowsAs0, OpCopy: RowsAs0, OpApply: RowsByCaller, OpReshape: RowsByCaller, OpPermute: RowsByCaller, OpSlice: RowsByCaller,
 	OpConcat: RowsByCaller, OpPad: RowsByCaller, OpSum: RowsByCaller, OpMax: RowsByCaller, OpMin: RowsByCaller, OpMatMul: RowsByCaller,
-	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpCrossEntropy: RowsByCaller,
-	OpMSE: RowsByCaller, OpBCE: RowsByCaller, OpCrossAttentionLSE: RowsByCaller,
-	OpCrossEntropyRows: RowsByCaller, OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
-	OpLayerNorm: RowsLast,
-	OpRMSNorm:   RowsLast, OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
+	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpCrossAttentionLSE: RowsByCaller,
+	OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
+	OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
 	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 }
 

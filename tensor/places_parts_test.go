@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // partTape returns a tape and [4, 3, 6], which has 3 of 6 positions of each sequence along axis 0.
@@ -56,7 +58,7 @@ func TestPlacesOfPositions(t *testing.T) {
 		{"this rank's own", func() Tensor { return MatMul(x, x, false, true) }},
 		{"this rank's own", func() Tensor { return Concat(1, tape.Use(summedParam(1, 6)).Broadcast(4, 1, 6), x) }},
 		{"has not all rows", func() Tensor { return GlobalMean(x.Slice(1, 1, 3)) }},
-		{"has not all rows", func() Tensor { return MSE(x.Slice(1, 0, 2), x.Slice(1, 1, 3)) }},
+		{"has not all rows", func() Tensor { return ops.MSE(x.Slice(1, 0, 2), x.Slice(1, 1, 3)) }},
 		{"would see this rank's part of its sequence only", func() Tensor { return attend(x.Pad(1, 1, 0).Slice(1, 0, 3), x) }},
 	} {
 		tape, x, c = partTape(t)
@@ -108,7 +110,7 @@ func TestPlacesOfParts(t *testing.T) {
 		{"max float64[4,3]: axis 1", func(x Tensor) Tensor { return first(x.Max(1)) }},
 		{"this rank's own", func(x Tensor) Tensor { return x.Mean(1) }},
 		{"axis 1", func(x Tensor) Tensor { return GlobalMean(x) }},
-		{"rms_norm float64[4,3]", func(x Tensor) Tensor { return RMSNorm(x, Tensor{}, 1e-5) }},
+		{"rms_norm float64[4,3]", func(x Tensor) Tensor { return ops.RMSNorm(x, Tensor{}, 1e-5) }},
 		{"is a partial sum", func(x Tensor) Tensor { return x.Exp().Sum(1).Log() }},
 	} {
 		x := Linear(tape.Input(upward(4, 4).WithRows(half)), tape.Use(w), Tensor{})
@@ -145,7 +147,7 @@ func TestPlacesOfProductsOfParts(t *testing.T) {
 		{"cut", func(y, w Tensor) Tensor { return Linear(y.Permute(1, 0), tape.Use(summedParam(5, 4)), Tensor{}) }},
 		{nonlinear, func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).GELU() }},
 		{nonlinear, func(y, w Tensor) Tensor { return LinearAct(y, w, Tensor{}, ActGELU) }},
-		{nonlinear, func(y, w Tensor) Tensor { return RMSNorm(Linear(y, w, Tensor{}), Tensor{}, 1e-5) }},
+		{nonlinear, func(y, w Tensor) Tensor { return ops.RMSNorm(Linear(y, w, Tensor{}), Tensor{}, 1e-5) }},
 		{nonlinear, func(y, w Tensor) Tensor { return Linear(y, w, Tensor{}).Square() }},
 		{"axis 1", func(y, w Tensor) Tensor { return Linear(y, w, tape.Use(bias)) }},
 		{added, func(y, w Tensor) Tensor { return Linear(y, w, tape.Use(frozen)) }},
@@ -215,12 +217,12 @@ func TestPlacesOfFunctions(t *testing.T) {
 	tape := NewTape(hostDevice)
 	t.Cleanup(tape.Close)
 	x := tape.Input(upward(4, 3).WithRows(half).WithTypes(Types{}.With(1, Varying).With(2, Cut)))
-	x.hdr().at = x.hdr().at.WithCut(2)
+	CutAlong(x, 2)
 	for _, f := range []Function{&folded{}, &whole{}} {
 		assert.NoError(t, Try(func() { tape.Apply(f, x).Reshape(1).Reshape(1, 1) }))
 	}
 	y := tape.Apply(&whole{folded{[]int{1, 1}}}, x)
-	assert.Zero(t, y.hdr().at.Cut())
+	assert.Zero(t, PlaceOf(y).Cut())
 }
 
 // Zeros do not count twice in a partial sum. What is made of them may be something else.

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // half is 4 of 8 rows on ranks along axis 0.
@@ -30,7 +32,7 @@ func batchTape(t *testing.T) (tape *Tape, x Tensor, c func(dims ...int) Tensor) 
 
 // placeOf prints the kind on axis 0, and where the rows are if they are somewhere.
 func placeOf(x Tensor) string {
-	s := x.hdr().at.Rows()
+	s := PlaceOf(x).Rows()
 	kind := x.Types().At(0).String()
 	if s.Dims() == 0 || x.Types().At(0) == Own {
 		return kind
@@ -92,7 +94,7 @@ type placeCase struct {
 // placesOf has the kind of an operation's output and the dimensions of its rows, as bits.
 var placesOf = []placeCase{
 	{"varying 1", func(e *env) Tensor { return Linear(e.x, e.w, Tensor{}).ReLU().Softmax() }},
-	{"varying 1", func(e *env) Tensor { return LayerNorm(e.x, e.tape.Use(summedParam(6)), Tensor{}, 1e-5) }},
+	{"varying 1", func(e *env) Tensor { return ops.LayerNorm(e.x, e.tape.Use(summedParam(6)), Tensor{}, 1e-5) }},
 	{"varying 1", func(e *env) Tensor { return e.x.Add(e.c(6)).Mul(e.c(1, 6)) }},
 	{"varying 1", func(e *env) Tensor { return first(e.x.Max(1)) }},
 	{"varying 1", func(e *env) Tensor { return e.x.LogSumExp() }},
@@ -130,7 +132,7 @@ var placesOf = []placeCase{
 	{"partial", func(e *env) Tensor { return MatMul(e.c(1).Broadcast(1, 4), e.x, false, false) }},
 	{"partial", func(e *env) Tensor { return MatMul(e.x.Permute(1, 0), e.x, false, false) }},
 	{"partial", func(e *env) Tensor { return e.tape.Zeros(Float64, 4, 6).ScatterAdd(0, e.zeros(4, 6), e.x) }},
-	{"partial", func(e *env) Tensor { return e.x.ArgMax(1).Bincount(6) }},
+	{"partial", func(e *env) Tensor { return ops.Bincount(e.x.ArgMax(1), 6) }},
 	{"partial", func(e *env) Tensor { return e.x.Slice(0, 0, 2).Sum(0) }},
 	// A product of each row.
 	{"varying 1", func(e *env) Tensor { return MatMul(e.cube, e.cube, false, true) }},
@@ -142,8 +144,10 @@ var placesOf = []placeCase{
 	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).Softmax() }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSoftmax() }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSumExp() }},
-	{"this rank's own", func(e *env) Tensor { return LayerNorm(e.x.Permute(1, 0), e.tape.Use(summedParam(4)), Tensor{}, 1e-5) }},
-	{"this rank's own", func(e *env) Tensor { return RMSNorm(e.x.Reshape(24), e.tape.Use(summedParam(24)), 1e-5) }},
+	{"this rank's own", func(e *env) Tensor {
+		return ops.LayerNorm(e.x.Permute(1, 0), e.tape.Use(summedParam(4)), Tensor{}, 1e-5)
+	}},
+	{"this rank's own", func(e *env) Tensor { return ops.RMSNorm(e.x.Reshape(24), e.tape.Use(summedParam(24)), 1e-5) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Sum(1) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 12).Sum(1) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Softmax().Permute(0, 2, 1).Softmax() }},
@@ -202,7 +206,7 @@ var wrong = []placeCase{
 	{held, func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Mul(e.c(2, 2, 1)) }},
 	{held, func(e *env) Tensor { return CrossAttention(e.cube, e.c(4, 5, 3), e.c(4, 5, 3), 3, AttentionOptions{}) }},
 	{held, func(e *env) Tensor { return e.x.LogSoftmax().Mul(e.c(4).Reshape(4, 1)) }},
-	{held, func(e *env) Tensor { return e.x.Mul(OneHot(e.ids(4), 6, Float64)) }},
+	{held, func(e *env) Tensor { return e.x.Mul(ops.OneHot(e.ids(4), 6, Float64)) }},
 	{held, func(e *env) Tensor { return e.x.Gather(1, e.ids(4, 1)) }},
 	// Sums that are not over all rows, or not linear.
 	{"it came from mean", func(e *env) Tensor { return e.x.Mean() }},
@@ -221,10 +225,10 @@ var wrong = []placeCase{
 	{"is a partial sum", func(e *env) Tensor { return e.tape.Zeros(Float64, 4, 6).ScatterAdd(0, e.best(), e.x).Square().Sum() }},
 	{"begin with Tape.Zeros", func(e *env) Tensor { return e.c(4, 6).ScatterAdd(0, e.best(), e.x).Sum() }},
 	{"is a partial sum", func(e *env) Tensor { return e.x.Div(e.x.Abs().Sum().Reshape(1)).Sum() }},
-	{"is a partial sum", func(e *env) Tensor { return e.x.Mul(e.x.ArgMax(1).Bincount(6).Cast(Float64)).Sum() }},
+	{"is a partial sum", func(e *env) Tensor { return e.x.Mul(ops.Bincount(e.x.ArgMax(1), 6).Cast(Float64)).Sum() }},
 	// Rows of this rank that meet.
 	{"a product of rows of this rank", func(e *env) Tensor { return e.scores().LogSoftmax().Sum() }},
-	{"it came from", func(e *env) Tensor { return CrossEntropy(e.scores(), e.ids(4), CrossEntropyOptions{}) }},
+	{"it came from", func(e *env) Tensor { return ops.CrossEntropy(e.scores(), e.ids(4), ops.CrossEntropyOptions{}) }},
 	{"it came from sub, where other rows of this rank meet", func(e *env) Tensor {
 		return e.x.Reshape(4, 1, 6).Sub(e.x.Reshape(1, 4, 6)).Sum()
 	}},
@@ -232,14 +236,16 @@ var wrong = []placeCase{
 	{"it came from add", func(e *env) Tensor { return e.x.Add(Embedding(e.x, e.ids(4))).Square().Sum() }},
 	{"it came from add", func(e *env) Tensor { return e.x.Add(e.x.Gather(0, e.ids(4, 1).Broadcast(4, 6))).Square().Sum() }},
 	{"it came from sub", func(e *env) Tensor { return e.x.Slice(0, 0, 2).Sub(e.x.Slice(0, 2, 4)).Square().Sum() }},
-	{"it came from", func(e *env) Tensor { return MSE(e.x, e.roll()) }},
-	{"it came from cross_entropy", func(e *env) Tensor { return CrossEntropy(e.x, e.own(), CrossEntropyOptions{}) }},
-	{"it came from cross_entropy", func(e *env) Tensor { return CrossEntropy(e.x, e.own(), CrossEntropyOptions{PerRow: true}).Sum() }},
+	{"it came from", func(e *env) Tensor { return ops.MSE(e.x, e.roll()) }},
+	{"it came from cross_entropy", func(e *env) Tensor { return ops.CrossEntropy(e.x, e.own(), ops.CrossEntropyOptions{}) }},
 	{"it came from cross_entropy", func(e *env) Tensor {
-		return CrossEntropy(e.x.Slice(1, 0, 4).Permute(1, 0), e.ids(4), CrossEntropyOptions{})
+		return ops.CrossEntropy(e.x, e.own(), ops.CrossEntropyOptions{PerRow: true}).Sum()
 	}},
-	{"has not all rows", func(e *env) Tensor { return MSE(Embedding(e.x, e.ids(4)), e.x) }},
-	{"it came from", func(e *env) Tensor { return BCEWithLogits(e.x, e.roll()) }},
+	{"it came from cross_entropy", func(e *env) Tensor {
+		return ops.CrossEntropy(e.x.Slice(1, 0, 4).Permute(1, 0), e.ids(4), ops.CrossEntropyOptions{})
+	}},
+	{"has not all rows", func(e *env) Tensor { return ops.MSE(Embedding(e.x, e.ids(4)), e.x) }},
+	{"it came from", func(e *env) Tensor { return ops.BCEWithLogits(e.x, e.roll()) }},
 	{"it came from concat", func(e *env) Tensor { return Concat(0, e.x, e.table.Slice(0, 0, 1)).Square().Sum() }},
 	{"it came from concat", func(e *env) Tensor { return Concat(1, e.x, e.roll()).Square().Sum() }},
 	{"it came from", func(e *env) Tensor { return Where(e.positive(), e.x, e.roll()).Sum() }},
@@ -249,9 +255,9 @@ var wrong = []placeCase{
 	{"it came from row_sums", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x).Square().Sum() }},
 	{"has not all rows", func(e *env) Tensor { return GlobalMean(e.x.Slice(0, 1, 3)) }},
 	{"has not all rows", func(e *env) Tensor { return GlobalMean(Embedding(e.x, e.ids(4).Slice(0, 0, 3))) }},
-	{"has not all rows", func(e *env) Tensor { return MSE(e.x.Slice(0, 0, 2), e.x.Slice(0, 0, 2)) }},
+	{"has not all rows", func(e *env) Tensor { return ops.MSE(e.x.Slice(0, 0, 2), e.x.Slice(0, 0, 2)) }},
 	{"has not all rows", func(e *env) Tensor {
-		return CrossEntropy(e.x.Slice(0, 0, 2), e.ids(4).Slice(0, 0, 2), CrossEntropyOptions{})
+		return ops.CrossEntropy(e.x.Slice(0, 0, 2), e.ids(4).Slice(0, 0, 2), ops.CrossEntropyOptions{})
 	}},
 }
 

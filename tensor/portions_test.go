@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
 )
 
 // Sums of some of a rank's rows are refused when they reach the loss, unless the rest reaches it as often: in chunks, in several Backwards.
@@ -101,7 +102,7 @@ func TestPortionsOfFeatures(t *testing.T) {
 func TestPortionsOfManySteps(t *testing.T) {
 	tape, p := NewTape(hostDevice), summedParam(6)
 	defer tape.Close()
-	for range 2 * firstSteps {
+	for range 2 * FirstSteps {
 		x := tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Use(p))
 		tape.Backward(x.Slice(0, 0, 1).Sum(), More())
 		x = tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Use(p))

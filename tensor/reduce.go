@@ -268,3 +268,21 @@ func logSumExpVJP(t *Tape, n *Node, _ uint8) {
 	t.rowwise(OpLogSumExpGrad, d, n.in[0], lse, n.out.grad)
 	t.addGrad(n.in[0], d)
 }
+
+// statType is the type in which an operation on type d keeps its statistics.
+func statType(d DType) DType {
+	if d.IsHalf() {
+		return Float32
+	}
+	return d
+}
+
+func (t *Tape) keepStats(n *Node, stats ...*header) {
+	for i, s := range stats {
+		if n != nil {
+			n.aux[i] = s
+		} else {
+			t.release(s)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // rectangle is the part of [rows, positions, columns] from lo to hi.
@@ -104,13 +106,15 @@ func TestLossesOfSequencesAddUp(t *testing.T) {
 	}
 	flat := func(x Tensor) Tensor { return x.Reshape(x.Dim(0)*x.Dim(1), x.Dim(2)) }
 	for name, loss := range map[string]func(x, y, l Tensor) Tensor{
-		"mse":                 func(x, y, _ Tensor) Tensor { return MSE(x, y) },
-		"mse, flat":           func(x, y, _ Tensor) Tensor { return MSE(flat(x), flat(y)) },
-		"bce":                 func(x, y, _ Tensor) Tensor { return BCEWithLogits(x, y.Square()) },
-		"global mean":         func(x, y, _ Tensor) Tensor { return GlobalMean(x.Sub(y).Square()) },
-		"global count":        func(x, _, _ Tensor) Tensor { return x.Abs().Sum().Scale(1 / float64(GlobalCount(x))) },
-		"cross entropy":       func(x, _, l Tensor) Tensor { return CrossEntropy(x, l, CrossEntropyOptions{}) },
-		"cross entropy, flat": func(x, _, l Tensor) Tensor { return CrossEntropy(flat(x), l.Reshape(-1), CrossEntropyOptions{}) },
+		"mse":           func(x, y, _ Tensor) Tensor { return ops.MSE(x, y) },
+		"mse, flat":     func(x, y, _ Tensor) Tensor { return ops.MSE(flat(x), flat(y)) },
+		"bce":           func(x, y, _ Tensor) Tensor { return ops.BCEWithLogits(x, y.Square()) },
+		"global mean":   func(x, y, _ Tensor) Tensor { return GlobalMean(x.Sub(y).Square()) },
+		"global count":  func(x, _, _ Tensor) Tensor { return x.Abs().Sum().Scale(1 / float64(GlobalCount(x))) },
+		"cross entropy": func(x, _, l Tensor) Tensor { return ops.CrossEntropy(x, l, ops.CrossEntropyOptions{}) },
+		"cross entropy, flat": func(x, _, l Tensor) Tensor {
+			return ops.CrossEntropy(flat(x), l.Reshape(-1), ops.CrossEntropyOptions{})
+		},
 	} {
 		var whole, wholeGrad float64
 		for i, ways := range [][3]int{{1, 1, 1}, {1, 2, 1}, {3, 1, 1}, {2, 3, 1}, {4, 4, 1}} {
@@ -141,16 +145,17 @@ func TestLossOfSomethingElse(t *testing.T) {
 	w := tape.Input(random(hostDevice, Float64, 3, 5, 2)) // a weight, say
 	const msg = "float64[5,2]: leading dimensions are not those of the step's input (3 rows of 12)"
 	for _, f := range []func(){
-		func() { MSE(w, New(hostDevice, Float64, 5, 2)) },
-		func() { BCEWithLogits(w, New(hostDevice, Float64, 5, 2)) },
+		func() { ops.MSE(w, New(hostDevice, Float64, 5, 2)) },
+		func() { ops.BCEWithLogits(w, New(hostDevice, Float64, 5, 2)) },
 		func() { GlobalMean(w) },
 		func() { GlobalCount(w) },
 	} {
 		assert.ErrorContains(t, Try(f), msg)
 	}
-	err := Try(func() { CrossEntropy(w, New(hostDevice, Int64, 5), CrossEntropyOptions{}) })
+	err := Try(func() { ops.CrossEntropy(w, New(hostDevice, Int64, 5), ops.CrossEntropyOptions{}) })
 	assert.ErrorContains(t, err, "int64[5]: leading dimensions are not those of the step's input (3 rows of 12)")
-	assert.NoError(t, Try(func() { CrossEntropy(w, New(hostDevice, Int64, 5), CrossEntropyOptions{Count: 5}) }), "it says what it divides by")
+	err = Try(func() { ops.CrossEntropy(w, New(hostDevice, Int64, 5), ops.CrossEntropyOptions{Count: 5}) })
+	assert.NoError(t, err, "it says what it divides by")
 	assert.InDelta(t, w.Square().Sum().Item()/10, w.Square().Mean().Item(), 1e-15)
 	tape.Input(New(hostDevice, Float64, 3, 4, 2).WithRows(Rows{Stride: 1, Total: 12, Seq: Spans{First: 0, Total: 8}}))
 	err = Try(func() { GlobalMean(tape.Input(New(hostDevice, Float64, 3, 2))) })

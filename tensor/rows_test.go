@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // shareOf is a rank's part of a batch: adjacent rows, or every n-th row.
@@ -60,7 +63,7 @@ func TestDropoutOverRanks(t *testing.T) {
 			for rank := range ranks {
 				p := shareOf(x, rank, ranks, contiguous)
 				got := drop(p, rank+1)
-				r := *p.h.rows
+				r := p.Rows()
 				for i := range p.Dim(0) {
 					at := (r.First + i*r.Stride) * 3000
 					require.Equal(t, want[at:at+3000], got[i*3000:(i+1)*3000], "%d of %d", rank, ranks)
@@ -93,7 +96,7 @@ func TestRandomKeys(t *testing.T) {
 	tape := NewTape(hostDevice)
 	p := NewParam(Constant(1), 2)
 	p.Make(hostDevice, Float32, 0)
-	at := func() [2]int { return [2]int{tape.random.Step, tape.random.Micro} }
+	at := func() [2]int { return Micro(tape) }
 	for _, want := range [][2]int{{0, 1}, {0, 2}} {
 		tape.Backward(tape.Use(p).Sum(), More())
 		assert.Equal(t, want, at())
@@ -114,7 +117,7 @@ func TestRanksAddUp(t *testing.T) {
 		for rank := range ranks {
 			tape.SetStep(4, 0)
 			ids, labels := gptBatch(tape, shareOf(tokens, rank, ranks, true))
-			l := CrossEntropy(m.forward(tape, ids), labels, CrossEntropyOptions{Smoothing: 0.1})
+			l := ops.CrossEntropy(m.forward(tape, ids), labels, ops.CrossEntropyOptions{Smoothing: 0.1})
 			loss += l.Item()
 			if rank == 0 {
 				tape.Input(New(hostDevice, Int64, 3).WithRows(Rows{First: 1, Stride: 1, Total: 5})) // another batch, before the recomputation
@@ -140,10 +143,12 @@ func TestLossesAddUp(t *testing.T) {
 	labels := randomTokens(hostDevice, 3, 5)
 	ignore := int64(2)
 	for name, loss := range map[string]func(x, y, labels Tensor) Tensor{
-		"mse":                    func(x, y, _ Tensor) Tensor { return MSE(x, y) },
-		"bce":                    func(x, y, _ Tensor) Tensor { return BCEWithLogits(x, y.Square()) },
-		"cross entropy":          func(x, _, l Tensor) Tensor { return CrossEntropy(x, l, CrossEntropyOptions{}) },
-		"cross entropy, ignored": func(x, _, l Tensor) Tensor { return CrossEntropy(x, l, CrossEntropyOptions{Ignore: &ignore, Count: 4}) },
+		"mse":           func(x, y, _ Tensor) Tensor { return ops.MSE(x, y) },
+		"bce":           func(x, y, _ Tensor) Tensor { return ops.BCEWithLogits(x, y.Square()) },
+		"cross entropy": func(x, _, l Tensor) Tensor { return ops.CrossEntropy(x, l, ops.CrossEntropyOptions{}) },
+		"cross entropy, ignored": func(x, _, l Tensor) Tensor {
+			return ops.CrossEntropy(x, l, ops.CrossEntropyOptions{Ignore: &ignore, Count: 4})
+		},
 	} {
 		whole := 0.0
 		for ranks := 1; ranks <= 6; ranks++ {
@@ -161,12 +166,14 @@ func TestLossesAddUp(t *testing.T) {
 	}
 	tape := NewTape(hostDevice)
 	shared := tape.Input(shareOf(x, 0, 2, true))
-	err := Try(func() { CrossEntropy(shared, shareOf(labels, 0, 2, true), CrossEntropyOptions{Ignore: &ignore}) })
+	err := Try(func() {
+		ops.CrossEntropy(shared, shareOf(labels, 0, 2, true), ops.CrossEntropyOptions{Ignore: &ignore})
+	})
 	assert.ErrorContains(t, err, "give Count")
 	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
 	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
 	none := shared.Slice(0, 0, 0)
-	assert.Zero(t, MSE(none, none).Item(), "no elements, of a batch with rows")
+	assert.Zero(t, ops.MSE(none, none).Item(), "no elements, of a batch with rows")
 	tape.Input(New(hostDevice, Float64, 0, 3).WithRows(Rows{First: 2, Stride: 1, Total: 4}))
 	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
 	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
@@ -216,11 +223,11 @@ func TestTargetsOfOtherRows(t *testing.T) {
 		return New(hostDevice, Float32, 4, 3, 5)
 	}
 	losses := map[string]func(x, y Tensor) Tensor{
-		"mse":              MSE,
-		"bce":              BCEWithLogits,
-		"labels":           func(x, y Tensor) Tensor { return CrossEntropy(x, y, CrossEntropyOptions{}) },
-		"soft targets":     func(x, y Tensor) Tensor { return CrossEntropy(x, y, CrossEntropyOptions{}) },
-		"loss of each row": func(x, y Tensor) Tensor { return CrossEntropy(x, y, CrossEntropyOptions{PerRow: true}) },
+		"mse":              ops.MSE,
+		"bce":              ops.BCEWithLogits,
+		"labels":           func(x, y Tensor) Tensor { return ops.CrossEntropy(x, y, ops.CrossEntropyOptions{}) },
+		"soft targets":     func(x, y Tensor) Tensor { return ops.CrossEntropy(x, y, ops.CrossEntropyOptions{}) },
+		"loss of each row": func(x, y Tensor) Tensor { return ops.CrossEntropy(x, y, ops.CrossEntropyOptions{PerRow: true}) },
 	}
 	for name, loss := range losses {
 		for what, change := range map[string]func(r *Rows){
@@ -270,7 +277,7 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 				in := tape.Leaf(x.WithRows(Rows{First: first, Stride: stride, Total: total, Over: 1}))
 				h := form(in)
 				out := h.Dropout(0.4, 9)
-				place, values := h.hdr().at.Rows(), Floats(out)
+				place, values := PlaceOf(h).Rows(), Floats(out)
 				right := 1
 				for d := h.NDim() - 1; place.Dims()>>d == 0; d-- {
 					right *= h.Dim(d)

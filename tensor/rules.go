@@ -85,23 +85,6 @@ const (
 	OpAttention
 	OpAttentionGrad
 
-	OpCrossEntropy
-	OpCrossEntropyGrad
-	OpCrossEntropyBoth
-	OpMSE
-	OpMSEGrad
-	OpBCE
-	OpBCEGrad
-
-	OpLayerNorm
-	OpLayerNormGradX
-	OpLayerNormGradW
-	OpLayerNormGrad
-	OpRMSNorm
-	OpRMSNormGradX
-	OpRMSNormGradW
-	OpRMSNormGrad
-
 	OpEmbedding
 	OpEmbeddingGrad
 	OpGather
@@ -116,12 +99,9 @@ const (
 
 	OpClamp
 	OpClampGrad
-	OpOneHot
-	OpBincount
 	OpArange
 	OpAnd
 	OpOr
-	OpCrossEntropyRows
 	OpCrossAttention
 	OpCrossAttentionGrad
 	OpCrossAttentionLSE
@@ -134,7 +114,7 @@ const BuiltinOps = numBuiltin
 // rules is the table of the built-in operations: their gradient rules and their kernels on the CPU. An operation with its own file is
 // defined there, by an init function.
 var rules = map[Op]OpSpec{
-	OpApply:      {Name: "apply", VJP: applyVJP},
+	OpApply:      {Name: "apply", VJP: applyVJP, Compute: computeLate},
 	OpAux:        {Name: "aux", Class: classAux, VJP: auxVJP},
 	OpCheckpoint: {Name: "checkpoint", Saves: SaveAll &^ SaveOut, VJP: checkpointVJP},
 
@@ -252,31 +232,6 @@ var rules = map[Op]OpSpec{
 		CPU: orBF16(floats(attentionKernel(attention32), attentionKernel(attention64)), attentionBF16())},
 	OpAttentionGrad: {Name: "attention_grad", Const: true,
 		CPU: orBF16(floats(attentionGradKernel(attention32), attentionGradKernel(attention64)), attentionGradBF16())},
-
-	OpCrossEntropy: {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP,
-		CPU: byRows("ssxs", crossEntropyPart[float32], crossEntropyPart[float64])},
-	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true,
-		CPU: byRows("oxsss", crossEntropyGradPart[float32], crossEntropyGradPart[float64])},
-	OpCrossEntropyBoth: {Name: "cross_entropy_both", Const: true, Optional: true},
-	OpMSE:              {Name: "mse", Saves: 3, VJP: mseVJP, CPU: floats(map2(kernel.MSE[float32]), map2(kernel.MSE[float64]))},
-	OpMSEGrad: {Name: "mse_grad", Const: true,
-		CPU: floats(lossGradKernel(kernel.MSEGrad[float32]), lossGradKernel(kernel.MSEGrad[float64]))},
-	OpBCE: {Name: "bce_with_logits", Saves: 3, VJP: bceVJP,
-		CPU: floats(map2(kernel.BCEWithLogits[float32]), map2(kernel.BCEWithLogits[float64]))},
-	OpBCEGrad: {Name: "bce_with_logits_grad", Const: true,
-		CPU: floats(lossGradKernel(kernel.BCEWithLogitsGrad[float32]), lossGradKernel(kernel.BCEWithLogitsGrad[float64]))},
-
-	OpLayerNorm: {Name: "layer_norm", Saves: 3, VJP: layerNormVJP, CPU: byRows("ossxww", layerNormPart[float32], layerNormPart[float64])},
-	OpLayerNormGradX: {Name: "layer_norm_grad_x", Const: true,
-		CPU: byRows("oxxwss", layerNormGradXPart[float32], layerNormGradXPart[float64])},
-	OpLayerNormGradW: {Name: "layer_norm_grad_w", Const: true,
-		CPU: withBF16(layerNormGradWBF16, floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64]()))},
-	OpLayerNormGrad: {Name: "layer_norm_grad", Const: true, Optional: true},
-	OpRMSNorm:       {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP, CPU: byRows("osxw", rmsNormPart[float32], rmsNormPart[float64])},
-	OpRMSNormGradX:  {Name: "rms_norm_grad_x", Const: true, CPU: byRows("oxxws", rmsNormGradXPart[float32], rmsNormGradXPart[float64])},
-	OpRMSNormGrad:   {Name: "rms_norm_grad", Const: true, Optional: true},
-	OpRMSNormGradW: {Name: "rms_norm_grad_w", Const: true,
-		CPU: withBF16(rmsNormGradWBF16, floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64]()))},
 
 	OpEmbedding: {Name: "embedding", Class: ClassIndexed, Saves: 2, VJP: embeddingVJP,
 		CPU: bySize(embeddingKernel[uint8](), embeddingKernel[uint16](), embeddingKernel[uint32](), embeddingKernel[uint64]())},

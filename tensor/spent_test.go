@@ -1,9 +1,12 @@
-package tensor
+package tensor_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // twoOuts returns x·0.5 and declares a second output, x·2.
@@ -16,8 +19,8 @@ func (f *twoOuts) Forward(c *Ctx, in []Tensor) Tensor {
 }
 
 func (*twoOuts) Backward(c *Ctx, g Tensor, grads []Tensor) {
-	grads[0] = c.Tape().NewLike(c.in[0])
-	c.Tape().fill(grads[0].h, 1)
+	grads[0] = c.Tape().NewLike(g)
+	Fill(c.Tape(), grads[0], 1)
 }
 
 // spentCase is a second loss, of a tensor that was kept in a first Backward.
@@ -40,8 +43,8 @@ func TestGradientOfSpentTensor(t *testing.T) {
 		{"a linear layer", func(_ *Tape, kept, w Tensor) Tensor {
 			return Linear(kept.Reshape(1, 2), w.Reshape(1, 2), Tensor{}).Sum()
 		}},
-		{"a target that has a gradient", func(_ *Tape, kept, w Tensor) Tensor { return MSE(w, kept) }},
-		{"soft targets", func(_ *Tape, kept, w Tensor) Tensor { return BCEWithLogits(w, kept) }},
+		{"a target that has a gradient", func(_ *Tape, kept, w Tensor) Tensor { return ops.MSE(w, kept) }},
+		{"soft targets", func(_ *Tape, kept, w Tensor) Tensor { return ops.BCEWithLogits(w, kept) }},
 		{"two of it", func(_ *Tape, kept, w Tensor) Tensor { return Concat(0, kept, w, kept).Sum() }},
 		{"a function", func(t *Tape, kept, w Tensor) Tensor { return t.Apply(identity{}, kept).Mul(w).Sum() }},
 		{"a function of a parameter, too", func(t *Tape, kept, w Tensor) Tensor { return t.Apply(saving, w, kept).Sum() }},

@@ -1,11 +1,15 @@
-package tensor
+package tensor_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The bits of gradients do not depend on when memory is freed, on recomputation, or on the content of freed memory.
@@ -39,11 +43,14 @@ func gptGrads(dev Device, tied, keepAll, poison bool, form string) [][]float64 {
 	m.drop, m.checkpoint, m.scope = 0.2, form == "checkpoint", form == "scope"
 	tape := NewTape(dev, Seed(7))
 	defer tape.Close()
-	tape.keepAll, tape.mem.poison = keepAll, poison
+	KeepAll(tape, keepAll)
+	if poison {
+		Poison(tape)
+	}
 	for step := range 3 {
 		ps.consume()
 		ids, labels := gptBatch(tape, randomTokens(dev, 11, 4, 7))
-		tape.Backward(CrossEntropy(m.forward(tape, ids), labels, CrossEntropyOptions{}), Scale(float64(step+1)))
+		tape.Backward(ops.CrossEntropy(m.forward(tape, ids), labels, ops.CrossEntropyOptions{}), Scale(float64(step+1)))
 		tape.Reset()
 	}
 	return ps.grads()
@@ -59,21 +66,21 @@ func TestMemoryIsReused(t *testing.T) {
 	tape := NewTape(dev)
 	slabs := 0
 	for step := range 6 {
-		tape.Backward(CrossEntropy(m.forward(tape.Input(x)), y, CrossEntropyOptions{}))
+		tape.Backward(ops.CrossEntropy(m.forward(tape.Input(x)), y, ops.CrossEntropyOptions{}))
 		tape.Reset()
 		ps.consume()
 		live, peak := tape.Memory()
 		assert.Zero(t, live)
 		assert.Positive(t, peak)
 		if step == 1 {
-			slabs = len(tape.mem.slabs)
+			slabs = Slabs(tape)
 		}
 		if step > 1 {
-			assert.Equal(t, slabs, len(tape.mem.slabs), "step %d", step)
+			assert.Equal(t, slabs, Slabs(tape), "step %d", step)
 		}
 	}
 	tape.Close()
-	assert.Empty(t, dev.mem)
+	assert.Zero(t, Blocks(dev))
 }
 
 // Freeing during Backward needs at most 55% of the memory of freeing at Reset; with Scope it needs half of that.
@@ -88,7 +95,7 @@ func TestPeakMemory(t *testing.T) {
 	peak := func(keepAll, scope bool) int {
 		tape := NewTape(dev)
 		defer tape.Close()
-		tape.keepAll = keepAll
+		KeepAll(tape, keepAll)
 		x := tape.Input(random(dev, Float32, 1, 64, 64))
 		for _, b := range blocks {
 			fn := func(in ...Tensor) Tensor { return in[0].Add(b.forward(in[0])) }
@@ -152,7 +159,7 @@ func TestNoGradAndEval(t *testing.T) {
 		assert.Equal(t, x, x.Dropout(0.5, 1), name)
 		loss := x.Exp().Sum()
 		if name == "NoGrad" {
-			assert.Zero(t, tape.nn)
+			assert.Zero(t, Nodes(tape))
 			assert.ErrorContains(t, Try(func() { tape.Backward(loss) }), "NoGrad")
 		} else {
 			tape.Backward(loss)
@@ -174,7 +181,7 @@ func TestAccumulation(t *testing.T) {
 		in := tape.Input(x).Slice(0, lo, hi)
 		h := m.forward(in)
 		h = WithAux(h, h.Square().Mean(), 0.3)
-		tape.Backward(CrossEntropy(h, tape.Input(y).Slice(0, lo, hi), CrossEntropyOptions{}), opts...)
+		tape.Backward(ops.CrossEntropy(h, tape.Input(y).Slice(0, lo, hi), ops.CrossEntropyOptions{}), opts...)
 		tape.Reset()
 	}
 	backward(0, 6)
@@ -211,7 +218,7 @@ func TestLiveTapes(t *testing.T) {
 		var losses [3]Tensor
 		for range 3 {
 			tape := NewTape(hostDevice)
-			tape.mem.poison = true
+			Poison(tape)
 			tapes = append(tapes, tape)
 		}
 		done := 0
@@ -256,7 +263,7 @@ func TestBackwardPanics(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float32}
 	m := newMLP(ps, 5, 8, 3)
 	tape := NewTape(hostDevice)
-	tape.mem.poison = true
+	Poison(tape)
 	step := func(f Function) {
 		tape.Backward(m.forward(tape.Checkpoint(func(in ...Tensor) Tensor {
 			return tape.Apply(f, Linear(in[0], tape.Use(m.w[0]), Tensor{}).Slice(1, 0, 5))
@@ -290,12 +297,12 @@ type fault struct {
 func (*fault) Name() string { return "fault" }
 func (f *fault) Forward(_ *Ctx, in []Tensor) Tensor {
 	if f.calls++; f.inForward && f.calls%2 == 0 {
-		fail("fault", nil, "on purpose")
+		panic(&Failure{Op: "fault", Err: errors.New("on purpose")})
 	}
 	return in[0]
 }
 func (*fault) Backward(*Ctx, Tensor, []Tensor) {
-	fail("fault", nil, "on purpose")
+	panic(&Failure{Op: "fault", Err: errors.New("on purpose")})
 }
 
 // The gradient of a parameter may have a wider type than the parameter.

@@ -129,11 +129,6 @@ func (h *header) meanType(in *header) {
 	}
 }
 
-// lossType sets the types of a loss: a sum over rows, divided by their number in the global batch.
-func (t *Tape) lossType(out, x *header) {
-	out.ty, out.at = out.ty.With(out.ty.On(Varying)&t.batchAt(x.at).Over, Partial), place{}
-}
-
 // mustPlace panics with a *Failure if the random numbers for the elements of x would be the same on ranks that hold other elements. A rank
 // without rows has no elements.
 func (t *Tape) mustPlace(op string, x *header, at Region) {

@@ -1,4 +1,4 @@
-package tensor
+package tensor_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // asKinds has an output for each kind, which gives its input that kind on axis 0.
@@ -169,8 +171,8 @@ func TestTypesOfPartialSums(t *testing.T) {
 		{"scatter", Partial, func() Tensor { return p().ScatterAdd(0, idx(3, 2), p()) }},
 		{"where", Partial, func() Tensor { return Where(yes, p(), p()) }},
 		{"where, one of them", none, func() Tensor { return Where(yes, p(), r()) }},
-		{"cross entropy", none, func() Tensor { return CrossEntropy(p(), idx(3), CrossEntropyOptions{}) }},
-		{"mse", none, func() Tensor { return MSE(p(), r()) }},
+		{"cross entropy", none, func() Tensor { return ops.CrossEntropy(p(), idx(3), ops.CrossEntropyOptions{}) }},
+		{"mse", none, func() Tensor { return ops.MSE(p(), r()) }},
 		{"a Function without Types", none, func() Tensor { return tape.Apply(plainFunction{}, p()) }},
 	} {
 		assert.Equal(t, c.want, made(t, c.fn), c.name)
@@ -182,7 +184,7 @@ func TestTypesOfSums(t *testing.T) {
 	tape := typeTape(t)
 	labels := tape.Input(New(hostDevice, Int64, 3).WithRows(Rows{Stride: 1, Total: 6, Over: 1}))
 	loss := func(k Kind) func() Tensor {
-		return func() Tensor { return CrossEntropy(of(tape, k), labels, CrossEntropyOptions{}) }
+		return func() Tensor { return ops.CrossEntropy(of(tape, k), labels, ops.CrossEntropyOptions{}) }
 	}
 	for _, c := range []struct {
 		name string
@@ -202,13 +204,15 @@ func TestTypesOfSums(t *testing.T) {
 		{"mean of invariant", Invariant, func() Tensor { return of(tape, Invariant).Mean() }},
 		{"loss", Partial, loss(Varying)},
 		{"loss of parts", none, loss(Cut)},
-		{"losses of rows of parts", none, func() Tensor { return CrossEntropy(of(tape, Cut), labels, CrossEntropyOptions{PerRow: true}) }},
-		{"soft loss of parts", none, func() Tensor { return CrossEntropy(of(tape, Cut), of(tape, Cut), CrossEntropyOptions{}) }},
+		{"losses of rows of parts", none, func() Tensor {
+			return ops.CrossEntropy(of(tape, Cut), labels, ops.CrossEntropyOptions{PerRow: true})
+		}},
+		{"soft loss of parts", none, func() Tensor { return ops.CrossEntropy(of(tape, Cut), of(tape, Cut), ops.CrossEntropyOptions{}) }},
 		{"global mean", Partial, func() Tensor { return GlobalMean(of(tape, Varying)) }},
 		{"global mean of parts", none, func() Tensor { return GlobalMean(of(tape, Cut)) }},
 		{"global mean of sums over parts", Partial, func() Tensor { return GlobalMean(of(tape, Cut).Sum(1)) }},
-		{"mse", Partial, func() Tensor { return MSE(of(tape, Varying), of(tape, Replicated)) }},
-		{"bce", Partial, func() Tensor { return BCEWithLogits(of(tape, Varying), of(tape, Varying)) }},
+		{"mse", Partial, func() Tensor { return ops.MSE(of(tape, Varying), of(tape, Replicated)) }},
+		{"bce", Partial, func() Tensor { return ops.BCEWithLogits(of(tape, Varying), of(tape, Varying)) }},
 		{"a part, by hand", Partial, func() Tensor { return AsPart(of(tape, Own), 1) }},
 		{"replicated is no part", Replicated, func() Tensor { return AsPart(of(tape, Replicated), 1) }},
 		{"dropout", Varying, func() Tensor { return of(tape, Varying).Dropout(0.1, 1) }},

@@ -10,8 +10,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-var floatTypes = []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16}
-
 // run computes a case on its own tape.
 func run(c tensortest.ValueCase, dev tensor.Device, in []tensor.Tensor) tensor.Tensor {
 	t := tensor.NewTape(dev)

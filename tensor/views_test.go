@@ -1,10 +1,13 @@
-package tensor
+package tensor_test
 
 import (
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func TestIntegerDivision(t *testing.T) {
@@ -26,7 +29,7 @@ func TestColumnViews(t *testing.T) {
 	ids := tape.Input(FromSlice([]int64{0, 2, 1, 0}, 2, 2))
 	assert.Equal(t, []float64{5, 6, 1, 2}, Floats(Embedding(x, ids.Slice(1, 1, 2))))
 	assert.Equal(t, []float64{6, 2}, Floats(Embedding(x.Slice(1, 1, 2), ids.Slice(1, 1, 2))))
-	loss := CrossEntropy(tape.Input(FromSlice([]float64{0, 0, 0, 1, 0, 0}, 2, 3)), ids.Slice(1, 1, 2), CrossEntropyOptions{})
+	loss := ops.CrossEntropy(tape.Input(FromSlice([]float64{0, 0, 0, 1, 0, 0}, 2, 3)), ids.Slice(1, 1, 2), ops.CrossEntropyOptions{})
 	assert.InDelta(t, (math.Log(3)+math.Log(math.E+2)-1)/2, loss.Item(), 1e-12)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -45,7 +46,7 @@ func TestCrossEntropy(t *testing.T) {
 			p := tensor.NewParam(tensor.NormalInit(0, scale), rows, words)
 			p.Make(tensor.NewCPU(1), d, 1)
 			one := tensor.NewTape(p.Value.Device())
-			o := tensor.CrossEntropyOptions{Ignore: &ignore, Count: 5}
+			o := ops.CrossEntropyOptions{Ignore: &ignore, Count: 5}
 			// The losses of chunks have other gradients.
 			want := nn.CrossEntropy(one.Use(p), one.Input(tensor.FromSlice(labels, rows)), o).Scale(0.25)
 			want = want.Add(nn.CrossEntropy(one.Use(p).Slice(0, 0, 2), one.Input(tensor.FromSlice(labels[:2], 2)), o).Scale(-2))
@@ -122,7 +123,7 @@ func TestLinearLoss(t *testing.T) {
 	}
 	for d, tol := range map[tensor.DType]float64{tensor.Float64: 1e-13, tensor.Float32: 1e-5, tensor.BFloat16: 3e-2} {
 		want, wantX, wantW := step(tensor.NewCPU(1), d, func(*tensor.Param) {}, func(head *nn.Linear, x, y nn.T, count float64) nn.T {
-			return nn.CrossEntropy(head.Forward(x), y, tensor.CrossEntropyOptions{Ignore: &ignore, Count: count})
+			return nn.CrossEntropy(head.Forward(x), y, ops.CrossEntropyOptions{Ignore: &ignore, Count: count})
 		})
 		for ranks := 1; ranks <= 3; ranks++ {
 			require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {

@@ -22,6 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/ringo-ml/ringo/train"
 )
@@ -170,7 +171,7 @@ func (x *badRun) loss(out, y tensor.Tensor, weight float64) tensor.Tensor {
 		return out.Sub(y).Square().Sum().Scale(weight / 6)
 	}
 	labels := y.Reshape(-1).Gt(y.Reshape(-1).Scale(0)).Cast(tensor.Int64)
-	return nn.CrossEntropy(out, labels, tensor.CrossEntropyOptions{Weights: tensor.FromSlice([]float64{1, weight}, 2), Count: 6})
+	return nn.CrossEntropy(out, labels, ops.CrossEntropyOptions{Weights: tensor.FromSlice([]float64{1, weight}, 2), Count: 6})
 }
 
 // requireStopped requires an error at the bad step that has these texts, and that the checkpoint of step 25, which is sound, is the newest.

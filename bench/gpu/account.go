@@ -10,6 +10,7 @@ import (
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // account is a device that records, for each launch, the bytes it reads and writes, its floating-point operations, and its time.
@@ -139,7 +140,7 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		bytes = 3*size(1) + size(2)
 	case tensor.OpAddTo:
 		bytes, dims = bytes+size(0), a.Len[:1]
-	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad, tensor.OpRMSNormGrad:
+	case tensor.OpColSum, ops.OpLayerNormGradX, ops.OpLayerNormGradW, ops.OpLayerNormGrad, ops.OpRMSNormGrad:
 		bytes += min(a.F[0], 1) * size(0)
 	case tensor.OpAdam: // value, moments and gradient; for a 16-bit gradient, also the 16-bit value
 		dims = nil
@@ -204,8 +205,8 @@ func measureAccount(m *meter) error {
 }
 
 // fusions are operations that do several operations in one launch; without them, the tape launches the single ones.
-var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, tensor.OpLayerNormGrad,
-	tensor.OpCrossEntropyBoth}
+var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, ops.OpLayerNormGrad,
+	ops.OpCrossEntropyBoth}
 
 // choosy is a device without some operations.
 type choosy struct {

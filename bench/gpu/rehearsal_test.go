@@ -44,7 +44,7 @@ func plantFaults(args []string) error {
 	behind(&table[tensor.OpSoftmax][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, _ int) error {
 		return s.Fill32(out, math.Float32bits(float32(math.NaN())), 1)
 	})
-	behind(&table[tensor.OpLayerNorm][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, n int) error { return s.Fill32(out, 0, n) })
+	behind(&table[ops.OpLayerNorm][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, n int) error { return s.Fill32(out, 0, n) })
 	multiply := table[ops.OpScaledMM][tensor.BFloat16]
 	table[ops.OpScaledMM][tensor.BFloat16] = func(q tensor.Queue, a *tensor.Args) {
 		if multiply(q, a); a.I[2] != 0 { // per row

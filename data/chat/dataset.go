@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/jinja"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Ignored is the label of a token that does not count (PyTorch's ignore_index).
@@ -239,10 +240,10 @@ func (d *Dataset) Batch(idx []int, x, y tensor.Tensor) error {
 }
 
 // Loss returns the options of the loss of a batch: the mean over the labels that count, of all ranks.
-func (d *Dataset) Loss(b data.Batch) tensor.CrossEntropyOptions {
+func (d *Dataset) Loss(b data.Batch) ops.CrossEntropyOptions {
 	ignored, count := int64(Ignored), 0
 	for _, sample := range b.Samples {
 		count += d.answers[sample]
 	}
-	return tensor.CrossEntropyOptions{Ignore: &ignored, Count: float64(count)}
+	return ops.CrossEntropyOptions{Ignore: &ignored, Count: float64(count)}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // rightPrograms are programs in which ranks do different things, and rightly so.
@@ -30,7 +31,7 @@ var rightPrograms = map[string]func(p *program) error{
 		return p.epoch(p.loader(1), 0, func(i int, b data.Batch) error {
 			if p.rank == 0 && !p.talks {
 				other := p.own(0, 3, 3)
-				tensor.CrossEntropy(p.logits(other).Scale(2), other.Y, tensor.CrossEntropyOptions{Count: 9})
+				ops.CrossEntropy(p.logits(other).Scale(2), other.Y, ops.CrossEntropyOptions{Count: 9})
 				p.tape.Input(tensor.FromSlice([]float32{7}, 1))
 				p.tape.Reset()
 			}

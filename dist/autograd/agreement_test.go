@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -330,31 +331,31 @@ var ranksDiffer = []wrongProgram{
 	// Counts.
 	{"a count of each rank", "Count 3 (rank 0) vs 4 (rank 1), a loss divides by the count of all ranks", 1, func(p *program) error {
 		return p.epoch(p.loader(1), 0, func(_ int, b data.Batch) error {
-			return p.backward(tensor.CrossEntropy(p.logits(b), b.Y, tensor.CrossEntropyOptions{Count: float64(3 + p.rank), Ignore: new(int64)}))
+			return p.backward(ops.CrossEntropy(p.logits(b), b.Y, ops.CrossEntropyOptions{Count: float64(3 + p.rank), Ignore: new(int64)}))
 		})
 	}},
 	{"a count of each rank, later", "Count 4 (rank 0) vs 3 (rank 1)", 3, func(p *program) error {
 		return p.epoch(p.loader(1), 0, func(i int, b data.Batch) error {
-			return p.backward(tensor.CrossEntropy(p.logits(b), b.Y, tensor.CrossEntropyOptions{Count: float64(4 - i/2*p.rank)}))
+			return p.backward(ops.CrossEntropy(p.logits(b), b.Y, ops.CrossEntropyOptions{Count: float64(4 - i/2*p.rank)}))
 		})
 	}},
 	{"a count of soft labels", "Count 4 (rank 0) vs 5 (rank 1)", 2, func(p *program) error {
 		return p.epoch(p.loader(1), 0, func(i int, b data.Batch) error {
 			soft := tensor.New(p.r.Device, tensor.Float32, b.Rows, outWidth).WithRows(b.Y.Rows())
-			return p.backward(tensor.CrossEntropy(p.logits(b), soft, tensor.CrossEntropyOptions{Count: float64(4 + i*p.rank)}))
+			return p.backward(ops.CrossEntropy(p.logits(b), soft, ops.CrossEntropyOptions{Count: float64(4 + i*p.rank)}))
 		})
 	}},
 	{"a count of weighted labels", "Count 2.5 (rank 0) vs 3.5 (rank 1)", 1, func(p *program) error {
 		weights := tensor.FromSlice([]float32{1, 2, 3, 4}, outWidth)
 		return p.epoch(p.loader(1), 0, func(_ int, b data.Batch) error {
-			return p.backward(tensor.CrossEntropy(p.logits(b), b.Y, tensor.CrossEntropyOptions{Weights: weights, Count: 2.5 + float64(p.rank)}))
+			return p.backward(ops.CrossEntropy(p.logits(b), b.Y, ops.CrossEntropyOptions{Weights: weights, Count: 2.5 + float64(p.rank)}))
 		})
 	}},
 	{"the count of the first loss of two", "earlier counts of the step some (rank 0) vs others (rank 1)", 1, func(p *program) error {
 		return p.epoch(p.loader(1), 0, func(_ int, b data.Batch) error {
 			x := p.logits(b)
-			first := tensor.CrossEntropy(x, b.Y, tensor.CrossEntropyOptions{Count: float64(3 + p.rank)})
-			return p.backward(first.Add(tensor.CrossEntropy(x, b.Y, tensor.CrossEntropyOptions{Count: 4})))
+			first := ops.CrossEntropy(x, b.Y, ops.CrossEntropyOptions{Count: float64(3 + p.rank)})
+			return p.backward(first.Add(ops.CrossEntropy(x, b.Y, ops.CrossEntropyOptions{Count: 4})))
 		})
 	}},
 	{"a number of the program", "Count 0.5 (rank 0) vs 1.5 (rank 1)", 3, func(p *program) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // ring is causal attention of sequences that are cut over ranks, into equal, consecutive parts (Liu et al. 2023, "Ring Attention"). Its
@@ -321,7 +322,7 @@ func TestWrongSequencesDifferFromOneRank(t *testing.T) {
 	c.Mesh = "dp=2,cp=2"
 	c.change = func(n model, _ *ranks) { // the loss divides by the positions of this part
 		n.(*sequences).lossOf = func(x, y nn.T) nn.T {
-			return tensor.CrossEntropy(x, y, tensor.CrossEntropyOptions{Count: 6 * cpPositions / 2}).Add(tensor.GlobalMean(x.Square()).Scale(0.1))
+			return ops.CrossEntropy(x, y, ops.CrossEntropyOptions{Count: 6 * cpPositions / 2}).Add(tensor.GlobalMean(x.Square()).Scale(0.1))
 		}
 	}
 	requireDiffers(t, want, c)

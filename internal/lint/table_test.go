@@ -76,7 +76,7 @@ var table = map[string]row{
 		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli " +
 			"github.com/pierrec/lz4"},
 	"data/transform": {own: "data tensor"},
-	"data/chat":      {own: "data data/tokenizer tensor internal/bounded internal/jinja"},
+	"data/chat":      {own: "data data/tokenizer tensor tensor/ops internal/bounded internal/jinja"},
 	"data/tokenizer": {own: "internal/bounded", others: "golang.org/x/text"},
 
 	"dist/backend":     {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},

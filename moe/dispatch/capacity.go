@@ -29,7 +29,7 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 		rows := slots.Len() / (mine * top)
 		of := t.Arange(tensor.Int64, 0, float64(rows*experts), float64(experts)).Reshape(rows, 1).Broadcast(rows, mine*top)
 		run = slots.Add(tensor.RowsLike(of.Reshape(slots.Len()), slots))
-		runs = run.Bincount(rows*experts).Reshape(rows, experts)
+		runs = ops.Bincount(run, rows*experts).Reshape(rows, experts)
 	}
 	before, all := d.before(p.counts, runs, all)
 	capacity := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
@@ -43,7 +43,7 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	first := t.Arange(tensor.Int64, 1, float64(experts*capacity)+1, float64(capacity)) // row of each expert, from 1
 	out := Plan{Dropped: p.counts.Sub(kept)}
 	out.back = tensor.Where(position.Lt(limit), first.Gather(0, slots).Add(position), one.Sub(one))
-	filled := out.back.Bincount(experts*capacity+1).Slice(0, 1, experts*capacity+1).Reshape(experts, capacity)
+	filled := ops.Bincount(out.back, experts*capacity+1).Slice(0, 1, experts*capacity+1).Reshape(experts, capacity)
 	// A filled row has the next one of its expert's sorted slots, counted from 1.
 	sorted := ops.CumSum(filled, 1).Add(start.Reshape(experts, 1)).Mul(filled).Reshape(experts * capacity)
 	out.token = p.token.Add(one).Pad(0, 1, 0).Gather(0, sorted)
@@ -64,7 +64,7 @@ func (d *Dispatcher) before(counts, runs nn.T, all int) (nn.T, int) {
 
 // full returns counts of n rows for each expert.
 func full(t *tensor.Tape, experts, n int) nn.T {
-	return t.Arange(tensor.Int64, 0, float64(experts), 1).Reshape(experts, 1).Broadcast(experts, n).Reshape(experts * n).Bincount(experts)
+	return ops.Bincount(t.Arange(tensor.Int64, 0, float64(experts), 1).Reshape(experts, 1).Broadcast(experts, n).Reshape(experts*n), experts)
 }
 
 // exchangeFixed is exchange with as many rows for all experts. Ranks fill different places, so that the sum of what comes has all.

@@ -144,8 +144,8 @@ func (d *Dispatcher) pack(rows nn.T) nn.T {
 // has. come are the lengths of these runs.
 func arrange(come nn.T, rows, ranks int) (order, counts nn.T) {
 	t, n := come.Tape(), come.Len()/ranks
-	run := ops.CumSum(ops.CumSum(come, 0).Bincount(rows+1).Slice(0, 0, rows), 0) // a row's run is the number of runs that end before it
+	run := ops.CumSum(ops.Bincount(ops.CumSum(come, 0), rows+1).Slice(0, 0, rows), 0) // a row's run is the number of runs that end before it
 	expert := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
 	_, order = ops.Sort(expert, 0, false)
-	return order, expert.Bincount(n)
+	return order, ops.Bincount(expert, n)
 }

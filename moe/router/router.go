@@ -134,7 +134,7 @@ func (r *Router) choose(scores nn.T) nn.T {
 		groups := scores.Reshape(rows, r.c.Groups, n/r.c.Groups)
 		best, _ := ops.TopK(groups, 2)
 		_, top := ops.TopK(best.Sum(2), r.c.TopGroups)
-		eligible := tensor.OneHot(top, r.c.Groups, scores.DType()).Sum(1).Cast(tensor.Bool).Reshape(rows, r.c.Groups, 1)
+		eligible := ops.OneHot(top, r.c.Groups, scores.DType()).Sum(1).Cast(tensor.Bool).Reshape(rows, r.c.Groups, 1)
 		scores = tensor.Where(eligible, groups, groups.Affine(0, math.Inf(-1))).Reshape(rows, n)
 	}
 	_, experts := ops.TopK(scores, r.c.Top)

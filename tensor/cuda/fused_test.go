@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // graph is a function whose gradients may need fewer launches on the device than on the CPU.
@@ -111,22 +112,22 @@ func mlpGraphs(in, hidden, out int) []graph {
 func normGraphs(cols int) []graph {
 	shapes := [][]int{{5, 3}, {cols, 3}, {cols}, {cols}, {cols}}
 	rows := func(p []tensor.Tensor) tensor.Tensor { return tensor.Linear(p[0], p[1], p[2]) }
-	norm := func(p []tensor.Tensor, x tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x, p[3], p[4], 1e-3) }
+	norm := func(p []tensor.Tensor, x tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x, p[3], p[4], 1e-3) }
 	plain := func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return norm(p, rows(p)) }
 	return []graph{
 		{name: "norm", shapes: shapes, f: plain},
 		{name: "norm without bias", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(rows(p), p[3], tensor.Tensor{}, 1e-3)
+			return ops.LayerNorm(rows(p), p[3], tensor.Tensor{}, 1e-3)
 		}},
 		{name: "norm without weight", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(rows(p), tensor.Tensor{}, p[3], 1e-3)
+			return ops.LayerNorm(rows(p), tensor.Tensor{}, p[3], 1e-3)
 		}},
 		{name: "norm with one vector", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(rows(p), p[3], p[3], 1e-3)
+			return ops.LayerNorm(rows(p), p[3], p[3], 1e-3)
 		}},
 		{name: "rms", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
 			x := rows(p)
-			return x.Add(tensor.RMSNorm(x, p[3], 1e-3).Affine(0.5, 0))
+			return x.Add(ops.RMSNorm(x, p[3], 1e-3).Affine(0.5, 0))
 		}},
 		{name: "norm, frozen weight", shapes: shapes, f: plain, frozen: 1 << 3},
 		{name: "norm, frozen input", shapes: shapes, f: plain, frozen: 7},
@@ -146,19 +147,19 @@ func lossGraphs(classes int) []graph {
 		ids[i] = int64(i*i+1) % int64(classes)
 	}
 	labels := tensor.FromSlice(ids, 6)
-	with := func(o tensor.CrossEntropyOptions) func(*tensor.Tape, []tensor.Tensor) tensor.Tensor {
+	with := func(o ops.CrossEntropyOptions) func(*tensor.Tape, []tensor.Tensor) tensor.Tensor {
 		return func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
-			return tensor.CrossEntropy(tensor.Linear(p[0], p[1], tensor.Tensor{}), labels, o)
+			return ops.CrossEntropy(tensor.Linear(p[0], p[1], tensor.Tensor{}), labels, o)
 		}
 	}
-	plain := with(tensor.CrossEntropyOptions{})
+	plain := with(ops.CrossEntropyOptions{})
 	graphs := []graph{
 		{name: "loss", f: plain},
 		{name: "scaled loss", f: plain, scale: 8},
 		{name: "loss, two passes", f: plain, passes: 2},
-		{name: "smooth loss", f: with(tensor.CrossEntropyOptions{Smoothing: 0.2})},
-		{name: "loss with a count", f: with(tensor.CrossEntropyOptions{Ignore: &ignored, Count: 4})},
-		{name: "loss of some labels", f: with(tensor.CrossEntropyOptions{Ignore: &ignored})},
+		{name: "smooth loss", f: with(ops.CrossEntropyOptions{Smoothing: 0.2})},
+		{name: "loss with a count", f: with(ops.CrossEntropyOptions{Ignore: &ignored, Count: 4})},
+		{name: "loss of some labels", f: with(ops.CrossEntropyOptions{Ignore: &ignored})},
 		{name: "half of a loss", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Affine(0.5, 0) }},
 		{name: "two losses", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Add(plain(tape, p)) }},
 		{name: "loss in a checkpoint", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const scatterThreads = 128 // LANES of index.cu
@@ -101,8 +102,8 @@ var indexKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 
 var floatKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpDropout: floats("float.cu", "dropout", dropout),
-	tensor.OpMSE:     floats("float.cu", "mse", pointLoss),
-	tensor.OpMSEGrad: floats("float.cu", "mse_grad", pointLossGrad),
-	tensor.OpBCE:     floats("float.cu", "bce", pointLoss),
-	tensor.OpBCEGrad: floats("float.cu", "bce_grad", pointLossGrad),
+	ops.OpMSE:        floats("float.cu", "mse", pointLoss),
+	ops.OpMSEGrad:    floats("float.cu", "mse_grad", pointLossGrad),
+	ops.OpBCE:        floats("float.cu", "bce", pointLoss),
+	ops.OpBCEGrad:    floats("float.cu", "bce_grad", pointLossGrad),
 }

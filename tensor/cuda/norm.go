@@ -3,6 +3,7 @@ package cuda
 import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func eps(q *Queue, a *tensor.Args) { q.wide(a.DType, a.F[0]) }
@@ -132,12 +133,12 @@ func (q *Queue) wideNormGrad(a *tensor.Args, centered bool) {
 		}
 	}
 	if !centered {
-		step(tensor.OpRMSNormGradX, a.F[0], 0, 2, 3, 4, 5)
-		step(tensor.OpRMSNormGradW, a.F[1], 1, 2, 3, 5)
+		step(ops.OpRMSNormGradX, a.F[0], 0, 2, 3, 4, 5)
+		step(ops.OpRMSNormGradW, a.F[1], 1, 2, 3, 5)
 		return
 	}
-	step(tensor.OpLayerNormGradX, a.F[0], 0, 3, 4, 5, 6, 7)
-	step(tensor.OpLayerNormGradW, a.F[1], 1, 3, 4, 6, 7)
+	step(ops.OpLayerNormGradX, a.F[0], 0, 3, 4, 5, 6, 7)
+	step(ops.OpLayerNormGradW, a.F[1], 1, 3, 4, 6, 7)
 	step(tensor.OpColSum, a.F[2], 2, 4)
 }
 
@@ -167,12 +168,12 @@ func byNormRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
 func normAdd(q *Queue, a *tensor.Args) { q.args.I32(truthOf(a.F[0])) }
 
 var normKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpLayerNorm:      floats("norm.cu", "layer_norm", byNormRow(6, eps)),
-	tensor.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byNormRow(6, normAdd)),
-	tensor.OpLayerNormGradW: gradW(true),
-	tensor.OpLayerNormGrad:  normGrads(true),
-	tensor.OpRMSNorm:        floats("norm.cu", "rms_norm", byNormRow(4, eps)),
-	tensor.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byNormRow(5, normAdd)),
-	tensor.OpRMSNormGradW:   gradW(false),
-	tensor.OpRMSNormGrad:    normGrads(false),
+	ops.OpLayerNorm:      floats("norm.cu", "layer_norm", byNormRow(6, eps)),
+	ops.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byNormRow(6, normAdd)),
+	ops.OpLayerNormGradW: gradW(true),
+	ops.OpLayerNormGrad:  normGrads(true),
+	ops.OpRMSNorm:        floats("norm.cu", "rms_norm", byNormRow(4, eps)),
+	ops.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byNormRow(5, normAdd)),
+	ops.OpRMSNormGradW:   gradW(false),
+	ops.OpRMSNormGrad:    normGrads(false),
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // asFloat64 is the same numbers in float64.
@@ -15,9 +16,9 @@ func (o operand) asFloat64() operand { return values(tensor.Float64, o.n(), o.at
 
 // normGrad is a launch of all gradients of a norm. Operands are as in rowLaunch; what is not added to has NaNs before.
 func normGrad(d tensor.DType, rows, cols int, centered bool, weight, bias rune, add bool) launch {
-	op, outs, operands := tensor.OpLayerNormGrad, 3, "o"+string(weight)+string(bias)+"xx"+string(weight)+"ss"
+	op, outs, operands := ops.OpLayerNormGrad, 3, "o"+string(weight)+string(bias)+"xx"+string(weight)+"ss"
 	if !centered {
-		op, outs, operands = tensor.OpRMSNormGrad, 2, "o"+string(weight)+"xx"+string(weight)+"s"
+		op, outs, operands = ops.OpRMSNormGrad, 2, "o"+string(weight)+"xx"+string(weight)+"s"
 	}
 	l := rowLaunch(op, d, rows, cols, uint64(rows+cols), outs, operands)
 	l.x[0] = random(rng(1), d, rows*cols)
@@ -50,12 +51,12 @@ func (l launch) single(t *testing.T, cpu tensor.Device, add bool) []operand {
 		return launch{op: op, d: tensor.Float64, outs: 1, x: append([]operand{blank(tensor.Float64, n)}, in...), set: l.set}.with(
 			func(a *tensor.Args) { a.F = [8]float64{} }).on(t, cpu)[0]
 	}
-	ops := []tensor.Op{tensor.OpLayerNormGradX, tensor.OpLayerNormGradW}
-	if l.op == tensor.OpRMSNormGrad {
-		ops = []tensor.Op{tensor.OpRMSNormGradX, tensor.OpRMSNormGradW}
+	steps := []tensor.Op{ops.OpLayerNormGradX, ops.OpLayerNormGradW}
+	if l.op == ops.OpRMSNormGrad {
+		steps = []tensor.Op{ops.OpRMSNormGradX, ops.OpRMSNormGradW}
 	}
 	cols := x.n() / stats[0].n()
-	out := []operand{run(ops[0], x.n(), append([]operand{x, g, w}, stats...)...), run(ops[1], cols, append([]operand{x, g}, stats...)...)}
+	out := []operand{run(steps[0], x.n(), append([]operand{x, g, w}, stats...)...), run(steps[1], cols, append([]operand{x, g}, stats...)...)}
 	if l.outs == 3 {
 		out = append(out, run(tensor.OpColSum, cols, g))
 	}

@@ -228,11 +228,11 @@ func TestPointLosses(t *testing.T) {
 		if d.IsHalf() {
 			wide = tensor.Float32
 		}
-		for _, op := range []tensor.Op{tensor.OpMSE, tensor.OpBCE} {
+		for _, op := range []tensor.Op{ops.OpMSE, ops.OpBCE} {
 			for _, n := range lengths {
 				x, y := random(r, d, n), values(d, n, func(int) float64 { return r.Float64() })
 				for i, v := range []float64{0, 90, -90, math.Inf(1), math.NaN()} {
-					if n > 100 && (op == tensor.OpMSE || i < 3) {
+					if n > 100 && (op == ops.OpMSE || i < 3) {
 						x.set(i, v)
 					}
 				}

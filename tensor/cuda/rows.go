@@ -3,6 +3,7 @@ package cuda
 import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The largest number of warps in a block for one row: at most MAX_WARPS of rows.cu and norm.cu.
@@ -51,14 +52,14 @@ func crossEntropyGrad(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 var rowKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpSoftmax:          floats("rows.cu", "softmax", byRow(2, nil)),
-	tensor.OpSoftmaxGrad:      floats("rows.cu", "softmax_grad", byRow(3, nil)),
-	tensor.OpSoftmaxCausal:    floats("rows.cu", "softmax_causal", byRow(2, causal)),
-	tensor.OpLogSoftmax:       floats("rows.cu", "log_softmax", byRow(2, nil)),
-	tensor.OpLogSoftmaxGrad:   floats("rows.cu", "log_softmax_grad", byRow(3, nil)),
-	tensor.OpLogSumExp:        floats("rows.cu", "log_sum_exp", byRow(2, nil)),
-	tensor.OpLogSumExpGrad:    floats("rows.cu", "log_sum_exp_grad", byRow(4, nil)),
-	tensor.OpCrossEntropy:     floats("rows.cu", "cross_entropy", crossEntropy),
-	tensor.OpCrossEntropyBoth: floats("rows.cu", "cross_entropy", crossEntropy),
-	tensor.OpCrossEntropyGrad: floats("rows.cu", "cross_entropy_grad", crossEntropyGrad),
+	tensor.OpSoftmax:        floats("rows.cu", "softmax", byRow(2, nil)),
+	tensor.OpSoftmaxGrad:    floats("rows.cu", "softmax_grad", byRow(3, nil)),
+	tensor.OpSoftmaxCausal:  floats("rows.cu", "softmax_causal", byRow(2, causal)),
+	tensor.OpLogSoftmax:     floats("rows.cu", "log_softmax", byRow(2, nil)),
+	tensor.OpLogSoftmaxGrad: floats("rows.cu", "log_softmax_grad", byRow(3, nil)),
+	tensor.OpLogSumExp:      floats("rows.cu", "log_sum_exp", byRow(2, nil)),
+	tensor.OpLogSumExpGrad:  floats("rows.cu", "log_sum_exp_grad", byRow(4, nil)),
+	ops.OpCrossEntropy:      floats("rows.cu", "cross_entropy", crossEntropy),
+	ops.OpCrossEntropyBoth:  floats("rows.cu", "cross_entropy", crossEntropy),
+	ops.OpCrossEntropyGrad:  floats("rows.cu", "cross_entropy_grad", crossEntropyGrad),
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // rowShapes are rows and columns: less than a warp, whole vectors, more than a block; 1, 2, 4 and 8 rows in a block of norms, up to the
@@ -119,13 +120,13 @@ func TestCrossEntropy(t *testing.T) {
 		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range rowShapes {
 				for _, smoothing := range []float64{0, 0.1} {
-					l := rowLaunch(tensor.OpCrossEntropy, d, s[0], s[1], uint64(i), 2, "SSxl").with(func(a *tensor.Args) {
+					l := rowLaunch(ops.OpCrossEntropy, d, s[0], s[1], uint64(i), 2, "SSxl").with(func(a *tensor.Args) {
 						a.F[0], a.I[0] = smoothing, -100
 					})
 					l.x[3].set(0, -100) // ignored
 					l.agree(t, dev, tol)
 					for _, g := range []string{"s", "1"} {
-						l := rowLaunch(tensor.OpCrossEntropyGrad, d, s[0], s[1], uint64(i), 1, "oxsl"+g).with(func(a *tensor.Args) {
+						l := rowLaunch(ops.OpCrossEntropyGrad, d, s[0], s[1], uint64(i), 1, "oxsl"+g).with(func(a *tensor.Args) {
 							a.F[0], a.I[0] = smoothing, -100
 						})
 						l.x[3].set(s[0]/2, -100)
@@ -145,7 +146,7 @@ func TestLabelOutOfRange(t *testing.T) {
 	dev := device(t)
 	tape := tensor.NewTape(dev)
 	x := tape.Input(tensor.FromSlice(make([]float32, 6), 2, 3))
-	tensor.CrossEntropy(x, tape.Input(tensor.FromSlice([]int64{1, 3}, 2)), tensor.CrossEntropyOptions{})
+	ops.CrossEntropy(x, tape.Input(tensor.FromSlice([]int64{1, 3}, 2)), ops.CrossEntropyOptions{})
 	require.ErrorContains(t, dev.Queue(0).Sync(), "cross_entropy: cuda:0: index 3 is out of range")
 	require.NoError(t, dev.Queue(0).Sync())
 }
@@ -162,9 +163,9 @@ func TestNorms(t *testing.T) {
 					op       tensor.Op
 					outs     int
 					operands string
-				}{{tensor.OpLayerNorm, 3, "oSSxww"}, {tensor.OpLayerNorm, 3, "oSSxnn"}, {tensor.OpLayerNorm, 3, "oSSxwn"},
-					{tensor.OpRMSNorm, 2, "oSxw"}, {tensor.OpRMSNorm, 2, "oSxn"}, {tensor.OpLayerNormGradX, 1, "oxxwss"},
-					{tensor.OpLayerNormGradX, 1, "oxxnss"}, {tensor.OpRMSNormGradX, 1, "oxxws"}, {tensor.OpRMSNormGradX, 1, "oxxns"}} {
+				}{{ops.OpLayerNorm, 3, "oSSxww"}, {ops.OpLayerNorm, 3, "oSSxnn"}, {ops.OpLayerNorm, 3, "oSSxwn"},
+					{ops.OpRMSNorm, 2, "oSxw"}, {ops.OpRMSNorm, 2, "oSxn"}, {ops.OpLayerNormGradX, 1, "oxxwss"},
+					{ops.OpLayerNormGradX, 1, "oxxnss"}, {ops.OpRMSNormGradX, 1, "oxxws"}, {ops.OpRMSNormGradX, 1, "oxxns"}} {
 					rowLaunch(c.op, d, s[0], s[1], uint64(i), c.outs, c.operands).with(func(a *tensor.Args) {
 						absent(a, c.operands)
 						if c.outs > 1 {
@@ -192,8 +193,8 @@ func TestNormWeightGradients(t *testing.T) {
 			for _, s := range [][2]int{{1, 1}, {7, 33}, {300, 40}, {1000, 3}, {0, 5}} {
 				for beta := range 2 {
 					set := func(a *tensor.Args) { a.F[0] = float64(beta) }
-					rowLaunch(tensor.OpLayerNormGradW, d, s[0], s[1], 1, 1, "wxxss").with(set).agree(t, dev, sumsOf(s[0]))
-					rowLaunch(tensor.OpRMSNormGradW, d, s[0], s[1], 1, 1, "wxxs").with(set).agree(t, dev, sumsOf(s[0]))
+					rowLaunch(ops.OpLayerNormGradW, d, s[0], s[1], 1, 1, "wxxss").with(set).agree(t, dev, sumsOf(s[0]))
+					rowLaunch(ops.OpRMSNormGradW, d, s[0], s[1], 1, 1, "wxxs").with(set).agree(t, dev, sumsOf(s[0]))
 				}
 			}
 		})

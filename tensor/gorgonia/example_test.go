@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/gorgonia"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // must is for examples.
@@ -34,7 +35,7 @@ func Example() {
 	tape := tensor.NewTape(dev)
 	defer tape.Close()
 	for range 400 {
-		tape.Backward(tensor.MSE(tensor.Linear(tape.Input(x), tape.Use(w), tape.Use(b)), tape.Input(y)))
+		tape.Backward(ops.MSE(tensor.Linear(tape.Input(x), tape.Use(w), tape.Use(b)), tape.Input(y)))
 		for _, p := range []*tensor.Param{w, b} { // package optim has better optimizers
 			value, grad := tensor.Data[float64](p.Local), tensor.Data[float64](p.Grad)
 			for i := range value {

@@ -14,7 +14,7 @@ import (
 // SoftCap.
 type LinearCrossEntropy struct {
 	Smoothing float64 // label smoothing, 0 to 1; 0 where ranks divide the classes
-	// Ignore and Count are those of tensor.CrossEntropyOptions. On devices with their own memory, Ignore needs Count.
+	// Ignore and Count are those of CrossEntropyOptions. On devices with their own memory, Ignore needs Count.
 	Ignore *int64
 	Count  float64
 	// SoftCap, if not 0, makes of a logit z SoftCap·tanh(z/SoftCap), as tensor.AttentionScores does of scores.
@@ -41,13 +41,14 @@ const (
 
 const noLabel = math.MinInt64
 
-// Loss returns what tensor.CrossEntropy returns for logits Linear(x, w), for x [..., in], w [classes, in] and labels [...], Int64 or Int32.
+// Loss returns what CrossEntropy returns for logits Linear(x, w), for x [..., in], w [classes, in] and labels [...], Int64 or Int32.
 // With Classes, w has those of this rank.
 func (f *LinearCrossEntropy) Loss(x, w, labels tensor.Tensor) tensor.Tensor {
-	const op = tensor.OpCrossEntropy
+	op := OpCrossEntropy
 	t := op.Tape(x, w)
 	checkLinear(x, w)
-	y := t.Target(op.String(), x, labels)
+	t.CheckTarget(op.String(), x, labels)
+	y := t.TargetsOf(x, t.Integers(labels))
 	if !(f.Smoothing >= 0 && f.Smoothing <= 1) || f.Classes != nil && f.Smoothing != 0 {
 		op.Fail(nil, "label smoothing %v is not in [0,1], or ranks divide the classes", f.Smoothing)
 	}
@@ -62,14 +63,14 @@ func (f *LinearCrossEntropy) Loss(x, w, labels tensor.Tensor) tensor.Tensor {
 	f.count(t, x, y)
 	out := t.Apply(f, x, w, y)
 	if f.Classes == nil {
-		t.LossType(out, x, w, y)
+		t.LinearLossTypes(op, out, x, w, y)
 	}
 	return out
 }
 
 // checkLabels fails unless there is a label for each row, and, where the host sees them, each is a class or ignored.
 func (f *LinearCrossEntropy) checkLabels(x, w, y tensor.Tensor) {
-	const op = tensor.OpCrossEntropy
+	op := OpCrossEntropy
 	fits := y.Len() == x.Len()/max(x.Dim(-1), 1) && y.DType() == tensor.Int64
 	if y.NDim() == x.NDim()-1 {
 		for i := range y.NDim() {
@@ -123,12 +124,12 @@ func (f *LinearCrossEntropy) count(t *tensor.Tape, x, y tensor.Tensor) float64 {
 	if f.Count != 0 {
 		return f.Count
 	}
-	all := t.TargetCount(tensor.OpCrossEntropy.String(), x, y)
+	all := t.GlobalCount(OpCrossEntropy, x, y)
 	if f.Ignore == nil {
 		return float64(all)
 	}
 	if all > y.Len() || !y.Device().Host() || f.Classes != nil {
-		tensor.OpCrossEntropy.Fail([]tensor.Tensor{y},
+		OpCrossEntropy.Fail([]tensor.Tensor{y},
 			"labels may be ignored, and the batch is shared between ranks, or not in host memory: give Count, and 1 if none counts")
 	}
 	counted := 0
@@ -305,7 +306,7 @@ func (l *linearRows) losses() {
 	if l.classes != nil {
 		y, ignore = l.part(l.own), -1
 	}
-	a := l.args(tensor.OpCrossEntropy, loss).Out(lse).In(l.logits).In(y)
+	a := l.args(OpCrossEntropy, loss).Out(lse).In(l.logits).In(y)
 	a.F[0], a.I[0] = l.smoothing, ignore
 	l.t.Launch()
 	if l.classes == nil {
@@ -333,7 +334,7 @@ func (l *linearRows) gradient() {
 }
 
 func (l *linearRows) wholeGradient() {
-	a := l.args(tensor.OpCrossEntropyGrad, l.logits).In(l.logits).In(l.part(l.lse)).In(l.part(l.y)).In(l.g)
+	a := l.args(OpCrossEntropyGrad, l.logits).In(l.logits).In(l.part(l.lse)).In(l.part(l.y)).In(l.g)
 	a.F[0], a.I[0] = l.smoothing, l.ignore
 	l.t.Launch()
 }

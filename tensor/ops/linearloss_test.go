@@ -47,8 +47,7 @@ func plain(f *ops.LinearCrossEntropy, x, w, y tensor.Tensor) tensor.Tensor {
 	if c := f.SoftCap; c != 0 {
 		logits = logits.Scale(1 / c).Tanh().Scale(c)
 	}
-	return tensor.CrossEntropy(logits, y,
-		tensor.CrossEntropyOptions{Smoothing: f.Smoothing, Ignore: f.Ignore, Count: f.Count})
+	return ops.CrossEntropy(logits, y, ops.CrossEntropyOptions{Smoothing: f.Smoothing, Ignore: f.Ignore, Count: f.Count})
 }
 
 // The loss and the gradients are those of CrossEntropy of Linear: of a few rows and of several parts of rows, whether the loss is computed

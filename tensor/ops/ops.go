@@ -1,12 +1,21 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
 
 var registered []tensor.Op
 
-// register is tensor.Register of an operation with kernels for float32 and float64, which may be nil.
+// register is registerAll of an operation with further kernels for float32 and float64, which may be nil.
 func register(s tensor.OpSpec, f32, f64 tensor.Kernel) tensor.Op {
 	s.CPU[tensor.Float32], s.CPU[tensor.Float64] = f32, f64
+	return registerAll(s)
+}
+
+// registerAll is tensor.Register.
+func registerAll(s tensor.OpSpec) tensor.Op {
 	op := tensor.Register(s)
 	registered = append(registered, op)
 	return op
@@ -112,6 +121,30 @@ func mustMatch(op tensor.Op, a tensor.Tensor, i int, role string, b tensor.Tenso
 	if a.Dim(i) != b.Dim(j) {
 		op.Fail(in, "dimension %d of %s is %d, dimension %d of %s is %d", i, a.NameOr(role), a.Dim(i), j, b.NameOr(other), b.Dim(j))
 	}
+}
+
+// mustBeAlike fails unless a and b have the same shape.
+func mustBeAlike(op tensor.Op, a tensor.Tensor, role string, b tensor.Tensor, other string) {
+	in := []tensor.Tensor{a, b}
+	if a.NDim() != b.NDim() {
+		op.Fail(in, "%s: %s, %s: %s", a.NameOr(role), dimensions(a.NDim()), b.NameOr(other), dimensions(b.NDim()))
+	}
+	for i := range a.NDim() {
+		mustMatch(op, a, i, role, b, i, other, in...)
+	}
+}
+
+func dimensions(n int) string {
+	if n == 1 {
+		return "1 dimension"
+	}
+	return fmt.Sprintf("%d dimensions", n)
+}
+
+// rowCount is the number of rows of x's last dimension.
+func rowCount(x tensor.Tensor) int {
+	d, n := dimsOf(x)
+	return product(d[:n-1])
 }
 
 func b2i(b bool) int {

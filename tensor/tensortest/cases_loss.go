@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // lossCase is a call of CrossEntropy. labels is nil for soft targets: the softmax of the second input.
@@ -41,7 +42,7 @@ func weightOf(c int) float64 { return 0.5 + 0.75*float64(c) }
 // call computes the case for logits [5, classes].
 func (c lossCase) call(x []tensor.Tensor) tensor.Tensor {
 	classes := x[0].Dim(-1)
-	o := tensor.CrossEntropyOptions{Smoothing: c.smoothing, Ignore: c.ignore, PerRow: c.perRow, Count: c.count}
+	o := ops.CrossEntropyOptions{Smoothing: c.smoothing, Ignore: c.ignore, PerRow: c.perRow, Count: c.count}
 	if c.weights {
 		w := make([]float64, classes)
 		for i := range w {
@@ -56,9 +57,9 @@ func (c lossCase) call(x []tensor.Tensor) tensor.Tensor {
 		if x[1].DType().IsHalf() {
 			x[1] = x[1].Cast(tensor.Float32)
 		}
-		return tensor.CrossEntropy(x[0], x[1].Softmax(), o)
+		return ops.CrossEntropy(x[0], x[1].Softmax(), o)
 	}
-	return tensor.CrossEntropy(x[0], tensor.FromSlice(c.labels, len(c.labels)), o)
+	return ops.CrossEntropy(x[0], tensor.FromSlice(c.labels, len(c.labels)), o)
 }
 
 // want computes the same with plain loops, by the formulas of torch.nn.CrossEntropyLoss.
@@ -112,7 +113,7 @@ func generalLossCases() (cs []ValueCase) {
 func generalLossGrads() map[tensor.Op][]GradCase {
 	all := map[tensor.Op][]GradCase{}
 	for _, l := range generalLosses() {
-		op := tensor.OpCrossEntropyRows
+		op := ops.OpCrossEntropyRows
 		if l.labels == nil || l.weights && l.smoothing != 0 {
 			op = tensor.OpLogSoftmax
 		}

@@ -124,21 +124,21 @@ func countingCases() []ValueCase {
 	}
 	ids, many := randomInts(7, 4, 5), randomInts(9, 3, 1000)
 	return []ValueCase{
-		of("one_hot", true, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return tensor.OneHot(t.Input(ids), 7, d) }, func() Array {
+		of("one_hot", true, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return ops.OneHot(t.Input(ids), 7, d) }, func() Array {
 			v := tensor.Floats(ids)
 			return build([]int{4, 5, 7}, func(i []int) float64 { return truth(int(v[i[0]*5+i[1]]) == i[2]) })
 		}),
 		of("one_hot of none", true, func(t *tensor.Tape, d tensor.DType) tensor.Tensor {
-			return tensor.OneHot(t.Input(randomInts(7, 0)), 7, d)
+			return ops.OneHot(t.Input(randomInts(7, 0)), 7, d)
 		}, func() Array { return Array{[]int{0, 7}, nil} }),
-		of("bincount", true, func(t *tensor.Tape, _ tensor.DType) tensor.Tensor { return t.Input(many).Bincount(11) }, func() Array {
+		of("bincount", true, func(t *tensor.Tape, _ tensor.DType) tensor.Tensor { return ops.Bincount(t.Input(many), 11) }, func() Array {
 			out := Array{[]int{11}, make([]float64, 11)}
 			for _, v := range tensor.Floats(many) {
 				out.V[int(v)]++
 			}
 			return out
 		}),
-		of("bincount of none", true, func(t *tensor.Tape, _ tensor.DType) tensor.Tensor { return t.Input(randomInts(9, 0)).Bincount(2) },
+		of("bincount of none", true, func(t *tensor.Tape, _ tensor.DType) tensor.Tensor { return ops.Bincount(t.Input(randomInts(9, 0)), 2) },
 			func() Array { return Array{[]int{2}, []float64{0, 0}} }),
 		of("arange", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return t.Arange(d, 250, -1, -2) }, func() Array {
 			return build([]int{126}, func(i []int) float64 { return 250 - 2*float64(i[0]) })

@@ -108,12 +108,12 @@ func rowCases() map[tensor.Op][]GradCase {
 	row := func(name string, shapes func(r *rand.Rand) [][]int, f func(x []tensor.Tensor) tensor.Tensor) GradCase {
 		return GradCase{Name: name, Shapes: shapes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x) }}
 	}
-	labels := func(x tensor.Tensor, o tensor.CrossEntropyOptions) tensor.Tensor {
+	labels := func(x tensor.Tensor, o ops.CrossEntropyOptions) tensor.Tensor {
 		y := randomInts(x.Dim(-1), x.Shape().Dims[:x.NDim()-1]...)
 		if o.Ignore != nil && y.Len() > 1 {
 			tensor.Data[int64](y)[0] = *o.Ignore
 		}
-		return tensor.CrossEntropy(x, y, o)
+		return ops.CrossEntropy(x, y, o)
 	}
 	attention := func(o tensor.AttentionOptions) GradCase {
 		return row(fmt.Sprintf("causal %v, drop %v", o.Causal, o.Drop),
@@ -131,24 +131,24 @@ func rowCases() map[tensor.Op][]GradCase {
 			func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() }),
 			row("more keys", func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 3 + r.IntN(3)}} },
 				func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() })},
-		tensor.OpLayerNorm: {row("weight and bias", normShapes(2),
-			func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-2) }),
+		ops.OpLayerNorm: {row("weight and bias", normShapes(2),
+			func(x []tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x[0], x[1], x[2], 1e-2) }),
 			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor {
-				return tensor.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-2)
+				return ops.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-2)
 			}),
-			row("bias", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], tensor.Tensor{}, x[1], 1e-2) })},
-		tensor.OpRMSNorm: {row("weight", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], x[1], 1e-2) }),
-			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], tensor.Tensor{}, 1e-2) })},
-		tensor.OpCrossEntropy: {row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], tensor.CrossEntropyOptions{}) }),
-			row("smoothing", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], tensor.CrossEntropyOptions{Smoothing: 0.2}) }),
+			row("bias", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x[0], tensor.Tensor{}, x[1], 1e-2) })},
+		ops.OpRMSNorm: {row("weight", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return ops.RMSNorm(x[0], x[1], 1e-2) }),
+			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return ops.RMSNorm(x[0], tensor.Tensor{}, 1e-2) })},
+		ops.OpCrossEntropy: {row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], ops.CrossEntropyOptions{}) }),
+			row("smoothing", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], ops.CrossEntropyOptions{Smoothing: 0.2}) }),
 			row("ignored, not counted", rows, func(x []tensor.Tensor) tensor.Tensor {
-				return labels(x[0], tensor.CrossEntropyOptions{Ignore: &ignore})
+				return labels(x[0], ops.CrossEntropyOptions{Ignore: &ignore})
 			}),
 			row("ignored", rows, func(x []tensor.Tensor) tensor.Tensor {
-				return labels(x[0], tensor.CrossEntropyOptions{Ignore: &ignore, Count: 7})
+				return labels(x[0], ops.CrossEntropyOptions{Ignore: &ignore, Count: 7})
 			})},
-		tensor.OpMSE: {row("pair", pair, func(x []tensor.Tensor) tensor.Tensor { return tensor.MSE(x[0], x[1]) })},
-		tensor.OpBCE: {row("pair", pair, func(x []tensor.Tensor) tensor.Tensor { return tensor.BCEWithLogits(x[0], x[1]) })},
+		ops.OpMSE: {row("pair", pair, func(x []tensor.Tensor) tensor.Tensor { return ops.MSE(x[0], x[1]) })},
+		ops.OpBCE: {row("pair", pair, func(x []tensor.Tensor) tensor.Tensor { return ops.BCEWithLogits(x[0], x[1]) })},
 	}
 }
 

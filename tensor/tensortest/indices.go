@@ -17,24 +17,24 @@ var takers = map[string]func(x, ids tensor.Tensor) tensor.Tensor{
 	"scatter_add": func(x, ids tensor.Tensor) tensor.Tensor {
 		return x.ScatterAdd(1, ids.Reshape(3, 1), x.Slice(1, 0, 1))
 	},
-	"one_hot":  func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(tensor.OneHot(ids, 4, x.DType())) },
-	"bincount": func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(ids.Bincount(4).Cast(x.DType())) },
+	"one_hot":  func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(ops.OneHot(ids, 4, x.DType())) },
+	"bincount": func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(ops.Bincount(ids, 4).Cast(x.DType())) },
 	"grouped_linear": func(x, ids tensor.Tensor) tensor.Tensor {
 		return ops.GroupedLinear(x, x.Reshape(3, 1, 4), ids)
 	},
 	"cross_entropy": func(x, ids tensor.Tensor) tensor.Tensor {
-		return tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Smoothing: 0.1})
+		return ops.CrossEntropy(x, ids, ops.CrossEntropyOptions{Smoothing: 0.1})
 	},
 	"cross_entropy of flattened labels": func(x, ids tensor.Tensor) tensor.Tensor {
-		return tensor.CrossEntropy(x.Reshape(3, 1, 4), ids, tensor.CrossEntropyOptions{})
+		return ops.CrossEntropy(x.Reshape(3, 1, 4), ids, ops.CrossEntropyOptions{})
 	},
 	"cross_entropy, ignored": func(x, ids tensor.Tensor) tensor.Tensor {
 		two := int64(2)
-		return tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Ignore: &two})
+		return ops.CrossEntropy(x, ids, ops.CrossEntropyOptions{Ignore: &two})
 	},
 	"cross_entropy, weights": func(x, ids tensor.Tensor) tensor.Tensor {
 		zero := int64(0)
-		return tensor.CrossEntropy(x, ids, tensor.CrossEntropyOptions{Ignore: &zero, PerRow: true, Weights: x.Slice(0, 0, 1).Reshape(4).Detach()})
+		return ops.CrossEntropy(x, ids, ops.CrossEntropyOptions{Ignore: &zero, PerRow: true, Weights: x.Slice(0, 0, 1).Reshape(4).Detach()})
 	},
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Sizes of logits that are much larger than all else of their step.
@@ -30,7 +31,7 @@ type logitsStep struct {
 }
 
 func (s *logitsStep) loss(z tensor.Tensor) tensor.Tensor {
-	return tensor.CrossEntropy(z, s.labels, tensor.CrossEntropyOptions{})
+	return ops.CrossEntropy(z, s.labels, ops.CrossEntropyOptions{})
 }
 
 func (s *logitsStep) note(x tensor.Tensor) { s.read = append(s.read, tensor.Floats(x)) }
@@ -102,7 +103,7 @@ var logitsCases = []logitsCase{
 		s.note(l)
 	}},
 	{"rows", true, func(s *logitsStep, z tensor.Tensor) {
-		s.tape.Backward(tensor.CrossEntropy(z, s.labels, tensor.CrossEntropyOptions{PerRow: true}).Square().Sum())
+		s.tape.Backward(ops.CrossEntropy(z, s.labels, ops.CrossEntropyOptions{PerRow: true}).Square().Sum())
 	}},
 	{"two losses", false, func(s *logitsStep, z tensor.Tensor) {
 		s.tape.Backward(s.loss(z).Add(s.loss(z).Square()))

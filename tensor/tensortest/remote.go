@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const (
@@ -297,13 +298,13 @@ func checkIndices(a *tensor.Args) error {
 		return in(2, a.Len[0]/max(a.Dim[1], 1), -1<<63)
 	case tensor.OpGather, tensor.OpScatterAdd:
 		return in(2, a.Dim[1], -1<<63)
-	case tensor.OpOneHot:
+	case ops.OpOneHot:
 		return in(1, a.Dim[1], -1<<63)
-	case tensor.OpBincount:
+	case ops.OpBincount:
 		return in(1, a.Len[0], -1<<63)
-	case tensor.OpCrossEntropy:
+	case ops.OpCrossEntropy:
 		return in(3, a.Dim[1], int64(a.I[0]))
-	case tensor.OpCrossEntropyGrad:
+	case ops.OpCrossEntropyGrad:
 		return in(3, a.Dim[1], int64(a.I[0]))
 	}
 	return nil

@@ -310,7 +310,7 @@ func (s *Suite) errors(t *testing.T) {
 			return t.Input(x).ScatterAdd(0, ids(0, 3).View(1, 2), Of(tensor.Float32, []float64{1, 1}, 1, 2))
 		},
 		"cross_entropy": func(t *tensor.Tape) tensor.Tensor {
-			return tensor.CrossEntropy(t.Input(x), ids(0, 1, 2), tensor.CrossEntropyOptions{})
+			return ops.CrossEntropy(t.Input(x), ids(0, 1, 2), ops.CrossEntropyOptions{})
 		},
 	} {
 		tape := tensor.NewTape(dev)

@@ -314,12 +314,12 @@ func matrixCases() []ValueCase {
 				}
 				return y
 			}},
-		norm("layer_norm", [][]int{{3, 5}, {5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-3) },
+		norm("layer_norm", [][]int{{3, 5}, {5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x[0], x[1], x[2], 1e-3) },
 			layerNormOf(1e-3)),
 		norm("layer_norm plain", [][]int{{2, 2, 6}}, func(x []tensor.Tensor) tensor.Tensor {
-			return tensor.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-3)
+			return ops.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-3)
 		}, layerNormOf(1e-3)),
-		norm("rms_norm", [][]int{{3, 5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], x[1], 1e-3) },
+		norm("rms_norm", [][]int{{3, 5}, {5}}, func(x []tensor.Tensor) tensor.Tensor { return ops.RMSNorm(x[0], x[1], 1e-3) },
 			rmsNormOf(1e-3)),
 	}
 }
@@ -335,8 +335,8 @@ func lossCases() []ValueCase {
 	crossEntropy := func(smoothing float64, ignore int64) ValueCase {
 		return ValueCase{Name: "cross_entropy", Loss: true, Dims: [][][]int{{{5, 4}}, {{5, 40}}},
 			F: func(x []tensor.Tensor) tensor.Tensor {
-				return tensor.CrossEntropy(x[0], tensor.FromSlice([]int64{1, 3, 0, 1, 2}, 5),
-					tensor.CrossEntropyOptions{Smoothing: smoothing, Ignore: &ignore})
+				return ops.CrossEntropy(x[0], tensor.FromSlice([]int64{1, 3, 0, 1, 2}, 5),
+					ops.CrossEntropyOptions{Smoothing: smoothing, Ignore: &ignore})
 			},
 			Want: func(x []Array) Array {
 				sum, n := 0.0, 0.0
@@ -352,9 +352,9 @@ func lossCases() []ValueCase {
 			}}
 	}
 	return []ValueCase{
-		{Name: "mse", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return tensor.MSE(x[0], x[1]) },
+		{Name: "mse", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return ops.MSE(x[0], x[1]) },
 			Want: mean(func(x, y float64) float64 { return (x - y) * (x - y) })},
-		{Name: "bce_with_logits", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return tensor.BCEWithLogits(x[0], x[1]) },
+		{Name: "bce_with_logits", Loss: true, Dims: same, F: func(x []tensor.Tensor) tensor.Tensor { return ops.BCEWithLogits(x[0], x[1]) },
 			Want: mean(bceOf)},
 		crossEntropy(0, -1), crossEntropy(0.1, -1), crossEntropy(0.1, 1),
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -105,7 +106,7 @@ func (a *attached) keepStages(p program, l layout, rank int) error {
 
 // loss is this rank's part of the mean over the labels of a step that count.
 func (a *attached) loss(p program, step int, logits, labels nn.T) nn.T {
-	o := tensor.CrossEntropyOptions{Ignore: new(int64), Count: float64(p.labels(step))}
+	o := ops.CrossEntropyOptions{Ignore: new(int64), Count: float64(p.labels(step))}
 	*o.Ignore = ignored
 	switch {
 	case !p.Ignored:

@@ -243,7 +243,7 @@ func defaults() map[string]any {
 	params := nn.Init(&struct{ A, B, C, D any }{linear, conv, embedding, attention}, dev, tensor.Float32, 1)
 	adamw, rate, ignored := optim.NewAdamW(params, optim.AdamWConfig{}), any("none"), any("none")
 	_ = tensor.Try(func() { rate = optim.NewSGD(params, optim.SGDConfig{}).LR() })
-	if label := (tensor.CrossEntropyOptions{}).Ignore; label != nil {
+	if label := (ops.CrossEntropyOptions{}).Ignore; label != nil {
 		ignored = *label
 	}
 	return map[string]any{
