@@ -87,9 +87,9 @@ func TestBadCategories(t *testing.T) {
 		want, text string
 		cfg        data.CSVConfig
 	}{
-		{`line 1: Categories has "city", which is no column of x: there are "town", "y"`,
+		{`line 1: column "city" of Categories is none of x: there are "town", "y"`,
 			"town,y\nUlm,1\n", data.CSVConfig{Categories: []string{"city"}}},
-		{`line 1: Categories has "y", which is no column of x: there are "town", "y"`,
+		{`line 1: column "y" of Categories is none of x: there are "town", "y"`,
 			"town,y\nUlm,1\n", data.CSVConfig{Categories: []string{"y"}}},
 		{`line 3, column "town": no label: fill it in, or remove the row`, "town,y\nUlm,1\n\"\",2\n", data.CSVConfig{Categories: town}},
 		{`line 2, column "y": no value: fill it in, or remove the row`, "a,y\n1,\n", data.CSVConfig{Missing: true}},

@@ -55,7 +55,7 @@ func (r *textRows) choose(x []string, target string, categories []string, budget
 	for _, name := range categories {
 		i := slices.Index(r.names, name)
 		if !slices.Contains(xs, i) {
-			return fmt.Errorf("Categories has %s, which is no column of x: there are %s", bounded.Quote(name), columns.Quoted(r.names))
+			return fmt.Errorf("column %s of Categories is none of x: there are %s", bounded.Quote(name), columns.Quoted(r.names))
 		}
 		if r.categories[i], err = columns.NewLabels(nil, budget); err != nil {
 			return err
