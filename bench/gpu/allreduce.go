@@ -33,7 +33,7 @@ func measureAllReduce(m *meter) error {
 	})
 }
 
-// ways measures small sums by one-shot and by two-shot, and where the two are equally fast. On a CPU there is only one way.
+// ways measures small sums by one-shot and by two-shot. On a CPU there is only one way.
 func (m *meter) ways(r *dist.Rank, large int) error {
 	names := []string{algo.OneShot, algo.TwoShot}
 	if m.dev.Host() {
@@ -43,9 +43,7 @@ func (m *meter) ways(r *dist.Rank, large int) error {
 	for i, name := range names {
 		groups[i] = r.World.With(dist.Algo(name))
 	}
-	var c crossing
 	for n := 2048; n < min(large, 16<<20); n *= 4 {
-		var medians []float64
 		for i, name := range names {
 			if name == algo.OneShot && 4*n > gpupeer.LargestOneShot {
 				continue
@@ -55,46 +53,9 @@ func (m *meter) ways(r *dist.Rank, large int) error {
 				return err
 			}
 			m.sums(r, n, name, "calls/s", 1, per)
-			medians = append(medians, per[len(per)/2])
 		}
-		if len(medians) == 2 {
-			c.add(4*n, medians[0], medians[1])
-		}
-	}
-	if r.World.Rank() == 0 && len(c) > 0 {
-		m.ours("µs that one-shot saves of "+tensor.FormatBytes(c[0].bytes), "µs", []float64{1e6 * c[0].saved})
-		m.ours("size where one-shot and two-shot are equally fast", "KiB", []float64{c.bytes() / 1024})
 	}
 	return nil
-}
-
-// crossing is what one-shot saves, in seconds, of sizes in ascending order.
-type crossing []struct {
-	bytes int
-	saved float64
-}
-
-func (c *crossing) add(bytes int, oneShot, twoShot float64) {
-	*c = append(*c, struct {
-		bytes int
-		saved float64
-	}{bytes, twoShot - oneShot})
-}
-
-// bytes is the size from which two-shot is faster, on a line between the two sizes around it; 0 if it always is, the largest size if it
-// never is.
-func (c crossing) bytes() float64 {
-	for i, x := range c {
-		switch {
-		case x.saved >= 0:
-			continue
-		case i == 0:
-			return 0
-		}
-		y := c[i-1]
-		return float64(y.bytes) + float64(x.bytes-y.bytes)*y.saved/(y.saved-x.saved)
-	}
-	return float64(c[len(c)-1].bytes)
 }
 
 // sums adds a row: the rates of sums of n elements.
@@ -113,25 +74,30 @@ func (m *meter) sums(r *dist.Rank, n int, way, unit string, work float64, second
 	m.ours(what, unit, rates)
 }
 
-// allReduce measures sums of n elements, one after the other. It returns the seconds of a sum in some windows, in ascending order. Rank 0
-// decides how many are in a window.
+// allReduce measures sums of n elements, one after the other, as timed does.
 func (m *meter) allReduce(r *dist.Rank, g *dist.Group, n int) ([]float64, error) {
 	x := tensor.New(r.Device, tensor.Float32, n)
+	if err := ones(r, g, x); err != nil {
+		return nil, fmt.Errorf("%s, two ranks on one device: %w", tensor.FormatBytes(4*n), err)
+	}
+	return m.timed(r, func() error { return g.AllReduce(x, dist.Sum).Wait() })
+}
+
+// timed measures calls of fn on all ranks at the same time. It returns the seconds of a call in some windows, in ascending order. Rank 0
+// decides how many are in a window.
+func (m *meter) timed(r *dist.Rank, fn func() error) ([]float64, error) {
 	once := func(calls int) (float64, error) {
 		if err := r.World.Barrier().Wait(); err != nil {
 			return 0, err
 		}
 		start := time.Now()
 		for range calls {
-			if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
+			if err := fn(); err != nil {
 				return 0, err
 			}
 		}
 		err := r.Device.Queue(0).Sync()
 		return time.Since(start).Seconds() / float64(calls), err
-	}
-	if err := ones(r, g, x); err != nil {
-		return nil, fmt.Errorf("%s, two ranks on one device: %w", tensor.FormatBytes(4*n), err)
 	}
 	var per float64
 	for _, calls := range []int{2, 3} { // the first ones compile and allocate

@@ -27,6 +27,8 @@
 // chosen by time (RINGO_CUDA_TUNE=1, rows "tuned"). PyTorch gets the weights and tokens of the models. If its first loss, or that after 20
 // steps, differs by more than 1%, Ringo's rates of the section are left out.
 //
+// The sections stages and ring compare two ranks, with a GPU each, with one rank (package ranks). On a machine with one GPU, they say so.
+//
 // # The first run on a GPU
 //
 // It was on 2026-11-26 (docs/STATUS.md). These were the estimates, for an H100 with 16 cores and PyTorch from wheels:

@@ -9,6 +9,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
+// overNCCL are the sections that measure nothing on the CPU.
+var overNCCL = []string{ncclPair, "stages", "ring"}
+
 // TestNCCLPair measures sums of two ranks that share a GPU, in a process that begins with NCCL's variable. An older NCCL is named.
 func TestNCCLPair(t *testing.T) {
 	emu.Only(t, "on a GPU the section itself runs")
@@ -28,4 +31,31 @@ func TestNCCLPair(t *testing.T) {
 	out, err = program(t, file, "bench", "-small", "-python", "", ncclPair)
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "ncclpair\tnothing measured: two ranks on one device need NCCL 2.30, and this is\tringo\tversion\t2.29\t")
+}
+
+// TestTwoGPUs measures a pipeline and a ring, of which two ranks on GPUs of their own must have the losses and gradients of one. With one
+// GPU, the sections say so.
+func TestTwoGPUs(t *testing.T) {
+	emu.Only(t, "on GPUs the sections themselves run")
+	emu.Start(t, emu.Config{}) // two devices
+	file := testPrograms(t)
+	args := []string{"bench", "-small", "-python", "", "-window", "1us", "stages", "ring"}
+	out, err := program(t, file, args...)
+	require.NoError(t, err, out)
+	for _, row := range []string{
+		"stages\t1F1B of 8 microbatches, one rank\tringo\tsteps/s", "stages\t1F1B of 8 microbatches, two ranks\tringo\tsteps/s",
+		"stages\tbubble, two ranks\tringo\t%", "stages\tbubble in the drawing\tringo\t%\t11.11",
+		"ring\tattention and backward, one rank\tringo\tsteps/s", "ring\tattention and backward, two ranks\tringo\tsteps/s",
+		"ring\tstep of two ranks by half of one rank's\tringo\ttimes",
+	} {
+		assert.Regexp(t, "(?m)^"+row+"\t", out)
+	}
+
+	t.Setenv("EMU_DEVICES", "1")
+	out, err = program(t, file, args...)
+	require.NoError(t, err, out)
+	for _, section := range []string{"stages", "ring"} {
+		assert.Contains(t, out, section+"\tnothing measured: two ranks need a GPU each, and there is\tringo\tGPU\t1\t")
+	}
+	assert.NotContains(t, out, "steps/s")
 }

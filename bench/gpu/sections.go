@@ -33,6 +33,8 @@ var sections = []section{
 	{"host", "what the host needs for a small operation", false, measureHost},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
 	{ncclPair, "sums of float32 by NCCL between two ranks that share the device, bytes read and written", true, measureNCCLPair},
+	{"stages", "training steps of a GPT on one GPU, and of a pipeline of two GPUs over NCCL", true, measureStages},
+	{"ring", "attention of a sequence of bfloat16 on one GPU, and in a ring of two GPUs over NCCL", true, measureRing},
 	{"grouped", "products of 32768 rows of bfloat16 in 8 groups of unequal size with a matrix each, as of experts", false, measureGrouped},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"fusions", "a step of gpt2 without one of the operations that do the work of several", true, measureFusions},
