@@ -143,7 +143,6 @@ func misuseOfLosses() []misuse.Case {
 		do("MSE", "mse float32[3,1], float32[3]: the input: 2 dimensions, the target: 1 dimension", func() { nn.MSE(x(3, 1), x(3)) }),
 		do("BCEWithLogits", "bce_with_logits float32[3], float32[4]: dimension 0 of the input is 3, dimension 0 of the target is 4",
 			func() { nn.BCEWithLogits(x(3), x(4)) }),
-		do("InfoNCE", "nn.InfoNCE: float32[3,2] and float32[3,4] are not both [rows, d]", func() { nn.InfoNCE(x(3, 2), x(3, 4), 20, nil) }),
 		do("Normalize", "use: the zero Tensor", func() { nn.Normalize(nn.T{}) }),
 		do("GlobalMean", "GlobalMean: no operand is on a tape; put it there with Tape.Input", func() { nn.GlobalMean(nn.T{}) }),
 		do("Hits", "nn.Hits: logits float32[3,5] do not fit labels int64[2]", func() { nn.Hits(x(3, 5), ids(2)) }),
