@@ -2,6 +2,7 @@ package ckpt
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,15 +19,22 @@ import (
 // Small files must be the same on all ranks, and must not have names of the checkpoint's own files.
 func TestWrongFiles(t *testing.T) {
 	for name, want := range map[string]string{
-		"a/b":                "is not the name of a file in the folder",
-		"":                   "is not the name of a file in the folder",
-		storage.ManifestName: "is a name of the checkpoint itself",
-		storage.IndexName:    "is a name of the checkpoint itself",
-		"extra.safetensors":  "is a name of the checkpoint itself",
-		"RINGO.JSON":         "is a name of the checkpoint itself",
-		"a\x00b":             "is no name of a file",
-		"config.json":        "ranks differ: rank 1 has files",
-		"a file of one rank": "ranks differ: rank 1 has files",
+		"a/b/c":                   "is not the name of a file in the folder",
+		"../b":                    "is not the name of a file in the folder",
+		"a/..":                    "is not the name of a file in the folder",
+		"a/":                      "is not the name of a file in the folder",
+		"/b":                      "is not the name of a file in the folder",
+		"ringo.json/b":            "is a name of the checkpoint itself",
+		"a/b.safetensors":         "is a name of the checkpoint itself",
+		"1_Pooling/config.json/b": "is not the name of a file in the folder",
+		"":                        "is not the name of a file in the folder",
+		storage.ManifestName:      "is a name of the checkpoint itself",
+		storage.IndexName:         "is a name of the checkpoint itself",
+		"extra.safetensors":       "is a name of the checkpoint itself",
+		"RINGO.JSON":              "is a name of the checkpoint itself",
+		"a\x00b":                  "is no name of a file",
+		"config.json":             "ranks differ: rank 1 has files",
+		"a file of one rank":      "ranks differ: rank 1 has files",
 	} {
 		l := layouts["ddp2"]
 		dir := t.TempDir()
@@ -45,6 +53,35 @@ func TestWrongFiles(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// A file may be in a folder below: it is hashed, copied by a conversion, and compared. A link in the folder's place is refused.
+func TestFilesBelow(t *testing.T) {
+	const name = "1_Pooling/config.json"
+	root, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
+	onRanks(t, 2, func(g *dist.Group) error {
+		st := newState(t, g, layouts["fsdp2"], 2)
+		st.Files[name] = []byte("below")
+		s := NewSaver(g, root, Config{})
+		return errors.Join(s.Save(context.Background(), *st), s.Close())
+	})
+	a := filepath.Join(root, storage.StepName(2))
+	require.NoError(t, inspect.Convert(context.Background(), a, to, inspect.ConvertConfig{ModelOnly: true}))
+	for _, dir := range []string{a, to} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, "below", string(text))
+		require.True(t, mustVerify(t, dir, inspect.VerifyConfig{}).OK)
+	}
+	problems := func() string { return strings.Join(mustVerify(t, to, inspect.VerifyConfig{}).Errors, "\n") }
+	below := filepath.Join(to, "1_Pooling")
+	require.NoError(t, os.WriteFile(filepath.Join(to, name), []byte("other"), 0o666))
+	require.Contains(t, problems(), name+": the SHA-256 is not that of ringo.json")
+	require.NoError(t, os.WriteFile(filepath.Join(below, "more.json"), nil, 0o666))
+	require.Contains(t, problems(), "1_Pooling/more.json: the file is not part of the checkpoint")
+	require.NoError(t, os.RemoveAll(below))
+	require.NoError(t, os.Symlink(filepath.Join(a, "1_Pooling"), below))
+	require.Contains(t, problems(), `"1_Pooling" is no folder`)
 }
 
 // A conversion copies settings from a folder of another program, and no other files.

@@ -26,7 +26,9 @@ func trySave(fsys disk.FS, l division, version int) error {
 	return tryRanks(l.ranks, func(g *dist.Group) error {
 		s := NewSaver(g, "dir", Config{Keep: 1})
 		s.fs = fsys
-		return errors.Join(s.Save(context.Background(), *newState(failNow{}, g, l, version)), s.Close())
+		st := newState(failNow{}, g, l, version)
+		st.Files["1_Pooling/config.json"] = []byte("below")
+		return errors.Join(s.Save(context.Background(), *st), s.Close())
 	})
 }
 

@@ -230,6 +230,13 @@ func (c *crashFS) ReadDir(name string) ([]string, error) {
 	return slices.Sorted(maps.Keys(n.entries)), nil
 }
 
+func (c *crashFS) IsDir(name string) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.find(name)
+	return err == nil && n.dir, err
+}
+
 func (c *crashFS) SyncDir(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,8 @@ type State struct {
 	// reads them into the pointers that it finds under the same keys, and ignores other keys of the checkpoint.
 	Extra map[string]any
 	// Files are small additional files of the folder, by name, the same on all ranks, such as config.json for Hugging
-	// Face's libraries. They are hashed, and Convert copies them. Load ignores them.
+	// Face's libraries, or 1_Pooling/config.json, in a folder below. They are hashed, and Convert copies them. Load ignores
+	// them.
 	Files map[string][]byte
 	// Nonfinite saves parameters and the optimizer's state also if they are NaN or infinite. Otherwise that is an error, so that a training
 	// that has diverged keeps the checkpoints from before.

@@ -132,3 +132,33 @@ func Hits(logits, labels T) float64 {
 	}
 	return float64(hits)
 }
+
+// InfoNCE returns the contrastive loss of vectors x and y [rows, d], such as those of questions and of their answers (van den Oord et al.
+// 2018; sentence-transformers' MultipleNegativesRankingLoss, where scale is 20): the mean over rows of the cross-entropy of
+// scale·cos(x, Y), whose label is the row's own y. Y are the y of all rows of the batch. Ranks that have other rows give an
+// autograd.AllGather of their group as gather; on one rank, it is nil. A rank may have more rows than another.
+func InfoNCE(x, y T, scale float64, gather tensor.Function) T {
+	if x.NDim() != 2 || y.NDim() != 2 || x.Dim(0) != y.Dim(0) || x.Dim(1) != y.Dim(1) {
+		fail("InfoNCE", "%v and %v are not both [rows, d]", x.Shape(), y.Shape())
+	}
+	t := tapeOf(x)
+	rows := t.Rows()
+	places := make([]int64, y.Dim(0))
+	for i := range places {
+		places[i] = int64(rows.First + i)
+	}
+	own := t.Input(tensor.FromSlice(places, len(places)).WithRows(rows))
+	all := own
+	x, y = Normalize(x), Normalize(y)
+	if gather != nil {
+		y, all = t.Apply(gather, y), t.Apply(gather, own)
+	}
+	scores := tensor.RowsLike(tensor.MatMul(x, y, false, true), x).Scale(scale) // on one rank, columns are rows, too
+	return CrossEntropy(scores, own.Sub(all.Slice(0, 0, 1)))                    // a microbatch does not begin at row 0
+}
+
+// Normalize returns x divided by its length along the last dimension; zeros stay zeros.
+func Normalize(x T) T {
+	n := float64(x.Dim(-1))
+	return ops.RMSNorm(x, T{}, 1e-24/n).Scale(1 / math.Sqrt(n))
+}

@@ -132,6 +132,13 @@ func misuseOfLosses() []misuse.Case {
 		do("LinearCrossEntropy", "nn.CrossEntropy: 2 options, at most one", func() {
 			nn.LinearCrossEntropy(head, x(3, 4), ids(3), ops.CrossEntropyOptions{}, ops.CrossEntropyOptions{})
 		}),
+		do("InfoNCE", "nn.InfoNCE: float32[3,5] and float32[2,5] are not both [rows, d]", func() { nn.InfoNCE(x(3, 5), x(2, 5), 20, nil) }),
+		do("InfoNCE", "nn.InfoNCE: float32[3,5] and float32[3,4] are not both [rows, d]", func() { nn.InfoNCE(x(3, 5), x(3, 4), 20, nil) }),
+		do("InfoNCE", "nn.InfoNCE: float32[3] and float32[3] are not both [rows, d]", func() { nn.InfoNCE(x(3), x(3), 20, nil) }),
+		do("InfoNCE", "nn.Forward: the input float32[3,5] is on no tape; put it there with Tape.Input",
+			func() { nn.InfoNCE(tensor.New(host, tensor.Float32, 3, 5), x(3, 5), 20, nil) }),
+		do("Normalize", "rms_norm int64[2], int64[1], int64[2], float32[0]: cpu has no kernel for int64",
+			func() { nn.Normalize(tape.Input(ids(2))) }),
 		do("Linear.Operands", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input",
 			func() { head.Operands(tensor.New(host, tensor.Float32, 2, 4)) }),
 		do("MSE", "mse float32[3,1], float32[3]: the input: 2 dimensions, the target: 1 dimension", func() { nn.MSE(x(3, 1), x(3)) }),
@@ -142,6 +149,7 @@ func misuseOfLosses() []misuse.Case {
 		do("Huber", "nn.Huber: the input is float32[3], the target is float32[4]", func() { nn.Huber(x(3), x(4), 1) }),
 		do("SmoothL1", "nn.SmoothL1: beta is -1, and must be above 0", func() { nn.SmoothL1(x(3), x(3), -1) }),
 		do("KLDiv", "nn.KLDiv: the input is float32[3,5], the target is float32[5,3]", func() { nn.KLDiv(x(3, 5), x(5, 3)) }),
+		do("Normalize", "use: the zero Tensor", func() { nn.Normalize(nn.T{}) }),
 		do("GlobalMean", "GlobalMean: no operand is on a tape; put it there with Tape.Input", func() { nn.GlobalMean(nn.T{}) }),
 		do("Hits", "nn.Hits: logits float32[3,5] do not fit labels int64[2]", func() { nn.Hits(x(3, 5), ids(2)) }),
 		do("Hits", "nn.Hits: labels float32[3] must be int64 or int32", func() { nn.Hits(x(3, 5), x(3)) }),

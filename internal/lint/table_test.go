@@ -142,6 +142,7 @@ var table = map[string]row{
 
 	"internal/curve": {own: "internal/bounded", others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
+	"models/bert":   {own: "nn data data/tokenizer tensor ckpt ckpt/safetensors internal/bounded"},
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn moe moe/router tensor ckpt ckpt/safetensors internal/bounded"},
 

@@ -26,6 +26,7 @@ type FS interface {
 	Replace(from, to string) error                // renames a file; to may exist
 	RemoveAll(name string) error                  //
 	ReadDir(name string) ([]string, error)        // sorted
+	IsDir(name string) (bool, error)              // a folder, not a link to one
 	SyncDir(name string) error                    // flushes the names in a directory
 	Lock(name string) (unlock func(), err error)  // until unlock or the process ends; fails with ErrHeld or errors.ErrUnsupported
 }
@@ -133,6 +134,12 @@ func (OS) ReadDir(name string) ([]string, error) {
 		names[i] = e.Name()
 	}
 	return names, err
+}
+
+// IsDir tells whether a name is that of a folder, and not of a link to one.
+func (OS) IsDir(name string) (bool, error) {
+	info, err := os.Lstat(name)
+	return err == nil && info.IsDir(), err
 }
 
 // SyncDir flushes the names in a directory.

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/internal/bounded"
 )
 
 // maxBeside is the largest size of a small file (State.Files), in bytes.
@@ -18,14 +20,18 @@ const maxBeside = 64 << 20
 // CheckBeside refuses small files with an invalid name or with a name that the checkpoint itself uses.
 func CheckBeside(files map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		err := disk.CheckName(name)
+		folder, err := folderOf(name)
+		top := cmp.Or(folder, name)
+		_, both := files[folder]
 		switch {
 		case err != nil:
 		case strings.ContainsFunc(name, unicode.IsControl) || len(name) > 255:
 			err = fmt.Errorf("%.99q is no name of a file", name)
-		case strings.EqualFold(name, ManifestName) || strings.EqualFold(name, IndexName) ||
-			strings.HasSuffix(strings.ToLower(name), ".safetensors"):
+		case strings.EqualFold(top, ManifestName) || strings.EqualFold(top, IndexName) ||
+			strings.HasSuffix(strings.ToLower(name), ".safetensors") || strings.HasSuffix(strings.ToLower(top), ".safetensors"):
 			err = fmt.Errorf("%q is a name of the checkpoint itself", name)
+		case both:
+			err = fmt.Errorf("%q is the name of a file and of a folder", folder)
 		case len(files[name]) > maxBeside:
 			err = fmt.Errorf("%q has %d bytes; at most %d are allowed", name, len(files[name]), maxBeside)
 		}
@@ -36,11 +42,26 @@ func CheckBeside(files map[string][]byte) error {
 	return nil
 }
 
+// folderOf returns the folder in a small file's name, which may be in one below the checkpoint's own, or "".
+func folderOf(name string) (string, error) {
+	folder, file, is := strings.Cut(name, "/")
+	if !is {
+		return "", disk.CheckName(name)
+	}
+	return folder, errors.Join(disk.CheckName(folder), disk.CheckName(file))
+}
+
 // readBeside compares the small files with their hashes in ringo.json.
 func (s *Reader) readBeside() {
 	for _, name := range slices.Sorted(maps.Keys(s.Manifest.Beside)) {
-		s.listed[name] = true
-		if err := disk.CheckName(name); err != nil {
+		folder, err := folderOf(name)
+		if s.listed[name] = true; folder != "" {
+			s.listed[folder] = true
+			if is, _ := s.FS.IsDir(filepath.Join(s.Path, folder)); !is && err == nil {
+				err = fmt.Errorf("%s: %s is no folder", bounded.Quote(name), bounded.Quote(folder))
+			}
+		}
+		if err != nil {
 			s.fail(err)
 		} else if text := s.read(name, maxBeside); text != nil {
 			s.compare(name, text, s.Manifest.Beside[name])

@@ -113,8 +113,20 @@ func (p *Draft) Commit(fsys disk.FS, from, to string) error {
 	}
 	last := map[string][]byte{IndexName: idx, ManifestName: text}
 	maps.Copy(last, p.Beside)
+	folders := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(last)) {
+		if folder, _ := folderOf(name); folder != "" && !folders[folder] {
+			folders[folder] = true
+			if err := fsys.Mkdir(filepath.Join(from, folder)); err != nil {
+				return err
+			}
+		}
 		if err := disk.WriteFile(fsys, filepath.Join(from, name), last[name]); err != nil {
+			return err
+		}
+	}
+	for folder := range folders {
+		if err := fsys.SyncDir(filepath.Join(from, folder)); err != nil {
 			return err
 		}
 	}

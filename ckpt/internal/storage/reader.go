@@ -412,6 +412,17 @@ func (s *Reader) Unlisted() (errs []error) {
 	if err != nil {
 		return []error{err}
 	}
+	for _, folder := range names {
+		if is, _ := s.FS.IsDir(filepath.Join(s.Path, folder)); is && s.listed[folder] {
+			below, err := s.FS.ReadDir(filepath.Join(s.Path, folder))
+			if err != nil {
+				errs = append(errs, err)
+			}
+			for _, name := range below {
+				names = append(names, folder+"/"+name)
+			}
+		}
+	}
 	for _, name := range names {
 		if !s.listed[name] && (s.Manifest != nil && name != config || strings.HasSuffix(name, FileSuffix)) {
 			errs = append(errs, fmt.Errorf("%s: the file is not part of the checkpoint", name))
