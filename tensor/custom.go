@@ -119,8 +119,8 @@ func (t *Tape) Target(op string, x, y Tensor) Tensor {
 func (t *Tape) TargetCount(op string, x, y Tensor) int { return t.globalCount(op, y.hdr(), x.hdr()) }
 
 // LossType gives out, the cross-entropy of logits Linear(x, w), which are never made, the types that CrossEntropy of these logits has, and
-// checks x, w and the labels y as it does.
-func (t *Tape) LossType(out, x, w, y Tensor) {
+// checks x, w and the labels y as it does. Where ranks divide the classes, split has the types of a loss of such logits; else it is nil.
+func (t *Tape) LossType(out, x, w, y Tensor, split Typed) {
 	if !t.typing() {
 		return
 	}
@@ -131,6 +131,12 @@ func (t *Tape) LossType(out, x, w, y Tensor) {
 	logits.sizeAs(xh)
 	logits.dims[logits.ndim-1], logits.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.rec(OpLinear, logits, xh, wh)
+	if split != nil {
+		if types := t.typesOf(OpCrossEntropy.String(), split, append(t.operands(1)[:0], logits)); types != nil {
+			h.ty = types[0]
+		}
+		return
+	}
 	t.rec(OpCrossEntropy, h, logits, yh)
 	t.compared(OpCrossEntropy.String(), h, logits, yh, true)
 	t.lossType(h, logits)
