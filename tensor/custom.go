@@ -183,8 +183,8 @@ func (t *Tape) MatMulTo(dst, a, b Tensor, transA, transB bool, beta float64) {
 }
 
 // LinearLossTypes is LossTypes for logits Linear(x, w) that are never made: op would have made out from them. It checks x, w and the labels
-// y as they do.
-func (t *Tape) LinearLossTypes(op Op, out, x, w, y Tensor) {
+// y as they do. Where ranks divide the classes, split has the types of a loss of such logits; else it is nil.
+func (t *Tape) LinearLossTypes(op Op, out, x, w, y Tensor, split Typed) {
 	if !t.typing() {
 		return
 	}
@@ -195,6 +195,12 @@ func (t *Tape) LinearLossTypes(op Op, out, x, w, y Tensor) {
 	logits.sizeAs(xh)
 	logits.dims[logits.ndim-1], logits.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.rec(OpLinear, logits, xh, wh)
+	if split != nil {
+		if types := t.typesOf(op.String(), split, append(t.operands(1)[:0], logits)); types != nil {
+			out.hdr().ty = types[0]
+		}
+		return
+	}
 	t.rec(op, out.hdr(), logits, y.hdr())
 	t.LossTypes(op, out, logits.tensor(), y)
 }

@@ -225,25 +225,29 @@ func mustSeed(op string, h *header) {
 
 // askTypes calls Types of a Function before the Function communicates. So every rank finds an error on its own, and none waits for another.
 func (t *Tape) askTypes(f Function, c *Ctx, in []*header) {
-	typed, ok := f.(Typed)
-	if c.types = c.types[:0]; !ok {
-		return
+	c.types = c.types[:0]
+	if typed, ok := f.(Typed); ok {
+		c.types = append(c.types, t.typesOf(f.Name(), typed, in)...)
 	}
+}
+
+// typesOf returns the types of a Function's outputs; none if they do not fit where nothing is refused (see applyTypes).
+func (t *Tape) typesOf(op string, typed Typed, in []*header) []Types {
 	out, err := typed.Types(t.showTypes(in, Invariant), t.rows.Over)
 	if err != nil {
 		if again, e := typed.Types(t.showTypes(in, Replicated), t.rows.Over); e == nil {
 			out, err = again, nil
 		}
 	}
-	if err != nil && (t.noGrad || t.idle()) { // nothing is refused: see applyTypes
-		return
+	switch {
+	case err != nil && (t.noGrad || t.idle()):
+		return nil
+	case err != nil:
+		t.failTypes(op, in, err)
+	case len(out) == 0:
+		fail(op, nil, "Types gives no types")
 	}
-	if err != nil {
-		t.failTypes(f.Name(), in, err)
-	}
-	if c.types = append(c.types, out...); len(out) == 0 {
-		fail(f.Name(), nil, "Types gives no types")
-	}
+	return out
 }
 
 // applyTypes sets the types of a Function's outputs.

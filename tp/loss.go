@@ -51,16 +51,6 @@ type classes struct{ *CrossEntropy }
 // Range returns the first word of this rank, and the number of all.
 func (f *classes) Range() (first, all int) { return f.first, f.words }
 
-// Types wants tokens that are whole on all ranks, and a part of the words. The loss is the same on all ranks.
-func (f *classes) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, error) {
-	if _, err := in[1].Convert(f.group.Axes(), tensor.Cut, tensor.Invariant); err != nil {
-		return in, err
-	}
-	out, err := in[0].Convert(f.group.Axes(), tensor.Replicated, tensor.Invariant)
-	in[0] = out.With(out.On(tensor.Varying)&rows, tensor.Partial)
-	return in[:1], err
-}
-
 // Join exchanges the largest of the ranks' numbers, and adds up the others relative to it.
 func (f *classes) Join(t *tensor.Tape, lse, logit tensor.Tensor) (allLSE, allLogit tensor.Tensor) {
 	largest, n := t.NewLike(lse), lse.Dim(0)

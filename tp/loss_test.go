@@ -83,6 +83,17 @@ func TestCrossEntropy(t *testing.T) {
 	}
 }
 
+// wholeLoss says what Loss does of the function: its output is the same on all ranks.
+type wholeLoss struct {
+	*ops.LinearCrossEntropy
+	axes tensor.Axes
+}
+
+func (f *wholeLoss) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	out, err := in[0].Convert(f.axes, tensor.Replicated, tensor.Invariant)
+	return []tensor.Types{out}, err
+}
+
 // So is that of the loss without logits.
 func TestLinearLossAdjoint(t *testing.T) {
 	for ranks := 1; ranks <= 3; ranks++ {
@@ -92,9 +103,50 @@ func TestLinearLossAdjoint(t *testing.T) {
 		disttest.Adjoint(t, ranks, func(r *dist.Rank) disttest.Communicating {
 			f := lossOn(r.World, 9).Linear()
 			f.SoftCap = 0.5
-			return f
+			return &wholeLoss{f, r.World.Axes()}
 		}, x, disttest.Operand{Kind: tensor.Cut, Dims: part}, labels)
 	}
+}
+
+// A head may be trained alone, on features without a gradient, and its gradient must be summed over ranks with other rows as elsewhere.
+func TestLinearLossOfFixedFeatures(t *testing.T) {
+	const rows, width, words = 6, 3, 5
+	require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
+		mesh := disttest.Must(r.Mesh("dp=2,tp=2"))
+		dp, g := mesh.Group("dp"), mesh.Group("tp")
+		step := func(summed bool, loss func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T) nn.T) (grad []float64, err error) {
+			w := tensor.NewParam(tensor.NormalInit(0, 1), words, width)
+			w.SetName("w")
+			w.Place(g.Axis(), layout.Division{})
+			if summed {
+				w.SumOver(dp.Axes())
+			}
+			w.Make(r.Device, tensor.Float64, 2)
+			x, y := make([]float64, rows*width), make([]int64, rows)
+			for i := range x {
+				x[i] = float64(i*i%7) - 3
+			}
+			for i := range y {
+				y[i] = int64(i % words)
+			}
+			tape, at := tensor.NewTape(r.Device), dp.Rows(dp.Rank()*rows, 2*rows)
+			err = tensor.Try(func() {
+				in := tape.Input(tensor.FromSlice(x, rows, width).WithRows(at))
+				head := &nn.Linear{W: w, Pre: &autograd.Copy{Group: g}}
+				tape.Backward(loss(lossOn(g, words), head, in, tensor.FromSlice(y, rows).WithRows(at)))
+				grad = tensor.Floats(w.Grad.ToLocal())
+			})
+			return grad, err
+		}
+		logits := func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T) nn.T { return f.Loss(head.Forward(x), y) }
+		want := disttest.Must(step(true, logits))
+		require.InDeltaSlice(t, want, disttest.Must(step(true, (*tp.CrossEntropy).LinearLoss)), 1e-13)
+		for _, loss := range []func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T) nn.T{logits, (*tp.CrossEntropy).LinearLoss} {
+			_, err := step(false, loss)
+			require.ErrorContains(t, err, "is the same on all ranks and counts its gradient once, input 0 is other rows on each")
+		}
+		return nil
+	}))
 }
 
 // LinearLoss and its gradients are those of the whole head, which caps its logits, with labels that do not count; two calls may differ in

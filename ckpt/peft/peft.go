@@ -99,7 +99,7 @@ func parse(text []byte) (c config, err error) {
 		known := slices.Contains(harmless, name) ||
 			slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "use_rslora", "target_modules", "fan_in_fan_out",
 				"bias"}, name)
-		if !known && !empty(v) {
+		if layer0 := name == "layers_to_transform" && string(v) == "0"; !known && (layer0 || !empty(v)) {
 			return c, fmt.Errorf("%s is %s, which is not computed here", bounded.Plain(name), bounded.Plain(string(v)))
 		}
 	}

@@ -82,6 +82,7 @@ func TestWrongConfigs(t *testing.T) {
 		`{` + fine + `, "modules_to_save": ["head"]}`:  `modules_to_save is ["head"]`,
 		`{` + fine + `, "init_lora_weights": "pissa"}`: `init_lora_weights is "pissa", which changes the base's weights too`,
 		`{` + fine + `, "something_new": 1}`:           "something_new is 1",
+		`{` + fine + `, "layers_to_transform": 0}`:     "layers_to_transform is 0, which is not computed here",
 
 		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "u(?!x)p"}`: `target_modules is the pattern "u(?!x)p", which Go cannot read`,
 		`{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": "u"}`:       `the target "u" matches no Linear of the model`,

@@ -71,7 +71,7 @@ func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
 // does. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch, time], Int64.
 func (s *Stage) Features(x nn.T, batch, time int) nn.T {
 	if s.first == 0 && (x.NDim() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
-		s.model.fail("%v are not %d sequences of %d tokens", x.Shape(), batch, time)
+		s.model.fail("%v are not %d sequences of %d tokens: stages take tokens alone, without documents", x.Shape(), batch, time)
 	}
 	x = s.blocks(x, batch, time, nil, nn.T{})
 	if !s.last() {

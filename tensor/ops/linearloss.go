@@ -25,7 +25,7 @@ type LinearCrossEntropy struct {
 
 // Classes says which classes this rank has, where ranks divide them.
 type Classes interface {
-	tensor.Typed
+	tensor.Typed // of a loss of the logits
 	// Range returns the first class of this rank, and the number of classes of all ranks.
 	Range() (first, all int)
 	// Join returns, for rows whose logits this rank has a part of, the logarithm of the sum of all exponentials, where lse has that of its
@@ -62,9 +62,11 @@ func (f *LinearCrossEntropy) Loss(x, w, labels tensor.Tensor) tensor.Tensor {
 	x, w = t.Packed(x), t.Packed(w)
 	f.count(t, x, y)
 	out := t.Apply(f, x, w, y)
-	if f.Classes == nil {
-		t.LinearLossTypes(op, out, x, w, y)
+	var split tensor.Typed
+	if f.Classes != nil {
+		split = f.Classes
 	}
+	t.LinearLossTypes(op, out, x, w, y, split)
 	return out
 }
 
@@ -97,11 +99,8 @@ func (f *LinearCrossEntropy) checkLabels(x, w, y tensor.Tensor) {
 // Name returns "linear_cross_entropy".
 func (*LinearCrossEntropy) Name() string { return "linear_cross_entropy" }
 
-// Types are those of Classes. Without them, Loss sets what CrossEntropy of the logits has.
-func (f *LinearCrossEntropy) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, error) {
-	if f.Classes != nil {
-		return f.Classes.Types(in, rows)
-	}
+// Types is replaced by what Loss sets: the types of a loss of the logits.
+func (f *LinearCrossEntropy) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return in[:1], nil
 }
 

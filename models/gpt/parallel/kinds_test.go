@@ -159,6 +159,18 @@ func TestWindowsEqualOneRank(t *testing.T) {
 	}
 }
 
+// Ranks that share sequences take no documents, and say so.
+func TestDocumentsRefused(t *testing.T) {
+	for _, l := range []parallel.Layout{{Ring: 2}, {CP: 2}, {Ring: 2, CP: 2}} {
+		err := dist.Run(t.Context(), dist.Config{Ranks: max(l.Ring, 1) * max(l.CP, 1), Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			a := disttest.Must(parallel.Attach(disttest.Must(r.Mesh(l.Mesh(2))), disttest.Must(gpt.New(plan{kind: gpt.Qwen3}.config())),
+				parallel.Config{DDP: ddp.Config{DType: tensor.Float64}}))
+			return tensor.Try(func() { a.Part(tensor.FromSlice(make([]int64, 3*2*8), 3, 2, 8)) })
+		})
+		require.ErrorContains(t, err, "int64[3,2,8] has the numbers of documents, which ranks that share a sequence do not take")
+	}
+}
+
 // values returns those of a folder's model, as one rank reads them.
 func values(t *testing.T, dir string) map[string][]float64 {
 	all := map[string][]float64{}

@@ -126,9 +126,9 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 			return fmt.Errorf("parallel: a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap %v and "+
 				"QueryScalar %d: use cp", c.AttnSoftCap, c.QueryScalar)
 		}
-		core.Mix, a.Part = f, f.Part
+		core.Mix, a.Part = f, sequences(f.Part)
 	case ulysses.Size() > 1:
-		core.Spread, core.Join, a.Part = u.ToHeads(), u.ToPositions(), u.Part
+		core.Spread, core.Join, a.Part = u.ToHeads(), u.ToPositions(), sequences(u.Part)
 	default:
 		return nil
 	}
@@ -137,6 +137,17 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 		b.Attn.Core = core
 	}
 	return nil
+}
+
+// sequences returns part, which refuses rows of several documents: attention over ranks sees none.
+func sequences(part func(x tensor.Tensor) tensor.Tensor) func(x tensor.Tensor) tensor.Tensor {
+	return func(x tensor.Tensor) tensor.Tensor {
+		if x.NDim() == 3 && x.DType() == tensor.Int64 {
+			panic(&tensor.Failure{Op: "parallel.Part", Err: fmt.Errorf("%v has the numbers of documents, which ranks that share a sequence do "+
+				"not take: leave out chat.Config.Pack, or ring and cp", x.Shape())})
+		}
+		return part(x)
+	}
 }
 
 func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
