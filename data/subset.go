@@ -104,7 +104,7 @@ func partSizes(n int, parts []float64) ([]int, error) {
 		if !(part > 0 && part <= 1) {
 			return nil, errorf("a split in parts %v: want numbers above 0 that sum to 1", parts)
 		}
-		sizes[p] = int(float64(n)*part + 1e-9) // 0.29 * 100 is less than 29
+		sizes[p] = int(float64(float64(n)*part) + 1e-9) // 0.29 * 100 is less than 29
 		sum, left = sum+part, left-sizes[p]
 	}
 	if math.Abs(sum-1) > 1e-6 {

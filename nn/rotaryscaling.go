@@ -71,5 +71,5 @@ func (s RotaryScaling) amplitude() float64 {
 	if s.Type != "yarn" {
 		return 1
 	}
-	return cmp.Or(s.Amplitude, 0.1*math.Log(s.Factor)+1)
+	return cmp.Or(s.Amplitude, float64(0.1*math.Log(s.Factor))+1)
 }

@@ -34,17 +34,18 @@ type RandomRotation struct{ Degrees float64 }
 
 // Transform turns the image.
 func (t RandomRotation) Transform(pixels []float32, height, width int, r *rand.Rand) {
-	rotate(pixels, height, width, t.Degrees*(2*r.Float64()-1))
+	rotate(pixels, height, width, t.Degrees*(float64(2*r.Float64())-1))
 }
 
 // rotate turns counterclockwise.
 func rotate(pixels []float32, height, width int, degrees float64) {
 	before, area := slices.Clone(pixels), height*width
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
+	midX, midY := float64(float64(width-1)/2), float64(float64(height-1)/2)
 	for i := range area {
-		x, y := float64(i%width)-float64(width-1)/2, float64(i/width)-float64(height-1)/2
-		fx := math.RoundToEven(float64(cos*x) - float64(sin*y) + float64(width-1)/2)
-		fy := math.RoundToEven(float64(sin*x) + float64(cos*y) + float64(height-1)/2)
+		x, y := float64(i%width)-midX, float64(i/width)-midY
+		fx := math.RoundToEven(float64(cos*x) - float64(sin*y) + midX)
+		fy := math.RoundToEven(float64(sin*x) + float64(cos*y) + midY)
 		inside := fx >= 0 && fx < float64(width) && fy >= 0 && fy < float64(height)
 		for c := range 3 {
 			pixels[c*area+i] = 0
@@ -62,7 +63,7 @@ type ColorJitter struct{ Brightness, Contrast, Saturation float64 }
 func (t ColorJitter) Transform(pixels []float32, _, _ int, r *rand.Rand) {
 	factors := [3]float32{}
 	for i, v := range []float64{t.Brightness, t.Contrast, t.Saturation} {
-		factors[i] = float32(max(0, 1+v*(2*r.Float64()-1)))
+		factors[i] = float32(max(0, 1+float64(v*(float64(2*r.Float64())-1))))
 	}
 	for _, i := range r.Perm(3) {
 		[3]func([]float32, float32){brightness, contrast, saturation}[i](pixels, factors[i])

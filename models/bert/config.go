@@ -63,8 +63,8 @@ func (c *Config) check() error {
 func (c *Config) memory() int64 {
 	const layer = 8 << 10
 	width := float64(c.Width)
-	block := 4*width*float64(4*c.Width+2*c.Hidden) + layer
-	all := 4*width*float64(c.Vocab+c.Positions+c.Types+c.Width) + float64(c.Layers)*block
+	block := float64(4*width*float64(4*c.Width+2*c.Hidden)) + layer
+	all := float64(4*width*float64(c.Vocab+c.Positions+c.Types+c.Width)) + float64(float64(c.Layers)*block)
 	return int64(min(all, math.MaxInt64/2))
 }
 

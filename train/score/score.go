@@ -138,7 +138,7 @@ func (r *ROC) AUC(g *dist.Group) (float64, error) {
 		for upTo < len(all[0]) && all[0][upTo] <= v {
 			upTo++
 		}
-		pairs += float64(below+upTo) / 2
+		pairs += float64(float64(below+upTo) / 2)
 	}
 	if len(all[0]) == 0 || len(all[1]) == 0 {
 		return math.NaN(), nil
