@@ -39,7 +39,7 @@ func (RandomResizedCrop) spans(height, width, h, w int, r *rand.Rand) (down, rig
 	const least, ratio, tries = 0.08, 4.0 / 3, 10
 	for range tries {
 		area := float64(height*width) * (least + float64((1-least)*r.Float64()))
-		aspect := math.Exp(math.Log(ratio) * (float64(2*r.Float64()) - 1))
+		aspect := math.Exp(math.Log(ratio) * between(r))
 		cw, ch := int(math.Round(math.Sqrt(area*aspect))), int(math.Round(math.Sqrt(area/aspect)))
 		if cw > 0 && cw <= width && ch > 0 && ch <= height {
 			return span{r.IntN(height - ch + 1), ch, h, 0}, span{r.IntN(width - cw + 1), cw, w, 0}

@@ -34,8 +34,11 @@ type RandomRotation struct{ Degrees float64 }
 
 // Transform turns the image.
 func (t RandomRotation) Transform(pixels []float32, height, width int, r *rand.Rand) {
-	rotate(pixels, height, width, t.Degrees*(float64(2*r.Float64())-1))
+	rotate(pixels, height, width, t.Degrees*between(r))
 }
+
+// between returns a number from -1 to 1.
+func between(r *rand.Rand) float64 { return 2 * (float64(r.Float64()) - 0.5) }
 
 // rotate turns counterclockwise.
 func rotate(pixels []float32, height, width int, degrees float64) {
@@ -63,7 +66,7 @@ type ColorJitter struct{ Brightness, Contrast, Saturation float64 }
 func (t ColorJitter) Transform(pixels []float32, _, _ int, r *rand.Rand) {
 	factors := [3]float32{}
 	for i, v := range []float64{t.Brightness, t.Contrast, t.Saturation} {
-		factors[i] = float32(max(0, 1+float64(v*(float64(2*r.Float64())-1))))
+		factors[i] = float32(max(0, 1+float64(v*between(r))))
 	}
 	for _, i := range r.Perm(3) {
 		[3]func([]float32, float32){brightness, contrast, saturation}[i](pixels, factors[i])
