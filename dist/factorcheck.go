@@ -38,10 +38,13 @@ func sameFactors(what string, all []given) error {
 	return nil
 }
 
-// line names the line of the program that gave a number.
+// line names the line of the program that gave a number, or called AsPart.
 func line(x tensor.Factor) string {
-	if x.At == "" {
+	switch {
+	case x.At == "":
 		return ""
+	case x.Op == tensor.OwnRows:
+		return "; it is the AsPart of " + x.At
 	}
 	return "; the number is that of " + x.At
 }
@@ -125,16 +128,18 @@ func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 
 // sameData says which ranks have other rows of a batch and the same values in them; "": none.
 func sameData(all []given) string {
-	for i, a := range all {
-		for _, b := range all[:i] {
-			for _, x := range a.Fed {
-				for _, y := range b.Fed {
-					if x.Values != 0 && x.Values == y.Values && x.First != y.First {
-						return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
-							"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+
-							"if the data repeats itself, it is right", b.Rank, y.First, a.Rank, x.First)
-					}
-				}
+	type from struct{ rank, first int }
+	seen := map[uint64]from{} // by values
+	for _, a := range all {
+		for _, x := range a.Fed {
+			switch b, known := seen[x.Values]; {
+			case x.Values == 0:
+			case !known:
+				seen[x.Values] = from{a.Rank, x.First}
+			case b.rank != a.Rank && b.first != x.First:
+				return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
+					"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+
+					"if the data repeats itself, it is right", b.rank, b.first, a.Rank, x.First)
 			}
 		}
 	}
