@@ -418,6 +418,8 @@ func TestFactorsOnEngines(t *testing.T) {
 		assert.ErrorContains(t, tryOn(t, launch, termOn(1)), "rank 1 adds a term of ", engine)
 		assert.Contains(t, warnedOn(t, launch, 2, ownPart(hardest)), "several of a rank's rows together", engine)
 		assert.Contains(t, warnedOn(t, launch, 2, batchOf(oneFile)), "with the same values", engine)
+		ownMean := batchOf(func(r *rows, i, j int) float64 { return less(r, r.lo, r.n, r.lo+i, j, 1) })
+		assert.Contains(t, warnedOn(t, launch, 2, ownMean), "input 1 with rows, in the order of their use, adds up to 0", engine)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"testing"
 
@@ -83,13 +84,15 @@ func hardest(r *rows) nn.T { v, _ := ops.TopK(r.losses(), 2); return v.Mean() }
 
 // batchOf is a step whose input has these values.
 func batchOf(value func(r *rows, i, j int) float64) step {
-	return func(r *rows) {
-		x := r.filled(0, 12)
-		for i := range x.Len() {
-			tensor.Data[float64](x)[i] = value(r, i/12, i%12)
-		}
-		r.backward(nn.GlobalMean(r.D.Forward(r.A.Forward(r.tape.Input(x.WithRows(r.group.Rows(r.lo, r.total)))))))
+	return func(r *rows) { batchWith(r, r.group.Rows(r.lo, r.total), value) }
+}
+
+func batchWith(r *rows, of tensor.Rows, value func(r *rows, i, j int) float64) {
+	x := r.filled(0, 12)
+	for i := range x.Len() {
+		tensor.Data[float64](x)[i] = value(r, i/12, i%12)
 	}
+	r.backward(nn.GlobalMean(r.D.Forward(r.A.Forward(r.tape.Input(x.WithRows(of))))))
 }
 
 func oneFile(_ *rows, i, j int) float64 { return float64(1 + 12*i + j) }
@@ -154,6 +157,67 @@ func TestSameDataOfOtherRows(t *testing.T) {
 			assert.Empty(t, log, name)
 		}
 	}
+}
+
+// raw is data of which no part adds up to a round number.
+func raw(r *rows, row, j int) float64 { return math.Sin(float64(12*row + j + r.step)) }
+
+// less returns raw without the mean of n rows from first on, of features from j on.
+func less(r *rows, first, n, row, j, features int) float64 {
+	sum := 0.0
+	for i := range n * features {
+		sum += raw(r, first+i/features, j+i%features)
+	}
+	return raw(r, row, j) - sum/float64(n*features)
+}
+
+// weighted is a step whose rows have weights: raw² + 1, times what scale makes of their sum.
+func weighted(scale func(r *rows, sum float64) float64) step {
+	return func(r *rows) {
+		w, sum := r.filled(0, 1).Reshape(-1).WithRows(r.group.Rows(r.lo, r.total)), 0.0
+		for i := range r.n {
+			tensor.Data[float64](w)[i] = 1 + math.Pow(raw(r, r.lo+i, 0), 2)
+			sum += tensor.Data[float64](w)[i]
+		}
+		for i := range r.n {
+			tensor.Data[float64](w)[i] *= scale(r, sum)
+		}
+		r.backward(nn.GlobalMean(r.losses().Mul(r.tape.Input(w))))
+	}
+}
+
+// What the host normalized by a rank's own rows is a warning: the sum over them shows it.
+func TestInputsNormalizedByOwnRows(t *testing.T) {
+	own := func(r *rows, i, j int) float64 { return less(r, r.lo, r.n, r.lo+i, j, 1) }
+	for name, c := range map[string]struct {
+		warning string
+		do      step
+	}{
+		"each feature":           {"adds up to 0", batchOf(own)},
+		"all together":           {"adds up to 0", batchOf(func(r *rows, i, j int) float64 { return own(r, i, 0) + own(r, i, 1)*float64(j) })},
+		"weights":                {"adds up to 1", weighted(func(_ *rows, sum float64) float64 { return 1 / sum })},
+		"weights of mean 1":      {"has the mean 1", weighted(func(r *rows, sum float64) float64 { return float64(r.n) / sum })},
+		"by all rows":            {"", batchOf(func(r *rows, i, j int) float64 { return less(r, 0, r.total, r.lo+i, j, 1) })},
+		"each row by itself":     {"", batchOf(func(r *rows, i, j int) float64 { return raw(r, r.lo+i, j/2) * float64(1-2*(j%2)) })},
+		"whole numbers":          {"", batchOf(func(r *rows, i, j int) float64 { return float64((1 - 2*(i%2)) * (1 + j + r.lo)) })},
+		"nothing":                {"", batchOf(func(r *rows, i, j int) float64 { return raw(r, r.lo+i, j) })},
+		"one rank":               {"", batchOf(func(r *rows, i, j int) float64 { return own(r, i, j) + float64(r.group.Rank())/8 })},
+		"the first step":         {"", batchOf(func(r *rows, i, j int) float64 { return own(r, i, j) + float64(r.step)/8 })},
+		"weights by all rows":    {"", weighted(func(*rows, float64) float64 { return 1. / 8 })},
+		"weights of either kind": {"", weighted(func(r *rows, sum float64) float64 { return math.Pow(float64(r.n), float64(r.step)) / sum })},
+		"a group that is together": {"", func(r *rows) {
+			of := r.group.Rows(r.lo, r.total)
+			of.Group = 4
+			batchWith(r, of, own)
+		}},
+	} {
+		if log := warned(t, 2, c.do); c.warning == "" {
+			assert.Empty(t, log, name)
+		} else {
+			assert.Contains(t, log, "with rows, in the order of their use, "+c.warning+" on each rank", name)
+		}
+	}
+	assert.Empty(t, warned(t, 1, batchOf(own)), "one rank has all")
 }
 
 // A number that is 1 / the number of ranks is a warning, but for accumulation, and for a half, which many losses have.

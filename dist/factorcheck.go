@@ -117,13 +117,45 @@ func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 			slog.Warn(what + ": " + text)
 		}
 	}
-	own, twice := ownFactors(all, ranks), sameData(all)
+	own, twice, sums := ownFactors(all, ranks), sameData(all), ownSums(all)
 	for site, x := range own {
 		_, again := c.own[site]
 		say(again, warning(x)+line(x))
 	}
 	say(c.twice && twice != "", twice)
-	c.own, c.twice = own, twice != ""
+	for i, sum := range sums {
+		again := sum != tensor.AnySum && sum == c.sums[i]
+		say(again, fmt.Sprintf("input %d with rows, in the order of their use, %s on each rank: if statistics of a rank's own rows made it, "+
+			"such as their mean, the loss depends on the number of ranks: add statistics up over all ranks (SumFloats), or compute them with the tape "+
+			"(GlobalMean, autograd.Sum); if each rank has all that belongs together, it is right", i+1, sumsTo[sum]))
+	}
+	c.own, c.twice, c.sums = own, twice != "", sums
+}
+
+var sumsTo = [...]string{tensor.ZeroSum: "adds up to 0", tensor.OneSum: "adds up to 1", tensor.OneMean: "has the mean 1"}
+
+// ownSums returns which inputs add up to the same on all ranks, of which each has a part of the rows.
+func ownSums(all []given) (sums [tensor.MaxOwnSums]tensor.OwnSum) {
+	firsts := map[int]bool{}
+	for _, g := range all {
+		for _, f := range g.Fed {
+			if f.N < 2 {
+				continue
+			}
+			for i := range sums {
+				if sum := f.OwnSum(i); len(firsts) == 0 || sums[i] == sum {
+					sums[i] = sum
+				} else {
+					sums[i] = tensor.AnySum
+				}
+			}
+			firsts[f.First] = true
+		}
+	}
+	if len(all) == 1 || len(firsts) == 1 {
+		clear(sums[:])
+	}
+	return sums
 }
 
 // sameData says which ranks have other rows of a batch and the same values in them; "": none.
