@@ -21,6 +21,7 @@ type StepCheck struct {
 	rows   rowCheck
 	own    map[uint64]tensor.Factor // of sums, in the step that was compared before (see ownFactors)
 	twice  bool                     // in that step, ranks with other rows had the same values
+	sums   [tensor.MaxOwnSums]tensor.OwnSum
 	warned bool
 	// replays says that some rank captures steps: while it replays one, which compares nothing, others may run theirs.
 	replays bool
