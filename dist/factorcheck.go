@@ -117,36 +117,36 @@ func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 			slog.Warn(what + ": " + text)
 		}
 	}
-	own, twice, sums := ownFactors(all, ranks), sameData(all), ownSums(all)
+	own, twice, sums := ownFactors(all, ranks), sameData(all), sameSums(all)
 	for site, x := range own {
 		_, again := c.own[site]
 		say(again, warning(x)+line(x))
 	}
 	say(c.twice && twice != "", twice)
 	for i, sum := range sums {
-		again := sum != tensor.AnySum && sum == c.sums[i]
-		say(again, fmt.Sprintf("input %d with rows, in the order of their use, %s on each rank: if statistics of a rank's own rows made it, "+
-			"such as their mean, the loss depends on the number of ranks: add statistics up over all ranks (SumFloats), or compute them with the tape "+
-			"(GlobalMean, autograd.Sum); if each rank has all that belongs together, it is right", i+1, sumsTo[sum]))
+		say(sumsTo[sum] != "" && sum == c.sums[i], fmt.Sprintf("input %d with rows, in the order of their use, %s on each rank: if statistics "+
+			"of a rank's own rows made it, such as their mean, the loss depends on the number of ranks: add statistics up over all ranks (SumFloats), or "+
+			"compute them with the tape (GlobalMean, autograd.Sum); if each rank has all that belongs together, it is right", i+1, sumsTo[sum]))
 	}
 	c.own, c.twice, c.sums = own, twice != "", sums
 }
 
-var sumsTo = [...]string{tensor.ZeroSum: "adds up to 0", tensor.OneSum: "adds up to 1", tensor.OneMean: "has the mean 1"}
+var sumsTo = map[byte]string{'0': "adds up to 0", '1': "adds up to 1", 'n': "has the mean 1"} // see tensor.Fed.Sums
 
-// ownSums returns which inputs add up to the same on all ranks, of which each has a part of the rows.
-func ownSums(all []given) (sums [tensor.MaxOwnSums]tensor.OwnSum) {
+// sameSums returns what inputs add up to on all ranks alike, where these have different rows.
+func sameSums(all []given) (sums [len(tensor.Fed{}.Sums)]byte) {
 	firsts := map[int]bool{}
 	for _, g := range all {
 		for _, f := range g.Fed {
-			if f.N < 2 {
+			switch {
+			case f.N < 2:
 				continue
+			case len(firsts) == 0:
+				sums = f.Sums
 			}
-			for i := range sums {
-				if sum := f.OwnSum(i); len(firsts) == 0 || sums[i] == sum {
-					sums[i] = sum
-				} else {
-					sums[i] = tensor.AnySum
+			for i, sum := range f.Sums {
+				if sum != sums[i] {
+					sums[i] = '?'
 				}
 			}
 			firsts[f.First] = true

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"math"
 	"slices"
 
@@ -11,38 +12,20 @@ import (
 type Fed struct {
 	Rows
 	N, Positions int
-	Counts       [4]int // different global numbers of elements by which losses divided; the last is −1 if there are more
-	Values       uint64 // a digest of the inputs with these rows, in steps that are compared; 0: not known, or all rows are equal
-	Own          uint64 // 2 bits for each of the first inputs with these rows, in these steps: an OwnSum
+	Counts       [4]int   // different global numbers of elements by which losses divided; the last is −1 if there are more
+	Values       uint64   // a digest of the inputs with these rows, in steps that are compared; 0: not known, or all rows are equal
+	Sums         [16]byte // what each of the first inputs with these rows adds up to, in these steps: '0', '1', their number 'n', or else '?'
 }
-
-// OwnSum says what an input adds up to over the rows of one rank, as data do that were normalized by these rows alone.
-type OwnSum uint8
-
-// The sums.
-const (
-	AnySum OwnSum = iota
-	ZeroSum
-	OneSum
-	OneMean
-)
-
-// OwnSum returns that of input i.
-func (f *Fed) OwnSum(i int) OwnSum { return OwnSum(f.Own >> (2 * i) & 3) }
-
-// MaxOwnSums is the number of inputs that have one.
-const MaxOwnSums = 32
 
 // inputs holds the different rectangles since the last Backward. If there is no room for all, the rest is forgotten.
 type inputs struct {
 	n       int
 	list    [8]batch
-	values  [8]uint64 // see Fed
-	own     [8]uint64 // see Fed
-	told    [8]int    // inputs in own
-	counts  [4]int    // see Fed
-	factors []Factor  // see Param.Factors
-	asked   bool      // GlobalCount was called
+	values  [8]uint64   // see Fed
+	sums    [8][16]byte // see Fed
+	counts  [4]int      // see Fed
+	factors []Factor    // see Param.Factors
+	asked   bool        // GlobalCount was called
 }
 
 func (f *inputs) reset() {
@@ -87,18 +70,18 @@ func (f *inputs) tell(h *header, sum uint64) {
 		if h.n > b.N && !uniform(h, 0) { // rows of several numbers each
 			f.values[i] = kernel.Key(f.values[i], sum)
 		}
-		if f.told[i] < MaxOwnSums {
-			f.own[i] |= uint64(ownSum(h, &b)) << (2 * f.told[i])
-			f.told[i]++
+		if next := bytes.IndexByte(f.sums[i][:], 0); next >= 0 {
+			f.sums[i][next] = sumOf(h, &b)
 		}
 	}
 }
 
-// ownSum returns what h adds up to. It says nothing of whole numbers, of values that are equal, and of rows that each add up to 0.
-func ownSum(h *header, b *batch) OwnSum {
+// sumOf returns what h adds up to: 0, 1 or the number of its rows, as data do that a rank normalized by its own rows alone; else '?', as
+// for whole numbers, values that are equal, and rows that each add up to 0.
+func sumOf(h *header, b *batch) byte {
 	eps := map[DType]float64{Float32: 1e-5, Float64: 1e-10}[h.dtype]
 	if eps == 0 || b.N == b.Total || b.Group > 1 || uniform(h, -1) || h.ld != 0 {
-		return AnySum
+		return '?'
 	}
 	sum, size, width := 0.0, 0.0, h.n/b.N
 	whole, each := true, true // all values are whole numbers; each row adds up to 0
@@ -114,13 +97,13 @@ func ownSum(h *header, b *batch) OwnSum {
 	switch n := float64(b.N); {
 	case whole || each:
 	case math.Abs(sum) <= eps*size:
-		return ZeroSum
+		return '0'
 	case weights && math.Abs(sum-1) <= eps:
-		return OneSum
+		return '1'
 	case weights && math.Abs(sum-n) <= eps*n:
-		return OneMean
+		return 'n'
 	}
-	return AnySum
+	return '?'
 }
 
 // Fed returns the parts of the global batch that the tape which used p last got since its last Backward. all is false if they were too many
@@ -131,7 +114,7 @@ func (p *Param) Fed() (list []Fed, all bool) {
 	}
 	f := &p.last.t.fed
 	for i, b := range f.list[:min(f.n, len(f.list))] {
-		list = append(list, Fed{b.Rows, b.N, b.Positions, f.counts, f.values[i], f.own[i]})
+		list = append(list, Fed{b.Rows, b.N, b.Positions, f.counts, f.values[i], f.sums[i]})
 	}
 	return list, f.n <= len(f.list)
 }

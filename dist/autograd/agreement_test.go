@@ -327,7 +327,7 @@ var ranksDiffer = []wrongProgram{
 		p.tape.SetStep(3*p.rank, 0)
 		return p.epoch(p.loader(1), 0, p.plain)
 	}},
-	{"one rank's sum is of no step", "a sum of a step (rank 0) vs outside of a step (rank 1), ranks add up other things", 1, func(p *program) error {
+	{"a sum of no step", "a sum of a step (rank 0) vs outside of a step (rank 1), ranks add up other things", 1, func(p *program) error {
 		return p.epoch(p.loader(1), 0, func(_ int, b data.Batch) error {
 			op := dist.Sum
 			if p.tape.Input(b.X); p.rank == 0 {
