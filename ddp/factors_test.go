@@ -1,10 +1,8 @@
 package ddp_test
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"log/slog"
 	"slices"
 	"testing"
 
@@ -285,12 +283,22 @@ var otherGathers = map[string]bool{
 }
 
 func tryFactors(sharded bool, total int, do step) error {
-	return disttest.OnRanks(2, func(r *dist.Rank) error {
+	return disttest.OnRanks(2, stepOf(sharded, total, do))
+}
+
+// tryOn runs a step on an engine.
+func tryOn(t *testing.T, launch disttest.Launcher, do step) error {
+	f := stepOf(false, 7, do)
+	return launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return f(r) })
+}
+
+func stepOf(sharded bool, total int, do step) func(r *dist.Rank) error {
+	return func(r *dist.Rank) error {
 		model := newParts()
 		disttest.Must(attachParts(r, model, sharded))
 		tape := tensor.NewTape(r.Device)
 		return tensor.Try(func() { do(model.split(tape, r.World, total, 1)) })
-	})
+	}
 }
 
 // A sum over rows has the same factor on all ranks. Ranks with other numbers of rows show it.
@@ -400,191 +408,30 @@ func TestStepsOfTwoLoaderBatches(t *testing.T) {
 	}
 }
 
-// warned returns what two steps of 8 rows on two ranks log.
-func warned(t *testing.T, ranks int, do step) string { return warnedOn(t, dist.Run, ranks, do) }
-
-func warnedOn(t *testing.T, launch disttest.Launcher, ranks int, do step) string {
-	var log bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	defer slog.SetDefault(before)
-	cfg := dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}
-	require.NoError(t, launch(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
-		model := newParts()
-		params := disttest.Must(attachParts(r, model, false))
-		tape := tensor.NewTape(r.Device)
-		for i := range 2 {
-			disttest.OK(tensor.Try(func() { do(model.split(tape, r.World, 8, i)) }))
-			for _, p := range params {
-				p.Consume()
-			}
-			tape.Reset()
-		}
-		return nil
-	}))
-	return log.String()
-}
-
-// With equally many rows on all ranks, the factors of all are the same. A mean over a rank's rows is a warning: it may be another number.
-func TestFactorsOfEqualRows(t *testing.T) {
-	wrong := []string{"mean of own rows", "mean by Affine", "mean by Backward", "of each column", "one of two losses", "twice, by halves",
-		"in a Checkpoint", "around a Checkpoint"}
-	for _, name := range wrong {
-		assert.Contains(t, warned(t, 2, ownFactors[name]), "which is 1 / the number of a rank's own rows", name)
-	}
-	for name, do := range wholeFactors {
-		assert.Empty(t, warned(t, 2, do), name)
-	}
-	for name, do := range map[string]step{
-		"a weight as large as the ranks": func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(2)) },
-		"the count of the batch": func(r *rows) {
-			l := r.losses()
-			r.backward(l.Sum().Scale(2 / float64(tensor.GlobalCount(l))))
-		},
-		"a count that all ranks have": func(r *rows) {
-			r.tape.Agree(4)
-			r.backward(r.losses().Sum().Scale(1. / 4))
-		},
-		"another number in the second step": func(r *rows) { r.backward(r.losses().Sum().Scale(1 / float64(4+r.step))) },
-	} {
-		assert.Empty(t, warned(t, 2, do), name)
-	}
-	assert.Empty(t, warned(t, 1, ownFactors["mean of own rows"]), "one rank has all")
-	require.NoError(t, tryFactors(false, 2, wholeFactors["a sum"]), "of one row on each rank")
-}
-
-// ownPart adds a term of this rank's own to the loss.
-func ownPart(f func(r *rows) nn.T) step {
-	return func(r *rows) {
-		share := float64(r.n) / float64(r.total)
-		r.backward(nn.GlobalMean(r.losses()).Add(tensor.AsPart(f(r).Scale(share), r.group.Axes())))
-	}
-}
-
-func hardest(r *rows) nn.T { v, _ := ops.TopK(r.losses(), 2); return v.Mean() }
-
-// batchOf is a step whose input has these values.
-func batchOf(value func(r *rows, i, j int) float64) step {
-	return func(r *rows) {
-		x := r.filled(0, 12)
-		for i := range x.Len() {
-			tensor.Data[float64](x)[i] = value(r, i/12, i%12)
-		}
-		r.backward(nn.GlobalMean(r.D.Forward(r.A.Forward(r.tape.Input(x.WithRows(r.group.Rows(r.lo, r.total)))))))
-	}
-}
-
-func oneFile(_ *rows, i, j int) float64 { return float64(1 + 12*i + j) }
-
-// Behind AsPart, what is made of several rows of a rank together is a warning: it is right where a rank has all that belongs together.
-func TestOwnRowsBehindAsPart(t *testing.T) {
-	const warning = "tensor.AsPart has what is made of several of a rank's rows together"
-	for name, f := range map[string]func(r *rows) nn.T{
-		"the largest losses": hardest,
-		"the largest one":    func(r *rows) nn.T { v, _ := r.losses().Max(0); return v },
-		"the worst quarter":  func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Slice(0, 0, 1).Sum() },
-		"weights by their order": func(r *rows) nn.T {
-			v, _ := ops.Sort(r.losses(), 0, true)
-			return v.Mul(r.tape.Arange(tensor.Float64, 1, float64(1+r.n), 1)).Mean()
-		},
-		"a soft maximum":      func(r *rows) nn.T { return r.losses().LogSumExp() },
-		"a deviation":         func(r *rows) nn.T { h := r.hidden(); return h.Sub(h.Mean(0)).Square().Mean(0).Sqrt().Mean() },
-		"of the mean":         func(r *rows) nn.T { p := r.hidden().Softmax().Mean(0); return p.Mul(p.Log()).Sum() },
-		"products of rows":    func(r *rows) nn.T { h := r.hidden(); return tensor.MatMul(h, h, false, true).LogSoftmax().Mean() },
-		"pairs":               func(r *rows) nn.T { l := r.losses(); return l.Slice(0, 0, 2).Sub(l.Slice(0, 2, 4)).ReLU().Mean() },
-		"chosen, against all": func(r *rows) nn.T { return r.losses().Sub(r.losses().Mean()).ReLU().Sum() },
-	} {
-		log := warned(t, 2, ownPart(f))
-		assert.Contains(t, log, warning, name)
-		assert.Contains(t, log, "factors_test.go", name)
-	}
-	pick := func(r *rows, x nn.T) nn.T {
-		return x.Gather(0, r.tape.Input(tensor.FromSlice(slices.Repeat([]int64{1, 3}, 8), 8, 2)).Transpose(0, 1))
-	}
-	for name, f := range map[string]func(r *rows) nn.T{
-		"chosen rows":              func(r *rows) nn.T { return r.row(r.losses(), 1).Sum() },
-		"chosen rows, then layers": func(r *rows) nn.T { return r.D.Forward(pick(r, r.hidden()).Tanh()).Square().Sum() },
-		"chosen, and their mean":   func(r *rows) nn.T { return pick(r, r.hidden()).Square().Sum(1).Mean() },
-		"sorted, and all":          func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Neg().Mean() },
-		"a weighted mean of columns": func(r *rows) nn.T {
-			return r.hidden().Mean(0).Mul(r.tape.Arange(tensor.Float64, 0, 8, 1)).Slice(0, 2, 6).Sum()
-		},
-		"a Function": func(r *rows) nn.T { return r.tape.Apply(&scaled{by: 1}, r.losses()).Mean() },
-	} {
-		assert.Empty(t, warned(t, 2, ownPart(f)), name)
-	}
-}
-
-// Ranks with other rows of the batch and the same values in them read the same data: a warning, as data may repeat itself.
-func TestSameDataOfOtherRows(t *testing.T) {
-	for name, c := range map[string]struct {
-		same  bool
-		value func(r *rows, i, j int) float64
-	}{
-		"one file":            {true, oneFile},
-		"one seed":            {true, func(r *rows, i, j int) float64 { return float64((7*i + j + 3*r.step) % 5) }},
-		"own rows":            {false, func(r *rows, i, j int) float64 { return float64(12*(r.lo+i) + j) }},
-		"one sample":          {false, func(_ *rows, _, j int) float64 { return float64(j) }},
-		"zeros":               {false, func(*rows, int, int) float64 { return 0 }},
-		"only in the first":   {false, func(r *rows, i, j int) float64 { return float64(12*(r.step*r.lo+i) + j) }},
-		"others in one place": {false, func(r *rows, i, j int) float64 { return float64(i + j + r.lo*(i/3)*(j/11)) }},
-	} {
-		log := warned(t, 2, batchOf(c.value))
-		if c.same {
-			assert.Contains(t, log, "rank 0 has rows of the batch from 0 on, and rank 1 from 4 on, with the same values", name)
-		} else {
-			assert.Empty(t, log, name)
-		}
-	}
-}
-
 // What ranks compare in the first steps travels over every engine.
 func TestFactorsOnEngines(t *testing.T) {
 	for _, engine := range []string{"shm", "tcp"} {
 		launch := disttest.LauncherFor(t, engine, 2)
 		for _, name := range []string{"chosen rows, AsPart", "a threshold for each row", "Arange", "TopK"} {
-			err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
-				model := newParts()
-				disttest.Must(attachParts(r, model, false))
-				return tensor.Try(func() { ownFactors[name](model.split(tensor.NewTape(r.Device), r.World, 7, 1)) })
-			})
-			assert.ErrorContains(t, err, " in the same line", engine+" "+name)
+			assert.ErrorContains(t, tryOn(t, launch, ownFactors[name]), " in the same line", engine+" "+name)
 		}
+		assert.ErrorContains(t, tryOn(t, launch, termOn(1)), "rank 1 adds a term of ", engine)
 		assert.Contains(t, warnedOn(t, launch, 2, ownPart(hardest)), "several of a rank's rows together", engine)
 		assert.Contains(t, warnedOn(t, launch, 2, batchOf(oneFile)), "with the same values", engine)
+		ownMean := batchOf(func(r *rows, i, j int) float64 { return less(r, r.lo, r.n, r.lo+i, j, 1) })
+		assert.Contains(t, warnedOn(t, launch, 2, ownMean), "input 1 with rows, in the order of their use, adds up to 0", engine)
 	}
 }
 
-// A number that is 1 / the number of ranks is a warning, but for accumulation, and for a half, which many losses have.
-func TestFactorsOfRanks(t *testing.T) {
-	const third = 1. / 3
-	warning := "which is 1 / the number of ranks"
-	for name, do := range map[string]step{
-		"GlobalMean":   func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(third)) },
-		"CrossEntropy": func(r *rows) { r.backward(ce(r.C.Forward(r.hidden()), r.y).Scale(third)) },
-		"by Backward":  func(r *rows) { r.backward(nn.GlobalMean(r.losses()), tensor.Scale(third)) },
-		"one of losses": func(r *rows) {
-			r.backward(nn.MSE(r.D.Forward(r.hidden()), r.w).Scale(third).Add(nn.GlobalMean(r.losses())))
-		},
-		"a penalty": func(r *rows) {
-			r.backward(nn.GlobalMean(r.losses()).Add(r.tape.Use(r.B.W).Square().Sum().Scale(0.1).Scale(third)))
-		},
-	} {
-		assert.Contains(t, warned(t, 3, do), warning, name)
+// termOn adds a penalty on one rank alone.
+func termOn(rank int) step {
+	return func(r *rows) {
+		l := nn.GlobalMean(r.losses())
+		if r.group.Rank() == rank {
+			l = l.Add(r.tape.Use(r.A.W).Square().Sum().Scale(0.1))
+		}
+		r.backward(l)
 	}
-	for name, do := range map[string]step{
-		"accumulation": func(r *rows) {
-			for i := range 3 {
-				o := []tensor.BackwardOption{tensor.Scale(third), tensor.More()}
-				r.backward(nn.GlobalMean(r.losses().Scale(float64(1+i))), o[:2-i/2]...)
-			}
-		},
-		"a weight":         func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(0.3)) },
-		"a count of three": func(r *rows) { r.backward(r.losses().Sum().Scale(third)) },
-	} {
-		assert.NotContains(t, warned(t, 3, do), warning, name)
-	}
-	assert.Empty(t, warned(t, 2, func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(0.5)) }))
 }
 
 // A term of what all ranks have counts on the first rank, and is lost if that one does not add it.
@@ -600,7 +447,7 @@ func TestTermsOfOneRank(t *testing.T) {
 		}
 	}
 	for name, do := range map[string]step{
-		"on another rank": on(1, func(r *rows, l nn.T) nn.T { return l.Add(penalty(r, r.A)) }),
+		"on another rank": termOn(1),
 		"subtracted":      on(1, func(r *rows, l nn.T) nn.T { return l.Sub(penalty(r, r.A)) }),
 		"before the loss": on(1, func(r *rows, l nn.T) nn.T { return penalty(r, r.B).Add(l) }),
 		"each rank a layer": func(r *rows) {
@@ -617,7 +464,7 @@ func TestTermsOfOneRank(t *testing.T) {
 		assert.ErrorContains(t, tryFactors(false, 7, do), "rank 1 adds a term of ", name)
 	}
 	for name, do := range map[string]step{
-		"on the first": on(0, func(r *rows, l nn.T) nn.T { return l.Add(penalty(r, r.A)) }),
+		"on the first": termOn(0),
 		"in another order": func(r *rows) {
 			l, a, b := nn.GlobalMean(r.losses()), penalty(r, r.A), penalty(r, r.B)
 			if r.group.Rank() == 0 {

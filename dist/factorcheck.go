@@ -38,10 +38,13 @@ func sameFactors(what string, all []given) error {
 	return nil
 }
 
-// line names the line of the program that gave a number.
+// line names the line of the program that gave a number, or called AsPart.
 func line(x tensor.Factor) string {
-	if x.At == "" {
+	switch {
+	case x.At == "":
 		return ""
+	case x.Op == tensor.OwnRows:
+		return "; it is the AsPart of " + x.At
 	}
 	return "; the number is that of " + x.At
 }
@@ -114,27 +117,61 @@ func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 			slog.Warn(what + ": " + text)
 		}
 	}
-	own, twice := ownFactors(all, ranks), sameData(all)
+	own, twice, sums := ownFactors(all, ranks), sameData(all), sameSums(all)
 	for site, x := range own {
 		_, again := c.own[site]
 		say(again, warning(x)+line(x))
 	}
 	say(c.twice && twice != "", twice)
-	c.own, c.twice = own, twice != ""
+	for i, sum := range sums {
+		say(sumsTo[sum] != "" && sum == c.sums[i], fmt.Sprintf("input %d with rows, in the order of their use, %s on each rank: if statistics "+
+			"of a rank's own rows made it, such as their mean, the loss depends on the number of ranks: add statistics up over all ranks (SumFloats), or "+
+			"compute them with the tape (GlobalMean, autograd.Sum); if each rank has all that belongs together, it is right", i+1, sumsTo[sum]))
+	}
+	c.own, c.twice, c.sums = own, twice != "", sums
+}
+
+var sumsTo = map[byte]string{'0': "adds up to 0", '1': "adds up to 1", 'n': "has the mean 1"} // see tensor.Fed.Sums
+
+// sameSums returns what inputs add up to on all ranks alike, where these have different rows.
+func sameSums(all []given) (sums [len(tensor.Fed{}.Sums)]byte) {
+	firsts := map[int]bool{}
+	for _, g := range all {
+		for _, f := range g.Fed {
+			switch {
+			case f.N < 2:
+				continue
+			case len(firsts) == 0:
+				sums = f.Sums
+			}
+			for i, sum := range f.Sums {
+				if sum != sums[i] {
+					sums[i] = '?'
+				}
+			}
+			firsts[f.First] = true
+		}
+	}
+	if len(all) == 1 || len(firsts) == 1 {
+		clear(sums[:])
+	}
+	return sums
 }
 
 // sameData says which ranks have other rows of a batch and the same values in them; "": none.
 func sameData(all []given) string {
-	for i, a := range all {
-		for _, b := range all[:i] {
-			for _, x := range a.Fed {
-				for _, y := range b.Fed {
-					if x.Values != 0 && x.Values == y.Values && x.First != y.First {
-						return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
-							"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+
-							"if the data repeats itself, it is right", b.Rank, y.First, a.Rank, x.First)
-					}
-				}
+	type from struct{ rank, first int }
+	seen := map[uint64]from{} // by values
+	for _, a := range all {
+		for _, x := range a.Fed {
+			switch b, known := seen[x.Values]; {
+			case x.Values == 0:
+			case !known:
+				seen[x.Values] = from{a.Rank, x.First}
+			case b.rank != a.Rank && b.first != x.First:
+				return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
+					"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+
+					"if the data repeats itself, it is right", b.rank, b.first, a.Rank, x.First)
 			}
 		}
 	}

@@ -19,8 +19,9 @@ type StepCheck struct {
 	Every  int // 0: none but these
 	steps  int
 	rows   rowCheck
-	own    map[uint64]tensor.Factor // of sums, in the step that was compared before (see ownFactors)
-	twice  bool                     // in that step, ranks with other rows had the same values
+	own    map[uint64]tensor.Factor     // of sums, in the step that was compared before (see ownFactors)
+	twice  bool                         // in that step, ranks with other rows had the same values
+	sums   [len(tensor.Fed{}.Sums)]byte // in that step, what inputs added up to on all ranks
 	warned bool
 	// replays says that some rank captures steps: while it replays one, which compares nothing, others may run theirs.
 	replays bool

@@ -208,6 +208,8 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 		mine, other any
 		advice      string
 	}{
+		{a.outside(b) || b.outside(a), "a sum", a.origin(), b.origin(), "ranks add up other things: one a loss or gradients, the other numbers " +
+			"of its own; all ranks call the same operations in the same order"},
 		{a.Seed != b.Seed, "seed", a.Seed, b.Seed, "tapes of all ranks need one tensor.Seed: random numbers depend on the row, not on the rank"},
 		{a.Batch != b.Batch, "batch number", a.Batch, b.Batch, skipped},
 		{a.Step != b.Step, "step", a.Step, b.Step, skipped},
@@ -232,6 +234,18 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 		}
 	}
 	return "", "", nil
+}
+
+// outside reports whether a knows nothing of a step, and b does.
+func (a *Agreement) outside(b *Agreement) bool {
+	return *a == (Agreement{}) && *b != (Agreement{Seed: b.Seed})
+}
+
+func (a *Agreement) origin() string {
+	if *a == (Agreement{}) {
+		return "outside of a step"
+	}
+	return "of a step"
 }
 
 func rowsFrom(a *Agreement) string { return fmt.Sprintf("%d from %d on", a.N, a.First) }

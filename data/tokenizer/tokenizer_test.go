@@ -214,8 +214,10 @@ func TestLargeTexts(t *testing.T) {
 
 // TestPython compares with Hugging Face's tokenizers on thousands of texts, if there is a Python with it.
 func TestPython(t *testing.T) {
-	python := cmp.Or(os.Getenv("RINGO_PYTHON"), "python3")
-	if exec.Command(python, "-c", "import tokenizers").Run() != nil {
+	named := os.Getenv("RINGO_PYTHON")
+	python := cmp.Or(named, "python3")
+	if out, err := exec.Command(python, "-c", "import tokenizers").CombinedOutput(); err != nil {
+		require.Empty(t, named, "%v: %s", err, out)
 		t.Skip(python, "has no tokenizers")
 	}
 	c := exec.Command(python, append([]string{"write.py", "compare"}, kinds...)...)

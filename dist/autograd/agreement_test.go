@@ -327,6 +327,15 @@ var ranksDiffer = []wrongProgram{
 		p.tape.SetStep(3*p.rank, 0)
 		return p.epoch(p.loader(1), 0, p.plain)
 	}},
+	{"a sum of no step", "a sum of a step (rank 0) vs outside of a step (rank 1), ranks add up other things", 1, func(p *program) error {
+		return p.epoch(p.loader(1), 0, func(_ int, b data.Batch) error {
+			op := dist.Sum
+			if p.tape.Input(b.X); p.rank == 0 {
+				op = op.In(p.tape)
+			}
+			return p.r.World.AllReduce(tensor.New(p.r.Device, tensor.Float32, 2), op).Wait()
+		})
+	}},
 
 	// Counts.
 	{"a count of each rank", "Count 3 (rank 0) vs 4 (rank 1), a loss divides by the count of all ranks", 1, func(p *program) error {
