@@ -92,6 +92,10 @@ type lineEnds struct {
 
 func (l *lineEnds) Read(p []byte) (int, error) {
 	n, err := l.text.Read(p)
+	if bytes.IndexByte(p[:n], '\r') < 0 {
+		l.quoted = l.quoted != (!l.json && bytes.Count(p[:n], []byte{'"'})%2 == 1)
+		return n, err
+	}
 	for i, c := range p[:n] {
 		if c == '"' && !l.json {
 			l.quoted = !l.quoted

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -107,6 +108,87 @@ func TestCSVNumbers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][]float64{{-16777218, 16777216}, {1, 0}, {16777216, 16777216}, {math.MaxFloat32, float64(float32(0.1))}},
 		rowsOf(t, ds, 5, 1))
+}
+
+// A quote in one read of a file is known in the next one.
+func TestCSVLongQuotes(t *testing.T) {
+	label := strings.Repeat("x", 6000) + "\rand more"
+	text := `1,"` + label + "\"\r2,b\r"
+	ds, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{Labels: true})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"b", label}, ds.Classes)
+}
+
+// The short way gives the numbers of strconv, also near the middle between two float32 numbers.
+func TestDecimal(t *testing.T) {
+	rng, known := rand.New(rand.NewPCG(1, 2)), 0
+	same := func(text string) {
+		v, ok := decimal(text)
+		if !ok {
+			return
+		}
+		known++
+		want, err := strconv.ParseFloat(text, 32)
+		require.NoError(t, err, text)
+		require.Equal(t, math.Float32bits(float32(want)), math.Float32bits(v), text)
+	}
+	for range 20_000 {
+		x := math.Float32frombits(rng.Uint32N(0x3000_0000) + 0x2800_0000) // 7e-15 to 5e11
+		middle := (float64(x) + float64(math.Nextafter32(x, 1))) / 2
+		digits := 1 + rng.IntN(19)
+		for _, v := range []float64{float64(x), -middle, math.Nextafter(middle, 0), math.Nextafter(middle, 1)} {
+			same(strconv.FormatFloat(v, 'f', -1, 64))
+			same(strconv.FormatFloat(v, 'f', digits, 64))
+		}
+	}
+	require.Greater(t, known, 50_000)
+	for _, text := range []string{"", "-", ".", "-.", "--1", "1.2.3", "1e3", "+1", " 1", "inf", "12345678", "99999999999999999999",
+		"1234567890.12345678901"} {
+		_, ok := decimal(text)
+		require.False(t, ok, text)
+	}
+	for _, text := range []string{"0", "-0", "5.", "-.5", "0.000000000000000001", "9999999999999999999.", "1234567", "0.1", "16777217.5"} {
+		_, ok := decimal(text)
+		require.True(t, ok, text)
+		same(text)
+	}
+}
+
+// BenchmarkCSV reads a table as pandas writes it. With RINGO_PYTHON, pandas reads it by turns.
+func BenchmarkCSV(b *testing.B) {
+	const rows, columns = 100_000, 14
+	rng, text := rand.New(rand.NewPCG(1, 2)), []byte("a,b,c,d,e,f,g,h,i,j,k,l,m,n\n")
+	for i := range rows * columns {
+		switch i % columns {
+		case columns - 1:
+			text = append(strconv.AppendInt(text, rng.Int64N(1000), 10), '\n')
+		case 0, 2, 4, 6, 8, 10:
+			text = append(strconv.AppendFloat(text, rng.NormFloat64(), 'f', -1, 64), ',')
+		default:
+			text = append(strconv.AppendFloat(text, rng.NormFloat64(), 'f', 6, 64), ',')
+		}
+	}
+	file := filepath.Join(b.TempDir(), "table.csv")
+	require.NoError(b, os.WriteFile(file, text, 0o600))
+	b.SetBytes(int64(len(text)))
+	var peer float64
+	for b.Loop() {
+		_, err := CSV(file, CSVConfig{Header: true})
+		require.NoError(b, err)
+		if python := os.Getenv("RINGO_PYTHON"); python != "" {
+			b.StopTimer()
+			out, err := exec.Command(python, "-c", "import pandas, sys, time; pandas.read_csv(sys.argv[1]); s = time.time(); "+
+				"pandas.read_csv(sys.argv[1]); print(time.time() - s)", file).Output()
+			require.NoError(b, err)
+			seconds, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+			require.NoError(b, err)
+			peer += seconds
+			b.StartTimer()
+		}
+	}
+	if peer > 0 {
+		b.ReportMetric(b.Elapsed().Seconds()/peer, "of-pandas")
+	}
 }
 
 // The ends of errors about what is no number, or no text.

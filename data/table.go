@@ -133,8 +133,51 @@ var errNoNumber = errors.New("is not a number")
 // separators are in numbers that people read.
 var separators = strings.NewReplacer(",", "", "'", "", "_", "", " ", "", "\u00a0", "", "\u202f", "")
 
+// powers of 10 that a float64 has exactly.
+var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
+
+// decimal parses digits with a point, and maybe a minus sign, as most files have. Others are left to number, as are those whose float32 it
+// does not know: a whole number of 8 digits, and what a float64, which is off by less than 2 of its last places, has near the middle
+// between two float32 numbers.
+func decimal(field string) (v float32, ok bool) {
+	digits, point := uint64(0), -1
+	text := strings.TrimPrefix(field, "-")
+	if len(text) > 20 { // with the point, so that digits cannot overflow
+		return 0, false
+	}
+	for i := range len(text) {
+		switch c := text[i]; {
+		case '0' <= c && c <= '9':
+			digits = 10*digits + uint64(c-'0')
+		case c == '.' && point < 0:
+			point = i
+		default:
+			return 0, false
+		}
+	}
+	places := len(text) - 1 - point
+	switch {
+	case len(text) == 0 || point < 0 && len(text) > 7 || len(text) == 1 && point == 0:
+		return 0, false
+	case point < 0:
+		places = 0
+	}
+	x := float64(digits) / powers[places]
+	const middle = 1 << 28 // of the 29 bits that a float32 has not
+	if off := int64(math.Float64bits(x)&(2*middle-1)) - middle; -2 <= off && off <= 2 {
+		return 0, false
+	}
+	if len(text) < len(field) {
+		x = -x
+	}
+	return float32(x), true
+}
+
 // number parses a finite float32. A whole number must be one.
 func number(field string) (float32, error) {
+	if v, ok := decimal(field); ok {
+		return v, nil
+	}
 	field = strings.TrimSpace(field)
 	v, err := strconv.ParseFloat(field, 32)
 	if strings.ContainsAny(field, "_xX") { // Go's own notations
