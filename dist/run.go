@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/pprof"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -82,6 +84,9 @@ func runLocal(ctx context.Context, cfg Config, n int, fn func(ctx context.Contex
 // tests use it with others. The result is that of Run.
 func RunEngines(ctx context.Context, cfg Config, engines []backend.Engine, fn func(ctx context.Context, r *Rank) error) error {
 	n := len(engines)
+	if n == 0 {
+		return errors.New("dist: no ranks: RunEngines needs an engine for each")
+	}
 	cfg.defaults(n)
 	j := &job{cfg: cfg}
 	for i, e := range engines {
@@ -262,6 +267,9 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 		return
 	}
 	defer unbind()
+	defer pprof.SetGoroutineLabels(ctx)
+	ctx = pprof.WithLabels(ctx, pprof.Labels("rank", strconv.Itoa(r.c.rank))) // in profiles and tracebacks
+	pprof.SetGoroutineLabels(ctx)
 	guard(r, func() error { return fn(ctx, r) }, func(err error) {
 		if err != nil {
 			j.endFailed(ctx, r, err)

@@ -2,6 +2,7 @@ package optim_test
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"strconv"
 	"testing"
@@ -24,6 +25,10 @@ type fixture struct {
 	Sets      map[string]map[string]run `json:"sets"`
 	Schedules map[string][]float64      `json:"schedules"`
 	Averages  map[string]map[string]run `json:"averages"` // by decay, of adamw
+	Plateaus  struct {
+		Values  []*float64           `json:"values"`  // null: NaN
+		Factors map[string][]float64 `json:"factors"` // after each of these
+	} `json:"plateaus"`
 }
 
 func loadFixture(t *testing.T) (f fixture) {
@@ -189,6 +194,51 @@ func TestSchedulesMatchTorch(t *testing.T) {
 			assert.InDelta(t, lr, 0.4*ours[name](step), 1e-15, "%s, step %d", name, step)
 		}
 	}
+}
+
+func TestPlateausMatchTorch(t *testing.T) {
+	f := loadFixture(t).Plateaus
+	ours := map[string]optim.Plateau{
+		"default":   {},
+		"patience":  {Factor: 0.5, Patience: 2},
+		"threshold": {Patience: 1, Threshold: 0.05},
+		"max":       {Patience: 2, Max: true},
+	}
+	require.Len(t, f.Factors, len(ours))
+	for name, p := range ours {
+		require.Less(t, f.Factors[name][len(f.Values)-1], 1., name)
+		var values []float64
+		for i, v := range f.Values {
+			x := math.NaN()
+			if v != nil {
+				x = *v
+			}
+			if p.Max {
+				x = -x
+			}
+			values = append(values, x)
+			assert.InEpsilon(t, f.Factors[name][i], p.After(values), 1e-14, "%s, value %d", name, i)
+		}
+	}
+	assert.Equal(t, 1., optim.Plateau{}.After(nil))
+	for _, p := range []optim.Plateau{{Factor: 1}, {Factor: -0.1}, {Patience: -1}, {Threshold: -1}, {Threshold: 2}} {
+		assert.Error(t, tensor.Try(func() { p.After(nil) }), "%+v", p)
+	}
+}
+
+// A parameter's rate is that of its group, and of a step.
+func TestRateOf(t *testing.T) {
+	one := tensor.Constant(1)
+	w, b, idle := tensor.NewParam(one, 2, 2), tensor.NewParam(one, 2), tensor.NewParam(one, 2)
+	params := nn.Params{w, b, idle}
+	for i, name := range []string{"w", "b", "idle"} {
+		params[i].SetName(name)
+		params[i].Make(host, tensor.Float64, 0)
+	}
+	idle.Freeze()
+	o := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.5, Schedule: optim.Linear(0.5, 1, 4),
+		Groups: []optim.Group{{Match: optim.Vectors, LRScale: 0.1}}})
+	assert.Equal(t, []float64{0.25, 0.025, 0}, []float64{o.RateOf(w), o.RateOf(b), o.RateOf(idle)})
 }
 
 // Warm-up, stable, decay: each part begins where the one before ends, and the last value stays.

@@ -1,6 +1,9 @@
 package optim
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Schedule returns the factor of the learning rate in a step; the first step is 0. It may be any function; nil is the constant 1.
 type Schedule func(step int) float64
@@ -55,6 +58,38 @@ func Stable(steps int, then Schedule) Schedule {
 		}
 		return then(step - steps)
 	}
+}
+
+// Plateau lowers the learning rate when a value stops getting better (torch's ReduceLROnPlateau). It keeps nothing: all values so far
+// decide, so a training that resumes goes on alike.
+type Plateau struct {
+	Factor    float64 // of one reduction; 0: 0.1
+	Patience  int     // values in a row that may be no better; 0: 10
+	Threshold float64 // how much better a value must be than the best one, as a part of that; 0: 1e-4
+	Max       bool    // large values are good, such as those of an accuracy
+}
+
+// After returns the factor of the learning rate after these values, which all ranks must have alike, as those of train.Loop.Values:
+//
+//	opt.SetLR(lr * plateau.After(values))
+func (p Plateau) After(values []float64) float64 {
+	cut, patience, better := cmp.Or(p.Factor, 0.1), cmp.Or(p.Patience, 10), 1-cmp.Or(p.Threshold, 1e-4)
+	if !(cut > 0 && cut < 1) || patience < 0 || !(better > 0 && better <= 1) {
+		fail("%+v: want a Factor and a Threshold between 0 and 1, and no negative Patience", p)
+	}
+	factor, best, bad := 1., math.Inf(1), 0
+	if p.Max {
+		best, better = math.Inf(-1), 2-better
+	}
+	for _, v := range values {
+		if bad++; p.Max && v > best*better || !p.Max && v < best*better {
+			best, bad = v, 0
+		}
+		if bad > patience {
+			factor, bad = factor*cut, 0
+		}
+	}
+	return factor
 }
 
 func positive(name string, steps int) {

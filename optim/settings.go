@@ -39,10 +39,20 @@ func describe(r rule) string {
 func (o *Optimizer) RuleOf(p *tensor.Param) string {
 	for i := range o.states {
 		if s := &o.states[i]; s.p == p {
-			return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.LR()*s.lrScale, s.decay, o.clip)
+			return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.RateOf(p), s.decay, o.clip)
 		}
 	}
 	return ""
+}
+
+// RateOf returns the learning rate of p in the next step, with the schedule and the LRScale of its group; 0 if Step does not change p.
+func (o *Optimizer) RateOf(p *tensor.Param) float64 {
+	for i := range o.states {
+		if s := &o.states[i]; s.p == p {
+			return o.LR() * s.lrScale
+		}
+	}
+	return 0
 }
 
 // key is a hash of the value that float64 adds up exactly.

@@ -342,11 +342,26 @@ func (l *Loop) gather() error {
 	}
 	l.signals.Agree(signals)
 	l.progress.Show(l.values.Done, l.values.Series)
+	if err := l.showOptimizer(); err != nil {
+		return err
+	}
 	if _, all := l.values.Of(l.o.best().Name); l.o.Patience > 0 && !l.early && l.o.best().Since(all) >= l.o.Patience {
 		l.early = true
 		l.Logf("stopped: %q has not become better %d times in a row", l.o.best().Name, l.o.Patience)
 	}
 	return l.values.Write()
+}
+
+// showOptimizer tells the live view what the optimizer knows.
+func (l *Loop) showOptimizer() error {
+	if l.opt == nil || l.r.Live == nil || l.g.Rank() != 0 {
+		return nil
+	}
+	of := map[string]float64{"learning rate": l.opt.LR(), "skipped steps": float64(l.opt.Skipped())}
+	if norm := l.opt.GradNorm(); norm != 0 {
+		of["gradient norm"] = norm
+	}
+	return l.r.Live.Write(l.values.Done, time.Now(), of)
 }
 
 // Values returns the steps, counted from 1, and the values of a name. Those from before a resume are included. Those that Sum got since

@@ -87,6 +87,23 @@ def schedules():
     }
 
 
+PLATEAU = [1, .9, .8999, .95, math.nan, .89995, .7, .71, .72, .7, .6999, .70001, .5, .6, .6, .6, .6, .6, .6, .6, .6, .6, .4, -.1] + 12 * [.6]
+
+
+def plateaus():
+    """What the learning rate is multiplied by after each of PLATEAU."""
+    out = {}
+    for name, sign, options in (("default", 1, {}), ("patience", 1, {"patience": 2, "factor": .5}),
+                                ("threshold", 1, {"patience": 1, "threshold": .05}), ("max", -1, {"patience": 2, "mode": "max"})):
+        opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)
+        s = sched.ReduceLROnPlateau(opt, eps=0, **options)
+        out[name] = []
+        for x in PLATEAU:
+            s.step(sign * x)
+            out[name].append(opt.param_groups[0]["lr"])
+    return {"values": [None if math.isnan(x) else x for x in PLATEAU], "factors": out}
+
+
 def main():
     sets = {}
     for name, make in SETS.items():
@@ -97,7 +114,7 @@ def main():
     for decay in ("0", "0.3", "0.9", "0.999"):
         averages[decay] = {d: run(SETS["adamw"], t, decay=float(decay)) for d, t in (("float64", torch.float64), ("float32", torch.float32))}
     with open("optim.json", "w") as f:
-        json.dump({"sets": sets, "schedules": schedules(), "averages": averages}, f, separators=(",", ":"))
+        json.dump({"sets": sets, "schedules": schedules(), "averages": averages, "plateaus": plateaus()}, f, separators=(",", ":"))
         f.write("\n")
 
 

@@ -1,0 +1,40 @@
+package dist_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"runtime/pprof"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// A rank's goroutines have its number, in profiles and, from Go 1.27 on, in tracebacks.
+func TestLabels(t *testing.T) {
+	labels := func() string {
+		var all bytes.Buffer
+		require.NoError(t, pprof.Lookup("goroutine").WriteTo(&all, 1))
+		return all.String()
+	}
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		own := make(chan string)
+		go func() { own <- labels() }()
+		text := <-own
+		label, ok := pprof.Label(ctx, "rank")
+		assert.True(t, ok)
+		assert.Equal(t, fmt.Sprint(r.World.Rank()), label)
+		assert.Contains(t, text, fmt.Sprintf(`{"rank":"%s"}`, label))
+		return r.World.Barrier().Wait()
+	}))
+	assert.NotContains(t, labels(), `{"rank":`)
+}
+
+func TestNoEngines(t *testing.T) {
+	require.ErrorContains(t, dist.RunEngines(t.Context(), dist.Config{}, []backend.Engine{}, nil), "no ranks")
+}
