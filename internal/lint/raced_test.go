@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"maps"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,6 +130,26 @@ func TestLongRaced(t *testing.T) {
 	require.NoError(t, err)
 	raced := strings.Fields(strings.ReplaceAll(string(out), modulePath+"/", ""))
 	report(t, checkRaced(moduleSources(t), raced, unraced))
+}
+
+// The tests that .ci/run selects by name exist.
+func TestLongSelected(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	cmd := exec.Command("bash", "-c", `source <(sed '/^cd /d; /^tmp=/,$d' .ci/run); echo "$tcp_apart|$race_skip"`)
+	cmd.Dir = moduleRoot
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var names []string
+	for _, s := range moduleSources(t) {
+		for _, d := range s.file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && s.test {
+				names = append(names, fn.Name.Name)
+			}
+		}
+	}
+	for part := range strings.SplitSeq(strings.TrimSpace(string(out)), "|") {
+		assert.True(t, slices.ContainsFunc(names, regexp.MustCompile(part).MatchString), "no test is named like %s", part)
+	}
 }
 
 func TestCheckRaced(t *testing.T) {
