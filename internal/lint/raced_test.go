@@ -106,7 +106,8 @@ func checkRaced(sources []*source, raced []string, unraced map[string]string) (f
 			}
 		}
 		if !excused {
-			findings = append(findings, fmt.Sprintf("%s: %s has goroutines: add it to raced of .ci/run, or to unraced with a reason", reach[dir], dir))
+			findings = append(findings, fmt.Sprintf("%s: %s has goroutines: add it to raced of .ci/run, or to unraced with a reason",
+				reach[dir], dir))
 		}
 	}
 	for _, dir := range raced {
