@@ -81,20 +81,18 @@ func results(t types.Type) []types.Type {
 // listed is what `go list -json` says of a package.
 type listed struct {
 	ImportPath, Name, Dir, Export, ForTest string
-	GoFiles                                []string
+	GoFiles, SFiles                        []string
 	ImportMap                              map[string]string
-	DepOnly                                bool
+	DepOnly, Standard                      bool
+	Module                                 struct{ Main bool }
 }
 
-// list describes the packages of some directories, their test variants and all
-// that they import, with compiled export data.
-func list(root string, dirs []string) ([]listed, error) {
-	args := []string{"list", "-deps", "-test", "-export", "-json=ImportPath,Name,Dir,Export,ForTest,GoFiles,ImportMap,DepOnly"}
-	for _, dir := range dirs {
-		args = append(args, "./"+dir)
-	}
-	cmd := exec.Command("go", args...)
+// list describes packages and, before each, all that it imports, as arguments of go list choose them.
+func list(root string, env []string, args ...string) ([]listed, error) {
+	fields := "-json=ImportPath,Name,Dir,Export,ForTest,GoFiles,SFiles,ImportMap,DepOnly,Standard,Module"
+	cmd := exec.Command("go", append([]string{"list", "-deps", fields}, args...)...)
 	cmd.Dir = root
+	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -120,7 +118,11 @@ func discardedWork(root string, sources []*source) ([]string, error) {
 	if len(dirs) == 0 {
 		return nil, nil
 	}
-	packages, err := list(root, dirs)
+	args := []string{"-test", "-export"}
+	for _, dir := range dirs {
+		args = append(args, "./"+dir)
+	}
+	packages, err := list(root, nil, args...)
 	if err != nil {
 		return nil, err
 	}
