@@ -116,7 +116,7 @@ func (j job) divide(m *gpt.Model, mesh *dist.Mesh) (lossOf, error) {
 	if j.loss != nil || err != nil {
 		return j.loss, err
 	}
-	return ce.Loss, nil
+	return func(logits, labels nn.T) nn.T { return ce.Loss(logits, labels) }, nil
 }
 
 // tokens returns ids [rows, positions] from a row on and those that follow them, which depend on the one before.
