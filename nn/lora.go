@@ -45,16 +45,25 @@ func (a *Adapter) merged() bool { return !a.base.IsZero() }
 // LoRA gives each Linear that is a target an adapter, and freezes all other parameters. Call it before values are made, that is,
 // before Init and Attach. At first Up is zero and Down uniform in ±1/√in, so that the model computes what it did. It returns the
 // adapters' parameters, which are the only ones to train and to save, named "<linear>.lora_A.weight" and "<linear>.lora_B.weight".
+// Linears that files have as one matrix (GPT-2's c_attn) have one adapter, as in PEFT: they share Down, and each has its rows of Up.
 // It panics with a *tensor.Failure, and leaves the model as it was, for a rank or alpha that is not positive, a pattern that is
-// malformed or matches no Linear, and a Linear that has values, has an adapter, or is cut by tensor parallelism, which comes later
-// (package tp).
+// malformed or matches no Linear, a Linear that has values, has an adapter, or is cut by tensor parallelism, which comes later
+// (package tp), and a part of a matrix whose other parts are no targets.
 func LoRA(model any, cfg LoRAConfig) Params {
 	if cfg.Rank <= 0 || !(cfg.Alpha > 0) {
 		fail("LoRA", "rank %d and alpha %v must be positive", cfg.Rank, cfg.Alpha)
 	}
+	all := ParamsOf(model) // gives names in files
 	found := targets("LoRA", walk(model).linears, cfg.Targets)
+	rows := map[string]int{} // of the matrices of files, that are targets
 	for _, l := range found {
-		switch {
+		s := l.matrix()
+		rows[s.Name] += s.Rows
+	}
+	for _, l := range found {
+		switch s := l.matrix(); {
+		case rows[s.Name] != s.Total:
+			fail("LoRA", "%s is a part of %s, one matrix in files, which has one adapter: its other parts must be targets, too", l.name, s.Name)
 		case l.Adapter != nil:
 			fail("LoRA", "%s has an adapter", l.name)
 		case !l.W.Value.IsZero():
@@ -62,19 +71,19 @@ func LoRA(model any, cfg LoRAConfig) Params {
 		}
 		l.mustAdapt()
 	}
-	for _, p := range ParamsOf(model) {
+	for _, p := range all {
 		p.Freeze()
 	}
 	var made Params
+	downs := map[string]*tensor.Param{} // of those matrices
 	for _, l := range found {
-		out, in := l.W.Dims()[0], l.W.Dims()[1]
-		l.Adapter = &Adapter{
-			Down:  tensor.NewParam(tensor.KaimingUniform(in), cfg.Rank, in),
-			Up:    tensor.NewParam(tensor.Constant(0), out, cfg.Rank),
-			Alpha: cfg.Alpha,
-			RS:    cfg.RSLoRA,
+		out, in, name := l.W.Dims()[0], l.W.Dims()[1], l.matrix().Name
+		if downs[name] == nil {
+			downs[name] = tensor.NewParam(tensor.KaimingUniform(in), cfg.Rank, in)
+			made = append(made, downs[name])
 		}
-		made = append(made, l.Adapter.Down, l.Adapter.Up)
+		l.Adapter = &Adapter{Down: downs[name], Up: tensor.NewParam(tensor.Constant(0), out, cfg.Rank), Alpha: cfg.Alpha, RS: cfg.RSLoRA}
+		made = append(made, l.Adapter.Up)
 	}
 	ParamsOf(model) // gives names
 	return made
@@ -84,6 +93,14 @@ func LoRA(model any, cfg LoRAConfig) Params {
 type placedLinear struct {
 	*Linear
 	name string
+}
+
+// matrix says which rows of which matrix of files a Linear is: all of its own, or some of one with several parts.
+func (l placedLinear) matrix() tensor.Stored {
+	if as := l.W.Stored(); len(as) == 1 && as[0].Rows < as[0].Total {
+		return as[0]
+	}
+	return tensor.Stored{Name: l.name + ".", Rows: 1, Total: 1}
 }
 
 // Linears yields the Linears of a model with their names, in the model's order.

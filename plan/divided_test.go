@@ -37,7 +37,7 @@ func (c divided) attach(r *dist.Rank, m *gpt.Model, mesh *dist.Mesh) (params nn.
 		if err != nil {
 			return nil, nil, nil, nil, err
 		}
-		loss = l.Loss
+		loss = func(y, ids nn.T) nn.T { return l.Loss(y, ids) }
 	}
 	more := ""
 	if c.Layout.Ring > 1 {

@@ -182,7 +182,7 @@ func (j *job) attach() (a disttest.Attached, err error) {
 	}
 	if j.mesh == nil {
 		j.att = &parallel.Attached{Data: j.rank.World, Sum: j.rank.World,
-			Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels, j.ignore()) },
+			Loss: nn.CrossEntropy,
 			Part: func(x tensor.Tensor) tensor.Tensor { return x }}
 		a.Params = nn.Init(j.model, j.rank.Device, tensor.Float64, j.seed)
 		a.Own, a.Step = j.optimizer(a.Params, nil), j.plainStep
@@ -234,9 +234,6 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	}
 	if j.att, err = parallel.Attach(j.mesh, j.model, c); err != nil {
 		return a, err
-	}
-	if j.labels { // no layout divides them over words, too
-		j.att.Loss = func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels, j.ignore()) }
 	}
 	var norm optim.Norm = j.rank.World
 	if j.norm != nil {
@@ -294,9 +291,9 @@ func (j *job) forward(t *tensor.Tape, micro, stage, stages int, run func(x nn.T,
 		return x
 	}
 	if j.fused {
-		return j.att.FeatureLoss(x, j.att.Part(next))
+		return j.att.FeatureLoss(x, j.att.Part(next), j.ignore())
 	}
-	return j.att.Loss(x, j.att.Part(next))
+	return j.att.Loss(x, j.att.Part(next), j.ignore())
 }
 
 // batch returns this rank's tokens of a microbatch, and those that follow them.

@@ -23,6 +23,7 @@ var models = map[string]gpt.Config{
 	"gpt2":  {Kind: gpt.GPT2, Vocab: words, Positions: positions, Width: 12, Layers: 2, Heads: 6, Hidden: 13, Tied: true},
 	"llama": {Kind: gpt.Llama, Vocab: words, Positions: positions, Width: 12, Layers: 2, Heads: 6, KVHeads: 6, Hidden: 13},
 	"gqa":   {Kind: gpt.Llama, Vocab: words, Positions: positions, Width: 24, Layers: 1, Heads: 12, KVHeads: 2, Hidden: 7, Tied: true},
+	"phi3":  {Kind: gpt.Phi3, Vocab: words, Positions: positions, Width: 24, Layers: 1, Heads: 12, KVHeads: 2, Hidden: 7},
 }
 
 // forms are the ways in which tokens lie between the divided layers: whole, in parts, and in parts that travel in pieces.
@@ -116,7 +117,7 @@ func (j job) divide(m *gpt.Model, mesh *dist.Mesh) (lossOf, error) {
 	if j.loss != nil || err != nil {
 		return j.loss, err
 	}
-	return ce.Loss, nil
+	return func(logits, labels nn.T) nn.T { return ce.Loss(logits, labels) }, nil
 }
 
 // tokens returns ids [rows, positions] from a row on and those that follow them, which depend on the one before.

@@ -13,14 +13,10 @@ import (
 // CrossEntropy computes what nn.CrossEntropy does, of logits of which each rank has a part of the words. No rank has all logits of a
 // token: the ranks exchange the largest one, and then the sum of exponentials and the label's, three numbers a token.
 type CrossEntropy struct {
-	// Ignore, if not nil, is a label that does not count, and Count, if not 0, what the sum of losses is divided by, as in
-	// tensor.CrossEntropyOptions.
-	Ignore *int64
-	Count  float64
-
 	group             *dist.Group
 	first, end, words int
 	linear            ops.LinearCrossEntropy
+	options           ops.CrossEntropyOptions // of one call
 }
 
 // CrossEntropy returns the loss of a vocabulary of so many words.
@@ -31,18 +27,32 @@ func (p *Parallel) CrossEntropy(words int) *CrossEntropy {
 	return f
 }
 
-// LinearLoss returns Loss(head.Forward(x), labels) without making the logits, as nn.LinearCrossEntropy does. The numbers of some tokens are
-// exchanged at a time.
-func (f *CrossEntropy) LinearLoss(head *nn.Linear, x, labels nn.T) nn.T {
+// LinearLoss returns Loss(head.Forward(x), labels, options...) without making the logits, as nn.LinearCrossEntropy does. The numbers of
+// some tokens are exchanged at a time.
+func (f *CrossEntropy) LinearLoss(head *nn.Linear, x, labels nn.T, options ...ops.CrossEntropyOptions) nn.T {
 	if !head.IsProduct() {
-		return f.Loss(head.Forward(x), labels)
+		return f.Loss(head.Forward(x), labels, options...)
 	}
+	f = f.with(options)
 	x, w := head.Operands(x)
 	if w.Dim(0) != f.end-f.first {
 		fail("CrossEntropy", "the weight of the head %v: this rank has words %d to %d of %d", w.Shape(), f.first, f.end, f.words)
 	}
-	f.linear.Ignore, f.linear.Count, f.linear.SoftCap = f.Ignore, f.Count, head.SoftCap
+	f.linear.Ignore, f.linear.Count, f.linear.SoftCap = f.options.Ignore, f.options.Count, head.SoftCap
 	return f.linear.Loss(x, w, labels)
+}
+
+// with returns f for a call with these options.
+func (f *CrossEntropy) with(options []ops.CrossEntropyOptions) *CrossEntropy {
+	if len(options) == 0 {
+		return f
+	}
+	c, o := *f, options[0]
+	c.options = o
+	if o.PerRow || o.Smoothing != 0 || !o.Weights.IsZero() || len(options) > 1 {
+		fail("CrossEntropy", "of options, at most one, ranks that divide words take Ignore and Count, and no Weights, PerRow or Smoothing")
+	}
+	return &c
 }
 
 // classes are the words of a rank.
@@ -62,13 +72,14 @@ func (f *classes) Join(t *tensor.Tape, lse, logit tensor.Tensor) (allLSE, allLog
 }
 
 // Loss returns this rank's part of the mean over the global batch, for logits [..., this rank's part of the words] and labels
-// [...], Int64 or Int32: the sum over ranks with other rows is the loss.
-func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
+// [...], Int64 or Int32: the sum over ranks with other rows is the loss. Options, at most one, set Ignore and Count.
+func (f *CrossEntropy) Loss(logits, labels nn.T, options ...ops.CrossEntropyOptions) nn.T {
+	f = f.with(options)
 	if d := labels.DType(); logits.Dim(-1) != f.end-f.first || d != tensor.Int64 && d != tensor.Int32 {
 		fail("CrossEntropy", "logits %v and labels %v: this rank has words %d to %d of %d, and labels are int64 or int32",
 			logits.Shape(), labels.Shape(), f.first, f.end, f.words)
 	}
-	if f.Ignore != nil && f.Count == 0 {
+	if f.options.Ignore != nil && f.options.Count == 0 {
 		fail("CrossEntropy", "labels that do not count need Count: the number of those that do, over all ranks with other rows, or 1")
 	}
 	if logits.DType().IsHalf() {
@@ -79,8 +90,8 @@ func (f *CrossEntropy) Loss(logits, labels nn.T) nn.T {
 	if y.DType() == tensor.Int32 {
 		y = y.Cast(tensor.Int64)
 	}
-	if f.Count != 0 {
-		t.Agree(f.Count)
+	if f.options.Count != 0 {
+		t.Agree(f.options.Count)
 	}
 	return t.Apply(f, logits.Reshape(-1, f.end-f.first), y)
 }
@@ -105,26 +116,17 @@ func (f *CrossEntropy) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor 
 	c.Save(e.Div(total.Reshape(n, 1)))
 	c.Save(at.Reshape(n, 1))
 	c.Save(hit.Reshape(n, 1))
-	if f.Ignore != nil {
-		counts := labels.Ne(number(labels, *f.Ignore)).Cast(x.DType())
+	if f.options.Ignore != nil {
+		counts := labels.Ne(number(labels, *f.options.Ignore)).Cast(x.DType())
 		rows = rows.Mul(counts)
 		c.Save(counts.Reshape(n, 1))
 	}
-	count := f.Count
+	count := f.options.Count
 	if count == 0 {
 		count = float64(tensor.GlobalCount(labels))
 	}
-	f.keepForBackward(c, count)
+	c.Ints(1)[0] = int(math.Float64bits(count))
 	return rows.Sum().Scale(1 / count)
-}
-
-// keepForBackward keeps for Backward what may be another one in the next call.
-func (f *CrossEntropy) keepForBackward(c *tensor.Ctx, count float64) {
-	ints := c.Ints(2)
-	ints[0], ints[1] = int(math.Float64bits(count)), 0
-	if f.Ignore != nil {
-		ints[1] = 1
-	}
 }
 
 // check refuses labels that are no words, where the host sees them.
@@ -133,7 +135,7 @@ func (f *CrossEntropy) check(labels tensor.Tensor) {
 		return
 	}
 	for i, id := range tensor.Data[int64](labels) {
-		if (id < 0 || id >= int64(f.words)) && (f.Ignore == nil || id != *f.Ignore) {
+		if (id < 0 || id >= int64(f.words)) && (f.options.Ignore == nil || id != *f.options.Ignore) {
 			fail("CrossEntropy", "label %d is %d, not in [0,%d)", i, id, f.words)
 		}
 	}
@@ -147,9 +149,9 @@ func (f *CrossEntropy) allReduce(x tensor.Tensor, op dist.Reduction) {
 
 // Backward is softmax less one at the label, of the words that this rank has.
 func (f *CrossEntropy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
-	probs, at, hit, ints := c.Saved(0), c.Saved(1), c.Saved(2), c.Ints(2)
-	d := probs.ScatterAdd(1, at, hit.Neg()).Mul(g.Reshape(1, 1)).Scale(1 / math.Float64frombits(uint64(ints[0])))
-	if ints[1] == 1 {
+	probs, at, hit, count := c.Saved(0), c.Saved(1), c.Saved(2), math.Float64frombits(uint64(c.Ints(1)[0]))
+	d := probs.ScatterAdd(1, at, hit.Neg()).Mul(g.Reshape(1, 1)).Scale(1 / count)
+	if f.options.Ignore != nil {
 		d = d.Mul(c.Saved(3))
 	}
 	grads[0] = d

@@ -61,14 +61,13 @@ func TestCrossEntropy(t *testing.T) {
 					q.Place(g.Axis(), layout.Division{Dim: 1})
 					q.Make(r.Device, d, 1)
 					loss := lossOn(g, words)
-					loss.Ignore, loss.Count = &ignore, 5
 					tape := tensor.NewTape(r.Device)
 					y := tensor.FromSlice(labels, rows)
 					if ranks == 2 {
 						y = tape.Input(y).Cast(tensor.Int32)
 					}
 					x := tape.Use(q)
-					got := loss.Loss(x, y).Scale(0.25).Add(loss.Loss(x.Slice(0, 0, 2), y.Slice(0, 0, 2)).Scale(-2))
+					got := loss.Loss(x, y, o).Scale(0.25).Add(loss.Loss(x.Slice(0, 0, 2), y.Slice(0, 0, 2), o).Scale(-2))
 					tol := map[tensor.DType]float64{tensor.Float64: 1e-13, tensor.Float32: 1e-6, tensor.BFloat16: 1e-2}[d]
 					require.InEpsilon(t, want.Item(), got.Item(), tol)
 					tape.Backward(got)
@@ -108,13 +107,15 @@ func TestLinearLossAdjoint(t *testing.T) {
 	}
 }
 
+type linearLoss func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T, options ...ops.CrossEntropyOptions) nn.T
+
 // A head may be trained alone, on features without a gradient, and its gradient must be summed over ranks with other rows as elsewhere.
 func TestLinearLossOfFixedFeatures(t *testing.T) {
 	const rows, width, words = 6, 3, 5
 	require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {
 		mesh := disttest.Must(r.Mesh("dp=2,tp=2"))
 		dp, g := mesh.Group("dp"), mesh.Group("tp")
-		step := func(summed bool, loss func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T) nn.T) (grad []float64, err error) {
+		step := func(summed bool, loss linearLoss) (grad []float64, err error) {
 			w := tensor.NewParam(tensor.NormalInit(0, 1), words, width)
 			w.SetName("w")
 			w.Place(g.Axis(), layout.Division{})
@@ -138,10 +139,12 @@ func TestLinearLossOfFixedFeatures(t *testing.T) {
 			})
 			return grad, err
 		}
-		logits := func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T) nn.T { return f.Loss(head.Forward(x), y) }
+		logits := func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T, _ ...ops.CrossEntropyOptions) nn.T {
+			return f.Loss(head.Forward(x), y)
+		}
 		want := disttest.Must(step(true, logits))
 		require.InDeltaSlice(t, want, disttest.Must(step(true, (*tp.CrossEntropy).LinearLoss)), 1e-13)
-		for _, loss := range []func(f *tp.CrossEntropy, head *nn.Linear, x, y nn.T) nn.T{logits, (*tp.CrossEntropy).LinearLoss} {
+		for _, loss := range []linearLoss{logits, (*tp.CrossEntropy).LinearLoss} {
 			_, err := step(false, loss)
 			require.ErrorContains(t, err, "is the same on all ranks and counts its gradient once, input 0 is other rows on each")
 		}
@@ -185,8 +188,8 @@ func TestLinearLoss(t *testing.T) {
 				in := &autograd.Copy{Group: g}
 				got, x, w := step(r.Device, d, func(w *tensor.Param) { w.Place(g.Axis(), layout.Division{}) },
 					func(head *nn.Linear, x, y nn.T, count float64) nn.T {
-						head.Pre, loss.Ignore, loss.Count = in, &ignore, count
-						return loss.LinearLoss(head, x, y)
+						head.Pre = in
+						return loss.LinearLoss(head, x, y, ops.CrossEntropyOptions{Ignore: &ignore, Count: count})
 					})
 				require.InDelta(t, want, got, tol)
 				require.InDeltaSlice(t, tensor.Floats(wantX.Grad), tensor.Floats(x.Grad), tol)
@@ -223,9 +226,13 @@ func TestWrongLabels(t *testing.T) {
 			{"label 1 is 5, not in [0,5)", func() { loss.Loss(logits, tensor.FromSlice([]int64{4, 5}, 2)) }},
 			{"label 0 is -100, not in [0,5)", func() { loss.Loss(logits, tensor.FromSlice([]int64{-100, 0}, 2)) }},
 			{"labels that do not count need Count", func() {
-				loss := lossOn(r.World, 5)
-				loss.Ignore = new(int64)
-				loss.Loss(logits, tensor.FromSlice([]int64{4, 4}, 2))
+				loss.Loss(logits, tensor.FromSlice([]int64{4, 4}, 2), ops.CrossEntropyOptions{Ignore: new(int64)})
+			}},
+			{"ranks that divide words take Ignore and Count, and no Weights, PerRow or Smoothing", func() {
+				loss.Loss(logits, tensor.FromSlice([]int64{4, 4}, 2), ops.CrossEntropyOptions{Smoothing: 0.1})
+			}},
+			{"take Ignore and Count, and no Weights", func() {
+				loss.LinearLoss(&nn.Linear{}, logits, logits, ops.CrossEntropyOptions{PerRow: true})
 			}},
 			{"labels are int64", func() { loss.Loss(logits, tensor.FromSlice([]float64{0, 0}, 2)) }},
 			{"of 5, and labels", func() {

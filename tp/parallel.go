@@ -2,6 +2,7 @@ package tp
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
@@ -28,6 +29,7 @@ type Parallel struct {
 	in, out tensor.Function // before columns and behind rows
 	counts  []int           // of tokens on each rank, for one call
 	checks  *dist.Group     // the ranks of Config.Group, to compare what must be alike
+	downs   []*tensor.Param // of adapters, which layers may share
 }
 
 // Parallelize calls divide, in which each layer is cut at most once. All other parameters of the model are whole on every rank. Call it
@@ -158,7 +160,15 @@ func (p *Parallel) columns(l *nn.Linear, unit int) {
 	}
 	if a := l.Adapter; a != nil {
 		a.Up.Place(p.Group.Axis(), d)
-		a.Down.Through(&autograd.Copy{Group: p.Group}) // each rank's gradient is that of its outputs
+		p.down(a)
+	}
+}
+
+// down sums gradients of an adapter's Down, where each rank has that of its outputs: once, also if layers share it.
+func (p *Parallel) down(a *nn.Adapter) {
+	if !slices.Contains(p.downs, a.Down) {
+		p.downs = append(p.downs, a.Down)
+		a.Down.Through(&autograd.Copy{Group: p.Group})
 	}
 }
 
@@ -206,7 +216,7 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 		}
 		if a := l.Adapter; a != nil {
 			p.replicated(a.Up, kv, headDim)
-			a.Down.Through(&autograd.Copy{Group: p.Group})
+			p.down(a)
 		}
 	}
 	return p.enter(before)

@@ -34,6 +34,7 @@ func TestEqualsOneRank(t *testing.T) {
 		{job{model: "gpt2", lora: true}, "dp=2,kv=3 fsdp=2,kv=2"},
 		{job{model: "llama", lora: true}, "kv=2 fsdp=3,kv=2"},
 		{job{model: "gqa", lora: true}, "kv=2,rep=2 fsdp=2,kv=2,rep=2"},
+		{job{model: "phi3", lora: true}, "dp=2 fsdp=2 kv=2 kv=2,rep=2 fsdp=2,kv=2,rep=2"},
 		{job{model: "gpt2", again: true}, "dp=2,kv=2 cp=2"},
 		{job{model: "llama", again: true}, "cp=3"},
 		{job{model: "gqa", again: true}, "fsdp=2,kv=2,rep=2 dp=2,cp=2"},

@@ -92,7 +92,7 @@ func (d *divided) divide(m *gpt.Model, mesh *dist.Mesh) (loss func(x, y nn.T) nn
 	if err != nil {
 		return nil, err
 	}
-	return ce.Loss, nil
+	return func(x, y nn.T) nn.T { return ce.Loss(x, y) }, nil
 }
 
 // attach leaves the rest to ddp or fsdp.

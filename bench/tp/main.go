@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -74,7 +75,7 @@ type trainer struct {
 	opt   *optim.Optimizer
 	tape  *tensor.Tape
 	ids   tensor.Tensor
-	loss  func(logits, labels nn.T) nn.T
+	loss  func(logits, labels nn.T, options ...ops.CrossEntropyOptions) nn.T
 }
 
 func (o *options) trainer(r *dist.Rank) (*trainer, error) {
@@ -82,11 +83,11 @@ func (o *options) trainer(r *dist.Rank) (*trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{r: r, group: r.World, model: m, tape: tensor.NewTape(r.Device), ids: tensor.New(r.Device, tensor.Int64, 8, 128)}
+	t := &trainer{r: r, group: r.World, model: m, tape: tensor.NewTape(r.Device), ids: tensor.New(r.Device, tensor.Int64, 8, 128),
+		loss: nn.CrossEntropy}
 	for i, ids := 0, tensor.Data[int64](t.ids); i < len(ids); i++ {
 		ids[i] = int64(tensor.RandomBits(1, uint64(i)) % 512)
 	}
-	t.loss = func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }
 	if r.World.Size() > 1 {
 		mesh, err := r.Mesh(fmt.Sprintf("tp=%d", r.World.Size()))
 		if err != nil {

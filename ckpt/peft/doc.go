@@ -19,8 +19,9 @@
 //
 // The command ringo ckpt merge makes a model without adapters of a base and a folder of PEFT.
 //
-// Targets are a list, a regular expression that Go can read, or all-linear. Of GPT-2, c_attn is one matrix in the files and three layers
-// here, so that it is no target. base_model_name_or_path is the folder that gpt.Open read.
+// Targets are a list, a regular expression that Go can read, or all-linear. Matrices of the files
+// that are several layers here, GPT-2's c_attn and Phi-3's qkv_proj and gate_up_proj, have one adapter (nn.LoRA).
+// base_model_name_or_path is the folder that gpt.Open read.
 //
 // If the folder uses a feature of PEFT that this package does not have, the error names it: DoRA, ranks that differ by
 // layer, trained biases and others.

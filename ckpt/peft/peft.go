@@ -118,17 +118,14 @@ func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, e
 	list := c.Targets.list
 	hits := make([]bool, len(list))
 	for name, l := range nn.Linears(model) {
-		module, whole := moduleOf(l)
+		module := moduleOf(l)
 		for i, target := range list {
 			tied := strings.TrimSuffix(l.W.Name(), ".weight") != name
 			if !c.Targets.match(module, target) || target == allLinear && tied {
 				continue
 			}
 			hits[i] = true
-			switch {
-			case !whole:
-				return nil, fmt.Errorf("the target %s is one matrix in the files and several layers here, such as %s", bounded.Quote(target), name)
-			case !slices.Contains(cfg.Targets, name):
+			if !slices.Contains(cfg.Targets, name) {
 				cfg.Targets = append(cfg.Targets, name)
 				if err := budget.Take(4 * int64(c.Rank) * int64(l.W.Global()[0]+l.W.Global()[1])); err != nil {
 					return nil, fmt.Errorf("adapters of the rank %d: %w; to train new ones, call nn.LoRA", c.Rank, err)
@@ -194,13 +191,13 @@ func below(module, target string) bool {
 	return module == target || strings.HasSuffix(module, "."+target)
 }
 
-// moduleOf returns the stored name of a Linear, and whether its weight is stored as one tensor.
-func moduleOf(l *nn.Linear) (name string, whole bool) {
-	name, whole = l.W.Name(), true
+// moduleOf returns the stored name of a Linear, or of the matrix of which it is a part.
+func moduleOf(l *nn.Linear) string {
+	name := l.W.Name()
 	if as := l.W.Stored(); as != nil {
-		name, whole = as[0].Name, len(as) == 1 && as[0].Rows == as[0].Total
+		name = as[0].Name
 	}
-	return strings.TrimSuffix(name, ".weight"), whole
+	return strings.TrimSuffix(name, ".weight")
 }
 
 // Export writes a PEFT folder, to, from a checkpoint of a model's adapters alone, from (saved with the parameters of
@@ -266,7 +263,7 @@ func describe(model any) (c config, err error) {
 			stored = as[0].Name
 		}
 		module, ok := strings.CutPrefix(strings.TrimSuffix(stored, downSuffix), modulesOf)
-		weight, _ := moduleOf(l)
+		weight := moduleOf(l)
 		here := config{Type: "LORA", Task: causalModel, Rank: a.Down.Global()[0], Alpha: a.Alpha, RSLoRA: a.RS, Bias: "none"}
 		if m, ok := model.(interface{ Origin() string }); ok {
 			here.Base = m.Origin()
@@ -282,7 +279,9 @@ func describe(model any) (c config, err error) {
 			return c, fmt.Errorf("the adapter of %s has rank %d and alpha %v, and those before it %d and %v; a folder has one of each",
 				name, here.Rank, here.Alpha, c.Rank, c.Alpha)
 		}
-		c.Targets.list, c.InOut = append(c.Targets.list, module), c.InOut || l.W.Transposed()
+		if c.InOut = c.InOut || l.W.Transposed(); !slices.Contains(c.Targets.list, module) { // parts of a matrix have one
+			c.Targets.list = append(c.Targets.list, module)
+		}
 	}
 	if c.Targets.list == nil {
 		err = errors.New("the model has no adapters")

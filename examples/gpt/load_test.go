@@ -139,7 +139,7 @@ func TestAdaptersApart(t *testing.T) {
 	require.NoError(t, err)
 	adapters, err := peft.Apply(m, filepath.Join(o.Save, "adapters"))
 	require.NoError(t, err)
-	require.Len(t, adapters, 2*2*3)
+	require.Len(t, adapters, 2*(4+3*2))
 	o.LoRA = 3
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "shape")
 }

@@ -72,11 +72,7 @@ func (o *options) newModel() (*gpt.Model, error) {
 		return nil, train.Usagef("-load: %v", err)
 	}
 	if o.LoRA > 0 {
-		targets := []string{"blocks.*"}
-		if m.Config.Kind == gpt.GPT2 { // in its files, queries, keys and values are one matrix, and PEFT has no names for adapters of its parts
-			targets = []string{"blocks.*.attn.out", "blocks.*.mlp.*"}
-		}
-		nn.LoRA(m, nn.LoRAConfig{Rank: o.LoRA, Alpha: 2 * float64(o.LoRA), Targets: targets})
+		nn.LoRA(m, nn.LoRAConfig{Rank: o.LoRA, Alpha: 2 * float64(o.LoRA), Targets: []string{"blocks.*"}})
 	}
 	return m, nil
 }

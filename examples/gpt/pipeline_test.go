@@ -78,7 +78,7 @@ func TestPipelinesOfAdapters(t *testing.T) {
 		require.NoError(t, err)
 		adapters, err := peft.Apply(m, filepath.Join(o.Save, "adapters"))
 		require.NoError(t, err)
-		require.Len(t, adapters, 2*4*3)
+		require.Len(t, adapters, 4*(4+3*2))
 	}
 }
 

@@ -146,7 +146,7 @@ var table = map[string]row{
 	"models/decode": {own: "nn tensor"},
 	"models/gpt":    {own: "models/decode nn moe moe/router tensor ckpt ckpt/safetensors internal/bounded"},
 
-	"models/gpt/parallel": {own: "models/gpt layout nn optim data tensor dist dist/autograd tp moe cp pp fsdp ddp"},
+	"models/gpt/parallel": {own: "models/gpt layout nn optim data tensor tensor/ops dist dist/autograd tp moe cp pp fsdp ddp"},
 
 	"bench/...":        {own: "...", others: "..."},
 	"cmd/ringo/doctor": {own: "dist/launch dist/mpi internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},

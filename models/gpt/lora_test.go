@@ -21,15 +21,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The layers with adapters. For GPT-2, they are layers with their own matrix in the files.
+// The layers with adapters. GPT-2 and Phi-3 have several in one matrix of the files.
 var adapted = map[string][]string{
-	"gpt2":  {"blocks.*.attn.out", "blocks.*.mlp.*"},
+	"gpt2":  {"blocks.*"},
 	"llama": {"blocks.*", "head"},
+	"phi3":  {"blocks.*.attn.*", "blocks.*.mlp.*"},
 }
 
 // names are their names in PEFT.
 var names = map[string]string{
-	"gpt2":  `^base_model\.model\.transformer\.h\.\d\.(attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.lora_[AB]\.weight$`,
+	"gpt2":  `^base_model\.model\.transformer\.h\.\d\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.lora_[AB]\.weight$`,
+	"phi3":  `^base_model\.model\.model\.layers\.\d\.(self_attn\.(qkv|o)_proj|mlp\.(gate_up|down)_proj)\.lora_[AB]\.weight$`,
 	"llama": `^base_model\.model\.(model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)|lm_head)\.lora_[AB]\.weight$`,
 }
 
@@ -85,9 +87,8 @@ func TestAdaptersOpen(t *testing.T) {
 // Adapters without a name in PEFT are an error.
 func TestAdaptersWithoutNames(t *testing.T) {
 	for target, want := range map[string]string{
-		"head":            "peft: the weight of head is also that of wte, and PEFT would save it with the adapter",
-		"blocks.1.attn.?": "peft: the files have no module of its own for blocks.1.attn.q, and PEFT no name for its adapter",
-		"":                "peft: the model has no adapters",
+		"head": "peft: the weight of head is also that of wte, and PEFT would save it with the adapter",
+		"":     "peft: the model has no adapters",
 	} {
 		m, err := gpt.Open(filepath.Join("testdata", "gpt2"))
 		require.NoError(t, err)
@@ -95,6 +96,21 @@ func TestAdaptersWithoutNames(t *testing.T) {
 			nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: []string{target}})
 		}
 		require.EqualError(t, peft.Export(m, "none", t.TempDir()), want)
+	}
+}
+
+// A part of a matrix of the files has no adapter of its own.
+func TestAdaptersOfParts(t *testing.T) {
+	for name, want := range map[string]string{"gpt2": "blocks.0.attn.q is a part of h.0.attn.c_attn.weight, one matrix in files",
+		"phi3": "blocks.0.attn.q is a part of model.layers.0.self_attn.qkv_proj.weight, one matrix in files"} {
+		m, err := gpt.Open(filepath.Join("testdata", name))
+		require.NoError(t, err)
+		for _, part := range []string{"blocks.0.attn.q", "blocks.0.attn.[qv]"} {
+			require.ErrorContains(t, tensor.Try(func() { nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: []string{part}}) }), want)
+		}
+		for _, p := range nn.ParamsOf(m) {
+			require.False(t, p.Frozen())
+		}
 	}
 }
 
@@ -157,7 +173,8 @@ func TestPythonTargets(t *testing.T) {
 	python := pythonWith(t, "transformers, peft")
 	var all [][3]any
 	for _, c := range [][2]string{{"llama", "all-linear"}, {"llama", `.*\.(q|v)_proj`}, {"llama", `model\.layers\.0\.mlp\.(up|down)_proj`},
-		{"gpt2", `transformer\.h\.\d+\.mlp\.c_(fc|proj)`}} {
+		{"gpt2", `transformer\.h\.\d+\.mlp\.c_(fc|proj)`}, {"gpt2", "all-linear"}, {"gpt2", `.*\.c_attn`}, {"phi3", "all-linear"},
+		{"phi3", `.*\.(qkv|gate_up)_proj`}} {
 		all = append(all, [3]any{filepath.Join("testdata", c[0]), map[string]string{"target_modules": c[1]}, t.TempDir()})
 	}
 	arg, err := json.Marshal(all)

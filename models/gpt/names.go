@@ -10,32 +10,32 @@ import (
 )
 
 // Stored returns the names of a parameter in Hugging Face's files (nn.Storer). GPT-2's files have queries, keys and values in one matrix,
-// one after the other, and all matrices except the tables as [in, out]. Adapters (nn.LoRA) have the names of Hugging Face's PEFT. An
-// adapter of a part of GPT-2's matrix has no such name: PEFT cannot express it.
+// one after the other, and all matrices except the tables as [in, out]. Adapters (nn.LoRA) have the names of Hugging Face's PEFT. Parts
+// of a matrix share one: its Down is in files once, and they have their rows of Up.
 func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed bool) {
 	part, kind := cut(name)
-	if of, matrix := cut(part); strings.HasPrefix(matrix, "lora_") {
-		module, fused, ok := m.module(of)
-		if !ok || fused != nil {
-			return nil, false
-		}
-		if of != "head" {
-			module = m.Config.kind().prefix + module
-		}
-		return []tensor.Stored{{Name: "base_model.model." + module + "." + matrix + "." + kind, Rows: dims[0], Total: dims[0]}}, false
-	}
-	if as, transposed, ok := m.ofMLP(name, dims); ok {
+	of, matrix := cut(part)
+	adapter := strings.HasPrefix(matrix, "lora_")
+	if adapter {
+		part = of
+	} else if as, transposed, ok := m.ofMLP(name, dims); ok {
 		return as, transposed
 	}
 	module, fused, ok := m.module(part)
 	if !ok || len(dims) == 0 {
 		return nil, false // a parameter that is not part of the model
 	}
+	if adapter {
+		if part != "head" {
+			module = m.Config.kind().prefix + module
+		}
+		module, kind = "base_model.model."+module, matrix+"."+kind
+	}
 	s := tensor.Stored{Name: module + "." + kind, Rows: dims[0], Total: dims[0]}
-	if fused != nil {
+	if fused != nil && matrix != "lora_A" {
 		s.First, s.Total = fused[0], fused[1]
 	}
-	return []tensor.Stored{s}, m.Config.kind().transposed && strings.HasPrefix(part, "blocks.") && len(dims) == 2
+	return []tensor.Stored{s}, m.Config.kind().transposed && !adapter && strings.HasPrefix(part, "blocks.") && len(dims) == 2
 }
 
 // ofMLP asks a block's MLP if that is a Storer, such as a mixture of experts.

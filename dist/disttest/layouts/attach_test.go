@@ -30,7 +30,7 @@ func (p program) attachAlone(r *dist.Rank) (a attached, err error) {
 		return a, err
 	}
 	a.Attached = &parallel.Attached{Data: r.World, Sum: r.World, Part: func(x tensor.Tensor) tensor.Tensor { return x },
-		Loss: func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }}
+		Loss: nn.CrossEntropy}
 	if err = moe.Parallelize(moe.Ranks{Tokens: r.World}, a.experts...); err == nil { // else microbatches would look like parts of ranks
 		a.Params = nn.Init(a.Model, r.Device, tensor.Float64, initSeed)
 	}
@@ -108,14 +108,10 @@ func (a *attached) keepStages(p program, l layout, rank int) error {
 func (a *attached) loss(p program, step int, logits, labels nn.T) nn.T {
 	o := ops.CrossEntropyOptions{Ignore: new(int64), Count: float64(p.labels(step))}
 	*o.Ignore = ignored
-	switch {
-	case !p.Ignored:
+	if !p.Ignored {
 		return a.Loss(logits, labels)
-	case a.Split == nil:
-		return nn.CrossEntropy(logits, labels, o)
 	}
-	a.Split.Ignore, a.Split.Count = o.Ignore, o.Count
-	return a.Loss(logits, labels)
+	return a.Loss(logits, labels, o)
 }
 
 // pipeline makes the pipeline of a layout.

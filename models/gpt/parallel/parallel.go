@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -61,10 +62,10 @@ type Attached struct {
 	// Groups are all that send parameters, gradients and activations; Experts, which are among them, those of each layer with experts.
 	Groups, Experts []*dist.Group
 	mixtures        []*moe.Layer
-	Loss            func(logits, labels nn.T) nn.T      // this rank's part of the mean
-	FeatureLoss     func(x, labels nn.T) nn.T           // Loss of the logits for x, of Model.Features, which are never whole in memory
-	Split           *tp.CrossEntropy                    // Loss, if ranks divide the words: for its Ignore and Count
 	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
+	// Loss is this rank's part of the mean over labels, as nn.CrossEntropy; if ranks divide the words, options set Ignore and Count.
+	// FeatureLoss is Loss of the logits for x, of Model.Features, which are never whole in memory.
+	Loss, FeatureLoss func(x, labels nn.T, options ...ops.CrossEntropyOptions) nn.T
 }
 
 // Once is x on one of the ranks that have the same rows, and 0 on the others: a sum over all ranks counts it once.
@@ -82,9 +83,10 @@ func (a *Attached) Once(x nn.T) nn.T {
 // OncePerStep. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "ring", "cp"), Layers: mesh.Group("kv", "same"),
-		Loss:        func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) },
-		FeatureLoss: func(x, labels nn.T) nn.T { return nn.LinearCrossEntropy(m.Head, x, labels) },
-		Part:        func(x tensor.Tensor) tensor.Tensor { return x }}
+		Loss: nn.CrossEntropy, Part: func(x tensor.Tensor) tensor.Tensor { return x }}
+	a.FeatureLoss = func(x, labels nn.T, o ...ops.CrossEntropyOptions) nn.T {
+		return nn.LinearCrossEntropy(m.Head, x, labels, o...)
+	}
 	if err := a.divideLayers(mesh, m, c); err != nil {
 		return nil, err
 	}
@@ -169,8 +171,10 @@ func (a *Attached) divideLayers(mesh *dist.Mesh, m *gpt.Model, c Config) error {
 	if err := cmp.Or(failed, err); err != nil {
 		return err
 	}
-	a.Loss, a.Split = loss.Loss, loss
-	a.FeatureLoss = func(x, labels nn.T) nn.T { return loss.LinearLoss(m.Head, x, labels) }
+	a.Loss = loss.Loss
+	a.FeatureLoss = func(x, labels nn.T, o ...ops.CrossEntropyOptions) nn.T {
+		return loss.LinearLoss(m.Head, x, labels, o...)
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Pipeline computes a model whose layers are stages on several ranks.
@@ -19,6 +20,7 @@ type Pipeline struct {
 	stages      map[int]*gpt.Stage // of this rank
 	train, eval *pp.Pipeline
 	batch       data.Batch // of which microbatches are cut
+	options     []ops.CrossEntropyOptions
 }
 
 // NewPipeline leaves m the stages that this rank of g has in a schedule: all have as many layers as others, or one more. Attach follows,
@@ -61,20 +63,25 @@ func (p *Pipeline) stage(i int) pp.Stage {
 		}
 		x = p.stages[i].Features(x, ids.Dim(0), ids.Dim(1))
 		if i == len(p.schedule.Ranks)-1 {
-			x = p.a.FeatureLoss(x, p.a.Part(b.Y.Slice(0, lo, hi)))
+			x = p.a.FeatureLoss(x, p.a.Part(b.Y.Slice(0, lo, hi)), p.options...)
 		}
 		return x
 	}
 }
 
-// Train computes the gradients of a batch, which is in host memory, and returns what this rank adds to its loss.
-func (p *Pipeline) Train(b data.Batch) (loss float64, err error) { return p.pass(p.train, b) }
+// Train computes the gradients of a batch, which is in host memory, and returns what this rank adds to its loss. Options are those of the
+// loss of the whole batch: Count is that of all microbatches and ranks.
+func (p *Pipeline) Train(b data.Batch, options ...ops.CrossEntropyOptions) (loss float64, err error) {
+	return p.pass(p.train, b, options)
+}
 
 // Loss returns what this rank adds to the loss of a batch.
-func (p *Pipeline) Loss(b data.Batch) (loss float64, err error) { return p.pass(p.eval, b) }
+func (p *Pipeline) Loss(b data.Batch, options ...ops.CrossEntropyOptions) (loss float64, err error) {
+	return p.pass(p.eval, b, options)
+}
 
-func (p *Pipeline) pass(with *pp.Pipeline, b data.Batch) (float64, error) {
-	p.batch = b
+func (p *Pipeline) pass(with *pp.Pipeline, b data.Batch, options []ops.CrossEntropyOptions) (float64, error) {
+	p.batch, p.options = b, options
 	with.SetRows(tensor.Rows{First: b.First, Total: b.Global}, b.Rows) // those of the first and the last batch are others
 	loss, err := with.Step()
 	if p.a.Layers.Rank() > 0 { // it is that of ranks with the same rows
