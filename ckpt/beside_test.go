@@ -84,6 +84,31 @@ func TestFilesBelow(t *testing.T) {
 	require.Contains(t, problems(), `"1_Pooling" is no folder`)
 }
 
+// A conversion of a folder of sentence-transformers has the settings of its modules, and no other folder. Tensors of a module are refused.
+func TestConvertTakesModules(t *testing.T) {
+	a, to := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "to")
+	require.NoError(t, os.CopyFS(a, os.DirFS("../models/bert/testdata/mean")))
+	require.NoError(t, os.Mkdir(filepath.Join(a, "onnx"), 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(a, "onnx", "config.json"), nil, 0o666))
+	require.NoError(t, inspect.Convert(context.Background(), a, to, inspect.ConvertConfig{}))
+	require.True(t, mustVerify(t, to, inspect.VerifyConfig{}).OK)
+	for _, name := range []string{"modules.json", "1_Pooling/config.json", "2_Normalize/config.json"} {
+		want, err := os.ReadFile(filepath.Join(a, name))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(to, name))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	require.NoDirExists(t, filepath.Join(to, "onnx"))
+
+	convert := func() error { return inspect.Convert(context.Background(), a, to+"2", inspect.ConvertConfig{}) }
+	require.NoError(t, os.WriteFile(filepath.Join(a, "1_Pooling", "model.safetensors"), nil, 0o666))
+	require.ErrorContains(t, convert(), `modules.json: "1_Pooling/model.safetensors" is not copied`)
+	require.NoError(t, os.WriteFile(filepath.Join(a, "modules.json"), []byte("["), 0o666))
+	require.ErrorContains(t, convert(), "modules.json")
+	require.NoDirExists(t, to+"2")
+}
+
 // A conversion copies settings from a folder of another program, and no other files.
 func TestConvertTakesSettings(t *testing.T) {
 	a := save(t, t.TempDir(), layouts["ddp1"], 2)

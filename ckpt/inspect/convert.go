@@ -38,7 +38,8 @@ type ConvertConfig struct {
 // Convert writes a copy of a checkpoint (any that Load reads) to the folder to. The copy has hashes, and may have
 // another number of files or another type. The folder must not exist; it is complete or absent, as after Save. Convert
 // verifies the hashes of the source. It converts types as Tensor.Cast does, with one rounding. It also copies small
-// files: State.Files, or the settings and vocabularies in a Hugging Face folder.
+// files: State.Files, or the settings and vocabularies in a Hugging Face folder, with those of sentence-transformers'
+// modules; tensors of a module are an error.
 //
 // It also reads PyTorch's checkpoints (package torch): a file of torch.save, named .pt, .pth, .bin or .ckpt, or a
 // folder of torch.distributed.checkpoint. Load can resume from the result, which has the moments, step counts and

@@ -52,6 +52,7 @@ var inClone = map[string]string{
 	"go run ./examples/gpt -tp 2 -sp":                                  "-steps 3 -sample 0",
 	"go run ./examples/gpt -pp 2 -schedule zb-h1":                      "-steps 3 -sample 0",
 	"go run ./examples/gpt -pp 2 -dp 2 -micro 4 -schedule zb-h1":       "-steps 3",
+	"go run ./examples/embed":                                          "",
 	"go run ./examples/moe -ep 2 -plot experts.svg":                    "-steps 3 -sample 0",
 	"go run ./examples/fsdp":                                           "",
 	"go run ./examples/moe-routing -o routing.svg":                     "",

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -70,7 +71,7 @@ func (s *Reader) readBeside() {
 }
 
 // Besides returns the small files of a folder: those that ringo.json lists, or, without ringo.json, files that look
-// like settings or vocabularies.
+// like settings or vocabularies, also in the folders of sentence-transformers' modules.
 func (s *Reader) Besides() (map[string][]byte, error) {
 	var names []string
 	if s.Manifest != nil {
@@ -82,10 +83,15 @@ func (s *Reader) Besides() (map[string][]byte, error) {
 			return nil, err
 		}
 		for _, name := range all {
-			if name != IndexName && slices.Contains([]string{".json", ".txt", ".model", ".jinja"}, filepath.Ext(name)) {
+			if name != IndexName && isSettings(name) {
 				names = append(names, name)
 			}
 		}
+		below, err := s.modules(all)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, below...)
 	}
 	files := map[string][]byte{}
 	var errs []error
@@ -94,6 +100,45 @@ func (s *Reader) Besides() (map[string][]byte, error) {
 		files[name], errs = text, append(errs, err)
 	}
 	return files, errors.Join(errs...)
+}
+
+// isSettings reports whether a file looks like settings or a vocabulary.
+func isSettings(name string) bool {
+	return slices.Contains([]string{".json", ".txt", ".model", ".jinja"}, filepath.Ext(name))
+}
+
+// modules returns the files of sentence-transformers' modules in folders below, such as 1_Pooling/config.json, if the folder has all. What
+// is not settings, such as the tensors of a Dense, is an error: a checkpoint has no place for it.
+func (s *Reader) modules(all []string) (names []string, err error) {
+	const list = "modules.json"
+	if !slices.Contains(all, list) {
+		return nil, nil
+	}
+	text, err := disk.ReadFile(s.FS, filepath.Join(s.Path, list), maxBeside)
+	var modules []struct{ Path string }
+	if err == nil {
+		err = json.Unmarshal(text, &modules)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", list, bounded.Explain(err, text))
+	}
+	for _, m := range modules {
+		if m.Path == "" || !slices.Contains(all, m.Path) { // the folder itself, or a module without files, such as Normalize
+			continue
+		}
+		files, err := s.FS.ReadDir(filepath.Join(s.Path, m.Path))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			name := m.Path + "/" + file
+			if !isSettings(file) {
+				return nil, fmt.Errorf("%s: %s is not copied: only settings of a module are", list, bounded.Quote(name))
+			}
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // Hashes returns the SHA-256 of small files. Ranks compare these without sending the files.
