@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // documents says which queries and keys can meet. The zero value: all that the causal mask allows.
@@ -84,7 +85,7 @@ func (p *circle) last(before int) int {
 }
 
 // mask sets the documents of queries of run a and of so many keys.
-func (p *circle) mask(o *tensor.AttentionOptions, a, before, keys int) {
+func (p *circle) mask(o *ops.AttentionOptions, a, before, keys int) {
 	if p.shared == nil {
 		return
 	}

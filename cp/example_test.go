@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Two ranks have four of eight positions each, and compute the attention that one rank computes over all.
@@ -19,7 +20,7 @@ func ExampleRing() {
 			tensor.Data[float64](x)[i] = math.Sin(float64(i))
 		}
 		tape := tensor.NewTape(r.Device, tensor.NoGrad())
-		whole := tensor.Floats(tensor.CrossAttention(tape.Input(x), x, x, 4, tensor.AttentionOptions{Causal: true}))
+		whole := tensor.Floats(ops.CrossAttention(tape.Input(x), x, x, 4, ops.AttentionOptions{Causal: true}))
 
 		mine := tape.Input(f.Part(x.WithRows(r.World.Rows(0, 1))))
 		at := tape.Rows().Seq

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Ring divides sequences over the ranks of Group, and sends keys and values around while it computes (Liu et al. 2023, "Ring Attention with
@@ -162,7 +163,7 @@ func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Ten
 }
 
 // seen returns what of the keys of the rank so many places before this one queries of run a see: so many keys, from the first one on.
-func (p *circle) seen(a, before int) (keys int, o tensor.AttentionOptions) {
+func (p *circle) seen(a, before int) (keys int, o ops.AttentionOptions) {
 	keys = p.cuts.seen(p.rank, p.at(before), a)
 	switch {
 	case keys == 0 || !p.sees(p.rank, p.at(before), a):
@@ -175,8 +176,8 @@ func (p *circle) seen(a, before int) (keys int, o tensor.AttentionOptions) {
 }
 
 // alone says what queries see where one rank has all keys.
-func (p *circle) alone() tensor.AttentionOptions {
-	return tensor.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids}
+func (p *circle) alone() ops.AttentionOptions {
+	return ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids}
 }
 
 // first returns so many of the keys, and of the values.
@@ -212,7 +213,7 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 // attend returns the attention of queries x, and the log-sum-exp of their scores.
 func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 	if p.ranks == 1 {
-		return tensor.CrossAttentionLSE(x, k, v, p.HeadDim, p.alone())
+		return ops.CrossAttentionLSE(x, k, v, p.HeadDim, p.alone())
 	}
 	q, heads := p.halves(x, 1), x.Dim(2)/p.HeadDim
 	var out, lse [2]tensor.Tensor
@@ -228,7 +229,7 @@ func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 			}
 			p.c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
 				k, v := p.first(keys, in[1])
-				y, l := tensor.CrossAttentionLSE(in[0], k, v, p.HeadDim, o)
+				y, l := ops.CrossAttentionLSE(in[0], k, v, p.HeadDim, o)
 				if y = y.Cast(statOf(y)); before > 0 {
 					y, l = join(out[a], lse[a], y, l)
 				}
@@ -297,7 +298,7 @@ func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 // back returns the gradients of queries x, keys and values, for the gradient g of their attention y.
 func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor) {
 	if p.ranks == 1 {
-		return tensor.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, p.alone())
+		return ops.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, p.alone())
 	}
 	q, out, gs, lse := p.halves(x, 1), p.halves(y, 1), p.halves(g, 1), p.halves(sums, 2)
 	var dq [2]tensor.Tensor
@@ -320,7 +321,7 @@ func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor)
 					continue
 				}
 				k, v := p.first(keys, in[0])
-				x, dk, dv := tensor.CrossAttentionGrad(q[a], k, v, out[a], gs[a], lse[a], p.HeadDim, o)
+				x, dk, dv := ops.CrossAttentionGrad(q[a], k, v, out[a], gs[a], lse[a], p.HeadDim, o)
 				if x = x.Cast(statOf(x)); before > 0 {
 					x = x.Add(dq[a])
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // waves returns elements that differ, for tensors of these dimensions.
@@ -75,7 +76,7 @@ func naive(g *dist.Group, f *cp.Ring, mine [4]tensor.Tensor, c attentionOf, ids 
 		}
 	}
 	all := run(tensor.NewTape(tensor.NewCPU(1)), whole, func(q, k, v tensor.Tensor) tensor.Tensor {
-		return tensor.CrossAttention(q, k, v, c.hd, tensor.AttentionOptions{Causal: true, QueryDocs: ids, KeyDocs: ids})
+		return ops.CrossAttention(q, k, v, c.hd, ops.AttentionOptions{Causal: true, QueryDocs: ids, KeyDocs: ids})
 	})
 	for i := range y {
 		w := len(all[i]) / c.rows / c.total
@@ -290,7 +291,7 @@ func TestRingOfOne(t *testing.T) {
 		return y, peak
 	}
 	want, most := measure(func(_ *tensor.Tape, q, k, v tensor.Tensor) tensor.Tensor {
-		return tensor.CrossAttention(q, k, v, c.hd, tensor.AttentionOptions{Causal: true}).Scale(2)
+		return ops.CrossAttention(q, k, v, c.hd, ops.AttentionOptions{Causal: true}).Scale(2)
 	})
 	got, peak := measure(func(tape *tensor.Tape, q, k, v tensor.Tensor) tensor.Tensor { return tape.Apply(f, q, k, v).Scale(2) })
 	require.Equal(t, want, got)

@@ -152,7 +152,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"attention to frozen words": func(r *rows) nn.T {
 		f := r.tape.Input(r.frozen(func(_, ids nn.T) nn.T { return r.Words.Forward(ids) }))
-		return ce(r.C.Forward(tensor.CrossAttention(r.text(), f, f, 2, tensor.AttentionOptions{})), clip(r.ids))
+		return ce(r.C.Forward(ops.CrossAttention(r.text(), f, f, 2, ops.AttentionOptions{})), clip(r.ids))
 	},
 	"pseudo-labels and their weights": func(r *rows) nn.T {
 		var w nn.T

@@ -1,6 +1,8 @@
 package nn
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // Attention is causal multi-head self-attention (Vaswani et al. 2017): position i sees positions 0 to i.
 type Attention struct {
@@ -41,12 +43,12 @@ func (a *Attention) heads(x T) T {
 		}
 		fail("Attention", "ranks divide sequences (Spread, Mix), where probabilities of attention cannot be dropped: set Drop to nil")
 	}
-	o := tensor.AttentionOptions{Causal: true, AttentionScores: a.Scores}
+	o := ops.AttentionOptions{Causal: true, AttentionScores: a.Scores}
 	if a.Drop != nil {
 		a.Drop.check(x)
 		o.Drop, o.Layer, o.At = a.Drop.P, a.Drop.key, a.Drop.region(y)
 	}
-	return tensor.Attention(y, hd, o)
+	return ops.Attention(y, hd, o)
 }
 
 // MLP is two linear layers with an activation between them.

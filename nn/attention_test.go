@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 func TestAttentionIsCausal(t *testing.T) {
@@ -146,7 +147,7 @@ func TestCore(t *testing.T) {
 	want = rope.Forward(q.Scale(2), 0).Add(rope.Forward(k.Scale(2), 0)).Mul(v.Scale(2)).Scale(3)
 	assert.InDeltaSlice(t, tensor.Floats(want), tensor.Floats(a.Attend(q, k, v, 4, rope, nil, nn.T{})), 1e-14, "rotary after Spread")
 	calls := mix.calls
-	a.Attend(q, k, v, 4, nil, tensor.NewKVCache(9), nn.T{})
+	a.Attend(q, k, v, 4, nil, ops.NewKVCache(9), nn.T{})
 	assert.Equal(t, calls, mix.calls, "a text that is written has whole sequences")
 	assert.PanicsWithError(t, "nn.Attend: packed documents need whole sequences and no cache: elsewhere (Spread, Mix), attention has no masks",
 		func() { a.Attend(q, k, v, 4, nil, nil, q) })
@@ -154,11 +155,11 @@ func TestCore(t *testing.T) {
 	a.Scores.Window = 2
 	assert.ErrorContains(t, tensor.Try(func() { a.Forward(in) }), "computes no windows, no caps and no other scale of scores: {Window:2")
 	a.Core = nn.Core{Scores: a.Scores}
-	windows := tensor.CrossAttention(q, k, v, 4, tensor.AttentionOptions{Causal: true, AttentionScores: a.Scores})
+	windows := ops.CrossAttention(q, k, v, 4, ops.AttentionOptions{Causal: true, AttentionScores: a.Scores})
 	assert.Equal(t, tensor.Floats(a.Out.Forward(windows)), tensor.Floats(a.Forward(in)))
 	assert.Equal(t, tensor.Floats(windows), tensor.Floats(a.Attend(q, k, v, 4, nil, nil, nn.T{})))
-	assert.InDeltaSlice(t, tensor.Floats(windows), tensor.Floats(a.Attend(q, k, v, 4, nil, tensor.NewKVCache(9), nn.T{})), 1e-14)
-	a.Spread, a.Mix, a.Join, a.Scores = scaling(2), mix, scaling(3), tensor.AttentionScores{}
+	assert.InDeltaSlice(t, tensor.Floats(windows), tensor.Floats(a.Attend(q, k, v, 4, nil, ops.NewKVCache(9), nn.T{})), 1e-14)
+	a.Spread, a.Mix, a.Join, a.Scores = scaling(2), mix, scaling(3), ops.AttentionScores{}
 
 	a.Drop = nn.NewDropout(0.5)
 	nn.ParamsOf(a)

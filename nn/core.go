@@ -1,14 +1,17 @@
 package nn
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // Core is the part of causal self-attention where positions meet, between the layers that compute queries, keys and values and the one
 // behind. Where ranks divide sequences, package cp sets the Functions. All tensors are [batch, time, features].
 type Core struct {
 	Spread, Join tensor.Function // Spread is applied to queries, keys and values, before attention, and Join to its result; nil: nothing
-	Mix          tensor.Function // attention of queries, keys and values, in place of tensor.CrossAttention; nil: that
+	Mix          tensor.Function // attention of queries, keys and values, in place of ops.CrossAttention; nil: that
 
-	Scores tensor.AttentionScores // what is not 0 is refused beside a Mix
+	Scores ops.AttentionScores // what is not 0 is refused beside a Mix
 }
 
 func (c *Core) builtIn() bool { return c.Spread == nil && c.Join == nil && c.Mix == nil }
@@ -16,7 +19,7 @@ func (c *Core) builtIn() bool { return c.Spread == nil && c.Join == nil && c.Mix
 // Attend returns the outputs of heads of headDim features, joined. rope turns queries and keys; nil: nothing does. With a cache, queries
 // also see the tokens in it, which are before them; k and v are added to it. docs [batch, time], Int32 or Int64, has the numbers of the
 // documents that were packed into a sequence, in which alone a position sees others; none: a sequence is one.
-func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *tensor.KVCache, docs T) T {
+func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *ops.KVCache, docs T) T {
 	if !docs.IsZero() && (cache != nil || !c.builtIn()) {
 		fail("Attend", "packed documents need whole sequences and no cache: elsewhere (Spread, Mix), attention has no masks")
 	}
@@ -31,12 +34,12 @@ func (c *Core) Attend(q, k, v T, headDim int, rope *Rotary, cache *tensor.KVCach
 	switch {
 	case cache != nil:
 		return apply(c.Join, cache.Attention(q, k, v, headDim, c.Scores))
-	case c.Mix != nil && c.Scores != tensor.AttentionScores{}:
+	case c.Mix != nil && c.Scores != ops.AttentionScores{}:
 		fail("Attention", "%s computes no windows, no caps and no other scale of scores: %+v", c.Mix.Name(), c.Scores)
 	case c.Mix != nil:
 		return apply(c.Join, tapeOf(q).Apply(c.Mix, q, k, v))
 	}
-	return apply(c.Join, tensor.CrossAttention(q, k, v, headDim, tensor.AttentionOptions{
+	return apply(c.Join, ops.CrossAttention(q, k, v, headDim, ops.AttentionOptions{
 		Causal: true, AttentionScores: c.Scores, QueryDocs: docs, KeyDocs: docs}))
 }
 

@@ -44,8 +44,8 @@ func TestOpsAllocateNothing(t *testing.T) {
 		_ = Where(mask, in, in)
 		_, _ = ops.Bincount(ids, 7), tape.Arange(Int64, 0, 9, 1)
 		turned := in.Slice(1, 0, 4).Reshape(2, 6, 4)
-		seen := CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2,
-			AttentionOptions{Causal: true, KeyLengths: lengths, QueryDocs: docs, KeyDocs: docs})
+		seen := ops.CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2,
+			ops.AttentionOptions{Causal: true, KeyLengths: lengths, QueryDocs: docs, KeyDocs: docs})
 		tape.Backward(soft.Add(hard.Sum()).Add(seen.Sum()))
 		p.Consume()
 		tape.Reset()

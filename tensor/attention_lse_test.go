@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // lseLoss is a loss of attention's two results.
@@ -82,7 +83,9 @@ func plainBoth(q, k, v Tensor) (out, lse Tensor) {
 // and for computed tensors, and with weight gradients that are put off.
 func TestLogSumsWhicheverIsUsed(t *testing.T) {
 	in := []Tensor{random(hostDevice, Float64, 1, 2, 5, 16), random(hostDevice, Float64, 2, 2, 7, 8), random(hostDevice, Float64, 3, 2, 7, 8)}
-	blocks := func(q, k, v Tensor) (out, lse Tensor) { return CrossAttentionLSE(q, k, v, 4, AttentionOptions{}) }
+	blocks := func(q, k, v Tensor) (out, lse Tensor) {
+		return ops.CrossAttentionLSE(q, k, v, 4, ops.AttentionOptions{})
+	}
 	for name, loss := range lseLosses {
 		for _, inner := range []bool{false, true} {
 			want := lseRun(t, in, plainBoth, loss, inner, plainly)
@@ -98,15 +101,15 @@ func TestLogSumsWhicheverIsUsed(t *testing.T) {
 }
 
 // halves merges attention over two halves of the keys, as ring attention does.
-func halves(o AttentionOptions, hd int) attentionBoth {
+func halves(o ops.AttentionOptions, hd int) attentionBoth {
 	return func(q, k, v Tensor) (out, lse Tensor) {
 		half := k.Dim(1) / 2
-		o1, l1 := CrossAttentionLSE(q, k.Slice(1, 0, half), v.Slice(1, 0, half), hd, o)
+		o1, l1 := ops.CrossAttentionLSE(q, k.Slice(1, 0, half), v.Slice(1, 0, half), hd, o)
 		o2 := o
 		if o.Causal {
 			o2.Offset -= half
 		}
-		o3, l2 := CrossAttentionLSE(q, k.Slice(1, half, k.Dim(1)), v.Slice(1, half, k.Dim(1)), hd, o2)
+		o3, l2 := ops.CrossAttentionLSE(q, k.Slice(1, half, k.Dim(1)), v.Slice(1, half, k.Dim(1)), hd, o2)
 		top := l1.Maximum(l2).Detach()
 		lse = l1.Sub(top).Exp().Add(l2.Sub(top).Exp()).Log().Add(top)
 		weigh := func(o, l Tensor) Tensor {
@@ -122,8 +125,8 @@ func halves(o AttentionOptions, hd int) attentionBoth {
 func TestHalvesOfKeysMergeToTheWhole(t *testing.T) {
 	in := []Tensor{random(hostDevice, Float64, 1, 2, 150, 16), random(hostDevice, Float64, 2, 2, 600, 8),
 		random(hostDevice, Float64, 3, 2, 600, 8)}
-	for _, o := range []AttentionOptions{{}, {Causal: true, Offset: 200}} {
-		whole := func(q, k, v Tensor) (out, lse Tensor) { return CrossAttentionLSE(q, k, v, 4, o) }
+	for _, o := range []ops.AttentionOptions{{}, {Causal: true, Offset: 200}} {
+		whole := func(q, k, v Tensor) (out, lse Tensor) { return ops.CrossAttentionLSE(q, k, v, 4, o) }
 		for name, loss := range lseLosses {
 			want := lseRun(t, in, whole, loss, true, plainly)
 			requireGrads(t, want, lseRun(t, in, halves(o, 4), loss, true, plainly), 1e-12, fmt.Sprint(name, " ", o.Causal))
@@ -142,10 +145,10 @@ func TestGradientsOfPartsOfKeys(t *testing.T) {
 	const hd, keys = 4, 60
 	q, k, v, g := random(hostDevice, Float64, 1, 2, 15, 16), random(hostDevice, Float64, 2, 2, keys, 8),
 		random(hostDevice, Float64, 3, 2, keys, 8), random(hostDevice, Float64, 4, 2, 15, 16)
-	for _, o := range []AttentionOptions{{}, {Causal: true, Offset: 20}} {
+	for _, o := range []ops.AttentionOptions{{}, {Causal: true, Offset: 20}} {
 		tape := NewTape(hostDevice)
 		in := []Tensor{tape.Leaf(q), tape.Leaf(k), tape.Leaf(v)}
-		out, lse := CrossAttentionLSE(in[0], in[1], in[2], hd, o)
+		out, lse := ops.CrossAttentionLSE(in[0], in[1], in[2], hd, o)
 		y, l := FromSlice(Floats(out), 2, 15, 16), FromSlice(Floats(lse), 2, 4, 15)
 		tape.BackwardFrom([]Tensor{out}, []Tensor{g})
 		plain := NewTape(hostDevice, NoGrad())
@@ -157,7 +160,7 @@ func TestGradientsOfPartsOfKeys(t *testing.T) {
 			if o.Causal {
 				part.Offset -= cut[0]
 			}
-			a, b, c := CrossAttentionGrad(x[0], x[1].Slice(1, cut[0], cut[1]), x[2].Slice(1, cut[0], cut[1]), x[3], x[4], x[5], hd, part)
+			a, b, c := ops.CrossAttentionGrad(x[0], x[1].Slice(1, cut[0], cut[1]), x[2].Slice(1, cut[0], cut[1]), x[3], x[4], x[5], hd, part)
 			if dk, dv = append(dk, b), append(dv, c); i == 0 {
 				dq = a
 			} else {
@@ -169,16 +172,16 @@ func TestGradientsOfPartsOfKeys(t *testing.T) {
 		requireClose(t, Floats(tape.GradOf(in[2])), Floats(Concat(1, dv...)), 1e-12, "values")
 		for want, f := range map[string]func(){
 			"lse has to be float64[2,4,15], and nothing is dropped": func() {
-				CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4], x[5].Transpose(1, 2), hd, o)
+				ops.CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4], x[5].Transpose(1, 2), hd, o)
 			},
 			"dimension 2 of the queries is 16, dimension 2 of the output is 8": func() {
-				CrossAttentionGrad(x[0], x[1], x[2], x[3].Slice(2, 0, 8), x[4], x[5], hd, o)
+				ops.CrossAttentionGrad(x[0], x[1], x[2], x[3].Slice(2, 0, 8), x[4], x[5], hd, o)
 			},
 			"dimension 1 of the output is 15, dimension 1 of its gradient is 14": func() {
-				CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4].Slice(1, 0, 14), x[5], hd, o)
+				ops.CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4].Slice(1, 0, 14), x[5], hd, o)
 			},
 			"nothing is dropped": func() {
-				CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4], x[5], hd, AttentionOptions{Drop: 0.1})
+				ops.CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4], x[5], hd, ops.AttentionOptions{Drop: 0.1})
 			},
 		} {
 			assert.ErrorContains(t, Try(f), want)
@@ -195,7 +198,7 @@ func TestLogSumsOfParts(t *testing.T) {
 	p.SetValue(random(hostDevice, Float64, 2, 8))
 	p.SumOver(2)
 	q := tape.Input(part).Mul(tape.Use(p))
-	out, lse := CrossAttentionLSE(q, part, part, 4, AttentionOptions{Causal: true, Offset: -1})
+	out, lse := ops.CrossAttentionLSE(q, part, part, 4, ops.AttentionOptions{Causal: true, Offset: -1})
 	assert.Equal(t, Varying, lse.Types().At(1))
 	assert.Equal(t, out.Types(), lse.Types())
 	tape.Keep(lse)
@@ -217,7 +220,7 @@ func TestLogSumsBackwardFrom(t *testing.T) {
 	run := func(backward func(tape *Tape, out, lse Tensor)) []float64 {
 		tape := NewTape(hostDevice)
 		leaf := tape.Leaf(x)
-		out, lse := CrossAttentionLSE(leaf, leaf, leaf, 4, AttentionOptions{Causal: true})
+		out, lse := ops.CrossAttentionLSE(leaf, leaf, leaf, 4, ops.AttentionOptions{Causal: true})
 		backward(tape, out, lse)
 		return Floats(tape.GradOf(leaf))
 	}
@@ -230,7 +233,7 @@ func TestLogSumsBackwardFrom(t *testing.T) {
 }
 
 // crossRun returns the output of CrossAttention and the gradients of q, k and v, for the loss sum(out²).
-func crossRun(in [3]Tensor, hd int, o AttentionOptions) (out []float64, grads [3][]float64) {
+func crossRun(in [3]Tensor, hd int, o ops.AttentionOptions) (out []float64, grads [3][]float64) {
 	tape := NewTape(hostDevice)
 	defer tape.Close()
 	var x [3]Tensor
@@ -240,7 +243,7 @@ func crossRun(in [3]Tensor, hd int, o AttentionOptions) (out []float64, grads [3
 		ps[i].SetValue(in[i])
 		x[i] = tape.Use(ps[i])
 	}
-	y := tape.Keep(CrossAttention(x[0], x[1], x[2], hd, o))
+	y := tape.Keep(ops.CrossAttention(x[0], x[1], x[2], hd, o))
 	tape.Backward(y.Square().Sum())
 	for i, p := range ps {
 		grads[i] = Floats(p.Grad)
@@ -270,7 +273,7 @@ func TestPackedDocumentsAreDocumentsAlone(t *testing.T) {
 	q, k, v := random(hostDevice, Float64, 1, 1, time, 4*hd), random(hostDevice, Float64, 2, 1, time, 2*hd),
 		random(hostDevice, Float64, 3, 1, time, 2*hd)
 	docs := FromSlice(ramp[int32](time, doc), 1, time)
-	o := AttentionOptions{Causal: true, QueryDocs: docs, KeyDocs: docs, KeyLengths: FromSlice([]int64{int64(ends[len(ends)-1])}, 1)}
+	o := ops.AttentionOptions{Causal: true, QueryDocs: docs, KeyDocs: docs, KeyLengths: FromSlice([]int64{int64(ends[len(ends)-1])}, 1)}
 	out, grads := crossRun([3]Tensor{q, k, v}, hd, o)
 	part := func(x []float64, width, lo, hi int) []float64 { return x[lo*width : hi*width] }
 	for d := 1; d < len(ends); d++ {
@@ -279,7 +282,7 @@ func TestPackedDocumentsAreDocumentsAlone(t *testing.T) {
 		for i, x := range []Tensor{q, k, v} {
 			alone[i] = FromSlice(part(Floats(x), x.Dim(2), lo, hi), 1, hi-lo, x.Dim(2))
 		}
-		wantOut, want := crossRun(alone, hd, AttentionOptions{Causal: true})
+		wantOut, want := crossRun(alone, hd, ops.AttentionOptions{Causal: true})
 		assert.InDeltaSlice(t, wantOut, part(out, 4*hd, lo, hi), 1e-13)
 		for i, width := range []int{4 * hd, 2 * hd, 2 * hd} {
 			assert.InDeltaSlice(t, want[i], part(grads[i], width, lo, hi), 1e-13)
@@ -296,7 +299,7 @@ func TestKeyLengthsHideNaN(t *testing.T) {
 	for _, d := range floatTypes {
 		q, k, v := random(hostDevice, d, 1, 3, 70, 8), random(hostDevice, d, 2, 3, 300, 4), random(hostDevice, d, 3, 3, 300, 4)
 		lengths := []int64{257, 0, 300}
-		for _, o := range []AttentionOptions{{}, {Causal: true, Offset: 200}} {
+		for _, o := range []ops.AttentionOptions{{}, {Causal: true, Offset: 200}} {
 			o.KeyLengths = FromSlice(lengths, 3)
 			want, wantGrads := crossRun([3]Tensor{q, k, v}, 4, o)
 			bad := func(x Tensor) Tensor {
@@ -326,11 +329,12 @@ func TestMasksMayBeViewsOfEitherType(t *testing.T) {
 	doc := func(i int) int { return i % 7 / 3 }
 	tape := NewTape(hostDevice, NoGrad())
 	whole32, whole64 := tape.Input(FromSlice(ramp[int32](14, doc), 2, 7)), tape.Input(FromSlice(ramp[int64](14, doc), 2, 7))
-	want := Floats(CrossAttention(tape.Input(q), k, v, 2, AttentionOptions{QueryDocs: FromSlice([]int64{0, 0, 0, 1, 1, 0, 0, 0, 1, 1}, 2, 5),
-		KeyDocs: FromSlice([]int64{0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1}, 2, 6)}))
+	want := Floats(ops.CrossAttention(tape.Input(q), k, v, 2, ops.AttentionOptions{
+		QueryDocs: FromSlice([]int64{0, 0, 0, 1, 1, 0, 0, 0, 1, 1}, 2, 5),
+		KeyDocs:   FromSlice([]int64{0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1}, 2, 6)}))
 	for _, x := range []Tensor{whole32, whole64} {
-		o := AttentionOptions{QueryDocs: x.Slice(1, 0, 5), KeyDocs: x.Slice(1, 0, 6)}
-		assert.Equal(t, want, Floats(CrossAttention(tape.Input(q), k, v, 2, o)))
+		o := ops.AttentionOptions{QueryDocs: x.Slice(1, 0, 5), KeyDocs: x.Slice(1, 0, 6)}
+		assert.Equal(t, want, Floats(ops.CrossAttention(tape.Input(q), k, v, 2, o)))
 	}
 }
 
@@ -339,23 +343,25 @@ func TestAttentionMasksMisuse(t *testing.T) {
 	tape := NewTape(hostDevice)
 	q, k := tape.Input(x(Float32, 2, 3, 8)), x(Float32, 2, 5, 4)
 	for _, c := range []struct {
-		o    AttentionOptions
+		o    ops.AttentionOptions
 		want string
 	}{
-		{AttentionOptions{KeyLengths: x(Int64, 3)}, "cross_attention int64[3]: KeyLengths has to be int64[2], or int32 of this shape"},
-		{AttentionOptions{KeyLengths: x(Int64, 2, 1)}, "KeyLengths has to be int64[2]"},
-		{AttentionOptions{KeyLengths: x(Float32, 2)}, "cross_attention float32[2]: KeyLengths has to be int64[2]"},
-		{AttentionOptions{KeyLengths: FromSlice([]int32{5, 6}, 2)},
+		{ops.AttentionOptions{KeyLengths: x(Int64, 3)}, "cross_attention int64[3]: KeyLengths has to be int64[2], or int32 of this shape"},
+		{ops.AttentionOptions{KeyLengths: x(Int64, 2, 1)}, "KeyLengths has to be int64[2]"},
+		{ops.AttentionOptions{KeyLengths: x(Float32, 2)}, "cross_attention float32[2]: KeyLengths has to be int64[2]"},
+		{ops.AttentionOptions{KeyLengths: FromSlice([]int32{5, 6}, 2)},
 			"cross_attention float32[2,3,8], float32[2,5,4]: KeyLengths of sequence 1 is 6, not in [0,5]"},
-		{AttentionOptions{KeyLengths: FromSlice([]int64{-1, 5}, 2)}, "KeyLengths of sequence 0 is -1, not in [0,5]"},
-		{AttentionOptions{QueryDocs: x(Int64, 2, 3)}, "QueryDocs and KeyDocs belong together, but only one is given"},
-		{AttentionOptions{KeyDocs: x(Int64, 2, 5)}, "QueryDocs and KeyDocs belong together, but only one is given"},
-		{AttentionOptions{QueryDocs: x(Int64, 2, 5), KeyDocs: x(Int64, 2, 5)}, "cross_attention int64[2,5]: QueryDocs has to be int64[2,3]"},
-		{AttentionOptions{QueryDocs: x(Int32, 2, 3), KeyDocs: x(Int32, 2, 3)}, "cross_attention int32[2,3]: KeyDocs has to be int64[2,5]"},
-		{AttentionOptions{QueryDocs: x(Int32, 2, 3), KeyDocs: x(Bool, 2, 5)}, "cross_attention bool[2,5]: KeyDocs has to be int64[2,5]"},
+		{ops.AttentionOptions{KeyLengths: FromSlice([]int64{-1, 5}, 2)}, "KeyLengths of sequence 0 is -1, not in [0,5]"},
+		{ops.AttentionOptions{QueryDocs: x(Int64, 2, 3)}, "QueryDocs and KeyDocs belong together, but only one is given"},
+		{ops.AttentionOptions{KeyDocs: x(Int64, 2, 5)}, "QueryDocs and KeyDocs belong together, but only one is given"},
+		{ops.AttentionOptions{QueryDocs: x(Int64, 2, 5), KeyDocs: x(Int64, 2, 5)}, "cross_attention int64[2,5]: QueryDocs has to be int64[2,3]"},
+		{ops.AttentionOptions{QueryDocs: x(Int32, 2, 3), KeyDocs: x(Int32, 2, 3)}, "cross_attention int32[2,3]: KeyDocs has to be int64[2,5]"},
+		{ops.AttentionOptions{QueryDocs: x(Int32, 2, 3), KeyDocs: x(Bool, 2, 5)}, "cross_attention bool[2,5]: KeyDocs has to be int64[2,5]"},
 	} {
-		assert.ErrorContains(t, Try(func() { CrossAttention(q, k, k, 4, c.o) }), c.want)
+		assert.ErrorContains(t, Try(func() { ops.CrossAttention(q, k, k, 4, c.o) }), c.want)
 	}
-	err := Try(func() { Attention(tape.Input(x(Float32, 2, 3, 12)), 4, AttentionOptions{KeyLengths: x(Int64, 2)}) })
+	err := Try(func() {
+		ops.Attention(tape.Input(x(Float32, 2, 3, 12)), 4, ops.AttentionOptions{KeyLengths: x(Int64, 2)})
+	})
 	assert.ErrorContains(t, err, "masks are CrossAttention's, to which queries, keys and values are given apart")
 }

@@ -36,9 +36,6 @@ type CPUQueue struct {
 	workspaces64 []GemmWorkspace[float64]
 	// the same for bfloat16
 	workspacesBF16 []GemmWorkspaceBF16
-	attn32         attnWorkspaces[float32]
-	attn64         attnWorkspaces[float64]
-	attnBF16       attnWorkspacesBF16
 }
 
 // Threads returns the number of threads that compute.

@@ -89,7 +89,7 @@ func (q *CPUQueue) widenLine(a *Args, thread, i, off, at, n int) []float32 {
 
 // addToHalf is OpAddTo for 16-bit floats: by chunks if the operands lie one after the other.
 func addToHalf() Kernel {
-	others := throughFloat32(addToKernel[float32]())
+	others := ThroughFloat32(addToKernel[float32]())
 	flat := inChunks(dim0, func(q *CPUQueue, a *Args, lo, hi, thread int) {
 		for ; lo < hi; lo += halfChunk {
 			n := min(halfChunk, hi-lo)
@@ -188,11 +188,9 @@ func multiTensor[T kernel.Float](group int, step func(a *Args, i int, x [4][]T))
 	return spread(listTotal, one, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) { eachList(a, group, lo, hi, step) })
 }
 
-// throughFloat32 makes a kernel for 16-bit floats from the float32 one: operands are widened, and outputs are rounded once.
-func throughFloat32(k Kernel) Kernel { return throughFloat32Except(k) }
-
-// throughFloat32Except is throughFloat32 for a kernel that widens the operands own itself.
-func throughFloat32Except(k Kernel, own ...int) Kernel {
+// ThroughFloat32 makes a CPU kernel for 16-bit floats from the float32 one: operands are widened, and outputs are rounded once. The kernel
+// widens the operands own itself.
+func ThroughFloat32(k Kernel, own ...int) Kernel {
 	return func(q Queue, a *Args) {
 		c := q.(*CPUQueue)
 		if len(a.List) > 0 {

@@ -1,5 +1,7 @@
 package tensor
 
+import "github.com/ringo-ml/ringo/layout"
+
 // What operations of other packages need besides Register, Tape.Record and Exec.Launch: package ops is made of it.
 
 // Tape returns the tape of the first operand that has one. It is a Failure of op if none has.
@@ -126,6 +128,36 @@ func (t *Tape) RowLossTypes(op Op, out, x, y Tensor) {
 		lead.ndim, lead.at = lead.ndim-1, h.at
 		t.reshaped(h, &lead, -1)
 	}
+}
+
+// Batch returns the part of the batch that the step has: Rows, with the number of rows and positions. For x with whole sequences, which
+// were gathered, they are whole.
+func (t *Tape) Batch(x Tensor) layout.Batch {
+	if x.IsZero() {
+		return t.rows
+	}
+	return batchOf(t.rows, x.hdr())
+}
+
+// RandomPlace returns where n random numbers of op lie in those of the global batch: the fields of kernel.Rows. The leading dimensions are
+// those of in, and the last one has cols columns of width elements, of which at may be a part.
+func (t *Tape) RandomPlace(op Op, in Tensor, n, cols, width int, at Region) [8]int {
+	return t.place(op.String(), in.hdr(), n, cols, width, at)
+}
+
+// View returns the first elements of x, which is on no tape and has no gaps, as a tensor of the tape.
+func (t *Tape) View(x Tensor, dims ...int) Tensor {
+	h := t.alias(x.hdr())
+	h.setDims(dims)
+	return h.tensor()
+}
+
+// Reaches reports whether the device's kernels can read x's memory.
+func (t *Tape) Reaches(x Tensor) bool { return t.reaches(x.hdr()) }
+
+// CopyInto writes part to the elements from lo on of dimension dim of x, which is on no tape.
+func (t *Tape) CopyInto(x Tensor, dim, lo int, part Tensor) {
+	t.region(OpCopy, t.arg(part), x.hdr(), dim, lo, false)
 }
 
 // IsLoss reports whether n's output is the loss of Backward, and its gradient 1.

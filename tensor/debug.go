@@ -15,7 +15,7 @@ var debugMode = os.Getenv("RINGO_DEBUG") == "1"
 // thread.
 var reference = map[Op][NumDTypes]Kernel{
 	OpMatMul: {Float32: refMatMul[float32](), Float64: refMatMul[float64](),
-		BFloat16: throughFloat32(refMatMul[float32]()), Float16: throughFloat32(refMatMul[float32]())},
+		BFloat16: ThroughFloat32(refMatMul[float32]()), Float16: ThroughFloat32(refMatMul[float32]())},
 }
 
 func refMatMul[T kernel.Float]() Kernel {

@@ -320,7 +320,7 @@ func (x Tensor) affine(a, b float64, global bool) Tensor {
 			n.I[0] = 1
 		}
 		if t.noting() && (in.n == 1 || in.ty.On(Partial)|in.ty.On(Own) != 0) {
-			n.key = t.callSite()
+			n.Key = t.callSite()
 		}
 	}
 	return out.tensor()

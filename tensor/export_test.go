@@ -42,7 +42,6 @@ func SpecOf(op Op) OpSpec { return ops[op] }
 func StoreFloat(p Ptr, d DType, i int, v float64) { storeFloat(p, d, i, v) }
 
 // ThroughFloat32 is the kernel for 16-bit floats that converts whole operands.
-func ThroughFloat32(k Kernel) Kernel { return throughFloat32(k) }
 
 // CPUTable returns the kernels of the CPU.
 func CPUTable() Table { return cpuTable }
@@ -83,9 +82,6 @@ func SetFrozen(p *Param, on bool) { p.frozen = on }
 
 // HasThrough reports whether Through was called.
 func HasThrough(p *Param) bool { return p.through != nil }
-
-// Cached returns the memory of c, and for how many positions it is.
-func Cached(c *KVCache) (k, v Tensor, positions int) { return c.k, c.v, c.positions }
 
 // Random returns a tensor outside tapes, uniform in ±1.
 func Random(dev Device, dtype DType, key uint64, dims ...int) Tensor {

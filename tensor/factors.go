@@ -132,7 +132,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 		f.part = 0
 	}
 	if n.op == OpAux && n.need&2 != 0 {
-		t.multiply(n.in[1], Factor{Site: n.key, Value: n.F[0] * t.scale, from: n.key})
+		t.multiply(n.in[1], Factor{Site: n.Key, Value: n.F[0] * t.scale, from: n.Key})
 	}
 	if f.Site == 0 {
 		return 0
@@ -145,16 +145,16 @@ func (t *Tape) passFactor(n *Node) float64 {
 		case n.out.ty.On(Partial)&^n.in[0].ty.On(Partial) != 0: // that of Tape.once
 			t.noteTerm(n)
 		case n.I[0] != 0:
-			f.Site, f.Value, f.global = kernel.Key(f.Site, n.key), f.Value*n.F[0], true
+			f.Site, f.Value, f.global = kernel.Key(f.Site, n.Key), f.Value*n.F[0], true
 		default:
-			f.Site, f.Value, f.Hand = kernel.Key(f.Site, n.key), f.Value*n.F[0], f.Hand*n.F[0]
-			f.from = cmp.Or(n.key, f.from)
+			f.Site, f.Value, f.Hand = kernel.Key(f.Site, n.Key), f.Value*n.F[0], f.Hand*n.F[0]
+			f.from = cmp.Or(n.Key, f.from)
 		}
 		t.multiply(n.in[0], f)
 		return f.Value
 	}
 	if n.op == OpReshape && n.in[0].ty.On(Partial) == 0 && n.out.ty.On(Partial) != 0 { // AsPart
-		f.Part, f.Hand, f.part = true, 0, n.key
+		f.Part, f.Hand, f.part = true, 0, n.Key
 		t.noteFactor(f)
 		t.multiply(n.in[0], f)
 		return f.Value

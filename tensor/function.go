@@ -289,7 +289,7 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 		t.seeds++
 	}
 	if n := t.rec(OpAux, out, yh, ah); n != nil {
-		n.F[0], n.key = weight, t.callSite()
+		n.F[0], n.Key = weight, t.callSite()
 	}
 	return out.tensor()
 }

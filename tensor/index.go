@@ -178,7 +178,7 @@ func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	place := t.dropoutPlace(in, cols, at)
 	t.dropout(out, in, p, key, place)
 	if n := t.rec(OpDropout, out, in); n != nil {
-		n.F[0], n.key, n.I = p, key, place
+		n.F[0], n.Key, n.I = p, key, place
 	}
 	return out.tensor()
 }
@@ -238,6 +238,6 @@ func (t *Tape) dropout(out, in *header, p float64, key uint64, place [8]int) {
 
 func dropoutVJP(t *Tape, n *Node, _ uint8) {
 	g, d := t.inPlace(n)
-	t.dropout(d, g, n.F[0], n.key, n.I)
+	t.dropout(d, g, n.F[0], n.Key, n.I)
 	t.addGrad(n.in[0], d)
 }

@@ -14,7 +14,7 @@ type Node struct {
 	aux        [2]*header // further tensors that the rule reads
 	I          [8]int     // attributes
 	F          [3]float64
-	key        uint64 // of its random numbers
+	Key        uint64 // of its random numbers
 	call       *Ctx
 	fn         func(...Tensor) Tensor
 }
@@ -169,7 +169,7 @@ func (t *Tape) inputs(op string, xs []Tensor) []*header {
 }
 
 // Record records an operation of another package (see Register): op computed out, made by New, from at most 8 inputs; absent ones are zero
-// Tensors. It returns the node, whose I and F the caller may set, or nil if no gradient is needed.
+// Tensors. It returns the node, whose I, F and Key the caller may set, or nil if no gradient is needed.
 func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
 	h := out.hdr()
 	if h.tape != t || h.needs {

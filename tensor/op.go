@@ -73,7 +73,7 @@ func define(op Op, s OpSpec) {
 	if s.CPU[Float32] != nil && !s.Optional {
 		for _, d := range []DType{BFloat16, Float16} {
 			if s.CPU[d] == nil {
-				s.CPU[d] = throughFloat32(s.CPU[Float32])
+				s.CPU[d] = ThroughFloat32(s.CPU[Float32])
 			}
 		}
 	}

@@ -17,6 +17,7 @@ const (
 	RowsEach     RowsRule = iota // each element by itself, with inputs broadcast from the right
 	RowsLast                     // not linear along the last dimension, which the output may lack
 	RowsFirst                    // each element of dimension 0 by itself
+	RowsPaired                   // RowsFirst, of the same elements of inputs 0 to 2
 	RowsSum                      // the sum of something over all rows
 	RowsAs0                      // as input 0
 	RowsByCaller                 // the operation says it, which knows its attributes: see Tape.NotAlong
@@ -27,9 +28,8 @@ const (
 var builtinRows = [MaxOps]RowsRule{
 	OpAux: RowsAs0, OpCopy: RowsAs0, OpApply: RowsByCaller, OpReshape: RowsByCaller, OpPermute: RowsByCaller, OpSlice: RowsByCaller,
 	OpConcat: RowsByCaller, OpPad: RowsByCaller, OpSum: RowsByCaller, OpMax: RowsByCaller, OpMin: RowsByCaller, OpMatMul: RowsByCaller,
-	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpCrossAttentionLSE: RowsByCaller,
+	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpSecond: RowsByCaller,
 	OpSoftmax: RowsLast, OpSoftmaxCausal: RowsLast, OpLogSoftmax: RowsLast, OpLogSumExp: RowsLast,
-	OpAttention: RowsFirst, OpCrossAttention: RowsFirst,
 	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 }
 
@@ -137,8 +137,8 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 		t.each(o.Name, out, in)
 	case RowsLast:
 		t.notAlong(o.Name, out, x, int(x.ndim)-1, out.ndim < x.ndim)
-	case RowsFirst:
-		t.byFirst(o.Name, out, in)
+	case RowsFirst, RowsPaired:
+		t.byFirst(op, out, in)
 	case RowsSum:
 		out.ty, out.at = out.ty.With(out.ty.On(Varying), Partial), place{}
 	case RowsAs0:
@@ -307,19 +307,19 @@ func (t *Tape) notAlong(op string, out, x *header, d int, lost bool) {
 }
 
 // byFirst sets the place of an operation that works on each element of dimension 0 by itself.
-func (t *Tape) byFirst(op string, out *header, in []*header) {
+func (t *Tape) byFirst(op Op, out *header, in []*header) {
 	x := in[0]
 	if x.at.Of == 0 {
 		return
 	}
 	rows, seq := x.at.Rows().Dims() > 1, false
 	for i, h := range in[1:] {
-		if h == nil || ops[OpCrossAttention].Name != op || i > 1 {
+		if h == nil || ops[op].Rows != RowsPaired || i > 1 {
 			continue
 		}
 		rows = rows || h.at.Of != 0 && h.at.Rows() != x.at.Rows()
 		if h.at.Of == 0 {
-			t.mustNotHold(op, x, in[:i+2])
+			t.mustNotHold(op.String(), x, in[:i+2])
 		}
 	}
 	s := x.at.Seq()
@@ -327,7 +327,7 @@ func (t *Tape) byFirst(op string, out *header, in []*header) {
 		seq = true
 	}
 	if out.at = x.at; rows || seq {
-		t.own(op, out, t.batchAt(x.at), rows, seq, "which mixes rows or positions that are not in dimension 0")
+		t.own(op.String(), out, t.batchAt(x.at), rows, seq, "which mixes rows or positions that are not in dimension 0")
 	}
 }
 

@@ -29,7 +29,7 @@ func TestPlacesOfPositions(t *testing.T) {
 	ofRows := func(total int, dims ...int) Tensor { // has no positions
 		return tape.Input(upward(dims...).WithRows(Rows{Stride: 1, Total: total}))
 	}
-	attend := func(q Tensor, k Tensor) Tensor { return CrossAttention(q, k, k, 6, AttentionOptions{}) }
+	attend := func(q Tensor, k Tensor) Tensor { return ops.CrossAttention(q, k, k, 6, ops.AttentionOptions{}) }
 	for i, k := range []struct {
 		want string // the kind, or words of the error
 		fn   func() Tensor

@@ -161,7 +161,9 @@ var placesOf = []placeCase{
 	{"this rank's own", func(e *env) Tensor { return e.x.Sub(e.x.Slice(0, 0, 1)) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).Mul(e.c(6, 1)).Reshape(4, 6).Add(e.x) }},
 	{"this rank's own", func(e *env) Tensor { return Concat(1, e.x, Embedding(e.x, e.zeros(4))) }},
-	{"this rank's own", func(e *env) Tensor { return Attention(e.x.Permute(1, 0).Reshape(1, 4, 6), 2, AttentionOptions{}) }},
+	{"this rank's own", func(e *env) Tensor {
+		return ops.Attention(e.x.Permute(1, 0).Reshape(1, 4, 6), 2, ops.AttentionOptions{})
+	}},
 	{"this rank's own", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x) }},
 	{"varying 1", func(e *env) Tensor { return e.tape.Apply(plainFunction{}, e.x) }},
 	{"varying 1", func(e *env) Tensor { return RowsLike(Embedding(e.x, e.ids(4)), e.x).Add(e.x) }},
@@ -204,7 +206,9 @@ var wrong = []placeCase{
 	{held, func(e *env) Tensor { return e.cube.Permute(1, 0, 2).Mul(e.c(4, 1)) }},
 	{held, func(e *env) Tensor { return e.cube.Permute(1, 0, 2).Mul(e.c(1, 4).Reshape(1, 4, 1)) }},
 	{held, func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Mul(e.c(2, 2, 1)) }},
-	{held, func(e *env) Tensor { return CrossAttention(e.cube, e.c(4, 5, 3), e.c(4, 5, 3), 3, AttentionOptions{}) }},
+	{held, func(e *env) Tensor {
+		return ops.CrossAttention(e.cube, e.c(4, 5, 3), e.c(4, 5, 3), 3, ops.AttentionOptions{})
+	}},
 	{held, func(e *env) Tensor { return e.x.LogSoftmax().Mul(e.c(4).Reshape(4, 1)) }},
 	{held, func(e *env) Tensor { return e.x.Mul(ops.OneHot(e.ids(4), 6, Float64)) }},
 	{held, func(e *env) Tensor { return e.x.Gather(1, e.ids(4, 1)) }},
@@ -250,7 +254,7 @@ var wrong = []placeCase{
 	{"it came from concat", func(e *env) Tensor { return Concat(1, e.x, e.roll()).Square().Sum() }},
 	{"it came from", func(e *env) Tensor { return Where(e.positive(), e.x, e.roll()).Sum() }},
 	{"it came from", func(e *env) Tensor {
-		return CrossAttention(e.cube, Embedding(e.x, e.ids(4)).Reshape(4, 2, 3), e.cube, 3, AttentionOptions{}).Sum()
+		return ops.CrossAttention(e.cube, Embedding(e.x, e.ids(4)).Reshape(4, 2, 3), e.cube, 3, ops.AttentionOptions{}).Sum()
 	}},
 	{"it came from row_sums", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x).Square().Sum() }},
 	{"has not all rows", func(e *env) Tensor { return GlobalMean(e.x.Slice(0, 1, 3)) }},

@@ -306,42 +306,6 @@ func TestDropoutOfTokensOfPartsOfSequences(t *testing.T) {
 	}
 }
 
-// Attention has no part of the tokens of a row.
-func TestAttentionOfTokens(t *testing.T) {
-	x := New(hostDevice, Float64, 2, 3, 6).WithRows(Rows{First: 1, Stride: 2, Total: 4})
-	o := AttentionOptions{Drop: 0.4, Layer: 8, At: Region{Rows: Span{Total: 4}}}
-	err := Try(func() { Attention(NewTape(hostDevice).Input(x), 2, o) })
-	assert.ErrorContains(t, err, "a part of 4 leading elements needs a batch of whole rows side by side, not 2 rows of 4")
-}
-
-// Heads that are divided over ranks drop the same probabilities as all heads on one rank.
-func TestAttentionOfHeads(t *testing.T) {
-	const b, steps, heads, hd = 2, 5, 3, 2
-	x := random(hostDevice, Float64, 1, b, steps, 3*heads*hd)
-	all := Floats(x)
-	o := AttentionOptions{Causal: true, Drop: 0.4, Layer: 8}
-	r := Rows{First: 1, Stride: 1, Total: 4}
-	out, grad := attentionRun(hostDevice, Attention, x.WithRows(r), hd, o)
-	for _, cut := range [][2]int{{0, 1}, {1, 3}, {0, 3}} {
-		n := cut[1] - cut[0]
-		var part []float64
-		for i := range b * steps * 3 {
-			part = append(part, all[(i*heads+cut[0])*hd:(i*heads+cut[1])*hd]...)
-		}
-		o.At = Region{Cols: Span{First: cut[0], Total: heads}}
-		got, g := attentionRun(hostDevice, Attention, FromSlice(part, b, steps, 3*n*hd).WithRows(r), hd, o)
-		for i := range b * steps {
-			require.InDeltaSlice(t, out[(i*heads+cut[0])*hd:(i*heads+cut[1])*hd], got[i*n*hd:(i+1)*n*hd], 1e-14, fmt.Sprint(cut))
-		}
-		for i := range b * steps * 3 {
-			require.InDeltaSlice(t, grad[(i*heads+cut[0])*hd:(i*heads+cut[1])*hd], g[i*n*hd:(i+1)*n*hd], 1e-14, fmt.Sprint(cut))
-		}
-	}
-	half := x.WithRows(Rows{Stride: 1, Total: 2, Seq: Spans{First: 0, Total: 10}})
-	err := Try(func() { Attention(NewTape(hostDevice).Input(half), hd, AttentionOptions{}) })
-	assert.ErrorContains(t, err, "5 positions of 10: a position would see this rank's part of its sequence only")
-}
-
 // A Checkpoint that runs again uses the rectangle of its first run, even if another batch came since.
 func TestCheckpointKeepsTheRegion(t *testing.T) {
 	n := odd[0] * odd[1] * odd[2]

@@ -82,8 +82,6 @@ const (
 	OpLogSoftmaxGrad
 	OpLogSumExp
 	OpLogSumExpGrad
-	OpAttention
-	OpAttentionGrad
 
 	OpEmbedding
 	OpEmbeddingGrad
@@ -102,9 +100,7 @@ const (
 	OpArange
 	OpAnd
 	OpOr
-	OpCrossAttention
-	OpCrossAttentionGrad
-	OpCrossAttentionLSE
+	OpSecond // a second result of the operation before
 	numBuiltin
 )
 
@@ -227,11 +223,6 @@ var rules = map[Op]OpSpec{
 	OpLogSumExp: {Name: "logsumexp", Saves: 1 | SaveOut, VJP: logSumExpVJP,
 		CPU: byRows("sx", rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64]))},
 	OpLogSumExpGrad: {Name: "logsumexp_grad", Const: true, CPU: floats(logSumExpGradKernel[float32](), logSumExpGradKernel[float64]())},
-
-	OpAttention: {Name: "attention", Saves: 1 | SaveOut, VJP: attentionVJP,
-		CPU: orBF16(floats(attentionKernel(attention32), attentionKernel(attention64)), attentionBF16())},
-	OpAttentionGrad: {Name: "attention_grad", Const: true,
-		CPU: orBF16(floats(attentionGradKernel(attention32), attentionGradKernel(attention64)), attentionGradBF16())},
 
 	OpEmbedding: {Name: "embedding", Class: ClassIndexed, Saves: 2, VJP: embeddingVJP,
 		CPU: bySize(embeddingKernel[uint8](), embeddingKernel[uint16](), embeddingKernel[uint32](), embeddingKernel[uint64]())},

@@ -65,7 +65,7 @@ func AsPart(x Tensor, axes Axes) Tensor {
 	h := t.arg(x)
 	out := t.alias(h)
 	if n := t.rec(OpReshape, out, h); n != nil && h.ty.On(Own) != 0 && t.noting() {
-		n.key = t.callSite()
+		n.Key = t.callSite()
 	}
 	out.ty, out.at = h.ty.With(axes&(h.ty.On(Varying)|h.ty.On(Cut)|h.ty.On(Own)), Partial), place{}
 	if axes&(h.ty.On(Varying)|h.ty.On(Own)) == 0 { // rows are where they were

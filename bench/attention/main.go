@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const batch, tokens, heads, kvHeads, headDim = 8, 1024, 8, 2, 64
@@ -59,7 +60,7 @@ func stepOf(both bool, threads int, dtype tensor.DType) func() {
 	}
 	q, k, v, grad := normal(1, heads), normal(2, kvHeads), normal(3, kvHeads), normal(4, heads)
 	return func() {
-		y := tensor.CrossAttention(tape.Leaf(q), tape.Leaf(k), tape.Leaf(v), headDim, tensor.AttentionOptions{Causal: true})
+		y := ops.CrossAttention(tape.Leaf(q), tape.Leaf(k), tape.Leaf(v), headDim, ops.AttentionOptions{Causal: true})
 		if both {
 			tape.BackwardFrom([]tensor.Tensor{y}, []tensor.Tensor{tape.Input(grad)}, tensor.More())
 		}

@@ -130,9 +130,9 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		dims = a.Dim[1:4]
 		flops = 2 * float64(a.Dim[0]) * float64(dims[0]) * float64(dims[1]) * float64(dims[2])
 		bytes += min(a.F[0], 1) * size(0)
-	case tensor.OpCrossAttention, tensor.OpCrossAttentionGrad: // causal: half of 2 products forward, of 5 backward
+	case ops.OpCrossAttention, ops.OpCrossAttentionGrad: // causal: half of 2 products forward, of 5 backward
 		dims = a.Dim[:5]
-		flops = map[tensor.Op]float64{tensor.OpCrossAttention: 2, tensor.OpCrossAttentionGrad: 5}[a.Op] *
+		flops = map[tensor.Op]float64{ops.OpCrossAttention: 2, ops.OpCrossAttentionGrad: 5}[a.Op] *
 			float64(dims[0]) * float64(dims[1]) * float64(dims[3]) * float64(dims[2])
 	case tensor.OpEmbedding:
 		bytes = 2*size(0) + size(2)

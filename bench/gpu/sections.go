@@ -226,11 +226,11 @@ func measureAttention(m *meter) error {
 			a.F[0] = 1 / math.Sqrt(float64(hd))
 			m.launch(a, x...)
 		}
-		forward := func() { launch(tensor.OpAttention, 2, out, lse, qkv) }
+		forward := func() { launch(ops.OpAttention, 2, out, lse, qkv) }
 		name, work := fmt.Sprintf("%dx%d, %d heads of %d", b, steps, heads, hd), 2e-12*float64(b*heads*hd)*float64(steps)*float64(steps)
 		backward := func() {
 			forward()
-			launch(tensor.OpAttentionGrad, 1, grad, qkv, out, gout, lse)
+			launch(ops.OpAttentionGrad, 1, grad, qkv, out, gout, lse)
 		}
 		h := head{qkv: qkv, gout: gout, steps: steps, width: width, hd: hd}
 		failed = errors.Join(failed,

@@ -75,7 +75,7 @@ func (f *ring) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 			continue
 		}
 		o, l := c.New(x.DType(), rows, n, width), c.New(x.DType(), rows, width/f.headDim, n)
-		f.launch(c.Tape(), tensor.OpAttention, pass == 0, []nn.T{o, l}, []nn.T{tensor.Concat(2, q, kv)})
+		f.launch(c.Tape(), ops.OpAttention, pass == 0, []nn.T{o, l}, []nn.T{tensor.Concat(2, q, kv)})
 		if pass == 0 {
 			out, lse = o, l
 		} else {
@@ -113,7 +113,7 @@ func (f *ring) Backward(c *tensor.Ctx, g nn.T, grads []nn.T) {
 			continue
 		}
 		d := c.Tape().NewLike(x)
-		f.launch(c.Tape(), tensor.OpAttentionGrad, pass == 0, []nn.T{d}, []nn.T{tensor.Concat(2, q, kv), out, g, lse})
+		f.launch(c.Tape(), ops.OpAttentionGrad, pass == 0, []nn.T{d}, []nn.T{tensor.Concat(2, q, kv), out, g, lse})
 		dq, dkv = dq.Add(d.Slice(2, 0, width)), dkv.Add(d.Slice(2, width, 3*width))
 	}
 	if f.g.Size() > 1 {
@@ -183,7 +183,7 @@ func newRing() model {
 
 // whole is attention of positions that are not cut.
 func whole(qkv nn.T) nn.T {
-	return tensor.Attention(qkv, cpHead, tensor.AttentionOptions{Causal: true})
+	return ops.Attention(qkv, cpHead, ops.AttentionOptions{Causal: true})
 }
 
 // perPosition divides by all positions of all rows.

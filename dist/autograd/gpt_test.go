@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const length, heads, headDim, wide, vocab = 5, 3, 2, 7, 11
@@ -104,11 +105,11 @@ func (m *gpt) share() {
 
 func (l *layer) forward(m *gpt, x nn.T) nn.T {
 	y := l.QKV.Forward(l.N1.Forward(x))
-	o := tensor.AttentionOptions{Causal: true, Drop: 0.2, Layer: l.probs}
+	o := ops.AttentionOptions{Causal: true, Drop: 0.2, Layer: l.probs}
 	if l.heads != nil {
 		o.At = l.heads()
 	}
-	y = tensor.Attention(y.Reshape(m.rows, length, y.Dim(1)), headDim, o)
+	y = ops.Attention(y.Reshape(m.rows, length, y.Dim(1)), headDim, o)
 	y = l.Out.Forward(y.Reshape(m.rows*length, y.Dim(2)))
 	x = x.Add(l.Drop.Forward(y))
 	return x.Add(l.Down.Forward(l.Thin.Forward(l.Up.Forward(l.N2.Forward(x)).GELU())))

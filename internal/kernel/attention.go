@@ -11,14 +11,20 @@ import "math"
 // position of Q may be QStep elements from the next, and of K and V KVStep. Out is shaped as Q and has no gaps, and LSE,
 // ln(sum(exp(score))) of each query, is [batch, Heads, Queries].
 type Attention[T Float] struct {
-	AttentionShape
-	Scale               T // of the scores
-	Q, K, V             []T
-	Out, LSE            []T
-	GradOut             []T // of AttentionGrad; shaped as Out
-	GradQ, GradK, GradV []T // shaped as Q, K and V
-	GradLSE             []T // of AttentionGrad; shaped as LSE, nil for 0
+	AttentionOperands[T, T]
 	AttentionHalf[T]
+}
+
+// AttentionOperands are those of elements E whose sums are S.
+type AttentionOperands[E, S any] struct {
+	AttentionShape
+	Scale               S // of the scores
+	Q, K, V             []E
+	Out                 []E
+	LSE                 []S
+	GradOut             []E // of AttentionGrad; shaped as Out
+	GradQ, GradK, GradV []E // shaped as Q, K and V
+	GradLSE             []S // of AttentionGrad; shaped as LSE, nil for 0
 }
 
 // AttentionShape is an attention without its operands.
@@ -41,7 +47,7 @@ type AttentionShape struct {
 }
 
 // Pack makes queries, keys and values parts of qkv [batch, Steps, 3, Heads, HeadDim], and their gradients of grad.
-func (a *Attention[T]) Pack(qkv, grad []T) {
+func (a *AttentionOperands[E, S]) Pack(qkv, grad []E) {
 	a.Q, a.K, a.V = unpacked(&a.AttentionShape, qkv)
 	if grad != nil {
 		a.GradQ, a.GradK, a.GradV = unpacked(&a.AttentionShape, grad)

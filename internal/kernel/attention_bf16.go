@@ -6,28 +6,12 @@ import "math"
 // and LSE are float32. Probabilities, and gradients of scores, are rounded to bfloat16
 // where they are multiplied. Results are summed in float32 and rounded once.
 type AttentionBF16 struct {
-	AttentionShape
-	Scale               float32 // of the scores
-	Q, K, V             []BF16
-	Out                 []BF16
-	LSE                 []float32
-	GradOut             []BF16
-	GradQ, GradK, GradV []BF16
-	GradLSE             []float32 // nil for 0
+	AttentionOperands[BF16, float32]
 }
 
 // HasBF16Products reports whether this CPU multiplies bfloat16 numbers. Without that,
 // [Attention] of converted matrices is faster than [AttentionBF16].
 func HasBF16Products() bool { return active.bf16[0].pair == 2 }
-
-// Pack makes queries, keys and values parts of qkv [batch, Steps, 3, Heads, HeadDim],
-// and their gradients of grad.
-func (a *AttentionBF16) Pack(qkv, grad []BF16) {
-	a.Q, a.K, a.V = unpacked(&a.AttentionShape, qkv)
-	if grad != nil {
-		a.GradQ, a.GradK, a.GradV = unpacked(&a.AttentionShape, grad)
-	}
-}
 
 // AttentionWorkBF16 is the memory of one thread that computes attention of bfloat16
 // matrices.

@@ -28,8 +28,8 @@ func newAttentionCaseBF16(c *attentionCase[float32]) *attentionCaseBF16 {
 		BF16ToF32(x, y)
 		return y
 	}
-	h.half = AttentionBF16{AttentionShape: c.AttentionShape, Scale: c.Scale, LSE: slices.Clone(c.LSE), GradLSE: c.GradLSE,
-		Q: round(c.Q), K: round(c.K), V: round(c.V), GradOut: round(c.GradOut),
+	h.half.AttentionOperands = AttentionOperands[BF16, float32]{AttentionShape: c.AttentionShape, Scale: c.Scale,
+		LSE: slices.Clone(c.LSE), GradLSE: c.GradLSE, Q: round(c.Q), K: round(c.K), V: round(c.V), GradOut: round(c.GradOut),
 		Out: h.result(len(c.Out)), GradQ: h.result(len(c.GradQ)), GradK: h.result(len(c.GradK)), GradV: h.result(len(c.GradV))}
 	return h
 }
@@ -304,9 +304,10 @@ func TestAttentionOfHalves(t *testing.T) {
 	for _, queries := range []int{1, 7, 70} {
 		for _, keys := range []int{1, 255, 257, 600} {
 			r := rand.New(rand.NewPCG(uint64(queries), uint64(keys)))
-			a := Attention[float32]{AttentionShape: AttentionShape{Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads,
-				HeadDim: dim, QStep: heads * dim, KVStep: step, Causal: true, Offset: keys - queries}, Scale: 0.2,
-				Q: make([]float32, batch*queries*heads*dim), K: make([]float32, batch*keys*step), V: make([]float32, batch*keys*step)}
+			a := Attention[float32]{AttentionOperands: AttentionOperands[float32, float32]{AttentionShape: AttentionShape{
+				Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: dim, QStep: heads * dim,
+				KVStep: step, Causal: true, Offset: keys - queries}, Scale: 0.2,
+				Q: make([]float32, batch*queries*heads*dim), K: make([]float32, batch*keys*step), V: make([]float32, batch*keys*step)}}
 			for i := range a.Q {
 				a.Q[i] = r.Float32() - 0.5
 			}

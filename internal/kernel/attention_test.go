@@ -33,9 +33,9 @@ func newCrossCase[T Float](batch, queries, keys, heads, kvHeads, hd int, causal 
 	shape := AttentionShape{Batch: batch, Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: hd, QStep: heads * hd,
 		KVStep: kvHeads * hd, Causal: causal, Offset: offset, Drop: drop, Key: 9,
 		Rows: Rows{First: 3 * probabilities, Stride: 2 * probabilities, Elems: probabilities, Cols: probabilities, Line: probabilities}}
-	c.Attention = Attention[T]{AttentionShape: shape, Scale: T(1 / math.Sqrt(float64(hd))), Q: c.slot(n, 1), K: c.slot(m, 6), V: c.slot(m, 7),
-		Out: c.slot(n, 2), LSE: c.slot(batch*heads*queries, 3), GradOut: c.slot(n, 4), GradQ: c.slot(n, 5), GradK: c.slot(m, 8),
-		GradV: c.slot(m, 9)}
+	c.AttentionOperands = AttentionOperands[T, T]{AttentionShape: shape, Scale: T(1 / math.Sqrt(float64(hd))), Q: c.slot(n, 1),
+		K: c.slot(m, 6), V: c.slot(m, 7), Out: c.slot(n, 2), LSE: c.slot(batch*heads*queries, 3), GradOut: c.slot(n, 4), GradQ: c.slot(n, 5),
+		GradK: c.slot(m, 8), GradV: c.slot(m, 9)}
 	return c
 }
 

@@ -106,7 +106,7 @@ var table = map[string]row{
 	"ddp":          {own: "nn optim dist dist/backend tensor"},
 	"ddp/powersgd": {own: "ddp nn dist tensor"},
 	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
-	"cp":           {own: "dist dist/autograd tensor internal/rebuild"},
+	"cp":           {own: "dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe/router":   {own: "nn tensor tensor/ops"},
@@ -142,9 +142,9 @@ var table = map[string]row{
 
 	"internal/curve": {own: "internal/bounded", others: "gonum.org/v1/plot codeberg.org/go-fonts/dejavu golang.org/x/image"},
 
-	"models/bert":   {own: "nn data data/tokenizer tensor ckpt ckpt/safetensors internal/bounded"},
-	"models/decode": {own: "nn tensor"},
-	"models/gpt":    {own: "models/decode nn moe moe/router tensor ckpt ckpt/safetensors internal/bounded"},
+	"models/bert":   {own: "nn data data/tokenizer tensor tensor/ops ckpt ckpt/safetensors internal/bounded"},
+	"models/decode": {own: "nn tensor tensor/ops"},
+	"models/gpt":    {own: "models/decode nn moe moe/router tensor tensor/ops ckpt ckpt/safetensors internal/bounded"},
 
 	"models/gpt/parallel": {own: "models/gpt layout nn optim data tensor tensor/ops dist dist/autograd tp moe cp pp fsdp ddp"},
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Model is an encoder of texts.
@@ -83,7 +84,7 @@ func (b *Block) forward(x, lengths nn.T) nn.T {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x, lengths nn.T) nn.T {
-	return tensor.CrossAttention(a.Q.Forward(x), a.K.Forward(x), a.V.Forward(x), a.HeadDim, tensor.AttentionOptions{KeyLengths: lengths})
+	return ops.CrossAttention(a.Q.Forward(x), a.K.Forward(x), a.V.Forward(x), a.HeadDim, ops.AttentionOptions{KeyLengths: lengths})
 }
 
 // Settings returns what the parameters do not say (nn.Configured), such as other heads of the same matrices.

@@ -1,16 +1,18 @@
 package decode
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // Cache holds the keys and values of all layers for the tokens that a model has seen, so that each new token costs one token's work. A nil
 // *Cache holds none.
-type Cache struct{ layers []*tensor.KVCache }
+type Cache struct{ layers []*ops.KVCache }
 
 // NewCache returns an empty cache of so many layers, for sequences of up to so many tokens.
 func NewCache(layers, tokens int) *Cache {
-	c := &Cache{layers: make([]*tensor.KVCache, layers)}
+	c := &Cache{layers: make([]*ops.KVCache, layers)}
 	for i := range c.layers {
-		c.layers[i] = tensor.NewKVCache(tokens)
+		c.layers[i] = ops.NewKVCache(tokens)
 	}
 	return c
 }
@@ -33,7 +35,7 @@ func (c *Cache) Truncate(n int) {
 }
 
 // Layer returns the part for a layer; nil if c is nil.
-func (c *Cache) Layer(i int) *tensor.KVCache {
+func (c *Cache) Layer(i int) *ops.KVCache {
 	if c == nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Config is the kind and size of a model. Vocab, Positions, Width, Layers and Heads must be set.
@@ -39,7 +40,7 @@ type Config struct {
 	NoRopeEvery int              // each so many-th layer has no positions (NoPE, Kazemnejad et al. 2023); 0: none; only in SmolLM3
 
 	QueryScalar  int     // scores are divided by its square root; 0: HeadDim; only in Gemma
-	AttnSoftCap  float64 // of scores, as tensor.AttentionScores has it; 0: none; only in Gemma 2
+	AttnSoftCap  float64 // of scores, as ops.AttentionScores has it; 0: none; only in Gemma 2
 	LogitSoftCap float64 // the same of logits
 }
 
@@ -147,7 +148,7 @@ func (c *Config) local(layer int) bool {
 }
 
 // scores returns how a layer computes scores. A Window that hides nothing is none.
-func (c *Config) scores(layer int) (s tensor.AttentionScores) {
+func (c *Config) scores(layer int) (s ops.AttentionScores) {
 	if c.local(layer) && c.Window < c.Positions {
 		s.Window = c.Window
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Model is a transformer that predicts the next token.
@@ -179,7 +180,7 @@ func (m *Model) fail(format string, a ...any) {
 // sequences.
 func (b *Block) Forward(x nn.T, batch, time int) nn.T { return b.forward(x, batch, time, nil, nn.T{}) }
 
-func (b *Block) forward(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
+func (b *Block) forward(x nn.T, batch, time int, c *ops.KVCache, docs nn.T) nn.T {
 	x = add(b.Attn.Out, b.PostAttn, b.Attn.heads(b.Norm1.Forward(x), batch, time, c, docs), x)
 	return add(b.MLP, b.PostMLP, b.Norm2.Forward(x), x)
 }
@@ -196,7 +197,7 @@ func add(l MLP, norm nn.Layer, x, r nn.T) nn.T {
 func (a *Attention) Settings() any {
 	s := struct {
 		HeadDim int
-		Scores  tensor.AttentionScores
+		Scores  ops.AttentionScores
 		Base    float64
 		Scaling nn.RotaryScaling
 	}{HeadDim: a.HeadDim, Scores: a.Scores}
@@ -207,7 +208,7 @@ func (a *Attention) Settings() any {
 }
 
 // heads returns the joined outputs of all heads.
-func (a *Attention) heads(x nn.T, batch, time int, c *tensor.KVCache, docs nn.T) nn.T {
+func (a *Attention) heads(x nn.T, batch, time int, c *ops.KVCache, docs nn.T) nn.T {
 	of := func(l *nn.Linear, norm nn.Layer) nn.T {
 		y := l.Forward(x)
 		features := y.Dim(1)

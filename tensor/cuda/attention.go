@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // heads is struct Heads of attention.cu for the types that are computed in float32 and float64.
@@ -28,7 +29,7 @@ type shapes struct{ batch, steps, keys, heads, kv, qstep, kstep int }
 
 // operands is how many operands are queries, keys and values: three, or qkv.
 func operands(a *tensor.Args) int {
-	if a.Op == tensor.OpAttention || a.Op == tensor.OpAttentionGrad {
+	if a.Op == ops.OpAttention || a.Op == ops.OpAttentionGrad {
 		return 1
 	}
 	return 3
@@ -115,7 +116,7 @@ func noTile(q *Queue, a *tensor.Args) {
 	panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: heads of %d features do not fit: too many for %v", q.dev, a.I[0], a.DType)})
 }
 
-// attention computes OpAttention: operands are output, logarithmic sums, qkv, see Tape.attention of package tensor; and
+// attention computes OpAttention: operands are output, logarithmic sums, qkv, see attention.launch of package ops; and
 // OpCrossAttention: output, logarithmic sums, queries, keys, values, masks.
 func attention(q *Queue, k *kernel, a *tensor.Args) {
 	const in, masks = 2, 5
@@ -199,8 +200,8 @@ func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
 }
 
 var attentionKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpAttention:          floats("attention.cu", "attention", attention),
-	tensor.OpAttentionGrad:      attentionGrads(),
-	tensor.OpCrossAttention:     floats("attention.cu", "attention", attention),
-	tensor.OpCrossAttentionGrad: attentionGrads(),
+	ops.OpAttention:          floats("attention.cu", "attention", attention),
+	ops.OpAttentionGrad:      attentionGrads(),
+	ops.OpCrossAttention:     floats("attention.cu", "attention", attention),
+	ops.OpCrossAttentionGrad: attentionGrads(),
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -130,15 +131,15 @@ func TestCrossAttentionIsAttention(t *testing.T) {
 	}
 	sums, none := func() operand { return blank(tensor.Float32, ns) }, operand{}
 	empty := func(n int) operand { return blank(tensor.BFloat16, n) }
-	want := launch{op: tensor.OpAttention, d: tensor.BFloat16, outs: 2, x: []operand{empty(n), sums(), qkv}, set: h.set}.on(t, dev)
-	grad := launch{op: tensor.OpAttentionGrad, d: tensor.BFloat16, outs: 1, x: []operand{empty(3 * n), qkv, want[0], gout, want[1]},
+	want := launch{op: ops.OpAttention, d: tensor.BFloat16, outs: 2, x: []operand{empty(n), sums(), qkv}, set: h.set}.on(t, dev)
+	grad := launch{op: ops.OpAttentionGrad, d: tensor.BFloat16, outs: 1, x: []operand{empty(3 * n), qkv, want[0], gout, want[1]},
 		set: h.set}.on(t, dev)[0]
 	c := crossed{shape: shape{batch: h.batch, tq: h.steps, tk: h.steps, heads: h.heads, kv: h.heads, hd: h.hd, causal: true, drop: h.drop}}
 	q, k, v := part(qkv, 0), part(qkv, 1), part(qkv, 2)
-	got := launch{op: tensor.OpCrossAttention, d: tensor.BFloat16, outs: 2, x: []operand{empty(n), sums(), q, k, v, none, none, none},
+	got := launch{op: ops.OpCrossAttention, d: tensor.BFloat16, outs: 2, x: []operand{empty(n), sums(), q, k, v, none, none, none},
 		set: c.set}.on(t, dev)
 	require.Equal(t, want[:2], got[:2])
-	grads := launch{op: tensor.OpCrossAttentionGrad, d: tensor.BFloat16, outs: 3,
+	grads := launch{op: ops.OpCrossAttentionGrad, d: tensor.BFloat16, outs: 3,
 		x: []operand{empty(n), empty(n), empty(n), q, k, v, got[0], gout, got[1], none, none, none, none}, set: c.set}.on(t, dev)
 	for p := range 3 {
 		require.Equal(t, part(grad, p), grads[p])
@@ -151,9 +152,9 @@ func TestCrossAttentionWithoutTensorCores(t *testing.T) {
 	const d = tensor.BFloat16
 	nq, nk := c.tq*c.heads*c.hd, c.tk*c.kv*c.hd
 	for _, l := range []launch{
-		{op: tensor.OpCrossAttention, outs: 2,
+		{op: ops.OpCrossAttention, outs: 2,
 			x: []operand{blank(d, nq), blank(tensor.Float32, 10), blank(d, nq), blank(d, nk), blank(d, nk), {}, {}, {}}},
-		{op: tensor.OpCrossAttentionGrad, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), blank(d, nq), blank(d, nk),
+		{op: ops.OpCrossAttentionGrad, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), blank(d, nq), blank(d, nk),
 			blank(d, nk), blank(d, nq), blank(d, nq), blank(tensor.Float32, 10), {}, {}, {}, blank(tensor.Float32, 10)}},
 	} {
 		l.d, l.set = d, c.set

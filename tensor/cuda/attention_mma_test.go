@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // mmaCases are cases of attention on tensor cores.
@@ -52,13 +53,13 @@ func (h heads) run(t *testing.T, dev tensor.Device, d tensor.DType, of []operand
 	r := rng(6)
 	n, stats := h.batch*h.steps*h.heads*h.hd, h.batch*h.heads*h.steps
 	qkv, gout := values(d, 3*n, func(int) float64 { return r.NormFloat64() }), values(d, n, func(int) float64 { return r.NormFloat64() })
-	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{stale(d, n), stale(tensor.Float32, stats), qkv},
+	out := launch{op: ops.OpAttention, d: d, outs: 2, x: []operand{stale(d, n), stale(tensor.Float32, stats), qkv},
 		set: h.set}.exactly(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
 	return append(out,
-		launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{stale(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.exactly(t, dev)[0])
+		launch{op: ops.OpAttentionGrad, d: d, outs: 1, x: []operand{stale(d, 3*n), qkv, of[0], gout, of[1]}, set: h.set}.exactly(t, dev)[0])
 }
 
 // mmaTolerance is wider than the plain kernel's: probabilities and ds are rounded to 16 bits before products.
@@ -152,8 +153,8 @@ func TestAttentionWithoutTensorCores(t *testing.T) {
 		h := heads{batch: 1, steps: 5, heads: 2, hd: c.hd}
 		n := h.steps * h.heads * h.hd
 		for _, l := range []launch{
-			{op: tensor.OpAttention, outs: 2, x: []operand{blank(c.d, n), blank(tensor.Float32, 10), blank(c.d, 3*n)}},
-			{op: tensor.OpAttentionGrad, outs: 1,
+			{op: ops.OpAttention, outs: 2, x: []operand{blank(c.d, n), blank(tensor.Float32, 10), blank(c.d, 3*n)}},
+			{op: ops.OpAttentionGrad, outs: 1,
 				x: []operand{blank(c.d, 3*n), blank(c.d, 3*n), blank(c.d, n), blank(c.d, n), blank(tensor.Float32, 10)}},
 		} {
 			if c.shifted >= 0 && c.shifted < len(l.x) {
@@ -162,7 +163,7 @@ func TestAttentionWithoutTensorCores(t *testing.T) {
 			l.d, l.set = c.d, h.set
 			dev := device(t)
 			l.on(t, dev)
-			want := map[tensor.Op]string{tensor.OpAttention: c.forward, tensor.OpAttentionGrad: c.grad}[l.op]
+			want := map[tensor.Op]string{ops.OpAttention: c.forward, ops.OpAttentionGrad: c.grad}[l.op]
 			require.Equal(t, want, strings.Join(cuda.Compiled(dev, "attention"), " "), "%+v", c)
 		}
 	}
@@ -199,7 +200,7 @@ func TestTensorCoresAllocateNothing(t *testing.T) {
 	grad, qkv, lse := tensor.New(dev, tensor.BFloat16, 144), tensor.New(dev, tensor.BFloat16, 144), tensor.New(dev, tensor.Float32, 3)
 	out, gout := tensor.New(dev, tensor.BFloat16, 48), tensor.New(dev, tensor.BFloat16, 48)
 	for op, xs := range map[tensor.Op][]tensor.Tensor{
-		tensor.OpAttention: {out, lse, qkv}, tensor.OpAttentionGrad: {grad, qkv, out, gout, lse},
+		ops.OpAttention: {out, lse, qkv}, ops.OpAttentionGrad: {grad, qkv, out, gout, lse},
 	} {
 		a := tensor.Args{Op: op, DType: tensor.BFloat16, N: len(xs)}
 		h.set(&a)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // heads is a case of attention.
@@ -38,10 +39,10 @@ func (h heads) agree(t *testing.T, dev tensor.Device, d tensor.DType) {
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
 	tol := tolerance{f32: 2e-5, f64: 1e-12, half: 0x1p-6, floor: 0.5}
-	forward := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{blank(d, n), blank(stat, stats), qkv}, set: h.set}
+	forward := launch{op: ops.OpAttention, d: d, outs: 2, x: []operand{blank(d, n), blank(stat, stats), qkv}, set: h.set}
 	forward.agree(t, dev, tol)
 	out := forward.on(t, cpu)
-	launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{blank(d, 3*n), qkv, out[0],
+	launch{op: ops.OpAttentionGrad, d: d, outs: 1, x: []operand{blank(d, 3*n), qkv, out[0],
 		values(d, n, func(int) float64 { return r.NormFloat64() }), out[1]}, set: h.set}.agree(t, dev, tol)
 }
 
@@ -72,7 +73,7 @@ func TestAttentionOfNaN(t *testing.T) {
 		return float64(i % 7)
 	})
 	h := heads{1, steps, 1, 1, true, 0}
-	l := launch{op: tensor.OpAttention, d: tensor.Float32, outs: 2,
+	l := launch{op: ops.OpAttention, d: tensor.Float32, outs: 2,
 		x: []operand{blank(tensor.Float32, steps), blank(tensor.Float32, steps), qkv}, set: h.set}
 	out := l.on(t, dev)[0]
 	for i := range steps {
@@ -85,7 +86,7 @@ func TestHeadsThatDoNotFit(t *testing.T) {
 	tape := tensor.NewTape(dev)
 	x := tape.Input(tensor.FromSlice(make([]float32, 3*4096), 1, 1, 3*4096))
 	require.PanicsWithError(t, "attention: cuda:0: heads of 4096 features do not fit: too many for float32", func() {
-		tensor.Attention(x, 4096, tensor.AttentionOptions{})
+		ops.Attention(x, 4096, ops.AttentionOptions{})
 	})
 }
 
@@ -100,7 +101,7 @@ type shape struct {
 type crossed struct {
 	shape
 	lengths, qdocs, kdocs operand // none: absent
-	scores                tensor.AttentionScores
+	scores                ops.AttentionScores
 	apart                 float64 // the mean of queries, and less that of keys: scores are far below 0
 }
 
@@ -130,12 +131,12 @@ func (c crossed) run(t *testing.T, dev tensor.Device, d tensor.DType, of []opera
 			v.set(i, math.NaN())
 		}
 	}
-	out := launch{op: tensor.OpCrossAttention, d: d, outs: 2,
+	out := launch{op: ops.OpCrossAttention, d: d, outs: 2,
 		x: []operand{stale(d, nq), stale(stat, ns), q, k, v, c.lengths, c.qdocs, c.kdocs}, set: c.set}.exactly(t, dev)[:2]
 	if of == nil {
 		of = out
 	}
-	grads := launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{stale(d, nq), stale(d, nk), stale(d, nk), q, k, v, of[0],
+	grads := launch{op: ops.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{stale(d, nq), stale(d, nk), stale(d, nk), q, k, v, of[0],
 		around(0, nq), of[1], c.lengths, c.qdocs, c.kdocs, values(stat, ns, func(int) float64 { return r.NormFloat64() })},
 		set: c.set}.exactly(t, dev)
 	return append(out, grads[:3]...)
@@ -196,11 +197,11 @@ func TestAttentionWindows(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, c := range []crossed{
-				{shape: shape{batch: 1, tq: 70, tk: 70, heads: 2, kv: 1, hd: 16}, scores: tensor.AttentionScores{Window: 1}},
-				{shape: shape{batch: 1, tq: 130, tk: 130, heads: 1, kv: 1, hd: 5}, scores: tensor.AttentionScores{Window: 33, SoftCap: 1.5}},
-				{shape: shape{batch: 1, tq: 9, tk: 70, heads: 2, kv: 2, hd: 16, offset: 99}, scores: tensor.AttentionScores{Window: 35}},
+				{shape: shape{batch: 1, tq: 70, tk: 70, heads: 2, kv: 1, hd: 16}, scores: ops.AttentionScores{Window: 1}},
+				{shape: shape{batch: 1, tq: 130, tk: 130, heads: 1, kv: 1, hd: 5}, scores: ops.AttentionScores{Window: 33, SoftCap: 1.5}},
+				{shape: shape{batch: 1, tq: 9, tk: 70, heads: 2, kv: 2, hd: 16, offset: 99}, scores: ops.AttentionScores{Window: 35}},
 				{shape: shape{batch: 4, tq: 40, tk: 70, heads: 2, kv: 1, hd: 5, offset: 20}, lengths: lengths, qdocs: qdocs, kdocs: kdocs,
-					scores: tensor.AttentionScores{Window: 20, SoftCap: 2}},
+					scores: ops.AttentionScores{Window: 20, SoftCap: 2}},
 			} {
 				c.causal, c.drop = true, 0.3*float64(i%2)
 				c.agree(t, dev, d, plainTolerance)
@@ -217,7 +218,7 @@ func TestWrongKeyLengths(t *testing.T) {
 		for _, n := range []int64{4, -1} {
 			tape := tensor.NewTape(dev)
 			in := tape.Input(x)
-			y := tensor.CrossAttention(in, in, in, 16, tensor.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
+			y := ops.CrossAttention(in, in, in, 16, ops.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
 			assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }), fmt.Sprintf("cross_attention: cuda:0: index %d is out of range", n),
 				"%v", d)
 			tape.Close()
@@ -234,10 +235,10 @@ func TestHiddenScoresDoNotCount(t *testing.T) {
 	k := tensor.FromSlice([]float32{1, 1e4, 1, 1e4, 1e4}, 1, 5, 1)
 	v := tensor.FromSlice([]float32{2, 50, 4, 60, 70}, 1, 5, 1)
 	q := tensor.FromSlice([]float32{1, 1}, 1, 2, 1)
-	o := tensor.AttentionOptions{QueryDocs: tensor.FromSlice([]int64{0, 2}, 1, 2), KeyDocs: tensor.FromSlice([]int64{0, 1, 0, 1, 1}, 1, 5)}
+	o := ops.AttentionOptions{QueryDocs: tensor.FromSlice([]int64{0, 2}, 1, 2), KeyDocs: tensor.FromSlice([]int64{0, 1, 0, 1, 1}, 1, 5)}
 	for _, dev := range []tensor.Device{cpu, device(t)} {
 		tape := tensor.NewTape(dev, tensor.NoGrad())
-		out, lse := tensor.CrossAttentionLSE(tape.Input(q), k, v, 1, o)
+		out, lse := ops.CrossAttentionLSE(tape.Input(q), k, v, 1, o)
 		assert.InDeltaSlice(t, []float64{3, 0}, tensor.Floats(out), 1e-6)
 		assert.InDelta(t, 1+math.Log(2), tensor.Floats(lse)[0], 1e-6)
 		assert.Equal(t, math.Inf(-1), tensor.Floats(lse)[1])

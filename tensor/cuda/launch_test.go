@@ -53,7 +53,7 @@ func prepare(dev *cuda.Device) (ps []*prepared) {
 	})
 	add(tensor.OpSoftmax, 512, 1, func(a *tensor.Args) { a.Dim = [6]int{16, 32} })
 	add(ops.OpRMSNormGradW, 512, 3, func(a *tensor.Args) { a.Dim = [6]int{16, 32} })
-	attend := add(tensor.OpAttention, 512, 2, func(a *tensor.Args) {
+	attend := add(ops.OpAttention, 512, 2, func(a *tensor.Args) {
 		a.Dim, a.I, a.F, a.Outs = [6]int{1, 4, 24}, [8]int{8}, [8]float64{1, 0.5}, 2
 		a.I[2], a.I[3], a.I[4], a.I[5] = 0, 1, 16, 16
 	})
@@ -103,7 +103,7 @@ func TestManyTiles(t *testing.T) {
 	const many = 65536
 	attention := heads{1, 32 * many, 1, 2, true, 0}
 	products := grouped{many, 2, []int{64 * many}, false, 0}
-	for op, set := range map[tensor.Op]func(a *tensor.Args){tensor.OpAttention: attention.set, tensor.OpAttentionGrad: attention.set,
+	for op, set := range map[tensor.Op]func(a *tensor.Args){ops.OpAttention: attention.set, ops.OpAttentionGrad: attention.set,
 		ops.OpGroupedLinear: products.set, ops.OpGroupedGrad: products.set} {
 		a := &tensor.Args{Op: op, DType: tensor.Float32, Outs: 1, N: 5}
 		for i := range a.N {

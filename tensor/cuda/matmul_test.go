@@ -221,9 +221,9 @@ func (h heads) trained(t *testing.T, dev tensor.Device, seed uint64) []operand {
 	r := rng(seed)
 	n, stats := h.batch*h.steps*h.heads*h.hd, h.batch*h.heads*h.steps
 	qkv, gout := values(d, 3*n, func(int) float64 { return r.NormFloat64() }), values(d, n, func(int) float64 { return r.NormFloat64() })
-	out := launch{op: tensor.OpAttention, d: d, outs: 2, x: []operand{poisoned(d, n), poisoned(tensor.Float32, stats), qkv},
+	out := launch{op: ops.OpAttention, d: d, outs: 2, x: []operand{poisoned(d, n), poisoned(tensor.Float32, stats), qkv},
 		set: h.set}.on(t, dev)[:2]
-	grads := launch{op: tensor.OpAttentionGrad, d: d, outs: 1, x: []operand{poisoned(d, 3*n), qkv, out[0], gout, out[1]},
+	grads := launch{op: ops.OpAttentionGrad, d: d, outs: 1, x: []operand{poisoned(d, 3*n), qkv, out[0], gout, out[1]},
 		set: h.set}.on(t, dev)
 	return append(out, grads[0])
 }

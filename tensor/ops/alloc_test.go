@@ -25,11 +25,15 @@ func param(dev tensor.Device, d tensor.DType, name string, dims ...int) *tensor.
 	return p
 }
 
-// A step of operations of this package allocates nothing on the Go heap.
-func TestOpsAllocateNothing(t *testing.T) {
+func skipInDebug(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
+}
+
+// A step of operations of this package allocates nothing on the Go heap.
+func TestOpsAllocateNothing(t *testing.T) {
+	skipInDebug(t)
 	dev := tensor.NewCPU(2)
 	defer dev.Close()
 	tape, table := tensor.NewTape(dev), random(dev, tensor.Float32, 8, 7, 2)
@@ -47,4 +51,14 @@ func TestOpsAllocateNothing(t *testing.T) {
 	}
 	step()
 	assert.Zero(t, testing.AllocsPerRun(20, step))
+}
+
+// rowsOf returns n rows of a batch x: first, first+stride, …
+func rowsOf(x tensor.Tensor, first, stride, n int) tensor.Tensor {
+	y := tensor.New(host, x.DType(), append([]int{n}, x.Shape().Dims[1:]...)...)
+	row := len(x.Bytes()) / x.Dim(0)
+	for i := range n {
+		copy(y.Bytes()[i*row:], x.Bytes()[(first+i*stride)*row:][:row])
+	}
+	return y.WithRows(tensor.Rows{First: first, Stride: stride, Total: x.Dim(0)})
 }

@@ -12,7 +12,7 @@ func generalCrossEntropy(t *tensor.Tape, logits, targets tensor.Tensor, o CrossE
 		if x.NDim() == 0 {
 			OpCrossEntropy.Fail(in, "wants logits [..., classes]")
 		}
-		mustBeAlike(OpCrossEntropy, x, "the logits", y, "the soft targets")
+		mustBeAlike(OpCrossEntropy, x, "the logits", y, "the soft targets", x, y)
 	} else {
 		mustFitLabels(x, y)
 	}

@@ -1,5 +1,5 @@
-// Package ops has operations of layers: convolutions, pooling, pictures of another size, batch normalization, rotary positions, grouped
-// products, running sums, sorting, losses, norms, and products of 8-bit floats.
+// Package ops has operations of layers: attention, convolutions, pooling, pictures of another size, batch normalization, rotary
+// positions, grouped products, running sums, sorting, losses, norms, and products of 8-bit floats.
 //
 // Each is registered as an operation of your own would be, with what package tensor exports: tensor.Register takes its kernels and its
 // gradient rule, Tape.Record puts a call on the tape. So this package shows how to write one: pool2d.go is a short example, conv_cpu.go has

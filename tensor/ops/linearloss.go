@@ -17,7 +17,7 @@ type LinearCrossEntropy struct {
 	// Ignore and Count are those of CrossEntropyOptions. On devices with their own memory, Ignore needs Count.
 	Ignore *int64
 	Count  float64
-	// SoftCap, if not 0, makes of a logit z SoftCap·tanh(z/SoftCap), as tensor.AttentionScores does of scores.
+	// SoftCap, if not 0, makes of a logit z SoftCap·tanh(z/SoftCap), as AttentionScores does of scores.
 	SoftCap float64
 
 	Classes Classes // nil: each rank has all classes

@@ -33,7 +33,7 @@ func pointLoss(op tensor.Op, x, y tensor.Tensor) tensor.Tensor {
 	t.CheckTarget(op.String(), x, y)
 	x, y = t.Packed(x), t.Packed(y)
 	op.SameDType(x, y)
-	mustBeAlike(op, x, "the input", y, "the target")
+	mustBeAlike(op, x, "the input", y, "the target", x, y)
 	dims, rank := dimsOf(x)
 	each := t.New(statType(x.DType()), dims[:rank]...)
 	unary(t, op, each, x, y)

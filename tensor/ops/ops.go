@@ -124,8 +124,7 @@ func mustMatch(op tensor.Op, a tensor.Tensor, i int, role string, b tensor.Tenso
 }
 
 // mustBeAlike fails unless a and b have the same shape.
-func mustBeAlike(op tensor.Op, a tensor.Tensor, role string, b tensor.Tensor, other string) {
-	in := []tensor.Tensor{a, b}
+func mustBeAlike(op tensor.Op, a tensor.Tensor, role string, b tensor.Tensor, other string, in ...tensor.Tensor) {
 	if a.NDim() != b.NDim() {
 		op.Fail(in, "%s: %s, %s: %s", a.NameOr(role), dimensions(a.NDim()), b.NameOr(other), dimensions(b.NDim()))
 	}

@@ -7,12 +7,13 @@ import (
 	"math/rand/v2"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const crossHead = 4
 
 // attended is attention of queries x[0] over keys x[1] and values x[2] by its definition, with its lse.
-func attended(x []Array, o tensor.AttentionOptions) (y, lse Array) {
+func attended(x []Array, o ops.AttentionOptions) (y, lse Array) {
 	q, k, v := x[0], x[1], x[2]
 	heads, kv := q.Dims[2]/crossHead, k.Dims[2]/crossHead
 	y, lse = Array{q.Dims, make([]float64, len(q.V))}, Array{Dims: []int{q.Dims[0], heads, q.Dims[1]}}
@@ -57,7 +58,7 @@ func attended(x []Array, o tensor.AttentionOptions) (y, lse Array) {
 type crossing struct {
 	tq, tk, heads, kv int
 	masks             masks
-	o                 tensor.AttentionOptions
+	o                 ops.AttentionOptions
 }
 
 func (c crossing) name() string {
@@ -72,20 +73,20 @@ func (c crossing) dims() [][][]int {
 }
 
 var crossings = []crossing{
-	{1, 40, 2, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: 39}},
-	{3, 5, 4, 2, masks{}, tensor.AttentionOptions{Causal: true, Offset: 2}},
-	{5, 3, 2, 2, masks{}, tensor.AttentionOptions{}},
-	{6, 4, 3, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: -2}},
-	{3, 5, 2, 2, masks{lengths: true}, tensor.AttentionOptions{}},
-	{2, 7, 4, 2, masks{lengths: true, small: true}, tensor.AttentionOptions{Causal: true, Offset: 4}},
-	{5, 4, 2, 1, masks{docs: true}, tensor.AttentionOptions{}},
-	{6, 6, 2, 1, masks{docs: true, small: true}, tensor.AttentionOptions{Causal: true}},
-	{4, 5, 2, 2, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 1}},
-	{40, 40, 2, 1, masks{}, tensor.AttentionOptions{Causal: true, AttentionScores: tensor.AttentionScores{Window: 7}}},
-	{3, 40, 2, 2, masks{}, tensor.AttentionOptions{Causal: true, Offset: 45, AttentionScores: tensor.AttentionScores{Window: 9}}},
-	{6, 4, 3, 1, masks{}, tensor.AttentionOptions{AttentionScores: tensor.AttentionScores{SoftCap: 0.5, Scale: 0.8}}},
-	{7, 9, 2, 1, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 2,
-		AttentionScores: tensor.AttentionScores{Window: 3, SoftCap: 0.7}}},
+	{1, 40, 2, 1, masks{}, ops.AttentionOptions{Causal: true, Offset: 39}},
+	{3, 5, 4, 2, masks{}, ops.AttentionOptions{Causal: true, Offset: 2}},
+	{5, 3, 2, 2, masks{}, ops.AttentionOptions{}},
+	{6, 4, 3, 1, masks{}, ops.AttentionOptions{Causal: true, Offset: -2}},
+	{3, 5, 2, 2, masks{lengths: true}, ops.AttentionOptions{}},
+	{2, 7, 4, 2, masks{lengths: true, small: true}, ops.AttentionOptions{Causal: true, Offset: 4}},
+	{5, 4, 2, 1, masks{docs: true}, ops.AttentionOptions{}},
+	{6, 6, 2, 1, masks{docs: true, small: true}, ops.AttentionOptions{Causal: true}},
+	{4, 5, 2, 2, masks{lengths: true, docs: true}, ops.AttentionOptions{Causal: true, Offset: 1}},
+	{40, 40, 2, 1, masks{}, ops.AttentionOptions{Causal: true, AttentionScores: ops.AttentionScores{Window: 7}}},
+	{3, 40, 2, 2, masks{}, ops.AttentionOptions{Causal: true, Offset: 45, AttentionScores: ops.AttentionScores{Window: 9}}},
+	{6, 4, 3, 1, masks{}, ops.AttentionOptions{AttentionScores: ops.AttentionScores{SoftCap: 0.5, Scale: 0.8}}},
+	{7, 9, 2, 1, masks{lengths: true, docs: true}, ops.AttentionOptions{Causal: true, Offset: 2,
+		AttentionScores: ops.AttentionScores{Window: 3, SoftCap: 0.7}}},
 }
 
 func crossDims(batch, tq, tk, heads, kv int) [][]int {
@@ -96,7 +97,7 @@ func attentionCases() (cases []ValueCase) {
 	for _, c := range crossings {
 		cases = append(cases, ValueCase{Name: "cross attention of " + c.name(), Dims: c.dims(), Rounds: true,
 			F: func(x []tensor.Tensor) tensor.Tensor {
-				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
+				return ops.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
 			},
 			Want: func(x []Array) Array {
 				y, _ := attended(x, c.masks.of(c.o, x[0].Dims[0], x[0].Dims[1], x[1].Dims[1]))
@@ -115,8 +116,8 @@ func attentionGrads() map[tensor.Op][]GradCase {
 		cases = append(cases, GradCase{Name: c.name(),
 			Shapes: func(r *rand.Rand) [][]int { return crossDims(1+r.IntN(2), c.tq, c.tk, c.heads, c.kv) },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), c.tq, c.tk))
+				return ops.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), c.tq, c.tk))
 			}})
 	}
-	return map[tensor.Op][]GradCase{tensor.OpCrossAttention: cases, tensor.OpCrossAttentionLSE: lseGrads()}
+	return map[tensor.Op][]GradCase{ops.OpCrossAttention: cases, tensor.OpSecond: lseGrads()}
 }

@@ -5,11 +5,12 @@ import (
 	"math/rand/v2"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // both is attention with its lse.
 func (c crossing) both(x []tensor.Tensor) (out, lse tensor.Tensor) {
-	return tensor.CrossAttentionLSE(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
+	return ops.CrossAttentionLSE(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
 }
 
 func lseCases() (cases []ValueCase) {

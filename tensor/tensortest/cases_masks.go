@@ -1,12 +1,15 @@
 package tensortest
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // masks says which masks a case of attention has, and whether they are Int32.
 type masks struct{ lengths, docs, small bool }
 
 // of returns o with masks for batch sequences of tq queries and tk keys, in host memory.
-func (m masks) of(o tensor.AttentionOptions, batch, tq, tk int) tensor.AttentionOptions {
+func (m masks) of(o ops.AttentionOptions, batch, tq, tk int) ops.AttentionOptions {
 	if m.lengths {
 		o.KeyLengths = m.ints(1, func(b, _ int) int { return (2*b + tk - 1) % (tk + 1) }, batch)
 	}
@@ -29,7 +32,7 @@ func (m masks) ints(n int, f func(b, i int) int, dims ...int) tensor.Tensor {
 }
 
 // sees reports whether query i of sequence b sees key j.
-func sees(o tensor.AttentionOptions, b, i, j int) bool {
+func sees(o ops.AttentionOptions, b, i, j int) bool {
 	at := func(x tensor.Tensor, i int) float64 { return tensor.Floats(x)[i] }
 	switch {
 	case o.Causal && j > i+o.Offset, o.Window > 0 && j <= i+o.Offset-o.Window, !o.KeyLengths.IsZero() && float64(j) >= at(o.KeyLengths, b):

@@ -115,15 +115,15 @@ func rowCases() map[tensor.Op][]GradCase {
 		}
 		return ops.CrossEntropy(x, y, o)
 	}
-	attention := func(o tensor.AttentionOptions) GradCase {
+	attention := func(o ops.AttentionOptions) GradCase {
 		return row(fmt.Sprintf("causal %v, drop %v", o.Causal, o.Drop),
 			func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 1 + r.IntN(5), 6 * (1 + r.IntN(2))}} },
-			func(x []tensor.Tensor) tensor.Tensor { return tensor.Attention(x[0], 2, o) })
+			func(x []tensor.Tensor) tensor.Tensor { return ops.Attention(x[0], 2, o) })
 	}
 	ignore := int64(-100)
 	return map[tensor.Op][]GradCase{
-		tensor.OpAttention: {attention(tensor.AttentionOptions{}), attention(tensor.AttentionOptions{Causal: true}),
-			attention(tensor.AttentionOptions{Drop: 0.4, Layer: 3})},
+		ops.OpAttention: {attention(ops.AttentionOptions{}), attention(ops.AttentionOptions{Causal: true}),
+			attention(ops.AttentionOptions{Drop: 0.4, Layer: 3})},
 		tensor.OpSoftmax:    {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].Softmax() })},
 		tensor.OpLogSoftmax: {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSoftmax() })},
 		tensor.OpLogSumExp:  {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSumExp() })},
