@@ -108,8 +108,8 @@ func must(err error) {
 func (m *meter) measure(what, unit string, work float64, check func() error, once func(n int) (seconds float64)) error {
 	err := tensor.Try(func() {
 		must(check())
-		once(3) // compiles, chooses algorithms, allocates
-		n := min(max(m.pick(10, 1), int(m.length/once(3))), 5000)
+		once(m.pick(3, 1)) // compiles, chooses algorithms, allocates
+		n := min(max(m.pick(10, 1), int(m.length/once(m.pick(3, 1)))), 5000)
 		once(n)
 		var rates []float64
 		for range windows {

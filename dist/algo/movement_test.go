@@ -129,7 +129,7 @@ func TestScatterAndGather(t *testing.T) {
 		}
 		f32 := reduction{backend.Sum, tensor.Float32}
 		if n <= 4 || reliability.Long(t) {
-			w.halves(f32, uneven(n, big(120_001)), true)
+			w.halves(f32, uneven(n, big(50_001)), true)
 		}
 		for _, count := range []int{0, 1, 7, 1000, share(t, 100_003, 300_003, n)} {
 			parts := make([]int, n)

@@ -37,7 +37,7 @@ func tokens(r *dist.Rank, key uint64, micro, vocabulary, batch, positions int) t
 func Pipeline(r *dist.Rank, small bool) (w Work, err error) {
 	config, batch := gpt.Config{Vocab: 512, Positions: 1024, Width: 1024, Layers: 8, Heads: 16, Tied: true}, 4
 	if small {
-		config, batch = gpt.Config{Vocab: 64, Positions: 16, Width: 32, Layers: 2, Heads: 2, Tied: true}, 2
+		config, batch = gpt.Config{Vocab: 64, Positions: 8, Width: 32, Layers: 2, Heads: 2, Tied: true}, 1
 	}
 	net, err := gpt.New(config)
 	if err != nil {
@@ -96,7 +96,7 @@ func trained(r *dist.Rank, p *pp.Pipeline, opt *optim.Optimizer) (w Work, err er
 func Ring(r *dist.Rank, small bool) (w Work, err error) {
 	positions, heads, kv, hd := 32768, 16, 4, 128
 	if small {
-		positions, heads, kv, hd = 32, 4, 2, 64
+		positions, heads, kv, hd = 16, 2, 1, 64
 	}
 	f := &cp.Ring{Group: r.World, HeadDim: hd}
 	var mine [4]tensor.Tensor
