@@ -76,6 +76,12 @@ func TestNewRefuses(t *testing.T) {
 				c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
 			}
 		},
+		"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and only one of them has frozen it: copies of one parameter must change " +
+			"alike; call its Freeze on both, before Attach": func(c *pp.Config, rank int) {
+			if c.Params[0].SetName("layers.1.weight"); rank == 1 {
+				c.Params[0].Freeze()
+			}
+		},
 		"WeightDecay 0.2, Clip 0; copies of one parameter": func(c *pp.Config, rank int) {
 			c.Params[0].SetName("layers.1.weight")
 			c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1, WeightDecay: 0.1 * float64(1+rank)})
