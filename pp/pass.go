@@ -158,8 +158,8 @@ func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 	case !p.isLast(i):
 		p.opts = append(p.opts, tensor.More())
 	}
-	if p.Scaler != nil {
-		p.opts = append(p.opts, tensor.Scale(p.Scaler.Scale))
+	if o := p.Optimizer; o != nil && o.Scaler() != nil {
+		p.opts = append(p.opts, tensor.Scale(o.Scaler().Scale))
 	}
 	if t.Stage == len(p.Schedule.Ranks)-1 {
 		s.tape.Backward(s.out, p.opts...)

@@ -29,9 +29,9 @@ type Config struct {
 	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
 	// tied: Step adds up their gradients.
 	Params nn.Params
-	// Optimizer, if not nil, has Params: ranks compare the norms that it found.
+	// Optimizer, if not nil, has Params: ranks compare the norms that it found, and scale losses by its Scaler. One that has a Scaler must
+	// be given.
 	Optimizer *optim.Optimizer
-	Scaler    *optim.Scaler // of the optimizer, if it has one: all stages scale their losses by it
 	// CheckEvery, if not 0, compares norms, tied parameters and the rows of microbatches in every so many steps, besides 0, 1, 4, 16, 64
 	// and so on.
 	CheckEvery int
