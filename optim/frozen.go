@@ -34,7 +34,7 @@ func (o *Optimizer) checkIdle() {
 // mustHaveGradients panics if no parameter has a gradient in the first step: the loss depends on other parameters than the optimizer has.
 func (o *Optimizer) mustHaveGradients() {
 	ready := func(s paramState) bool { return s.ready() }
-	if o.steps > 0 || slices.ContainsFunc(o.states, ready) {
+	if o.steps > 0 || len(o.states) == 0 || slices.ContainsFunc(o.states, ready) {
 		return
 	}
 	p := o.states[0].p

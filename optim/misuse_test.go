@@ -23,11 +23,12 @@ func TestMisuse(t *testing.T) {
 	do := func(of, want string, f func()) misuse.Case {
 		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
 	}
+	const noneTrain = "optim: no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)"
 	misuse.Check(t, []misuse.Case{
 		do("NewSGD", "optim: SGDConfig.LR is 0, and SGD has no default: set it; to leave parameters as they are, use SetLR(0) or Freeze",
 			func() { optim.NewSGD(params(), optim.SGDConfig{}) }),
-		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1}) }),
-		do("NewSGD", "optim: no trainable parameters", func() { optim.NewSGD(frozen, optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", noneTrain, func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1}) }),
+		do("NewSGD", noneTrain, func() { optim.NewSGD(frozen, optim.SGDConfig{LR: 1}) }),
 		do("NewSGD", "optim: parameter weight[3 2] was never made: call nn.Init or Attach first",
 			func() { optim.NewSGD(nn.ParamsOf(nn.NewLinear(2, 3)), optim.SGDConfig{LR: 1}) }),
 		do("NewSGD", "optim: parameter weight[3 2] is given twice, or two have its name",

@@ -59,12 +59,16 @@ func newOptimizer(params nn.Params, r rule, m *matrices, c common) *Optimizer {
 		}
 		o.addParamState(p)
 	}
-	if len(o.states) == 0 {
-		fail("no trainable parameters")
+	if len(o.states) == 0 && (o.norm == nil || len(params) == 0) {
+		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
 	}
 	o.mustHoldAll()
 	slices.SortStableFunc(o.states, func(a, b paramState) int { return a.group - b.group })
-	dev := o.states[0].p.Local.Device()
+	first := params[0]
+	if len(o.states) > 0 {
+		first = o.states[0].p
+	}
+	dev := first.Local.Device()
 	o.exec = tensor.NewExec(dev)
 	blocks := 0
 	for i := range o.states {
@@ -217,6 +221,9 @@ func (o *Optimizer) takeRate(p *tensor.Param) {
 
 // apply updates the parameters.
 func (o *Optimizer) apply() error {
+	if len(o.states) == 0 {
+		return nil
+	}
 	for i := range o.states {
 		if s := &o.states[i]; s.ready() {
 			o.syncMaster(s)

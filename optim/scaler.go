@@ -35,6 +35,9 @@ func (s *Scaler) update(norm float64) bool {
 	return true
 }
 
+// Scaler returns that of the configuration, or nil.
+func (o *Optimizer) Scaler() *Scaler { return o.scaler }
+
 // keeper is an owner of gradients that adds a part of one step's gradients to those of the next one (ddp/powersgd). It must know the scale
 // of both.
 type keeper interface {

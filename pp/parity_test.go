@@ -67,6 +67,10 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}, {mesh: "pp=2,fsdp=2,kv=2", stage: 2, schedule: "zbv"}}},
 		"frozen first stage": {program{tied: true, frozen: []string{"tok", "pos", "blocks.0"}}, []layout{
 			{mesh: "pp=2", schedule: "zbv"}, {mesh: "pp=2,dp=2", schedule: "interleaved"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zbv"}}},
+		"all of the first stage is frozen": {program{frozen: []string{"tok", "pos", "blocks.0", "blocks.1"}}, []layout{
+			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}, {mesh: "pp=2,fsdp=2", stage: 2}}},
+		"all of a middle stage is frozen": {program{frozen: []string{"blocks.1"}}, []layout{
+			{mesh: "pp=4"}, {mesh: "pp=4", schedule: "zb-h1"}}},
 		"scaled losses": {program{tied: true, scaled: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}}},
 		"experts on one stage, with a balance loss": {program{kind: gpt.Llama, experts: true, scaled: true}, []layout{
 			{mesh: "pp=2"}, {mesh: "pp=2,ep=2", schedule: "zb-h1"}, {mesh: "pp=3,dp=2", parts: []int{1, 1, 2}},

@@ -86,6 +86,7 @@ func (p *Pipeline) forward(i int, t *task) {
 	}
 	switch {
 	case t.Stage == len(p.Schedule.Ranks)-1:
+		p.compareCounts(t, s.tape.Agreement(0).Count)
 		if p.ends[0] < 0 { // else in Backward, which may compute the loss with its gradients
 			p.loss += s.out.Item()
 		}
@@ -101,6 +102,15 @@ func (p *Pipeline) forward(i int, t *task) {
 	if t.to >= 0 || t.Stage == len(p.Schedule.Ranks)-1 {
 		p.retire(t.Stage, t.Micro, s)
 	}
+}
+
+// compareCounts fails if the loss of a microbatch divides by another number than those before it: their sum would be no mean.
+func (p *Pipeline) compareCounts(t *task, count float64) {
+	if p.count != 0 && count != 0 && count != p.count {
+		fail("%v divides by the count %v, and another microbatch of the step by %v: Count of CrossEntropyOptions, and the number of Tape.Agree, "+
+			"are those of all microbatches together, in each of them", t.Action, count, p.count)
+	}
+	p.count = max(p.count, count)
 }
 
 // isLast reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
@@ -158,8 +168,8 @@ func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 	case !p.isLast(i):
 		p.opts = append(p.opts, tensor.More())
 	}
-	if p.Scaler != nil {
-		p.opts = append(p.opts, tensor.Scale(p.Scaler.Scale))
+	if o := p.Optimizer; o != nil && o.Scaler() != nil {
+		p.opts = append(p.opts, tensor.Scale(o.Scaler().Scale))
 	}
 	if t.Stage == len(p.Schedule.Ranks)-1 {
 		s.tape.Backward(s.out, p.opts...)

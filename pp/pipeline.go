@@ -29,9 +29,9 @@ type Config struct {
 	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
 	// tied: Step adds up their gradients.
 	Params nn.Params
-	// Optimizer, if not nil, has Params: ranks compare the norms that it found.
+	// Optimizer, if not nil, has Params: ranks compare the norms that it found, and scale losses by its Scaler. One that has a Scaler must
+	// be given.
 	Optimizer *optim.Optimizer
-	Scaler    *optim.Scaler // of the optimizer, if it has one: all stages scale their losses by it
 	// CheckEvery, if not 0, compares norms, tied parameters and the rows of microbatches in every so many steps, besides 0, 1, 4, 16, 64
 	// and so on.
 	CheckEvery int
@@ -61,11 +61,12 @@ type Pipeline struct {
 	due    bool        // ranks compare what the optimizer has done in the step before
 	self   *dist.Group // of this rank alone
 
-	now  tensor.TapeState
-	loss float64
-	run  func()           // a step
-	pair [2]tensor.Tensor // an output and its gradient
-	opts []tensor.BackwardOption
+	now   tensor.TapeState
+	loss  float64
+	count float64          // by which the losses of the step divide; 0: not known
+	run   func()           // a step
+	pair  [2]tensor.Tensor // an output and its gradient
+	opts  []tensor.BackwardOption
 }
 
 // task is an action, and what else there is to know of it.
@@ -108,6 +109,9 @@ func (c *Config) check() (*Report, error) {
 		return nil, fmt.Errorf("pp: schedule %s is for %d ranks, and group %s has %d", c.Schedule.Name, n, c.Group.Name(), c.Group.Size())
 	case c.Tape == nil:
 		return nil, errors.New("pp: Config.Tape is nil: it has the seed and the number of the step, as tensor.NewTape(r.Device, tensor.Seed(1))")
+	case !c.Tape.Training() && c.Schedule.trains():
+		return nil, fmt.Errorf("pp: Config.Tape was made with Eval or NoGrad, and schedule %s trains: make it without them, and evaluate by "+
+			"Schedule.Forward", c.Schedule.Name)
 	case len(c.Params) == 0:
 		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned")
 	case c.CheckEvery < 0:
@@ -128,7 +132,17 @@ func (c *Config) check() (*Report, error) {
 		return nil, fmt.Errorf("pp: rank %d of %s has stages %v in schedule %s, and stages %v in Config.Stages",
 			c.Group.Rank(), c.Group.Name(), mine, c.Schedule.Name, have)
 	}
+	for i, stage := range c.Stages {
+		if stage == nil {
+			return nil, fmt.Errorf("pp: Config.Stages[%d] is nil: it is the function that computes stage %d", i, i)
+		}
+	}
 	return rep, nil
+}
+
+// trains reports whether the schedule, which is complete, has backward passes.
+func (s *Schedule) trains() bool {
+	return slices.ContainsFunc(s.Actions[s.Ranks[0]], func(a Action) bool { return a.Kind != F })
 }
 
 // lines says what all ranks must have alike.
@@ -181,7 +195,7 @@ func (p *Pipeline) Step() (loss float64, err error) {
 	if p.err != nil {
 		return 0, fmt.Errorf("pp: a Step has failed before: %w", p.err)
 	}
-	p.now, p.loss = p.Tape.State(), 0
+	p.now, p.loss, p.count = p.Tape.State(), 0, 0
 	if p.due {
 		p.due, err = false, p.compare()
 	}

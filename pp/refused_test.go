@@ -25,62 +25,81 @@ func pair(r *dist.Rank) (pp.Config, *chain) {
 		Tape: tensor.NewTape(r.Device), Params: nn.Init(c, r.Device, tensor.Float64, 1)}, c
 }
 
+var unfit = map[string]func(c *pp.Config, rank int){
+	"pp: schedule 1f1b is for 3 ranks, and group world has 2": func(c *pp.Config, _ int) { c.Schedule = pp.OneF1B(3, 2) },
+	"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 3 microbatches, hash ": func(c *pp.Config, rank int) {
+		c.Schedule = pp.OneF1B(2, 2+rank)
+	},
+	"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) {
+		if rank == 1 {
+			c.Schedule = pp.GPipe(2, 2)
+			c.Schedule.Name = "1f1b"
+		}
+	},
+	"pp: rank 1 of world has stages [1] in schedule 1f1b, and stages [] in Config.Stages": func(c *pp.Config, _ int) {
+		delete(c.Stages, 1)
+	},
+	"pp: rank 0 of world has stages [0 2] in schedule interleaved, and stages [0] in Config.Stages": func(c *pp.Config, _ int) {
+		c.Schedule = pp.Interleaved(2, 2, 2)
+	},
+	"seed 1, step 0, CheckEvery 0 where rank 0 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) {
+		c.Tape = tensor.NewTape(c.Tape.Device(), tensor.Seed(uint64(rank)))
+	},
+	"pp: Config.Tape is nil: it has the seed": func(c *pp.Config, rank int) {
+		if rank == 1 {
+			c.Tape = nil
+		}
+	},
+	"pp: Config.Schedule is nil": func(c *pp.Config, rank int) {
+		if rank == 1 {
+			c.Schedule = nil
+		}
+	},
+	"pp: Config.CheckEvery is -1, want 1 or more, or 0": func(c *pp.Config, rank int) { c.CheckEvery = -rank },
+	"seed 0, step 0, CheckEvery 1 where rank 0 has ":    func(c *pp.Config, rank int) { c.CheckEvery = rank },
+	"pp: Config.Tape was made with Eval or NoGrad, and schedule 1f1b trains: make it without them, and evaluate by Schedule.Forward": func(
+		c *pp.Config, rank int) {
+		if rank == 1 {
+			c.Tape = tensor.NewTape(c.Tape.Device(), tensor.Eval())
+		}
+	},
+	"pp: Config.Stages[1] is nil: it is the function that computes stage 1": func(c *pp.Config, rank int) {
+		if rank == 1 {
+			c.Stages[1] = nil
+		}
+	},
+	"pp: Config.Params is empty": func(c *pp.Config, rank int) { c.Params = c.Params[:2*rank] },
+	"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and not cut alike: they have elements 0 to 9 of [{[0 0] [3 3]}], and " +
+		"elements 0 to 4 of [{[0 0] [3 3]}]; with fsdp, make it a unit of its own": func(c *pp.Config, rank int) {
+		if rank == 1 {
+			c.Params[0].Shard(0, 4)
+		} else {
+			c.Params[0].SetName("layers.1.weight")
+		}
+	},
+	"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and their optimizers differ: adam {beta1:0.9 beta2:0.999 eps:1e-08 " +
+		"decoupled:true}, LR 0.001, WeightDecay 0, Clip 0, and sgd {momentum:0 dampening:0 nesterov:false}, LR 0.1, WeightDecay 0, " +
+		"Clip 0; copies of one parameter must change alike": func(c *pp.Config, rank int) {
+		c.Params[0].SetName("layers.1.weight")
+		if c.Optimizer = optim.NewAdamW(c.Params, optim.AdamWConfig{}); rank == 1 {
+			c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
+		}
+	},
+	"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and only one of them has frozen it: copies of one parameter must change " +
+		"alike; call its Freeze on both, before Attach": func(c *pp.Config, rank int) {
+		if c.Params[0].SetName("layers.1.weight"); rank == 1 {
+			c.Params[0].Freeze()
+		}
+	},
+	"WeightDecay 0.2, Clip 0; copies of one parameter": func(c *pp.Config, rank int) {
+		c.Params[0].SetName("layers.1.weight")
+		c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1, WeightDecay: 0.1 * float64(1+rank)})
+	},
+}
+
 // What does not fit is an error on all ranks, before the first message.
 func TestNewRefuses(t *testing.T) {
-	for want, change := range map[string]func(c *pp.Config, rank int){
-		"pp: schedule 1f1b is for 3 ranks, and group world has 2": func(c *pp.Config, _ int) { c.Schedule = pp.OneF1B(3, 2) },
-		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 3 microbatches, hash ": func(c *pp.Config, rank int) {
-			c.Schedule = pp.OneF1B(2, 2+rank)
-		},
-		"pp: ranks differ: rank 1 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) {
-			if rank == 1 {
-				c.Schedule = pp.GPipe(2, 2)
-				c.Schedule.Name = "1f1b"
-			}
-		},
-		"pp: rank 1 of world has stages [1] in schedule 1f1b, and stages [] in Config.Stages": func(c *pp.Config, _ int) {
-			delete(c.Stages, 1)
-		},
-		"pp: rank 0 of world has stages [0 2] in schedule interleaved, and stages [0] in Config.Stages": func(c *pp.Config, _ int) {
-			c.Schedule = pp.Interleaved(2, 2, 2)
-		},
-		"seed 1, step 0, CheckEvery 0 where rank 0 has schedule 1f1b of 2 stages, 2 microbatches, hash ": func(c *pp.Config, rank int) {
-			c.Tape = tensor.NewTape(c.Tape.Device(), tensor.Seed(uint64(rank)))
-		},
-		"pp: Config.Tape is nil: it has the seed": func(c *pp.Config, rank int) {
-			if rank == 1 {
-				c.Tape = nil
-			}
-		},
-		"pp: Config.Schedule is nil": func(c *pp.Config, rank int) {
-			if rank == 1 {
-				c.Schedule = nil
-			}
-		},
-		"pp: Config.CheckEvery is -1, want 1 or more, or 0": func(c *pp.Config, rank int) { c.CheckEvery = -rank },
-		"seed 0, step 0, CheckEvery 1 where rank 0 has ":    func(c *pp.Config, rank int) { c.CheckEvery = rank },
-		"pp: Config.Params is empty":                        func(c *pp.Config, rank int) { c.Params = c.Params[:2*rank] },
-		"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and not cut alike: they have elements 0 to 9 of [{[0 0] [3 3]}], and " +
-			"elements 0 to 4 of [{[0 0] [3 3]}]; with fsdp, make it a unit of its own": func(c *pp.Config, rank int) {
-			if rank == 1 {
-				c.Params[0].Shard(0, 4)
-			} else {
-				c.Params[0].SetName("layers.1.weight")
-			}
-		},
-		"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and their optimizers differ: adam {beta1:0.9 beta2:0.999 eps:1e-08 " +
-			"decoupled:true}, LR 0.001, WeightDecay 0, Clip 0, and sgd {momentum:0 dampening:0 nesterov:false}, LR 0.1, WeightDecay 0, " +
-			"Clip 0; copies of one parameter must change alike": func(c *pp.Config, rank int) {
-			c.Params[0].SetName("layers.1.weight")
-			if c.Optimizer = optim.NewAdamW(c.Params, optim.AdamWConfig{}); rank == 1 {
-				c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
-			}
-		},
-		"WeightDecay 0.2, Clip 0; copies of one parameter": func(c *pp.Config, rank int) {
-			c.Params[0].SetName("layers.1.weight")
-			c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1, WeightDecay: 0.1 * float64(1+rank)})
-		},
-	} {
+	for want, change := range unfit {
 		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
 			c, _ := pair(r)
 			change(&c, r.World.Rank())
@@ -167,6 +186,22 @@ func TestOtherShapes(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// A microbatch that divides by a count of its own would weigh more than the others.
+func TestOwnCounts(t *testing.T) {
+	const want = "pp: 1F1 divides by the count 4, and another microbatch of the step by 3: Count of CrossEntropyOptions, and the number of "
+	disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+		c, _ := pair(r)
+		if run := c.Stages[1]; run != nil {
+			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+				t.Agree(float64(3 + micro))
+				return run(t, micro, x)
+			}
+		}
+		_, err := disttest.Must(pp.New(c)).Step()
+		return err
+	})
 }
 
 // A stage's output that does not depend on its input leaves the stages before it without a gradient.

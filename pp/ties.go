@@ -15,15 +15,15 @@ type tie struct {
 	group *dist.Group
 }
 
-// findTies makes a group for each parameter that several ranks have. It is collective.
+// findTies makes a group for each parameter that several ranks train. It is collective.
 func (p *Pipeline) findTies() error {
-	mine := map[string][2]string{} // what this rank has of each, and how it is changed
+	mine := map[string][3]string{} // what this rank has of each, how it is changed, and whether it is frozen
 	for _, x := range p.Params {
-		if x.Frozen() {
-			continue
-		}
 		lo, hi := x.Placement().Range()
-		has := [2]string{fmt.Sprintf("elements %d to %d of %v", lo, hi, x.Placement().Boxes())}
+		has := [3]string{fmt.Sprintf("elements %d to %d of %v", lo, hi, x.Placement().Boxes())}
+		if x.Frozen() {
+			has[2] = "frozen"
+		}
 		if p.Optimizer != nil {
 			has[1] = p.Optimizer.RuleOf(x)
 		}
@@ -41,12 +41,13 @@ func (p *Pipeline) findTies() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(holders)) {
 		ranks, color := holders[name], -1
-		if len(ranks) == 1 {
-			continue
-		}
 		for _, r := range ranks[1:] {
 			a, b := all[ranks[0]][name], all[r][name]
-			if a[0] != b[0] {
+			if a[2] != b[2] {
+				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and only one of them has frozen it: copies of one parameter must "+
+					"change alike; call its Freeze on both, before Attach", name, ranks[0], r)
+			}
+			if a[0] != b[0] && a[2] == "" {
 				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and not cut alike: they have %s, and %s; with fsdp, make it a unit "+
 					"of its own", name, ranks[0], r, a[0], b[0])
 			}
@@ -54,6 +55,9 @@ func (p *Pipeline) findTies() error {
 				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and their optimizers differ: %s, and %s; copies of one parameter "+
 					"must change alike", name, ranks[0], r, a[1], b[1])
 			}
+		}
+		if len(ranks) == 1 || all[ranks[0]][name][2] != "" {
+			continue
 		}
 		if slices.Contains(ranks, p.Group.Rank()) {
 			color = 0

@@ -249,7 +249,7 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 		run[i] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return j.forward(t, micro, i, len(s.Ranks), forward, x) }
 	}
 	j.tape = tensor.NewTape(j.rank.Device, tensor.Seed(j.seed))
-	cfg := pp.Config{Group: g, Schedule: s, Stages: run, Tape: j.tape, Params: j.att.Params, Optimizer: j.opt, Scaler: j.scaler}
+	cfg := pp.Config{Group: g, Schedule: s, Stages: run, Tape: j.tape, Params: j.att.Params, Optimizer: j.opt}
 	if j.config != nil {
 		j.config(&cfg)
 	}
