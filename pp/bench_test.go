@@ -13,7 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-const nap = 8 * time.Millisecond // of F, I and W on a rank, over all its stages
+const nap = 8 * time.Millisecond // of F, I and W of a stage
 
 // slept and asked are how long operations have slept, and how long they should have, in nanoseconds.
 var slept, asked atomic.Int64
@@ -85,7 +85,7 @@ func BenchmarkDrawing(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/p=%d", name, ranks), func(b *testing.B) {
 				s := must(pp.ByName(name, ranks, 2, 2*ranks))
 				rep := disttest.Must(s.Check(pp.Costs{F: 1, I: 1, W: 1}, pp.Limit{}))
-				each := nap * time.Duration(ranks) / time.Duration(len(s.Ranks))
+				each := nap
 				disttest.OK(disttest.OnRanks(ranks, func(r *dist.Rank) error {
 					step := sleepingStep(r, s, each)
 					step()
