@@ -113,7 +113,7 @@ func attentionShape(a *tensor.Args) kernel.AttentionShape {
 		Drop: a.F[1], Key: a.Key,
 		Rows: kernel.Rows{First: a.I[2], Stride: a.I[3], Elems: a.I[4], Cols: a.I[4], Line: a.I[4]}}
 	if a.Op == OpAttention || a.Op == OpAttentionGrad { // of qkv
-		s.Heads, s.KVHeads = s.Heads/3, s.KVHeads/3
+		s.Keys, s.Heads, s.KVHeads, s.KVStep = s.Queries, s.Heads/3, s.Heads/3, s.QStep
 	}
 	return s
 }
