@@ -1,4 +1,4 @@
-package data_test
+package cuda_test
 
 import (
 	"errors"
