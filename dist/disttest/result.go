@@ -1,9 +1,7 @@
 package disttest
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -42,19 +40,19 @@ func (res *Result) gather(a *Attached, s *State) (err error) {
 		}
 	}
 	world := s.Rank.World
-	if _, err = joinedOnFirst(world, []part{
+	if _, err = joined(world, []part{
 		wholePart("loss of a step", res.Losses), wholePart("norm of a step's gradients", res.Norms),
 	}); err != nil {
 		return err
 	}
-	if res.Last, err = joinedOnFirst(world, partsOf(a.Params)); err != nil {
+	if res.Last, err = Wholes(world, a.Params); err != nil {
 		return err
 	}
 	var moments []part
 	for _, m := range s.Optimizer.State().Tensors {
 		moments = append(moments, partOf(m.Name, m.Param, m.Tensor))
 	}
-	res.Moments, err = joinedOnFirst(world, moments)
+	res.Moments, err = joined(world, moments)
 	return err
 }
 
@@ -160,22 +158,14 @@ func bitsOf(x []float64) []byte {
 	return out
 }
 
-func partsOf(params nn.Params) []part {
+// Wholes returns all elements of the parameters that ranks of g have, of which each may have others. If several ranks have the same
+// element, its bits must be the same. It is collective.
+func Wholes(g *dist.Group, params nn.Params) (Values, error) {
 	parts := make([]part, len(params))
 	for i, p := range params {
 		parts[i] = partOf(p.Name(), p, p.Local)
 	}
-	return parts
-}
-
-// Wholes returns all elements of the parameters that ranks of g have, of which each may have others. If several ranks have the same
-// element, its bits must be the same. It is collective.
-func Wholes(g *dist.Group, params nn.Params) (Values, error) {
-	all, err := dist.AllGatherObject(g, partsOf(params))
-	if err != nil {
-		return nil, err
-	}
-	return joined(all)
+	return joined(g, parts)
 }
 
 // Whole is Wholes of parameters that all ranks have or have parts of, one after another.
@@ -187,38 +177,12 @@ func Whole(g *dist.Group, params ...*tensor.Param) (out []float64, err error) {
 	return out, err
 }
 
-// joinedOnFirst is joined of the parts of all ranks, on rank 0; nil on others, which save the time to read them. It is collective.
-func joinedOnFirst(g *dist.Group, mine []part) (Values, error) {
-	text, err := json.Marshal(mine)
+// joined joins the parts of all ranks.
+func joined(g *dist.Group, mine []part) (Values, error) {
+	all, err := dist.AllGatherObject(g, mine)
 	if err != nil {
 		return nil, err
 	}
-	longest := tensor.FromSlice([]int64{int64(len(text))}, 1)
-	if err := g.AllReduce(longest, dist.Max).Wait(); err != nil {
-		return nil, err
-	}
-	n := int(tensor.Data[int64](longest)[0])
-	text = append(text, bytes.Repeat([]byte(" "), n-len(text))...)
-	var texts []byte
-	var dst tensor.Tensor
-	if g.Rank() == 0 {
-		texts = make([]byte, n*g.Size())
-		dst = tensor.FromSlice(texts, len(texts))
-	}
-	if err := g.Gather(dst, tensor.FromSlice(text, n), 0).Wait(); err != nil || g.Rank() > 0 {
-		return nil, err
-	}
-	all := make([][]part, g.Size())
-	for i := range all {
-		if err := json.Unmarshal(texts[i*n:][:n], &all[i]); err != nil {
-			return nil, err
-		}
-	}
-	return joined(all)
-}
-
-// joined joins the parts of all ranks.
-func joined(all [][]part) (Values, error) {
 	out, from := Values{}, map[string][]int{} // from has one more than the rank that an element is from
 	for rank, parts := range all {
 		for _, p := range parts {
