@@ -27,9 +27,6 @@ func daz(x float32) float32 {
 // 2008).
 func fma32(a, b, c float32) float32 {
 	p, z := float64(a)*float64(b), float64(c)
-	if p == 0 && z != 0 { // most are: zeros fill up tiles
-		return c
-	}
 	s := p + z
 	v := s - p
 	e := (p - (s - v)) + (z - v) // the exact rounding error of the sum
