@@ -236,9 +236,9 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 	return "", "", nil
 }
 
-// outside reports whether a knows nothing of a step, and b does.
+// outside reports whether a knows nothing of a step, and b has its rows.
 func (a *Agreement) outside(b *Agreement) bool {
-	return *a == (Agreement{}) && *b != (Agreement{Seed: b.Seed})
+	return *a == (Agreement{}) && b.Total != 0 && b.Batches != 0
 }
 
 func (a *Agreement) origin() string {
