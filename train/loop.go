@@ -342,14 +342,11 @@ func (l *Loop) gather() error {
 	}
 	l.signals.Agree(signals)
 	l.progress.Show(l.values.Done, l.values.Series)
-	if err := l.showOptimizer(); err != nil {
-		return err
-	}
 	if _, all := l.values.Of(l.o.best().Name); l.o.Patience > 0 && !l.early && l.o.best().Since(all) >= l.o.Patience {
 		l.early = true
 		l.Logf("stopped: %q has not become better %d times in a row", l.o.best().Name, l.o.Patience)
 	}
-	return l.values.Write()
+	return errors.Join(l.values.Write(), l.showOptimizer())
 }
 
 // showOptimizer tells the live view what the optimizer knows.
