@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Running statistics are saved and loaded with the parameters, and under PyTorch's names.
@@ -50,7 +51,7 @@ func TestMissingLayerWithOptimizer(t *testing.T) {
 		for range layers {
 			m = append(m, nn.NewLinear(2, 2))
 		}
-		params := nn.Init(m, tensor.NewCPU(1), tensor.Float32, 1)
+		params := nn.Init(m, cpu.New(1), tensor.Float32, 1)
 		return &ckpt.State{Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})}
 	}
 	path := filepath.Join(t.TempDir(), "a.safetensors")

@@ -25,6 +25,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // fileState is newState on one rank, without what a file cannot hold.
@@ -206,7 +207,7 @@ func TestFileKill(t *testing.T) {
 
 // tinyFile saves a file so small that every byte of it can be damaged.
 func tinyFile(t *testing.T) (path string, state func() *State) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	t.Cleanup(dev.Close)
 	state = func() *State {
 		params := nn.Init(nn.NewLinear(2, 3), dev, tensor.Float32, 1)
@@ -236,7 +237,7 @@ func TestFileEveryFlip(t *testing.T) {
 // TestFileNameFlips: a wrong bit in the manifest's key is refused, also in a file with parameters alone. Such a file
 // must not be taken for one of another program.
 func TestFileNameFlips(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	st := &State{Params: nn.Init(nn.NewLinear(2, 3), dev, tensor.Float32, 1)}
 	path := filepath.Join(t.TempDir(), "tiny.safetensors")
@@ -261,7 +262,7 @@ func TestFileNameFlips(t *testing.T) {
 // TestFileSegments: a tensor that is one parameter in one model and parts of two in another can be saved and loaded
 // both ways.
 func TestFileSegments(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	made := func(name string, rows int, as []tensor.Stored, seed uint64) *tensor.Param {
 		p := tensor.NewParam(tensor.NormalInit(0, 1), rows, 2)

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // training is a small training run without a group: dropout, AdamW with a schedule, a loader that shuffles.
@@ -24,7 +25,7 @@ type training struct {
 }
 
 func newTraining(t *testing.T, seed uint64) *training {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	t.Cleanup(dev.Close)
 	set, err := data.Synthetic(48, 1, tensor.Float32)
 	require.NoError(t, err)

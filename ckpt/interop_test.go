@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -184,7 +185,7 @@ print(json.dumps(out))
 `
 
 func TestPythonReadsFile(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	model := nn.Sequential{nn.NewConv2d(1, 2, 3, ops.Conv2dOptions{}), nn.NewBatchNorm2d(2), nn.ReLU, nn.Flatten{}, nn.NewLinear(8, 3)}
 	params := nn.Init(model, dev, tensor.Float64, 1)

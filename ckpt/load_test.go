@@ -20,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // TestBytesRead: each rank reads its own elements from the disk; to verify them, the ranks together read everything at
@@ -356,7 +357,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 func TestLoadChangesValues(t *testing.T) {
 	dir := t.TempDir()
 	onRanks(t, 1, func(g *dist.Group) error {
-		l, dev := nn.NewLinear(2, 1), tensor.NewCPU(1)
+		l, dev := nn.NewLinear(2, 1), cpu.New(1)
 		defer dev.Close()
 		st := &State{Params: nn.Init(l, dev, tensor.Float64, 1)}
 		if err := NewSaver(g, dir, Config{}).Save(context.Background(), *st); err != nil {

@@ -14,12 +14,13 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // waves returns elements that differ, for tensors of these dimensions.
 func waves(seed float64, dims ...int) tensor.Tensor {
-	x := tensor.New(tensor.NewCPU(1), tensor.Float64, dims...)
+	x := tensor.New(cpu.New(1), tensor.Float64, dims...)
 	for i := range tensor.Data[float64](x) {
 		tensor.Data[float64](x)[i] = math.Sin(seed + 1.7*float64(i)*float64(i%13+1))
 	}
@@ -75,7 +76,7 @@ func naive(g *dist.Group, f *cp.Ring, mine [4]tensor.Tensor, c attentionOf, ids 
 			}
 		}
 	}
-	all := run(tensor.NewTape(tensor.NewCPU(1)), whole, func(q, k, v tensor.Tensor) tensor.Tensor {
+	all := run(tensor.NewTape(cpu.New(1)), whole, func(q, k, v tensor.Tensor) tensor.Tensor {
 		return ops.CrossAttention(q, k, v, c.hd, ops.AttentionOptions{Causal: true, QueryDocs: ids, KeyDocs: ids})
 	})
 	for i := range y {
@@ -97,7 +98,7 @@ func partOf(f *cp.Ring, x, ids tensor.Tensor) tensor.Tensor {
 
 // numbers are those of the positions of all rows.
 func numbers(rows, total int) tensor.Tensor {
-	x := tensor.New(tensor.NewCPU(1), tensor.Int64, rows, total)
+	x := tensor.New(cpu.New(1), tensor.Int64, rows, total)
 	for i := range tensor.Data[int64](x) {
 		tensor.Data[int64](x)[i] = int64(i)
 	}

@@ -46,3 +46,6 @@
 // [Split] divides a dataset by chance, [SplitByClass] with the same classes in each part. [Filter] and [Readable] leave samples out. All
 // return a [Subset]. With [Config].Weights, samples are drawn by weights, such as those of [Balance].
 package data
+
+// What prepares samples may compute with tensors outside of tapes.
+import _ "github.com/ringo-ml/ringo/tensor/cpu"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -197,12 +198,12 @@ func TestDevice(t *testing.T) {
 
 // lost is a device that stops working.
 type lost struct {
-	*tensor.CPU
+	*cpu.Device
 	err error
 }
 
 func (d *lost) Host() bool             { return false }
-func (d *lost) Queue(int) tensor.Queue { return lostQueue{d.CPU.Queue(0), d} }
+func (d *lost) Queue(int) tensor.Queue { return lostQueue{d.Device.Queue(0), d} }
 func (d *lost) Kernels() *tensor.Table {
 	return &tensor.Table{tensor.OpFill: {tensor.Uint8: func(tensor.Queue, *tensor.Args) {}}}
 }
@@ -217,7 +218,7 @@ type lostQueue struct {
 func (q lostQueue) Mark() tensor.Pending { return tensor.Pending{F: q.dev} }
 
 func TestLostDevice(t *testing.T) {
-	dev := &lost{tensor.NewCPU(1), errors.New("device lost")}
+	dev := &lost{cpu.New(1), errors.New("device lost")}
 	defer dev.Close()
 	l := NewLoader(numbers(20), Config{Batch: 6, Device: dev})
 	steps := 0

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 type sharder struct{ rank, size int }
@@ -28,7 +29,7 @@ func TestMisuse(t *testing.T) {
 	require.NoError(t, err)
 	loader := data.NewLoader(images, data.Config{Batch: 6})
 	two := data.NewLoader(images, data.Config{Batch: 5})
-	ints := func(dims ...int) tensor.Tensor { return tensor.New(tensor.NewCPU(1), tensor.Int64, dims...) }
+	ints := func(dims ...int) tensor.Tensor { return tensor.New(cpu.New(1), tensor.Int64, dims...) }
 	x := tensor.FromSlice(make([]float32, 784), 1, 784)
 	rows, err := data.NewTensors(x, x)
 	require.NoError(t, err)
@@ -70,7 +71,7 @@ func TestMisuse(t *testing.T) {
 		{Of: "NewTensors", Want: "data: y is not a tensor that can be used",
 			Do: func() error { _, err := data.NewTensors(x, tensor.Tensor{}); return err }},
 		{Of: "NewTensors", Want: "data: x is of a tape, whose memory is used again in each step",
-			Do: func() error { _, err := data.NewTensors(tensor.NewTape(tensor.NewCPU(1)).Input(x), x); return err }},
+			Do: func() error { _, err := data.NewTensors(tensor.NewTape(cpu.New(1)).Input(x), x); return err }},
 		{Of: "Tensors.Batch", Want: "row -1, of 1", Do: func() error { return rows.Batch([]int{-1}, x, x) }},
 		{Of: "CSV", Want: "data: " + notIDX + ": line 1, column 1: \"hello\" is not a number; if the line has the names of the columns, " +
 			"set CSVConfig.Header", Do: func() error { _, err := data.CSV(notIDX, data.CSVConfig{}); return err }},

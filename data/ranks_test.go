@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -20,7 +21,7 @@ func (r rank) Size() int { return r.size }
 // gradients returns loss and gradient of each step of an epoch on one rank, with dropout and without an optimizer.
 func gradients(t *testing.T, ds data.Dataset, r rank) (losses []float64, grads [][]float64) {
 	t.Helper()
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	w := tensor.NewParam(tensor.UniformInit(-0.1, 0.1), 10, 784)
 	w.Make(dev, tensor.Float64, 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // numbered is a Dataset of the numbers of its samples, in three uneven classes. Some cannot be read. In an epoch, each has more.
@@ -128,7 +129,7 @@ func TestSubset(t *testing.T) {
 	labels, err := data.Labels(s)
 	require.NoError(t, err)
 	assert.Equal(t, []int{2, 2, 2, 2, 2}, labels)
-	x, y := tensor.New(tensor.NewCPU(1), tensor.Float64, 1, 2), tensor.New(tensor.NewCPU(1), tensor.Int64, 1)
+	x, y := tensor.New(cpu.New(1), tensor.Float64, 1, 2), tensor.New(cpu.New(1), tensor.Int64, 1)
 	require.EqualError(t, s.Batch([]int{5}, x, y), "sample 5, of 5")
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -41,7 +42,7 @@ func TestTensors(t *testing.T) {
 func TestTensorsBatchOfAnotherSize(t *testing.T) {
 	ds, err := NewTensors(tensor.FromSlice([]float32{1, 2, 3, 4}, 2, 2), tensor.FromSlice([]int64{5, 6}, 2))
 	require.NoError(t, err)
-	cpu := tensor.NewCPU(1)
-	x, y := tensor.New(cpu, tensor.Float32, 1, 3), tensor.New(cpu, tensor.Int64, 1)
+	host := cpu.New(1)
+	x, y := tensor.New(host, tensor.Float32, 1, 3), tensor.New(host, tensor.Int64, 1)
 	require.EqualError(t, ds.Batch([]int{1}, x, y), "1 rows of float32[2] and int64[] do not fit float32[1,3] and int64[1]")
 }

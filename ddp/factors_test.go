@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -354,7 +355,7 @@ func TestFactorsOfLaterSteps(t *testing.T) {
 
 // The first batch of a Loader is divided unevenly, though the others are not: it shows them.
 func TestFactorsOfLoaders(t *testing.T) {
-	set, err := data.NewTensors(tensor.New(tensor.NewCPU(1), tensor.Float64, 64, 12), tensor.New(tensor.NewCPU(1), tensor.Float64, 64, 1))
+	set, err := data.NewTensors(tensor.New(cpu.New(1), tensor.Float64, 64, 12), tensor.New(cpu.New(1), tensor.Float64, 64, 1))
 	require.NoError(t, err)
 	for _, sharded := range []bool{false, true} {
 		for name, do := range ownFactors {
@@ -384,7 +385,7 @@ func TestFactorsOfLoaders(t *testing.T) {
 
 // A step may have several batches of a Loader, also the first one.
 func TestStepsOfTwoLoaderBatches(t *testing.T) {
-	set, err := data.NewTensors(tensor.New(tensor.NewCPU(1), tensor.Float64, 128, 12), tensor.New(tensor.NewCPU(1), tensor.Float64, 128, 1))
+	set, err := data.NewTensors(tensor.New(cpu.New(1), tensor.Float64, 128, 12), tensor.New(cpu.New(1), tensor.Float64, 128, 1))
 	require.NoError(t, err)
 	for _, sharded := range []bool{false, true} {
 		require.NoError(t, disttest.OnRanks(3, func(r *dist.Rank) error {

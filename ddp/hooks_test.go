@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // What buckets, and what is sent in their place, had before the first step is given back when they are laid out once more.
@@ -44,7 +45,7 @@ func TestOldBucketsAreFreed(t *testing.T) {
 func TestValuesMoveToDevices(t *testing.T) {
 	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
 		j := job{training: simple(2, 1, 8), attach: func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
-			nn.Init(model, tensor.NewCPU(1), c.DType, 99+uint64(g.Rank()))
+			nn.Init(model, cpu.New(1), c.DType, 99+uint64(g.Rank()))
 			params, err := ddp.Attach(g, model, c)
 			for _, p := range params {
 				require.Equal(t, g.Device(), p.Value.Device())

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // DeviceFunc makes the device of a rank. local is the rank's number among the ranks of this host, from 0; threads is how many threads it
@@ -16,7 +17,7 @@ type DeviceFunc func(local, threads int) (tensor.Device, error)
 
 var devices = map[string]DeviceFunc{"cpu": newCPU, "cuda": newCUDA}
 
-func newCPU(_, threads int) (tensor.Device, error) { return tensor.NewCPU(threads), nil }
+func newCPU(_, threads int) (tensor.Device, error) { return cpu.New(threads), nil }
 
 // Devices returns a value for Config.Device by the name of a kind of device: "cpu" or "cuda", as in the flag -device. "" leaves the
 // choice to RINGO_DEVICE.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // OpenGroups is how many groups a rank has that are not closed.
@@ -43,19 +44,19 @@ func (l *little) Free(p tensor.Ptr) error {
 
 // freeing is a CPU that counts what is freed.
 type freeing struct {
-	*tensor.CPU
+	*cpu.Device
 	got []tensor.Ptr
 }
 
 func (d *freeing) Free(p tensor.Ptr) {
 	d.got = append(d.got, p)
-	d.CPU.Free(p)
+	d.Device.Free(p)
 }
 
 // When shared memory is full, a tape uses the device's memory. It frees each buffer where it came from.
 func TestStepMemoryWithoutRoom(t *testing.T) {
-	dev := &freeing{CPU: tensor.NewCPU(1)}
-	defer dev.CPU.Close()
+	dev := &freeing{Device: cpu.New(1)}
+	defer dev.Device.Close()
 	l := &little{}
 	tape := tensor.NewTape(dev, tensor.MemoryFrom(&stepMemory{l, dev, map[tensor.Ptr]tensor.Ptr{}}))
 	first, second := tape.New(tensor.Uint8, 2<<20), tape.New(tensor.Uint8, 2<<20)

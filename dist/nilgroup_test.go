@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // A rank that gave Split a negative color has no group. If it uses it, the error says so.
 func TestNoGroup(t *testing.T) {
 	var g *Group
-	x := tensor.New(tensor.NewCPU(1), tensor.Float32, 2)
+	x := tensor.New(cpu.New(1), tensor.Float32, 2)
 	for name, use := range map[string]func(){
 		"Rank": func() { g.Rank() }, "Size": func() { g.Size() }, "Name": func() { _ = g.Name() }, "Ranks": func() { g.Ranks() },
 		"Axes": func() { g.Axes() }, "Rows": func() { g.Rows(0, 2) }, "Device": func() { g.Device() }, "Timeout": func() { g.Timeout() },

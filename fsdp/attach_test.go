@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // attached attaches m on ranks and looks at it on each.
@@ -36,7 +37,7 @@ func attached(t *testing.T, ranks int, c fsdp.Config, m func() model,
 // values of one rank.
 func TestShards(t *testing.T) {
 	whole := map[string][]float64{}
-	for _, p := range nn.Init(newToy(), tensor.NewCPU(1), tensor.Float32, 7) {
+	for _, p := range nn.Init(newToy(), cpu.New(1), tensor.Float32, 7) {
 		whole[p.Name()] = tensor.Floats(p.Value)
 	}
 	for stage := 1; stage <= 3; stage++ {
@@ -73,7 +74,7 @@ func TestShards(t *testing.T) {
 }
 
 func TestFullAndStateDict(t *testing.T) {
-	whole := nn.Init(newFrozen(), tensor.NewCPU(1), tensor.Float32, 7)
+	whole := nn.Init(newFrozen(), cpu.New(1), tensor.Float32, 7)
 	attached(t, 3, fsdp.Config{Seed: 7}, newFrozen, func(r *dist.Rank, _ model, s *fsdp.Sharding, params nn.Params) {
 		dict, err := s.StateDict()
 		require.NoError(t, err)
@@ -96,7 +97,7 @@ func TestFullAndStateDict(t *testing.T) {
 func TestRankZerosValues(t *testing.T) {
 	made := func(seed uint64) model {
 		n := newToy()
-		nn.Init(n, tensor.NewCPU(1), tensor.Float64, seed)
+		nn.Init(n, cpu.New(1), tensor.Float64, seed)
 		return n
 	}
 	want := nn.ParamsOf(made(0))

@@ -47,7 +47,7 @@ type Config struct {
 	// with what they were, in every so many steps, besides steps 0, 1, 4, 16, 64 and so on. It reads this rank's part of these parameters,
 	// on the host.
 	CheckEvery int
-	// Offload, if not nil, is a device in host memory (tensor.NewCPU) that holds what the optimizer works with, and where it
+	// Offload, if not nil, is a device in host memory (cpu.New) that holds what the optimizer works with, and where it
 	// computes: the values that it updates, its state and its gradients (PyTorch's CPUOffloadPolicy). It pays where the
 	// device of Shard has memory of its own. Parameters outside of units then need an optimizer of their own.
 	Offload tensor.Device

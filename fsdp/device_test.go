@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
@@ -66,10 +67,10 @@ func TestLongMixedPrecisionOnDevices(t *testing.T) {
 // A model that was made in host memory is moved to the ranks' devices.
 func TestValuesMoveToDevices(t *testing.T) {
 	start := newToy()
-	params := nn.Init(start, tensor.NewCPU(1), tensor.Float32, 5)
+	params := nn.Init(start, cpu.New(1), tensor.Float32, 5)
 	j := job{training: training{Ranks: 2, Steps: 1}, model: func() model {
 		n := newToy()
-		for i, p := range nn.Init(n, tensor.NewCPU(1), tensor.Float32, 99) {
+		for i, p := range nn.Init(n, cpu.New(1), tensor.Float32, 99) {
 			tensor.Copy(p.Value, params[i].Value)
 		}
 		return n
@@ -206,7 +207,7 @@ func TestOffloadTakesValues(t *testing.T) {
 		for i, p := range params {
 			want[i] = tensor.Floats(p.Value)
 		}
-		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: tensor.NewCPU(1)})
+		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: cpu.New(1)})
 		n.units(s)
 		params = disttest.Must(s.Attach(n))
 		for i, p := range params {
@@ -218,14 +219,14 @@ func TestOffloadTakesValues(t *testing.T) {
 }
 
 // device is one whose memory Go code may not touch.
-type device struct{ *tensor.CPU }
+type device struct{ *cpu.Device }
 
 func (device) Host() bool     { return false }
 func (device) String() string { return "a device" }
 
 func TestOffloadToHostMemoryOnly(t *testing.T) {
 	require.NoError(t, disttest.OnRanks(1, func(r *dist.Rank) error {
-		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: device{tensor.NewCPU(1)}})
+		s := fsdp.New(fsdp.Config{Shard: r.World, Offload: device{cpu.New(1)}})
 		_, err := s.Attach(newChain())
 		require.ErrorContains(t, err, "fsdp: Config.Offload is a device, which is not in host memory")
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // block is a residual block with odd shapes.
@@ -169,7 +170,7 @@ func (j *job) attach(r *dist.Rank, m *dist.Mesh, n model) (nn.Params, *fsdp.Shar
 		return nn.Init(n, r.Device, c.DType, c.Seed), nil, nil
 	}
 	if j.offload {
-		c.Offload = tensor.NewCPU(1)
+		c.Offload = cpu.New(1)
 	}
 	switch {
 	case strings.Contains(j.Mesh, "gpu"):

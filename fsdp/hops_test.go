@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Gradients are rounded once for the sum in each host, and once for the sum over hosts, for each rank's part by itself. Those of later
@@ -72,7 +73,7 @@ func checkReduced(t *testing.T, r *dist.Rank, n int, mesh [2]int) error {
 }
 
 func normal(n int, seed uint64) []float64 {
-	x := tensor.New(tensor.NewCPU(1), tensor.Float64, n)
+	x := tensor.New(cpu.New(1), tensor.Float64, n)
 	tensor.NormalInit(0, 1).Fill(x, seed, 0)
 	return tensor.Floats(x)
 }

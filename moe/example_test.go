@@ -7,12 +7,13 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // A layer with four experts, of which each token meets two.
 func ExampleLayer() {
 	l := moe.NewLayer(moe.Config{Features: 8, Hidden: 16, Experts: 4, Router: router.Config{Top: 2, Normalize: true}})
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	for _, p := range nn.Init(l, dev, tensor.Float32, 1) {
 		fmt.Println(p.Name(), p.Dims())

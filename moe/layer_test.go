@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -135,7 +136,7 @@ func TestLinearExperts(t *testing.T) {
 	l := moe.NewLayer(c)
 	l.Experts.Gate, l.Experts.Up, l.Experts.Down = tensor.NewParam(tensor.Constant(0.5), 8, 1, 4),
 		tensor.NewParam(tensor.Constant(1), 8, 1, 4), tensor.NewParam(tensor.Constant(1), 8, 4, 1)
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	nn.Init(l, dev, tensor.Float64, 1)
 	tape := tensor.NewTape(dev)
 	x := tensor.FromSlice(values(9, 4), 9, 4)
@@ -152,7 +153,7 @@ func TestExpertsWithoutTokens(t *testing.T) {
 	for _, rows := range []int{0, 1} {
 		c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 2}}
 		l := moe.NewLayer(c)
-		dev := tensor.NewCPU(1)
+		dev := cpu.New(1)
 		params := nn.Init(l, dev, tensor.Float64, 1)
 		tape := tensor.NewTape(dev)
 		y := l.Forward(tape.Input(tensor.FromSlice(values(rows, 5), rows, 5)))
@@ -179,7 +180,7 @@ func TestLayerOfHalves(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["deepseek"], Shared: 4, Balance: 0.1, Z: 0.1}
 	run := func() []float64 {
 		l := moe.NewLayer(c)
-		dev := tensor.NewCPU(2)
+		dev := cpu.New(2)
 		defer dev.Close()
 		nn.Init(l, dev, tensor.BFloat16, 1)
 		tape := tensor.NewTape(dev)
@@ -193,7 +194,7 @@ func TestLayerOfHalves(t *testing.T) {
 	got := run()
 	require.Equal(t, got, run())
 	l := moe.NewLayer(c)
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	nn.Init(l, dev, tensor.Float64, 1)
 	tape := tensor.NewTape(dev)
 	want := tensor.Floats(l.Forward(tape.Input(tensor.FromSlice(values(9, 5), 9, 5))))
@@ -204,7 +205,7 @@ func TestLayerOfHalves(t *testing.T) {
 func TestLayerAllocatesNothing(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: routers["deepseek"], Balance: 0.1, Z: 0.1}
 	l := moe.NewLayer(c)
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	nn.Init(l, dev, tensor.Float32, 1)
 	tape, x := tensor.NewTape(dev), tensor.New(dev, tensor.Float32, 9, 5)
 	step := func() {
@@ -220,7 +221,7 @@ func TestWrongLayers(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 8, Router: router.Config{Top: 2}, Balance: 0.1}
 	require.ErrorContains(t, tensor.Try(func() { moe.NewLayer(moe.Config{Features: 5}) }),
 		"moe.NewLayer: Experts 0, Features 5 and Hidden 0 must be 1 or more")
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	tape := tensor.NewTape(dev)
 	made := func(c moe.Config) *moe.Layer {
 		l := moe.NewLayer(c)
@@ -243,7 +244,7 @@ func TestWrongLayers(t *testing.T) {
 // drop others than one rank.
 func TestCapacityNeedsRowsSideBySide(t *testing.T) {
 	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Capacity: 1})
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	nn.Init(l, dev, tensor.Float64, 1)
 	for want, rows := range map[string]tensor.Rows{
 		"Capacity 1 keeps the first slots in the order of the batch": {Stride: 2, Total: 4},
@@ -266,7 +267,7 @@ func TestCapacityNeedsRowsSideBySide(t *testing.T) {
 // A model that was trained with losses of its router generates word by word: they are of training alone.
 func TestLossesOfTheRouterAreOfTraining(t *testing.T) {
 	l := moe.NewLayer(moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 2}, Balance: 0.1, Sequence: 3, Z: 0.1})
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	nn.Init(l, dev, tensor.Float64, 1)
 	word := tensor.New(dev, tensor.Float64, 1, 1, 5)
 	for _, quiet := range []tensor.TapeOption{tensor.Eval(), tensor.NoGrad()} {

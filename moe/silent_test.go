@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // identity communicates nothing, and says that it is another Function.
@@ -231,7 +232,7 @@ func TestBalancer(t *testing.T) {
 	c := moe.Config{Features: 5, Hidden: 6, Experts: 4, Router: router.Config{Top: 1, Bias: true}}
 	for _, d := range []tensor.DType{tensor.Float64, tensor.Float32, tensor.BFloat16} {
 		l := moe.NewLayer(c)
-		dev := tensor.NewCPU(1)
+		dev := cpu.New(1)
 		defer dev.Close()
 		nn.Init(l, dev, d, 1)
 		b, tape := moe.NewBalancer(0.25, l), tensor.NewTape(dev)

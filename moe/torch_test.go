@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // torchRun is what transformers computed in testdata/write.py: of the first step, of each, and after ten steps of AdamW.
@@ -38,7 +39,7 @@ var inTorch = []struct {
 
 // torchValue returns the numbers of write.py's value().
 func torchValue(salt int, dims ...int) tensor.Tensor {
-	x := tensor.New(tensor.NewCPU(1), tensor.Float64, dims...)
+	x := tensor.New(cpu.New(1), tensor.Float64, dims...)
 	for i := range x.Len() {
 		tensor.Data[float64](x)[i] = float64((i*i*31+i*7919+salt*104729)%2003)/1001.5 - 1
 	}
@@ -49,7 +50,7 @@ func torchValue(salt int, dims ...int) tensor.Tensor {
 func torchLayer(c moe.Config) (*moe.Layer, nn.Params) {
 	c.Features, c.Hidden = 7, 5
 	l := moe.NewLayer(c)
-	params := nn.Init(l, tensor.NewCPU(1), tensor.Float64, 1).Trainable()
+	params := nn.Init(l, cpu.New(1), tensor.Float64, 1).Trainable()
 	for salt, p := range params {
 		copy(tensor.Data[float64](p.Value), tensor.Data[float64](torchValue(salt, p.Dims()...)))
 	}
@@ -72,7 +73,7 @@ func TestTorch(t *testing.T) {
 		want := expect[c.run]
 		require.Len(t, want.Losses, 10, c.run)
 		l, params := torchLayer(c.Config)
-		opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.01}), tensor.NewTape(tensor.NewCPU(1))
+		opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.01}), tensor.NewTape(cpu.New(1))
 		for step, loss := range want.Losses {
 			x := tape.Leaf(torchValue(200+step, 3, 5, 7))
 			y := tape.Keep(l.Forward(x))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -23,13 +24,13 @@ func TestHitsOnDevices(t *testing.T) {
 func TestParametersOnOtherDevices(t *testing.T) {
 	dev := tensortest.NewRemote(t, 1)
 	layer := nn.NewLinear(2, 1)
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	params := nn.Init(layer, cpu, tensor.Float32, 1)
+	host := cpu.New(1)
+	defer host.Close()
+	params := nn.Init(layer, host, tensor.Float32, 1)
 	x := tensor.NewTape(dev).Input(tensor.FromSlice([]float32{1, 2}, 1, 2))
 	err := tensor.Try(func() { layer.Forward(x) })
 	assert.ErrorContains(t, err, "bias is on cpu, the tape on remote (see Param.To)")
-	want := tensor.Floats(layer.Forward(tensor.NewTape(cpu).Input(tensor.FromSlice([]float32{1, 2}, 1, 2))))
+	want := tensor.Floats(layer.Forward(tensor.NewTape(host).Input(tensor.FromSlice([]float32{1, 2}, 1, 2))))
 	for _, p := range params {
 		p.To(dev)
 	}

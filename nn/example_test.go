@@ -5,12 +5,13 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // A network of two layers learns exclusive or by plain gradient descent, on one tape.
 func Example() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	model := nn.Sequential{nn.NewLinear(2, 8), nn.Tanh, nn.NewLinear(8, 2)}
 	params := nn.Init(model, dev, tensor.Float64, 1)
@@ -88,7 +89,7 @@ func ExampleStorer() {
 
 // The state behind a part of a text goes on with the next part. Files have PyTorch's names.
 func ExampleLSTM() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{})
 	for _, p := range nn.Init(l, dev, tensor.Float32, 1) {
@@ -109,7 +110,7 @@ func ExampleLSTM() {
 
 // A decoder of pictures: each layer doubles their height and width.
 func ExampleConvTranspose2d() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	twice := ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 2}, Padding: [2]int{1, 1}}}
 	model := nn.Sequential{nn.NewConvTranspose2d(8, 4, 4, twice), nn.ReLU, nn.NewUpsample(2, ops.Bilinear),

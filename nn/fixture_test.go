@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // torchCase is one result of PyTorch in testdata/nn.json.
@@ -65,7 +66,7 @@ func labels(salt, classes int, dims ...int) tensor.Tensor {
 	return y
 }
 
-var host = tensor.NewCPU(2)
+var host = cpu.New(2)
 
 // fill gives the i-th parameter the values of salt 100 + i.
 func fill(ps nn.Params) {

@@ -8,11 +8,12 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // SwiGLU by its formula, with its gradients.
 func TestGatedMLP(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	m := nn.NewGatedMLP(3, 5)
 	params := nn.Init(m, dev, tensor.Float64, 1)
 	require.Equal(t, []string{"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
@@ -49,7 +50,7 @@ func TestGatedMLP(t *testing.T) {
 
 // Learned positions begin where the cache ends, and where this rank's part of each sequence does.
 func TestPositions(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	p := nn.NewPositions(6, 2)
 	nn.Init(p, dev, tensor.Float64, 1)
 	at := func(lo, hi int) (list []int) {

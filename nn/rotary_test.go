@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Products of queries and keys depend on their distance alone: the same query and the same key at positions p and q.
@@ -17,7 +18,7 @@ func TestRotaryDependsOnDistance(t *testing.T) {
 	for _, interleaved := range []bool{false, true} {
 		r := nn.NewRotary(head, positions)
 		r.Base, r.Interleaved = 100, interleaved
-		tape := tensor.NewTape(tensor.NewCPU(1), tensor.NoGrad())
+		tape := tensor.NewTape(cpu.New(1), tensor.NoGrad())
 		x := make([]float64, 2*head) // a query and a key
 		for i := range x {
 			x[i] = math.Sin(float64(3*i + 1))
@@ -49,8 +50,8 @@ func TestRotaryFirst(t *testing.T) {
 	const head, time = 6, 7
 	for _, dtype := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16} {
 		r := nn.NewRotary(head, time)
-		tape := tensor.NewTape(tensor.NewCPU(2))
-		x := tensor.New(tensor.NewCPU(1), dtype, 2, time, 2*head)
+		tape := tensor.NewTape(cpu.New(2))
+		x := tensor.New(cpu.New(1), dtype, 2, time, 2*head)
 		tensor.UniformInit(-1, 1).Fill(x, 1, 0)
 		in := tape.Input(x)
 		whole := r.Forward(in, 0)
@@ -65,10 +66,10 @@ func TestRotaryFirst(t *testing.T) {
 func TestRotaryOfPartsOfSequences(t *testing.T) {
 	const head, time = 4, 6
 	r := nn.NewRotary(head, time)
-	x := tensor.New(tensor.NewCPU(1), tensor.Float64, 2, time, head)
+	x := tensor.New(cpu.New(1), tensor.Float64, 2, time, head)
 	tensor.UniformInit(-1, 1).Fill(x, 1, 0)
 	turn := func(x tensor.Tensor) []float64 {
-		return tensor.Floats(r.Forward(tensor.NewTape(tensor.NewCPU(1)).Input(x), 0))
+		return tensor.Floats(r.Forward(tensor.NewTape(cpu.New(1)).Input(x), 0))
 	}
 	whole, v := turn(x), tensor.Floats(x)
 	for _, c := range []struct {
@@ -101,7 +102,7 @@ func TestLlama3Scaling(t *testing.T) {
 		for i := range 64 {
 			tensor.Data[float64](one)[i] = 1
 		}
-		return tensor.Floats(r.Forward(tensor.NewTape(tensor.NewCPU(1)).Input(one), 1))[64:]
+		return tensor.Floats(r.Forward(tensor.NewTape(cpu.New(1)).Input(one), 1))[64:]
 	}
 	r.Scaling = nn.RotaryScaling{Type: "llama3", Factor: factor, Low: low, High: high, Original: original}
 	scaled := sines()
@@ -126,7 +127,7 @@ func TestLlama3Scaling(t *testing.T) {
 	assert.Len(t, kinds, 3)
 	r = nn.NewRotary(4, 9)
 	r.Scaling = nn.RotaryScaling{Type: "linear", Factor: 2}
-	x := tensor.NewTape(tensor.NewCPU(1)).Input(tensor.FromSlice([]float64{1, 2, 3, 4}, 1, 1, 4))
+	x := tensor.NewTape(cpu.New(1)).Input(tensor.FromSlice([]float64{1, 2, 3, 4}, 1, 1, 4))
 	assert.Equal(t, tensor.Floats(nn.NewRotary(4, 9).Forward(x, 3)), tensor.Floats(r.Forward(x, 6)))
 }
 
@@ -134,7 +135,7 @@ func TestRotaryErrors(t *testing.T) {
 	for _, c := range [][2]int{{0, 4}, {5, 4}, {4, 0}} {
 		assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(c[0], c[1]) }), "needs an even number of features")
 	}
-	x := tensor.NewTape(tensor.NewCPU(1)).Input(tensor.New(tensor.NewCPU(1), tensor.Float32, 2, 3, 10))
+	x := tensor.NewTape(cpu.New(1)).Input(tensor.New(cpu.New(1), tensor.Float32, 2, 3, 10))
 	assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(4, 8).Forward(x, 0) }),
 		"rotary float32[2,3,10], float32[8,4]: the input's 10 features are not heads of the table's 4")
 	dynamic := nn.NewRotary(2, 8)

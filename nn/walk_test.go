@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 func param(dims ...int) *tensor.Param { return tensor.NewParam(tensor.Constant(1), dims...) }
@@ -149,7 +150,7 @@ func TestHiddenButKnown(t *testing.T) {
 	m := &hiddenParam{Out: NewLinear(1, 1)}
 	m.w = m.Out.W // reached by an exported way too: it trains
 	assert.Len(t, ParamsOf(m), 2)
-	dev, other := tensor.NewCPU(1), NewLinear(1, 1)
+	dev, other := cpu.New(1), NewLinear(1, 1)
 	defer dev.Close()
 	tape := tensor.NewTape(dev)
 	Init(other, dev, tensor.Float32, 1)

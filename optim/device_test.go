@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -64,9 +65,9 @@ func clippedStep(t *testing.T, dev tensor.Device, n optim.Norm) []float64 {
 
 // Norms over ranks are the same on a device whose memory Go code cannot access: summed there if the Norm can, else in host memory.
 func TestNormsOnDevices(t *testing.T) {
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	want := clippedStep(t, cpu, &twice{})
+	host := cpu.New(1)
+	defer host.Close()
+	want := clippedStep(t, host, &twice{})
 	assert.InDelta(t, 5*math.Sqrt2, want[2], 1e-12)
 	slow, fast := &twice{}, &twiceThere{}
 	assert.Equal(t, want, clippedStep(t, tensortest.NewRemote(t, 1), slow))
@@ -88,11 +89,11 @@ func TestStateOfDevices(t *testing.T) {
 			return tensor.Floats(p.Value)
 		}
 	}
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	there, step := train(dev)
 	step()
-	here, _ := train(cpu)
+	here, _ := train(host)
 	require.NoError(t, here.SetState(there.State()))
 	for i, x := range here.State().Tensors {
 		assert.Equal(t, tensor.Floats(there.State().Tensors[i].Tensor), tensor.Floats(x.Tensor), x.Name)
@@ -123,9 +124,9 @@ func TestScalerOnDevices(t *testing.T) {
 		}
 		return tensor.Floats(p.Value), scales, o.Steps()
 	}
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	values, scales, steps := run(cpu)
+	host := cpu.New(1)
+	defer host.Close()
+	values, scales, steps := run(host)
 	require.Less(t, steps, 4, "65536 is infinite in float16")
 	emu.Start(t, emu.Config{Lazy: true})
 	gpu, err := cuda.NewDevice(0)

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -272,9 +273,9 @@ func TestEMAOnDevices(t *testing.T) {
 		}
 		return averages(t, e, nn.Params{a, b}), nil
 	}
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	want, err := train(cpu, false, false)
+	host := cpu.New(1)
+	defer host.Close()
+	want, err := train(host, false, false)
 	require.NoError(t, err)
 	got, err := train(tensortest.NewRemote(t, 1), false, false)
 	require.NoError(t, err)

@@ -6,11 +6,12 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Fit the line y = 3x − 1.
 func Example() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	line := nn.NewLinear(1, 1)
 	params := nn.Init(line, dev, tensor.Float64, 1)

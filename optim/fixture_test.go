@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // run holds PyTorch's results in testdata/optim.json: the parameters after some steps, and the gradients' norms.
@@ -39,7 +40,7 @@ func loadFixture(t *testing.T) (f fixture) {
 	return f
 }
 
-var host = tensor.NewCPU(2)
+var host = cpu.New(2)
 
 // value returns the numbers of gen.py's value().
 func value(salt, n int) []float64 {

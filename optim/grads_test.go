@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -46,9 +47,9 @@ func TestGrads(t *testing.T) {
 	const long = 2*tensor.SumSquaresBlock + 5
 	dir := t.TempDir()
 	t.Setenv(grads.Dir, dir)
-	cpu := tensor.NewCPU(1)
-	a, b := probed(cpu, "a", tensor.Float32, 3, 4), probed(cpu, "b", tensor.BFloat16, 2, 8)
-	c, none := probed(cpu, "c", tensor.Float64, long, 1e-3), probed(cpu, "none", tensor.Float32, 2, 1)
+	host := cpu.New(1)
+	a, b := probed(host, "a", tensor.Float32, 3, 4), probed(host, "b", tensor.BFloat16, 2, 8)
+	c, none := probed(host, "c", tensor.Float64, long, 1e-3), probed(host, "none", tensor.Float32, 2, 1)
 	none.Consume()
 	opt := optim.NewSGD(nn.Params{a, b, c, none}, optim.SGDConfig{LR: 1, Clip: 1e-3, Scaler: &optim.Scaler{Scale: 4},
 		Groups: []optim.Group{{Match: optim.Only(c)}}})
@@ -75,8 +76,8 @@ func TestGradsSteps(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(grads.Dir, dir)
 	t.Setenv(grads.Steps, "2")
-	cpu := tensor.NewCPU(1)
-	a, b := probed(cpu, "w", tensor.Float64, 1, 3), probed(cpu, "w", tensor.Float64, 2, 4)
+	host := cpu.New(1)
+	a, b := probed(host, "w", tensor.Float64, 1, 3), probed(host, "w", tensor.Float64, 2, 4)
 	first, second := optim.NewSGD(nn.Params{a}, optim.SGDConfig{LR: 1}), optim.NewSGD(nn.Params{b}, optim.SGDConfig{LR: 1})
 	for range 2 {
 		a.FillGrad()
@@ -127,9 +128,9 @@ func TestGradsOnDevices(t *testing.T) {
 		}
 		return norms, nil
 	}
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	want, err := run(cpu, true)
+	host := cpu.New(1)
+	defer host.Close()
+	want, err := run(host, true)
 	require.NoError(t, err)
 	require.Len(t, want, 4*4)
 	emu.Start(t, emu.Config{Lazy: true})

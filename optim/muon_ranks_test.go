@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // SumTensor makes numbered a TensorNorm of float64.
@@ -48,7 +49,7 @@ func both(p *tensor.Param, rank, ranks int) {
 
 // muonOnRank returns a rank's parts of gen_muon.py's parameters, and its optimizer.
 func muonOnRank(group *ranks, rank int, divide dividing) (nn.Params, *optim.Optimizer) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	var ps nn.Params
 	var matrices []nn.Matrix
 	for i, dims := range muonShapes {
@@ -116,7 +117,7 @@ func TestMuonHasTheSameBitsOnRanks(t *testing.T) {
 					ps, opt := muonOnRank(group, r, c.divide)
 					muonSteps(t, ps, opt, 0, 10)
 					for i, p := range ps {
-						part := tensor.New(tensor.NewCPU(1), tensor.Float64, p.Local.Len())
+						part := tensor.New(cpu.New(1), tensor.Float64, p.Local.Len())
 						copyPart(p, part, tensor.Floats(want[i].Value))
 						assert.Equal(t, tensor.Floats(part), tensor.Floats(p.Local.View(p.Local.Len())), "rank %d, %v", r, p)
 					}

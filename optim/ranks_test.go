@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // ranks is a Norm that sums the vectors of n goroutines.
@@ -140,10 +141,10 @@ func (h held) param() *tensor.Param {
 	p.SetName(h.name)
 	if h.cut != nil {
 		p.Place(layout.Axis{Axes: 1, Rank: h.lo, Ranks: 2}, *h.cut)
-		p.Make(tensor.NewCPU(1), tensor.Float64, 0)
+		p.Make(cpu.New(1), tensor.Float64, 0)
 		return p
 	}
-	p.Make(tensor.NewCPU(1), tensor.Float64, 0)
+	p.Make(cpu.New(1), tensor.Float64, 0)
 	p.Shard(h.lo, h.hi)
 	p.Local = p.Value.View(12).Range(h.lo, h.hi)
 	return p

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Sizes of parameters, with an empty one and one just larger than a block of the norm.
@@ -18,7 +19,7 @@ var unevenSizes = []int{1, 200_003, 0, 3, tensor.SumSquaresBlock, tensor.SumSqua
 
 // stepUneven does two clipped steps on parameters of these sizes, and returns the norms and values.
 func stepUneven(t *testing.T, threads int, d tensor.DType, newOpt func(nn.Params) *optim.Optimizer) (norms, values, grads []float64) {
-	dev := tensor.NewCPU(threads)
+	dev := cpu.New(threads)
 	defer dev.Close()
 	var ps nn.Params
 	for i, n := range unevenSizes {

@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // staged is a GPT-2 in a pipeline, and its training.
@@ -69,7 +70,7 @@ func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]i
 		for i, stage := range stages {
 			run[i] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
 				rows := a.Data.Rows((micro*a.Data.Size()+a.Data.Rank())*n, c.Batch)
-				ids := a.Part(tensor.New(tensor.NewCPU(1), tensor.Int64, n, c.Seq).WithRows(rows))
+				ids := a.Part(tensor.New(cpu.New(1), tensor.Int64, n, c.Seq).WithRows(rows))
 				if i == 0 {
 					x = t.Input(ids)
 				}

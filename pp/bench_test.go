@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 const nap = 8 * time.Millisecond // of F, I and W of a stage
@@ -27,7 +28,7 @@ func rest(ns float64) {
 
 // sleeping is an operation of x and a weight that sleeps F[0] nanoseconds in place of computing: forward, for the gradient of x, and for
 // that of the weight.
-var sleeping = tensor.Register(tensor.OpSpec{Name: "test_sleeping", Class: tensor.ClassMultilinear,
+var sleeping = cpu.Register(tensor.Register(tensor.OpSpec{Name: "test_sleeping", Class: tensor.ClassMultilinear,
 	VJP: func(t *tensor.Tape, n *tensor.Node, need uint8) {
 		rest(n.F[0])
 		if need&1 != 0 {
@@ -35,11 +36,10 @@ var sleeping = tensor.Register(tensor.OpSpec{Name: "test_sleeping", Class: tenso
 		} else {
 			t.AddGrad(n, 1, n.Grad().Scale(1))
 		}
-	},
-	CPU: [tensor.NumDTypes]tensor.Kernel{tensor.Float32: func(_ tensor.Queue, a *tensor.Args) {
-		copy(tensor.Operand[float32](a, 0), tensor.Operand[float32](a, 1))
-		rest(a.F[0])
-	}}})
+	}}), [tensor.NumDTypes]tensor.Kernel{tensor.Float32: func(_ tensor.Queue, a *tensor.Args) {
+	copy(tensor.Operand[float32](a, 0), tensor.Operand[float32](a, 1))
+	rest(a.F[0])
+}})
 
 // sleepingStep returns a step whose stages sleep.
 func sleepingStep(r *dist.Rank, s *pp.Schedule, each time.Duration) func() {

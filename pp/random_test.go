@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // randomSchedule returns actions in a random order that is possible, on random ranks.
@@ -201,7 +202,7 @@ func runRandom(seed uint64) error {
 }
 
 func runDelayed(s *pp.Schedule, seed uint64) error {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	whole := newChain(len(s.Ranks), func(int) bool { return true })
 	want := chained{Schedule: s, losses: whole.alone(dev, s.Micros), params: nn.ParamsOf(whole)}

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // pair returns the configuration of two ranks, with a stage each.
@@ -271,7 +272,7 @@ func TestCheckEvery(t *testing.T) {
 
 // A schedule of forward passes alone evaluates, without dropout and gradients.
 func TestEvaluation(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	const micros = 5
 	whole := newChain(3, func(int) bool { return true })

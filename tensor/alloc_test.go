@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // After the first steps, a step allocates nothing on the Go heap.
 func TestStepAllocatesNothing(t *testing.T) {
 	skipInDebug(t)
-	dev := NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	for _, d := range floatTypes {
 		for name, step := range map[string]func(){
@@ -27,7 +28,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 // TestOpsAllocateNothing: the same for operations that the models of these tests do not use.
 func TestOpsAllocateNothing(t *testing.T) {
 	skipInDebug(t)
-	dev := NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	tape, x, y, w := NewTape(dev), random(dev, Float32, 3, 12, 7), randomTokens(dev, 7, 12), random(dev, Float32, 4, 7)
 	p := NewParam(UniformInit(-1, 1), 12, 7)
@@ -85,7 +86,7 @@ func gptStep(dev Device, d DType, checkpoint bool, drop float64) func() {
 // Step memory is counted by its tape; memory for its gradients outside of it is counted once.
 func TestMemoryOfSteps(t *testing.T) {
 	skipInDebug(t) // there, kernels that check widen operands
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	m := dev.Memory()
 	step := gptStep(dev, Float32, false, 0)
 	params := m.Of(Parameters).Live

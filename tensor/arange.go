@@ -1,14 +1,9 @@
 package tensor
 
-import (
-	"math"
-
-	"github.com/ringo-ml/ringo/internal/kernel"
-)
+import "math"
 
 func init() {
-	define(OpArange, OpSpec{Name: "arange", Const: true, CPU: numbers(arangeKernel[float32](), arangeKernel[float64](),
-		arangeKernel[int32](), arangeKernel[int64](), arangeKernel[uint8]())})
+	define(OpArange, OpSpec{Name: "arange", Const: true})
 }
 
 // Arange returns start, start+step, start+2·step and so on, up to but without end, in type d, as torch.arange. Elements are computed in
@@ -35,12 +30,4 @@ func (t *Tape) Arange(d DType, start, end, step float64) Tensor {
 	t.NoteNumber("Arange", out.tensor(), 0, start)
 	t.NoteNumber("Arange", out.tensor(), 1, step)
 	return out.tensor()
-}
-
-func arangeKernel[T kernel.Number]() Kernel {
-	return Parallel(outLen, one, func(a *Args, lo, hi int) {
-		for i, y := lo, slice[T](a, 0); i < hi; i++ {
-			y[i] = T(a.F[0] + float64(float64(i)*a.F[1])) // rounded twice, as on other devices
-		}
-	})
 }

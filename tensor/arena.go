@@ -136,7 +136,7 @@ func (m *arena) account(bytes int) {
 
 // report updates the device's count. It is not called for each block: that would cost as much as the rest of the work for the block.
 func (m *arena) report() {
-	m.use.add(Activations, m.high-m.known)
+	m.use.Add(Activations, m.high-m.known)
 	m.use.sub(Activations, m.high-m.live)
 	m.peak = max(m.peak, m.high)
 	m.high, m.known = m.live, m.live

@@ -14,8 +14,7 @@ import (
 
 // If shapes stay the same, no memory is given back and allocated again.
 func TestNothingIsGivenBackInSteadySteps(t *testing.T) {
-	dev := &counting{CPU: NewCPU(1)}
-	defer dev.CPU.Close()
+	dev := &counting{heap: newHeap()}
 	tape := NewTape(dev, NoGrad())
 	step := func() {
 		x := tape.New(Float32, 700, 700)
@@ -36,7 +35,7 @@ func TestNothingIsGivenBackInSteadySteps(t *testing.T) {
 
 // counting is a CPU device that counts allocations, and has a limited amount of memory.
 type counting struct {
-	*CPU
+	*heap
 	allocs, frees, left int
 	recording           *Recording
 	limited             bool
@@ -49,13 +48,13 @@ func (d *counting) Alloc(n int) (Ptr, error) {
 		return nil, errFull
 	}
 	d.allocs++
-	return d.CPU.Alloc(n)
+	return d.heap.Alloc(n)
 }
 
 func (d *counting) Free(p Ptr) {
 	d.frees++
-	d.left += len(d.CPU.mem[p])
-	d.CPU.Free(p)
+	d.left += len(d.heap.mem[p])
+	d.heap.Free(p)
 }
 
 func (d *counting) BeginGraph(r *Recording, _ bool) error { d.recording = r; return nil }
@@ -67,8 +66,7 @@ func (d *counting) Vary(Kernel, *Args) func()             { return nil }
 // because the graph needs that memory.
 func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	SkipInDebug(t)
-	dev := &counting{CPU: NewCPU(1)}
-	defer dev.CPU.Close()
+	dev := &counting{heap: newHeap()}
 	tape := NewTape(dev, NoGrad())
 	tape.New(Uint8, 3<<20)
 	tape.Reset()
@@ -97,9 +95,7 @@ func TestBytesOfAClass(t *testing.T) {
 
 // A tape with MemoryFrom takes all its step memory from there, and returns it.
 func TestMemoryFrom(t *testing.T) {
-	dev, from := NewCPU(1), &counting{CPU: NewCPU(1)}
-	defer dev.Close()
-	defer from.CPU.Close()
+	dev, from := newHeap(), &counting{heap: newHeap()}
 	tape := NewTape(dev, NoGrad(), MemoryFrom(from))
 	other := NewTape(dev, NoGrad(), ShareMemory(tape))
 	for range 3 {
@@ -121,7 +117,7 @@ func TestMemoryFrom(t *testing.T) {
 func TestArenaHoldsTogether(t *testing.T) {
 	SkipInDebug(t)
 	for seed := range uint64(20) {
-		dev := NewCPU(1)
+		dev := newHeap()
 		tape := NewTape(dev, NoGrad())
 		m, r := tape.mem, rand.New(rand.NewPCG(seed, 9))
 		var live []block
@@ -151,7 +147,6 @@ func TestArenaHoldsTogether(t *testing.T) {
 		m.giveBack(0)
 		require.Equal(t, 0, len(dev.mem), "all is idle")
 		tape.Close()
-		dev.Close()
 	}
 }
 
@@ -184,8 +179,7 @@ func requireWhole(t *testing.T, m *arena, live []block, step int) {
 
 // Blocks of every size come from the class to which they return, waste at most an eighth, and are aligned.
 func TestArena(t *testing.T) {
-	dev := NewCPU(1)
-	defer dev.Close()
+	dev := newHeap()
 	m := arena{dev: dev, from: dev, use: dev.Memory()}
 	for _, n := range []int{
 		0, 1, 63, 64, 65, 127, 128, 129, 1000, 1024, 1025, 4095, 65537, largeBlock - 1, largeBlock, largeBlock + 1, 3*largeBlock + 7,

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // A tape whose shapes differ from step to step holds at most twice its peak. If idle memory were not given back, the first program here
@@ -49,17 +50,17 @@ func TestHeldMemoryOfVaryingShapes(t *testing.T) {
 		assert.Equal(t, tape.Held(), dev.Memory().Held().Live, name)
 		assert.LessOrEqual(t, dev.Memory().Held().Peak, 2*peak+2*LargestSlab, name)
 		assert.Contains(t, dev.Memory().String(), "held by tapes", name)
-		assert.Equal(t, Slabs(tape), Blocks(dev.CPU), name)
+		assert.Equal(t, Slabs(tape), dev.blocks, name)
 		tape.Close()
 		assert.Zero(t, dev.Memory().Held().Live, name)
-		assert.Zero(t, Blocks(dev.CPU), name)
+		assert.Zero(t, dev.blocks, name)
 	}
 }
 
 // Tapes that share memory hold what they need at the same time: here only one is in use at a time, so four hold as much as one. Memory that
 // one frees is used by another, and Close frees nothing of the others.
 func TestTapesShareMemory(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	first := NewTape(dev)
 	tapes := []*Tape{first}
@@ -92,7 +93,7 @@ func TestTapesShareMemory(t *testing.T) {
 	assert.GreaterOrEqual(t, dev.Memory().Held().Live, one)
 	tapes[3].Close()
 	assert.Zero(t, dev.Memory().Held().Live)
-	assert.ErrorContains(t, Try(func() { NewTape(NewCPU(1), ShareMemory(first)) }), "ShareMemory")
+	assert.ErrorContains(t, Try(func() { NewTape(cpu.New(1), ShareMemory(first)) }), "ShareMemory")
 }
 
 // A pipeline whose tapes share memory has the gradients of one tape, to the bit.

@@ -4,20 +4,21 @@ import (
 	"testing"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // nullDevice computes nothing, so only the tape's time is measured.
 type nullDevice struct {
-	*CPU
+	*counted
 	table Table
 }
 
 func newNullDevice(tb testing.TB) *nullDevice {
-	d := &nullDevice{CPU: NewCPU(1)}
-	tb.Cleanup(d.CPU.Close)
-	for op := range CPUTable() {
-		for dt, k := range CPUTable()[op] {
+	d := &nullDevice{counted: &counted{Device: cpu.New(1)}}
+	tb.Cleanup(d.Close)
+	for op, kernels := range d.Device.Kernels() {
+		for dt, k := range kernels {
 			if k != nil {
 				d.table[op][dt] = func(Queue, *Args) {}
 			}

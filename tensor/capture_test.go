@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // On a device that cannot record, a captured step is its function: on the tensors that Run gets, whatever their shape.
 func TestCaptureOnTheCPU(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	var got []tensor.Tensor
 	var failure error
@@ -37,7 +38,7 @@ func TestCaptureOnTheCPU(t *testing.T) {
 }
 
 func TestRunInsideItself(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	var step *tensor.Captured
 	var within error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // castOf returns element v of type s as type d, by the rules of Cast.
@@ -40,7 +41,7 @@ func castOf(v float64, s, d DType) float64 {
 func TestCast(t *testing.T) {
 	values := []float64{0, 1, -1, 0.5, -2.75, 3.999, 255, 256, 300, -300, 65504, 70000, 1e-8, 1e9, -1e9, 5e18, 1e30, math.NaN(), math.Inf(1),
 		math.Inf(-1), 1.00390625, 1.01171875}
-	dev := NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	tape := NewTape(dev)
 	for s := range DType(NumDTypes) {

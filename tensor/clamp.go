@@ -1,15 +1,10 @@
 package tensor
 
-import (
-	"math"
-
-	"github.com/ringo-ml/ringo/internal/kernel"
-)
+import "math"
 
 func init() {
-	define(OpClamp, OpSpec{Name: "clamp", Saves: 1, VJP: clampVJP,
-		CPU: numbers(clampKernel[float32](), clampKernel[float64](), clampKernel[int32](), clampKernel[int64](), clampKernel[uint8]())})
-	define(OpClampGrad, OpSpec{Name: "clamp_grad", Const: true, CPU: floats(clampGradKernel[float32](), clampGradKernel[float64]())})
+	define(OpClamp, OpSpec{Name: "clamp", Saves: 1, VJP: clampVJP})
+	define(OpClampGrad, OpSpec{Name: "clamp_grad", Const: true})
 }
 
 // Clamp returns x with elements below lo replaced by lo, and those above hi by hi, as torch.clamp; an infinite bound is no bound. NaN stays
@@ -66,32 +61,4 @@ func (d DType) saturate(v float64) int {
 		return lo
 	}
 	return int(v)
-}
-
-func clampKernel[T kernel.Number]() Kernel {
-	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, from, to, _ int) {
-		var lo, hi [1]T
-		if a.DType.IsFloat() {
-			lo[0], hi[0] = T(a.F[0]), T(a.F[1])
-		} else {
-			lo[0], hi[0] = T(a.I[0]), T(a.I[1])
-		}
-		y := slice[T](a, 0)[from:to]
-		kernel.Max(y, slice[T](a, 1)[from:to], lo[:])
-		kernel.Min(y, y, hi[:])
-	})
-}
-
-func clampGradKernel[T kernel.Float]() Kernel {
-	return spread(outLen, one, 16, func(_ *CPUQueue, a *Args, from, to, _ int) {
-		lo, hi := T(a.F[0]), T(a.F[1])
-		d, g, x := slice[T](a, 0)[from:to], slice[T](a, 1)[from:to], slice[T](a, 2)[from:to]
-		for i, v := range x {
-			if v >= lo && v <= hi {
-				d[i] = g[i]
-			} else {
-				d[i] = 0
-			}
-		}
-	})
 }

@@ -54,6 +54,15 @@ type Poller interface {
 	SetPoll(fn func())
 }
 
+// Checker is a Device in host memory that checks its kernels in debug mode (RINGO_DEBUG=1): then each Exec launches by a function of
+// Checked.
+type Checker interface {
+	Checked() func(k Kernel, q Queue, a *Args)
+}
+
+// SumSquaresBlock is the number of elements whose squares OpSumSquares adds to one number.
+const SumSquaresBlock = 1 << 14
+
 // MaxOperands is the number of tensors that one kernel takes.
 const MaxOperands = 13
 

@@ -50,9 +50,8 @@
 // # Devices
 //
 // A [Device] has memory, queues of work, and a [Table] of kernels, one for each operation and element type. A missing kernel
-// is an error: there is no fallback. [NewCPU] makes a CPU device with a number of threads. Results have the same bits with any
-// number. With RINGO_DEBUG=1 in the environment, each kernel is compared with a plain reference, and freed memory is filled
-// with NaN.
+// is an error: there is no fallback. The CPU device is package cpu: cpu.New makes one. With RINGO_DEBUG=1 in the environment, each
+// kernel is compared with a plain reference, and freed memory is filled with NaN.
 //
 // A device may have memory that Go code cannot read ([Device].Host is false), and may do its work later. Then
 // a training step does not wait for it: operations, Backward, clipping and the optimizer only launch. The only calls
@@ -81,7 +80,7 @@
 // # New operations
 //
 // If existing operations are enough, or the work is not a kernel (a collective), write a [Function] with a Forward and a Backward, and
-// call it with [Tape.Apply]. Otherwise [Register] adds an operation with its kernels and its gradient rule. It is then like a
+// call it with [Tape.Apply]. Otherwise [Register] adds an operation with its gradient rule, and cpu.Register its kernels. It is then like a
 // built-in one in tracing, checking and memory. The examples show both. Package ops has the operations of layers; it is made of
 // Register and what custom.go has for it.
 //
@@ -93,6 +92,6 @@
 //   - a device: Device, Queue, Table, Kernel, Args with Operand, Memory;
 //   - an engine of collectives: Raw, Fence, Pending;
 //   - a package that shares parameters out: Hooks, Shard, Raw, Exec;
-//   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP, Node and the methods of Op; its CPU kernels: Parallel, or
-//     CPUQueue with Part, Local and GemmWorkspace.
+//   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP, Node and the methods of Op. Its kernels: cpu.Register,
+//     cuda.Register.
 package tensor

@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Fit y = 2x + 1 by gradient descent.
 func Example() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	weight, bias := tensor.NewParam(tensor.Constant(0), 1, 1), tensor.NewParam(tensor.Constant(0), 1)
 	for _, p := range []*tensor.Param{weight, bias} {
@@ -38,7 +39,7 @@ func Example() {
 
 // A step that is captured is one launch on a GPU, and the same on the CPU.
 func ExampleCapture() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	tape, norm := tensor.NewTape(dev, tensor.NoGrad()), tensor.New(dev, tensor.Float32)
 	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
@@ -57,20 +58,19 @@ func ExampleCapture() {
 }
 
 // softsign is x / (1 + |x|). Its rule needs the input, so Saves has bit 0.
-var softsign = tensor.Register(tensor.OpSpec{
+var softsign = cpu.Register(tensor.Register(tensor.OpSpec{
 	Name:  "softsign",
 	Saves: 1,
-	CPU:   [tensor.NumDTypes]tensor.Kernel{tensor.Float32: softsignKernel()}, // 16-bit floats are computed through it
 	VJP: func(t *tensor.Tape, n *tensor.Node, _ uint8) {
 		d := n.In(0).Abs().Affine(1, 1) // 1 + |x|; operations inside a rule are not recorded
 		t.AddGrad(n, 0, n.Grad().Div(d.Square()))
 	},
-})
+}), [tensor.NumDTypes]tensor.Kernel{tensor.Float32: softsignKernel()}) // 16-bit floats are computed through it
 
 func softsignKernel() tensor.Kernel {
 	elements := func(a *tensor.Args) int { return a.Len[0] }
 	cost := func(*tensor.Args) int { return 1 }
-	return tensor.Parallel(elements, cost, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(elements, cost, func(a *tensor.Args, lo, hi int) {
 		dst, x := tensor.Operand[float32](a, 0), tensor.Operand[float32](a, 1)
 		for i := lo; i < hi; i++ {
 			dst[i] = x[i] / (1 + max(x[i], -x[i]))
@@ -89,7 +89,7 @@ func Softsign(x tensor.Tensor) tensor.Tensor {
 }
 
 func ExampleRegister() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	p := tensor.NewParam(tensor.Constant(0), 3)
 	p.SetValue(tensor.FromSlice([]float32{-3, 0, 1}, 3))
@@ -115,7 +115,7 @@ func (reverseGradient) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.T
 }
 
 func ExampleTape_Apply() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	p := tensor.NewParam(tensor.Constant(3), 2)
 	p.Make(dev, tensor.Float32, 0)
@@ -128,7 +128,7 @@ func ExampleTape_Apply() {
 
 // A checkpointed part of a model keeps nothing but its result, and is run again in Backward.
 func ExampleTape_Checkpoint() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	p := tensor.NewParam(tensor.Constant(0.5), 1000)
 	p.Make(dev, tensor.Float32, 0)
@@ -147,7 +147,7 @@ func ExampleTape_Checkpoint() {
 
 // Try makes an error of a misuse.
 func ExampleTry() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	tape := tensor.NewTape(dev)
 	x, y := tape.Input(tensor.New(dev, tensor.Float32, 2, 3)), tensor.New(dev, tensor.Float32, 4, 5)
@@ -158,7 +158,7 @@ func ExampleTry() {
 }
 
 func ExampleMemory() {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	w := tensor.NewParam(tensor.Constant(0.5), 256, 256)
 	w.Make(dev, tensor.Float32, 1)

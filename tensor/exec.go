@@ -2,10 +2,14 @@ package tensor
 
 import (
 	"fmt"
+	"os"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/trace"
 )
+
+// debugMode is set by RINGO_DEBUG=1. It fills new and freed step memory with NaN, and runs each kernel against the reference.
+var debugMode = os.Getenv("RINGO_DEBUG") == "1"
 
 // Exec launches kernels on a device. All launches go through it, so it traces them, and checks them in debug mode. A Tape is an Exec;
 // optimizers have their own.
@@ -15,8 +19,8 @@ type Exec struct {
 	table *Table
 	a     Args
 	spans *trace.Recorder
-	phase string // the phase of launches outside any open phase
-	debug *oracle
+	phase string                     // the phase of launches outside any open phase
+	check func(Kernel, Queue, *Args) // in debug mode
 
 	grapher Grapher // the device, if it is one
 }
@@ -31,8 +35,8 @@ func NewExec(dev Device) *Exec {
 func (e *Exec) init(dev Device) {
 	e.dev, e.q, e.table = dev, dev.Queue(0), dev.Kernels()
 	e.grapher, _ = dev.(Grapher)
-	if debugMode {
-		e.debug = new(oracle)
+	if c, ok := dev.(Checker); ok && debugMode && dev.Host() {
+		e.check = c.Checked()
 	}
 }
 
@@ -130,7 +134,7 @@ func (e *Exec) Launch() {
 	if r := e.Recording(); r != nil && r.launch(e, k) {
 		return
 	}
-	if e.debug == nil && e.spans == nil {
+	if e.check == nil && e.spans == nil {
 		k(e.q, a)
 		return
 	}
@@ -138,8 +142,8 @@ func (e *Exec) Launch() {
 		e.spans.During(e.phase)
 	}
 	start := e.spans.Now()
-	if e.debug != nil {
-		e.debug.launch(e, k)
+	if e.check != nil {
+		e.check(k, e.q, a)
 	} else {
 		k(e.q, a)
 	}
@@ -174,9 +178,6 @@ func (e *Exec) noKernel() {
 }
 
 // Operand returns operand i of a launch on the CPU as a slice; nil for an absent one.
-func Operand[T Elem](a *Args, i int) []T { return slice[T](a, i) }
-
-// slice is Operand for kernels that only move elements, of any type.
-func slice[T any](a *Args, i int) []T {
+func Operand[T Elem](a *Args, i int) []T {
 	return unsafe.Slice((*T)(a.X[i]), a.Len[i])
 }

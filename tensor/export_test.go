@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/ringo-ml/ringo/layout"
 )
@@ -13,7 +14,6 @@ var HostDevice = hostDevice
 const (
 	MinBlock       = minBlock
 	LargestSlab    = largestSlab
-	HalfChunk      = halfChunk
 	FirstSteps     = firstSteps
 	ComparedSteps  = comparedSteps
 	NumActivations = len(activationOps)
@@ -21,9 +21,6 @@ const (
 
 // Poison fills the tape's new and freed memory with NaN, as the debug mode does.
 func Poison(t *Tape) { t.mem.poison = true }
-
-// CutAll makes a device divide even the smallest work over its threads.
-func CutAll(d *CPU) { d.queue.SetGrain(1) }
 
 // Recorded reports whether the tape has a node of op.
 func Recorded(t *Tape, op Op) bool {
@@ -41,14 +38,11 @@ func SpecOf(op Op) OpSpec { return ops[op] }
 // StoreFloat writes element i at p.
 func StoreFloat(p Ptr, d DType, i int, v float64) { storeFloat(p, d, i, v) }
 
-// ThroughFloat32 is the kernel for 16-bit floats that converts whole operands.
+// Check makes the tape compare each kernel with its reference, as the debug mode does.
+func Check(t *Tape, c Checker) { t.check = c.Checked() }
 
-// CPUTable returns the kernels of the CPU.
-func CPUTable() Table { return cpuTable }
-
-// Slabs returns how many blocks the tape has from its device, Blocks how many the device has given.
+// Slabs returns how many blocks the tape has from its device.
 func Slabs(t *Tape) int { return len(t.mem.slabs) }
-func Blocks(d *CPU) int { return len(d.mem) }
 
 // KeepAll makes the tape free nothing before Reset.
 func KeepAll(t *Tape, on bool) { t.keepAll = on }
@@ -97,10 +91,20 @@ func SkipInDebug(t *testing.T) {
 	}
 }
 
-// FaultyDevice has a table of its own.
-type FaultyDevice struct {
-	*CPU
-	Table Table
+// heap is a device of Go memory that computes nothing, for tests inside of the package.
+type heap struct {
+	host
+	mem map[Ptr][]byte
 }
 
-func (d *FaultyDevice) Kernels() *Table { return &d.Table }
+func newHeap() *heap { return &heap{mem: map[Ptr][]byte{}} }
+
+func (d *heap) Alloc(n int) (Ptr, error) {
+	p, keep := alignedBytes(max(n, 1))
+	d.mem[p] = unsafe.Slice((*byte)(keep), n)
+	return p, nil
+}
+
+func (d *heap) Free(p Ptr)        { delete(d.mem, p) }
+func (d *heap) Queue(k int) Queue { return hostDevice.Queue(k) }
+func (d *heap) Kernels() *Table   { return hostDevice.Kernels() }

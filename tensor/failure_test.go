@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -191,13 +192,13 @@ func TestUncaught(t *testing.T) {
 	case "shapes":
 		f(2, 3).Reshape(4)
 	case "cpu":
-		NewCPU(1)
+		cpu.New(1)
 	}
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	for mode, want := range map[string]string{
 		"shapes": `panic: reshape float32\[2,3\], float32\[4\]: other number of elements \(at (\S+/)?failure_test.go:\d+\)`,
-		"cpu":    `panic: NewCPU: RINGO_CPU=avx9: this CPU and build support .*generic \(at (\S+/)?failure_test.go:\d+\)`,
+		"cpu":    `panic: cpu.New: RINGO_CPU=avx9: this CPU and build support .*generic \(at (\S+/)?failure_test.go:\d+\)`,
 	} {
 		cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestUncaught$")
 		cmd.Env = append(os.Environ(), "RINGO_UNCAUGHT="+mode, "RINGO_DEBUG=")

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Tensors that a Function makes and neither returns nor saves are freed at once; saved ones are freed after Backward.
@@ -153,16 +154,16 @@ func TestRegisteredRuleMemory(t *testing.T) {
 
 // remote is a device whose memory Go code may not access, as far as the tape knows.
 type remote struct {
-	*CPU
+	*cpu.Device
 	copies int
 }
 
-func newRemote() *remote         { return &remote{CPU: NewCPU(1)} }
+func newRemote() *remote         { return &remote{Device: cpu.New(1)} }
 func (r *remote) Host() bool     { return false }
 func (r *remote) String() string { return "remote" }
 func (r *remote) Copy(dst, src Ptr, n int, q Queue) {
 	r.copies++
-	r.CPU.Copy(dst, src, n, q)
+	r.Device.Copy(dst, src, n, q)
 }
 
 // On a device with its own memory, inputs and constants are copied to it, and initial values are made on the host.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -23,7 +24,7 @@ func newGradRun(t *testing.T, dev tensor.Device, op tensor.Op, c tensortest.Grad
 
 // TestGradients checks each rule against finite differences, and all kinds of inputs against plain ones.
 func TestGradients(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	for op, cases := range tensortest.GradCases() {
 		for _, c := range cases {

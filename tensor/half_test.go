@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -71,7 +72,7 @@ func halfGrads(d, half DType, f func(x, w Tensor) Tensor) [][]float64 {
 // microbatch is added. If a multiplication rounded in between, the error would be larger.
 func TestBFloat16Products(t *testing.T) {
 	const m, n, k = 35, 67, 900
-	dev := NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	for name, c := range map[string]struct {
 		x, w []int
@@ -133,14 +134,14 @@ func TestHalfMean(t *testing.T) {
 func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		for _, d := range []DType{BFloat16, Float16} {
-			compared, table := map[Op]bool{}, CPUTable()
-			dev := &FaultyDevice{CPU: NewCPU(threads), Table: table}
+			compared, table := map[Op]bool{}, *hostDevice.Kernels()
+			dev := &faultyDevice{Device: cpu.New(threads), table: table}
 			defer dev.Close()
 			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax,
 				OpLogSoftmaxGrad, ops.OpLayerNorm, ops.OpLayerNormGradX, ops.OpLayerNormGradW, ops.OpRMSNorm, ops.OpRMSNormGradX, ops.OpRMSNormGradW,
 				OpSoftmaxCausal, OpLogSumExp, ops.OpCrossEntropy, ops.OpCrossEntropyGrad} {
-				wide := ThroughFloat32(table[op][Float32])
-				dev.Table[op][d] = func(q Queue, a *Args) {
+				wide := cpu.ThroughFloat32(table[op][Float32])
+				dev.table[op][d] = func(q Queue, a *Args) {
 					compared[op] = true
 					before := outputsOf(a)
 					wide(q, a)
@@ -154,7 +155,7 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 					}
 				}
 			}
-			for _, s := range [][2]int{{1, 1}, {7, 40}, {300, 301}, {3, 2*HalfChunk + 7}} {
+			for _, s := range [][2]int{{1, 1}, {7, 40}, {300, 301}, {3, 2*1024 + 7}} {
 				halfProgram(dev, d, s[0], s[1])
 			}
 			require.Len(t, compared, 21)

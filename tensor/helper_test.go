@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // What is the same in the tests inside of the package.
@@ -44,3 +45,30 @@ func (identity) Forward(_ *Ctx, in []Tensor) Tensor { return in[0] }
 func (identity) Backward(_ *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g
 }
+
+// faultyDevice has a table of its own.
+type faultyDevice struct {
+	*cpu.Device
+	table Table
+}
+
+func (d *faultyDevice) Kernels() *Table { return &d.table }
+
+// counted is a device that knows how many blocks of memory it has given.
+type counted struct {
+	*cpu.Device
+	blocks int
+}
+
+func (d *counted) Alloc(n int) (Ptr, error) {
+	d.blocks++
+	return d.Device.Alloc(n)
+}
+
+func (d *counted) Free(p Ptr) {
+	d.blocks--
+	d.Device.Free(p)
+}
+
+// cutAll makes a device divide even the smallest work over its threads.
+func cutAll(d *cpu.Device) { d.Queue(0).(*cpu.Queue).SetGrain(1) }

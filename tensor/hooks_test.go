@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // spy records the tape's calls.
@@ -219,7 +220,7 @@ func (m *mover) BackwardDone(bool) error               { Raw(m.p.Value).Place(ni
 
 // The device's poll hook is called once for each operation, forward and backward.
 func TestPoll(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	n := 0
 	dev.SetPoll(func() { n++ })

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // linearNet is two layers on x and a residual. The input of the second layer needs a gradient.
@@ -74,8 +75,8 @@ func TestLinearActEqualsLinearThenActivation(t *testing.T) {
 	for _, d := range []DType{Float32, Float64, BFloat16, Float16} {
 		for act := range Activation(NumActivations) {
 			for _, threads := range []int{1, 3} {
-				dev := NewCPU(threads)
-				CutAll(dev)
+				dev := cpu.New(threads)
+				cutAll(dev)
 				net := newLinearNet(dev, d, act)
 				wantY, wantGrads := net.run(false)
 				net.fused = true

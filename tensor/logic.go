@@ -1,10 +1,8 @@
 package tensor
 
-import "github.com/ringo-ml/ringo/internal/kernel"
-
 func init() {
-	define(OpAnd, OpSpec{Name: "and", Const: true, CPU: [NumDTypes]Kernel{Bool: zip(kernel.Min[uint8])}})
-	define(OpOr, OpSpec{Name: "or", Const: true, CPU: [NumDTypes]Kernel{Bool: zip(kernel.Max[uint8])}})
+	define(OpAnd, OpSpec{Name: "and", Const: true})
+	define(OpOr, OpSpec{Name: "or", Const: true})
 }
 
 // And returns x && y of Bool tensors, broadcast.

@@ -50,7 +50,8 @@ type MemoryUse struct {
 	Peak int `json:"peak"`
 }
 
-func (m *Memory) add(k MemoryKind, bytes int) {
+// Add counts bytes of kind k. If they are negative, they were given back.
+func (m *Memory) Add(k MemoryKind, bytes int) {
 	m.kinds[k].add(bytes)
 	raise(&m.peak, m.live())
 }
@@ -155,7 +156,7 @@ type account struct {
 
 func (a *account) add(k MemoryKind, bytes int) {
 	a.bytes[k].Add(int64(bytes))
-	a.m.add(k, bytes)
+	a.m.Add(k, bytes)
 }
 
 // close stops the counting. It is also the cleanup of the storage.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // chooser chooses rows of x by a number that grows with every choice, like a router whose scores differ in the last bit.
@@ -44,7 +45,7 @@ func (c *chooser) step(t *testing.T, tape *tensor.Tape,
 // The tensor of Once is the same when a Checkpoint runs its function again, also in nested Checkpoints and Scopes. Then it is freed.
 func TestOnce(t *testing.T) {
 	type fn = func(...tensor.Tensor) tensor.Tensor
-	tape := tensor.NewTape(tensor.NewCPU(1))
+	tape := tensor.NewTape(cpu.New(1))
 	c := newChooser()
 	want, choices, live := c.step(t, tape, func(f fn, x tensor.Tensor) tensor.Tensor { return f(x) })
 	require.Equal(t, 2, choices)
@@ -76,7 +77,7 @@ func TestOnce(t *testing.T) {
 
 // It is an error if a function calls Once more or less often when it runs again, or if the tensor has a gradient.
 func TestOnceWrong(t *testing.T) {
-	tape := tensor.NewTape(tensor.NewCPU(1))
+	tape := tensor.NewTape(cpu.New(1))
 	c := newChooser()
 	for want, f := range map[string]func(x tensor.Tensor) tensor.Tensor{
 		"asks for more when it is run again": func(x tensor.Tensor) tensor.Tensor {

@@ -36,10 +36,8 @@ type OpSpec struct {
 	Const bool  // its output has no gradient, or it is a step of another rule
 	// Compute makes the output of a node that put it off (see Tape.Later), else nil.
 	Compute func(t *Tape, n *Node)
-	// CPU holds the kernels of the host. If there is one for Float32 but none for the 16-bit floats, these are computed through float32.
-	CPU [NumDTypes]Kernel
 	// Optional means that a device may have no kernel for it (see Exec.Has): then several other operations are used. These round 16-bit
-	// floats more often. The CPU's kernels are those of CPU alone.
+	// floats more often.
 	Optional bool
 }
 
@@ -50,7 +48,7 @@ var (
 )
 
 // Register adds an operation of another package and returns its number. Call it from an init function or a package variable. Then Exec and
-// Tape.Record use it like a built-in one.
+// Tape.Record use it like a built-in one, on devices that have kernels for it (see cpu.Register, cuda.Register).
 func Register(s OpSpec) Op {
 	opsMu.Lock()
 	defer opsMu.Unlock()
@@ -70,19 +68,14 @@ func define(op Op, s OpSpec) {
 	if ops[op].Name != "" {
 		fail("Register", nil, "operation %d is %s already", op, ops[op].Name)
 	}
-	if s.CPU[Float32] != nil && !s.Optional {
-		for _, d := range []DType{BFloat16, Float16} {
-			if s.CPU[d] == nil {
-				s.CPU[d] = ThroughFloat32(s.CPU[Float32])
-			}
-		}
-	}
 	if op < numBuiltin {
 		s.Rows, s.Index = builtinRows[op], builtinIndex[op]
 	}
 	ops[op] = s
-	cpuTable[op] = s.CPU
 }
+
+// Optional reports whether a device may have no kernel for the operation.
+func (op Op) Optional() bool { return ops[op].Optional }
 
 // String returns the operation's name.
 func (op Op) String() string {

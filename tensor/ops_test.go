@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // onTape makes a tape on a device of one thread.
 func onTape(t *testing.T) *tensor.Tape {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	t.Cleanup(dev.Close)
 	return tensor.NewTape(dev)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/trace"
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // lane is a fake lane of collectives: an operation runs only when it is waited for.
@@ -129,7 +130,7 @@ var pendingModels = map[string]func(t *Tape, f Function, x Tensor, w []*Param) T
 }
 
 func TestPending(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	for name, model := range pendingModels {
 		run := func(f Function) [][]float64 {
@@ -161,7 +162,7 @@ func TestPending(t *testing.T) {
 
 // The gradient of the weights is computed after the collective for the input is issued, and before it is waited for.
 func TestWeightGradientsOverlap(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	rec := trace.New(1000)
 	tape := NewTape(dev, Trace(rec))
@@ -184,7 +185,7 @@ func TestWeightGradientsOverlap(t *testing.T) {
 
 // Deferred work is also done before waiting for a collective of somebody else.
 func TestWeightGradientsBeforeWait(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	rec := trace.New(1000)
 	tape := NewTape(dev, Trace(rec))

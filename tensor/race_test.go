@@ -1,6 +1,6 @@
 //go:build race
 
-package tensor
+package tensor_test
 
 import (
 	"os"
@@ -10,12 +10,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // TestPlantedRace runs a child process that writes to step memory from two goroutines. The race detector must see it, which is not possible
 // in memory from the operating system.
 func TestPlantedRace(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	if os.Getenv("RINGO_TEST_PLANT_RACE") != "" {
 		tape := NewTape(dev)

@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // cube is a registered operation: x³, with a kernel for float32 and float64.
-var cube = tensor.Register(tensor.OpSpec{Name: "test_cube", Saves: 1, VJP: cubeVJP,
-	CPU: [tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64]}})
+var cube = cpu.Register(tensor.Register(tensor.OpSpec{Name: "test_cube", Saves: 1, VJP: cubeVJP}),
+	[tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64]})
 
 func cubeKernel[T float32 | float64](_ tensor.Queue, a *tensor.Args) {
 	dst, x := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1)
@@ -42,7 +43,7 @@ func cubeOf(x tensor.Tensor) tensor.Tensor {
 
 func TestRegister(t *testing.T) {
 	assert.Equal(t, "test_cube", cube.String())
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	c := tensortest.GradCase{F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return cubeOf(x[0]) }}
 	for k := range 3 {

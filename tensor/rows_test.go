@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -41,7 +42,7 @@ func TestDropoutOverRanks(t *testing.T) {
 	x := New(hostDevice, Float32, 7, 3, 1000)
 	Constant(1).Fill(x, 0, 0)
 	drop := func(x Tensor, threads int) []float64 {
-		dev := NewCPU(threads)
+		dev := cpu.New(threads)
 		defer dev.Close()
 		tape := NewTape(dev, Seed(5))
 		tape.SetStep(3, 1)

@@ -113,8 +113,8 @@ func newStorage(dev Device, kind MemoryKind, h *header, name string) {
 	s := &storage{bytes: bytes, refs: 1, dev: dev, name: name}
 	h.st = s
 	if dev.Host() {
-		if bytes > muchMemory {
-			if err := mappable(bytes); err != nil {
+		if m, ok := dev.(mapper); ok && bytes > muchMemory {
+			if err := m.Mappable(bytes); err != nil {
 				noMemory(dev, kind, h, bytes, err)
 			}
 		}
@@ -131,6 +131,9 @@ func newStorage(dev Device, kind MemoryKind, h *header, name string) {
 	runtime.AddCleanup(s, dev.Free, p)
 	fillBytes(dev, p, bytes, 0)
 }
+
+// mapper is a device that says whether the system would give n bytes of host memory.
+type mapper interface{ Mappable(n int) error }
 
 const muchMemory = 64 << 20 // from here on the system is asked first: Go ends the process if it cannot get memory
 

@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The bits of gradients do not depend on when memory is freed, on recomputation, or on the content of freed memory.
 func TestGradientBitsDoNotDependOnMemory(t *testing.T) {
-	dev := NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	for _, tied := range []bool{false, true} {
 		var want [][]float64
@@ -58,7 +59,7 @@ func gptGrads(dev Device, tied, keepAll, poison bool, form string) [][]float64 {
 
 // After the first steps, the tape gets no more memory from the device, and Reset makes all its memory free.
 func TestMemoryIsReused(t *testing.T) {
-	dev := NewCPU(1)
+	dev := &counted{Device: cpu.New(1)}
 	defer dev.Close()
 	ps := &params{dev: dev, dtype: Float32}
 	m := newMLP(ps, 600, 600, 600, 10) // 1.4 MB: both kinds of blocks
@@ -80,12 +81,12 @@ func TestMemoryIsReused(t *testing.T) {
 		}
 	}
 	tape.Close()
-	assert.Zero(t, Blocks(dev))
+	assert.Zero(t, dev.blocks)
 }
 
 // Freeing during Backward needs at most 55% of the memory of freeing at Reset; with Scope it needs half of that.
 func TestPeakMemory(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	ps := &params{dev: dev, dtype: Float32}
 	var blocks []*mlp
@@ -120,7 +121,7 @@ const kib = 1 << 10
 
 // Scope frees what no rule reads, and nothing else.
 func TestScope(t *testing.T) {
-	dev := NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	p := NewParam(Constant(1), 256) // 1 KiB of float32
 	p.Make(dev, Float32, 1)

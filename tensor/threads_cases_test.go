@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // threadCounts are devices that divide even the smallest work over their threads.
-func threadCounts(t *testing.T) (devs []*tensor.CPU) {
+func threadCounts(t *testing.T) (devs []*cpu.Device) {
 	for _, n := range []int{1, 2, 3, 5} {
-		d := tensor.NewCPU(n)
-		tensor.CutAll(d)
+		d := cpu.New(n)
+		cutAll(d)
 		t.Cleanup(d.Close)
 		devs = append(devs, d)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -17,7 +18,7 @@ func TestThreadsPrograms(t *testing.T) {
 	for seed := range uint64(4) {
 		var want [][]float64
 		for _, threads := range []int{1, 2, 3, 5} {
-			dev := NewCPU(threads)
+			dev := cpu.New(threads)
 			for _, d := range []DType{Float32, BFloat16} {
 				got := randomProgram(dev, d, seed)
 				if threads == 1 {
@@ -75,7 +76,7 @@ func TestConcurrentInference(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float32}
 	m, tokens := newGPT(ps, 11, 6, 8, 2, 2), randomTokens(hostDevice, 11, 3, 7)
 	infer := func() []float64 {
-		dev := NewCPU(1)
+		dev := cpu.New(1)
 		defer dev.Close()
 		tape := NewTape(dev, NoGrad())
 		ids, _ := gptBatch(tape, tokens)

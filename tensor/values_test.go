@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -26,7 +27,7 @@ func toArray(x tensor.Tensor) tensortest.Array {
 }
 
 func TestValues(t *testing.T) {
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	for _, c := range tensortest.ValueCases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -86,7 +87,7 @@ func checkHalf(t *testing.T, c tensortest.ValueCase, dev tensor.Device, d tensor
 
 // TestSpecialValues tries all pairs of NaN, infinities, zeros and very large and small numbers.
 func TestSpecialValues(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	for _, c := range tensortest.ValueCases() {
 		if !c.Special {

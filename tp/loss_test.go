@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
@@ -44,7 +45,7 @@ func TestCrossEntropy(t *testing.T) {
 	for _, d := range []tensor.DType{tensor.Float64, tensor.Float32, tensor.BFloat16} {
 		for _, scale := range []float64{1, 1000} {
 			p := tensor.NewParam(tensor.NormalInit(0, scale), rows, words)
-			p.Make(tensor.NewCPU(1), d, 1)
+			p.Make(cpu.New(1), d, 1)
 			one := tensor.NewTape(p.Value.Device())
 			o := ops.CrossEntropyOptions{Ignore: &ignore, Count: 5}
 			// The losses of chunks have other gradients.
@@ -177,7 +178,7 @@ func TestLinearLoss(t *testing.T) {
 		return l.Item(), x, w
 	}
 	for d, tol := range map[tensor.DType]float64{tensor.Float64: 1e-13, tensor.Float32: 1e-5, tensor.BFloat16: 3e-2} {
-		want, wantX, wantW := step(tensor.NewCPU(1), d, func(*tensor.Param) {}, func(head *nn.Linear, x, y nn.T, count float64) nn.T {
+		want, wantX, wantW := step(cpu.New(1), d, func(*tensor.Param) {}, func(head *nn.Linear, x, y nn.T, count float64) nn.T {
 			return nn.CrossEntropy(head.Forward(x), y, ops.CrossEntropyOptions{Ignore: &ignore, Count: count})
 		})
 		for ranks := 1; ranks <= 3; ranks++ {

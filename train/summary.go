@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -48,8 +49,8 @@ func (l *Loop) Summary(s Summary) Summary {
 	s.Backend, s.Ranks, s.GoVersion, s.device = l.r.Engine(), l.r.World.Size(), runtime.Version(), fmt.Sprint(l.r.Device)
 	s.PeakBytes, s.Memory = l.r.Device.Memory().Total().Peak, l.r.Device.Memory().ByName()
 	s.WallS, s.CommBytes = time.Since(l.begun).Seconds(), map[string]uint64{}
-	if cpu, ok := l.r.Device.(*tensor.CPU); ok {
-		s.Threads, s.device = cpu.Threads(), fmt.Sprintf("%d threads each", cpu.Threads())
+	if host, ok := l.r.Device.(*cpu.Device); ok {
+		s.Threads, s.device = host.Threads(), fmt.Sprintf("%d threads each", host.Threads())
 	}
 	s.Steps, s.ResumedAt = l.Done()
 	hash := sha256.New()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -48,7 +49,7 @@ func main() {
 // stepOf returns a forward pass. If both is set, it also computes the gradients of queries, keys and values, from a given gradient of the
 // output.
 func stepOf(both bool, threads int, dtype tensor.DType) func() {
-	dev := tensor.NewCPU(threads)
+	dev := cpu.New(threads)
 	tape := tensor.NewTape(dev)
 	if !both {
 		tape = tensor.NewTape(dev, tensor.NoGrad())

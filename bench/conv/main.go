@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -58,7 +59,7 @@ func main() {
 
 // step returns a forward and backward pass with a given gradient of the output. Each pass overwrites the gradients of parameters.
 func (s size) step(threads int) func() {
-	dev := tensor.NewCPU(threads)
+	dev := cpu.New(threads)
 	tape := tensor.NewTape(dev)
 	layer := nn.NewConv2d(s.in, s.out, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}})
 	params := nn.Init(layer, dev, tensor.Float32, 1)

@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // For each number on its standard input it writes that many tokens after a prompt of one token, and prints the median of their times in
@@ -36,7 +37,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	dev := tensor.NewCPU(*threads)
+	dev := cpu.New(*threads)
 	params := nn.Init(m, dev, dtype, 1)
 	fmt.Println(runtime.Version(), params.Count()*dtype.Size(), "bytes")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {

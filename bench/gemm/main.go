@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 func main() {
@@ -26,7 +27,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	dev := tensor.NewCPU(threads)
+	dev := cpu.New(threads)
 	defer dev.Close()
 	fmt.Printf("Ringo %s, %s\n", kernel.CPU(), runtime.Version())
 	in := bufio.NewScanner(os.Stdin)
@@ -56,7 +57,7 @@ func matrix(n int) tensor.Tensor {
 }
 
 // measure launches the kernel of tensor.MatMul repeatedly for about the given time.
-func measure(dev *tensor.CPU, ta, tb bool, m, n, k int, seconds float64) (gflops float64, check int) {
+func measure(dev *cpu.Device, ta, tb bool, m, n, k int, seconds float64) (gflops float64, check int) {
 	a, b, c := matrix(m*k), matrix(k*n), matrix(m*n)
 	e := tensor.NewExec(dev)
 	call := func() {

@@ -15,6 +15,7 @@ import (
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -83,7 +84,7 @@ func TestTargets(t *testing.T) {
 
 // If captured steps do something other than plain ones, they have no rate.
 func TestCapturedStepsAreChecked(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	for name, broken := range map[string]bool{"right": false, "broken": true} {
 		m := &meter{dev: dev, section: "mlp", small: true, block: map[tensor.DType]tensor.Tensor{}}

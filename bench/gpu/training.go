@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // training is a model with all that a step needs.
@@ -65,9 +66,9 @@ func (m *meter) mlp(batch int) *training {
 
 // likeCPU does five steps here and on the CPU, and compares the losses.
 func (m *meter) likeCPU(t *training, batch int) error {
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	on := &meter{dev: cpu, block: map[tensor.DType]tensor.Tensor{}}
+	host := cpu.New(1)
+	defer host.Close()
+	on := &meter{dev: host, block: map[tensor.DType]tensor.Tensor{}}
 	want, err := on.mlp(batch).losses(5)
 	got, failed := t.losses(5)
 	if err = errors.Join(err, failed); err != nil {

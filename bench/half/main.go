@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // request is a product op(A)·op(B) of M x K and K x N.
@@ -31,7 +32,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	dev := tensor.NewCPU(*threads)
+	dev := cpu.New(*threads)
 	fmt.Printf("ringo, kernels of %s\n", kernel.CPU())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var r request

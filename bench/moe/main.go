@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 const tokens, features, hidden, experts, top = 2048, 512, 1024, 8, 2
@@ -56,7 +57,7 @@ func main() {
 // stepOf returns a forward and backward pass of a layer, or of only its products. Inputs have gradients; those of parameters are
 // accumulated.
 func stepOf(what string, threads int, d tensor.DType) (func(), error) {
-	dev := tensor.NewCPU(threads)
+	dev := cpu.New(threads)
 	tape := tensor.NewTape(dev)
 	c := moe.Config{Features: features, Hidden: hidden, Experts: experts, Router: router.Config{Top: top, Scoring: router.Chosen}}
 	if what == "capacity" {

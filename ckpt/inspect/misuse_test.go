@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // The errors of inspect's functions for wrong use.
@@ -19,7 +20,7 @@ func TestMisuse(t *testing.T) {
 	unsound := dir +
 		" is not sound: there is neither ringo.json nor model.safetensors.index.json nor model.safetensors: no complete checkpoint"
 	from := t.TempDir()
-	params := nn.Init(nn.NewLinear(2, 3), tensor.NewCPU(1), tensor.Float32, 1)
+	params := nn.Init(nn.NewLinear(2, 3), cpu.New(1), tensor.Float32, 1)
 	require.NoError(t, ckpt.SaveFile(ctx, filepath.Join(from, "model.safetensors"), ckpt.State{Params: params}))
 	large, half := t.TempDir(), tensor.Float16
 	tensor.Data[float32](params[0].Value)[4] = 1e5

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // plain is a model that stores tensors under its own names.
@@ -147,7 +148,7 @@ func ExampleApply() {
 	if err != nil {
 		panic(err)
 	}
-	nn.Init(m, tensor.NewCPU(1), tensor.Float32, 1)
+	nn.Init(m, cpu.New(1), tensor.Float32, 1)
 	fmt.Println(adapters.Names())
 	// Output: [up.lora_A.weight up.lora_B.weight down.lora_A.weight down.lora_B.weight]
 }

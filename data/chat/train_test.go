@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 const (
@@ -89,7 +90,7 @@ func show(t testing.TB, d *chat.Dataset, row int) string {
 	return out
 }
 
-var dev = tensor.NewCPU(1)
+var dev = cpu.New(1)
 
 // An input in capitals has a label that counts: the token behind it.
 func TestRows(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // webp is one pixel, lossless: there is no encoder.
@@ -236,7 +237,7 @@ func TestFirstBrokenFile(t *testing.T) {
 	dir := write(t, map[string][]byte{"a/0.png": slow[:len(slow)-20], "a/1.png": {}, "a/2.png": {}})
 	f, err := Open(dir, Config{Height: 4, Width: 4})
 	require.NoError(t, err)
-	x, y := tensor.New(tensor.NewCPU(1), tensor.Float32, 3, 3, 4, 4), tensor.New(tensor.NewCPU(1), tensor.Int64, 3)
+	x, y := tensor.New(cpu.New(1), tensor.Float32, 3, 3, 4, 4), tensor.New(cpu.New(1), tensor.Int64, 3)
 	for range 5 {
 		assert.ErrorContains(t, f.Batch([]int{2, 0, 1}, x, y), "2.png")
 		assert.ErrorContains(t, f.Batch([]int{0, 1, 2}, x, y), "0.png")

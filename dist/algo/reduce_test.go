@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // naive is the definition: element by element, in rank order, in float32.
@@ -221,7 +222,7 @@ func TestAvgDoesNotOverflow(t *testing.T) {
 }
 
 func floatsOf(dt tensor.DType, b []byte) []float64 {
-	x := tensor.New(tensor.NewCPU(1), dt, len(b)/dt.Size())
+	x := tensor.New(cpu.New(1), dt, len(b)/dt.Size())
 	copy(x.Bytes(), b)
 	return tensor.Floats(x)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // own is a Source of batches in memory, which may end with an error.
@@ -105,7 +106,7 @@ func joinModel(norm bool) nn.Layer {
 
 // source returns what rank has; on one rank, all.
 func (j joinJob) source(r *dist.Rank) join.Source {
-	host := tensor.NewCPU(1)
+	host := cpu.New(1)
 	if r.World.Size() == 1 {
 		return union(host, j.rows)
 	}
@@ -126,7 +127,7 @@ func (j joinJob) attach(r *dist.Rank, model nn.Layer) (nn.Params, error) {
 
 // whole is a training whose only step is an epoch. One rank has all data.
 func (j joinJob) whole(ranks int) disttest.Training {
-	all, micro := union(tensor.NewCPU(1), j.rows).batches, max(j.micro, 1)
+	all, micro := union(cpu.New(1), j.rows).batches, max(j.micro, 1)
 	return disttest.Training{Ranks: ranks, On: j.launch, Steps: 1, Attach: func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {
 		model := joinModel(j.norm)
 		params, err := j.attach(r, model)

@@ -20,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -54,7 +55,7 @@ func TestDifferentMemory(t *testing.T) {
 	}
 	errs, _ = fails(t, start, 2, func(r *dist.Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 10)
-		return r.World.AllGather(tensor.New(tensor.NewCPU(1), tensor.Float32, 20), x).Wait()
+		return r.World.AllGather(tensor.New(cpu.New(1), tensor.Float32, 20), x).Wait()
 	})
 	assert.ErrorContains(t, errors.Join(errs...), "input and output are in different memory, one of them the host's")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // ways are the two ways to do an all-reduce.
@@ -49,10 +50,10 @@ func sameBits(r *dist.Rank, groups []*dist.Group, d tensor.DType, count int, rng
 	for i := range floats {
 		floats[i] = float32(rng.NormFloat64())
 	}
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	in := tensor.New(cpu, d, count)
-	tape := tensor.NewTape(cpu, tensor.NoGrad())
+	host := cpu.New(1)
+	defer host.Close()
+	in := tensor.New(host, d, count)
+	tape := tensor.NewTape(host, tensor.NoGrad())
 	defer tape.Close()
 	tensor.Copy(in, tape.Input(tensor.FromSlice(floats, count)).Cast(d))
 	ops := []dist.Reduction{dist.Sum, dist.Max}
@@ -60,7 +61,7 @@ func sameBits(r *dist.Rank, groups []*dist.Group, d tensor.DType, count int, rng
 		ops = append(ops, dist.Avg, dist.PreMulSum(1/(3+float64(r.World.Rank()))))
 	}
 	for _, op := range ops {
-		want := tensor.New(cpu, d, count)
+		want := tensor.New(host, d, count)
 		tensor.Copy(want, in)
 		disttest.OK(r.World.AllReduce(want, op).Wait())
 		for _, g := range groups {

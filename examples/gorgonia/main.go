@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/gorgonia"
 )
 
@@ -35,9 +36,9 @@ func main() {
 }
 
 func train(ctx context.Context, r *dist.Rank, steps int) error {
-	cpu := tensor.NewCPU(0)
-	defer cpu.Close()
-	engine := gorgonia.NewEngine(cpu)
+	host := cpu.New(0)
+	defer host.Close()
+	engine := gorgonia.NewEngine(host)
 	trainSet, err := newArrays(2000, 1, engine)
 	if err != nil {
 		return err

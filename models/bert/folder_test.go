@@ -25,6 +25,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // tuned opens a folder on two ranks with ZeRO 3, trains it for some epochs with an uneven last batch, and saves it.
@@ -187,7 +188,7 @@ func TestEveryTensorCounts(t *testing.T) {
 		dir := changed(t, "mean", "config.json", config[0], config[1])
 		m, err := bert.Open(dir)
 		require.NoError(t, err)
-		dev := tensor.NewCPU(1)
+		dev := cpu.New(1)
 		params := nn.Init(m, dev, tensor.Float32, 1)
 		err = dist.Run(t.Context(), dist.Config{Ranks: 1, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 			_, err := ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())

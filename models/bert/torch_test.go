@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // expected is expect.json of write.py.
@@ -40,7 +41,7 @@ func opened(t testing.TB, dir string, d tensor.DType) (*bert.Model, nn.Params, t
 	require.NoError(t, err)
 	tok, err := tokenizer.Open(dir)
 	require.NoError(t, err)
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	t.Cleanup(func() { dev.Close() })
 	params := nn.Init(m, dev, d, 1)
 	loaded(t, dir, m, params)

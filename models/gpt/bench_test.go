@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // trained is a model and what a step of it costs.
@@ -43,7 +44,7 @@ func (t *trained) step(b *testing.B, ids tensor.Tensor) {
 
 // BenchmarkMuon trains a GPT of 4 layers and 256 features by AdamW and by Muon, by turns. "ratio" is Muon's whole step over AdamW's.
 func BenchmarkMuon(b *testing.B) {
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	ids := tensor.New(dev, tensor.Int64, 8, 256)
 	for i := range tensor.Data[int64](ids) {

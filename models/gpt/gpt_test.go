@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Small models of each kind.
@@ -38,7 +39,7 @@ var small = map[string]gpt.Config{
 func made(t *testing.T, c gpt.Config, d tensor.DType) (*gpt.Model, nn.Params, tensor.Device) {
 	m, err := gpt.New(c)
 	require.NoError(t, err)
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	t.Cleanup(func() { dev.Close() })
 	params := nn.Init(m, dev, d, 5)
 	tape := tensor.NewTape(dev)

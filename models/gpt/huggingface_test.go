@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 var files = map[string]gpt.Config{
@@ -340,7 +341,7 @@ func FuzzConfig(f *testing.F) {
 		dir := configIn(t, text)
 		reliability.Bounded(t, len(text), func() {
 			if m, err := gpt.Open(dir); err == nil {
-				dev := tensor.NewCPU(1)
+				dev := cpu.New(1)
 				defer dev.Close()
 				nn.Init(m, dev, tensor.Float32, 1)
 			}

@@ -30,6 +30,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // opened returns a model from Hugging Face's files on one rank.
@@ -42,7 +43,7 @@ func opened(t *testing.T, dir string, d tensor.DType) (*gpt.Model, nn.Params, te
 }
 
 func filled(t *testing.T, m *gpt.Model, d tensor.DType) (nn.Params, tensor.Device) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	t.Cleanup(func() { dev.Close() })
 	return nn.Init(m, dev, d, 1), dev
 }

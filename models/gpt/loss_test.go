@@ -7,13 +7,14 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // BenchmarkLinearLoss steps a GPT-2 of 4 layers of width 256 with GPT-2's words, with and without logits, by turns. plain/op is how
 // often as long a step with logits takes. saved/logits is how much less memory there is, in sizes of the logits.
 func BenchmarkLinearLoss(b *testing.B) {
 	const batch, time256, words = 8, 256, 50304
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	m, err := gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: words, Positions: time256, Width: 256, Layers: 4, Heads: 4, Tied: true})
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // To write a text of a thousand tokens needs the memory of the weights and of its keys and values, and at most 5% more.
 func TestGenerationMemory(t *testing.T) {
 	const tokens, layers, width = 1000, 4, 64
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
-		dev := tensor.NewCPU(1)
+		dev := cpu.New(1)
 		m, err := gpt.New(gpt.Config{Vocab: 256, Positions: tokens + 1, Width: width, Layers: layers, Heads: 4, Tied: true})
 		require.NoError(t, err)
 		weights := nn.Init(m, dev, d, 1).Count() * d.Size()

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // staged returns a model of four layers, the second of which has experts.
@@ -27,7 +28,7 @@ func staged(t *testing.T, name string) *gpt.Model {
 // Stages compute what the whole model does, bit for bit, with its initial values, names, and names in files; also where one rank has two of
 // them.
 func TestStages(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	for name, ranks := range map[string][][]int{"gpt2": {{0, 2}, {1}}, "llama": {{0}, {1}, {2}}} {
 		whole := staged(t, name)
@@ -88,7 +89,7 @@ func TestStagesRefused(t *testing.T) {
 		_, err := staged(t, "gpt2").Stages(c.layers, c.mine...)
 		assert.ErrorContains(t, err, want)
 	}
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	m := staged(t, "gpt2")
 	s, err := m.Stages([]int{4}, 0)

@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The example in the comment of limit.
 func TestLimitIsAsDrawn(t *testing.T) {
-	tape := tensor.NewTape(tensor.NewCPU(1))
+	tape := tensor.NewTape(cpu.New(1))
 	experts := tape.Input(tensor.FromSlice([]int64{0, 1, 0, 2, 0, 1}, 3, 2))
 	p := New(Config{Capacity: 1}).Plan(experts, ops.Bincount(experts.Reshape(6), 3), 6, 0)
 	require.Equal(t, 2, p.capacity)

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // routers are the configurations of tests over 8 experts, with values of a Bias.
@@ -92,7 +93,7 @@ func values(dims ...int) (list []float64) {
 // newRouter returns a router from 5 features to 8 experts whose Bias is not 0.
 func newRouter(c router.Config, d tensor.DType) (r *router.Router, bias []float64) {
 	r = router.New(5, 8, c)
-	nn.Init(r, tensor.NewCPU(1), d, 1)
+	nn.Init(r, cpu.New(1), d, 1)
 	bias = []float64{-0.5, 0.25, 0, 0.125, -2, 0.5, -0.25, 0.125} // exact in 16 bits
 	if c.Bias {
 		p := &r.Bias.Param

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
@@ -67,8 +68,8 @@ func (s shape) tolerance() tolerance {
 
 // TestCrossAttentionOnTensorCores compares with the CPU. Threads in the other order give the same bits.
 func TestCrossAttentionOnTensorCores(t *testing.T) {
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	var wants, gots [][]operand
 	for _, reverse := range []bool{false, true} {
 		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
@@ -80,7 +81,7 @@ func TestCrossAttentionOnTensorCores(t *testing.T) {
 			d := []tensor.DType{tensor.BFloat16, tensor.Float16}[i%2]
 			name := fmt.Sprintf("%v %+v", d, c.shape)
 			if !reverse {
-				wants = append(wants, c.run(t, cpu, d, nil))
+				wants = append(wants, c.run(t, host, d, nil))
 			}
 			got := c.run(t, dev, d, wants[i])
 			requireNear(t, wants[i], got, c.tolerance(), name)
@@ -175,8 +176,8 @@ func TestCrossAttentionWithoutTensorCores(t *testing.T) {
 // TestDeletedGuardInCrossAttention takes guards out of the kernels that only cross-attention needs.
 func TestDeletedGuardInCrossAttention(t *testing.T) {
 	emu.Only(t, "a GPU may be right by chance")
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	behind := crossed{shape: shape{batch: 1, tq: 70, tk: 70, heads: 2, kv: 1, hd: 32, offset: -10, causal: true}}
 	ahead := crossed{shape: shape{batch: 1, tq: 200, tk: 200, heads: 2, kv: 1, hd: 32, offset: 20, causal: true}}
 	padded := crossed{shape: shape{batch: 2, tq: 70, tk: 70, heads: 2, kv: 1, hd: 32}, lengths: ints(2, func(b int) int { return 50 - 50*b })}
@@ -203,7 +204,7 @@ func TestDeletedGuardInCrossAttention(t *testing.T) {
 		{docs, "attention_mma.cu", "mask_documents(s, masks, h, t, i0, j0);", ""},
 	} {
 		dev := device(t)
-		want := x.c.run(t, cpu, tensor.BFloat16, nil)
+		want := x.c.run(t, host, tensor.BFloat16, nil)
 		requireNear(t, want, x.c.run(t, dev, tensor.BFloat16, want), mmaTolerance, x.file)
 		require.NoError(t, cuda.Alter(dev, x.file, x.from, x.to))
 		got, near := x.c.run(t, dev, tensor.BFloat16, want), true
@@ -243,10 +244,10 @@ func TestModelsOnTensorCores(t *testing.T) {
 			}
 			return losses
 		}
-		cpu := tensor.NewCPU(1)
-		defer cpu.Close()
+		host := cpu.New(1)
+		defer host.Close()
 		dev := device(t)
-		require.InDeltaSlice(t, train(cpu), train(dev), 0.02)
+		require.InDeltaSlice(t, train(host), train(dev), 0.02)
 		compiled := cuda.Compiled(dev, "attention")
 		require.ElementsMatch(t, []string{"attention_mma", "attention_mma_q", "attention_mma_kv"}, compiled)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -83,8 +84,8 @@ func requireNear(t *testing.T, want, got []operand, tol tolerance, what string) 
 // TestAttentionOnTensorCores compares with the CPU, and with the plain kernel where that is not long. Threads in the other
 // order give the same bits, and so does another run. Rows that ldmatrix reads at once are in different banks.
 func TestAttentionOnTensorCores(t *testing.T) {
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	wants, gots := map[string][]operand{}, map[string][]operand{}
 	for _, reverse := range []bool{false, true} {
 		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
@@ -100,7 +101,7 @@ func TestAttentionOnTensorCores(t *testing.T) {
 			for _, d := range types {
 				name := fmt.Sprintf("%v %+v", d, h)
 				if !reverse {
-					wants[name] = h.run(t, cpu, d, nil)
+					wants[name] = h.run(t, host, d, nil)
 				}
 				got := h.run(t, dev, d, wants[name])
 				requireNear(t, wants[name], got, mmaTolerance, name)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -36,12 +37,12 @@ func (h heads) agree(t *testing.T, dev tensor.Device, d tensor.DType) {
 		stat = tensor.Float32
 	}
 	qkv := values(d, 3*n, func(int) float64 { return r.NormFloat64() })
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	tol := tolerance{f32: 2e-5, f64: 1e-12, half: 0x1p-6, floor: 0.5}
 	forward := launch{op: ops.OpAttention, d: d, outs: 2, x: []operand{blank(d, n), blank(stat, stats), qkv}, set: h.set}
 	forward.agree(t, dev, tol)
-	out := forward.on(t, cpu)
+	out := forward.on(t, host)
 	launch{op: ops.OpAttentionGrad, d: d, outs: 1, x: []operand{blank(d, 3*n), qkv, out[0],
 		values(d, n, func(int) float64 { return r.NormFloat64() }), out[1]}, set: h.set}.agree(t, dev, tol)
 }
@@ -145,9 +146,9 @@ func (c crossed) run(t *testing.T, dev tensor.Device, d tensor.DType, of []opera
 // agree compares with the CPU.
 func (c crossed) agree(t *testing.T, dev tensor.Device, d tensor.DType, tol tolerance) {
 	t.Helper()
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	want := c.run(t, cpu, d, nil)
+	host := cpu.New(1)
+	defer host.Close()
+	want := c.run(t, host, d, nil)
 	requireNear(t, want, c.run(t, dev, d, want), tol, fmt.Sprintf("%v %+v", d, c.shape))
 }
 
@@ -230,13 +231,13 @@ func TestWrongKeyLengths(t *testing.T) {
 
 // A score that is hidden, however large, does not make those that count vanish.
 func TestHiddenScoresDoNotCount(t *testing.T) {
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	k := tensor.FromSlice([]float32{1, 1e4, 1, 1e4, 1e4}, 1, 5, 1)
 	v := tensor.FromSlice([]float32{2, 50, 4, 60, 70}, 1, 5, 1)
 	q := tensor.FromSlice([]float32{1, 1}, 1, 2, 1)
 	o := ops.AttentionOptions{QueryDocs: tensor.FromSlice([]int64{0, 2}, 1, 2), KeyDocs: tensor.FromSlice([]int64{0, 1, 0, 1, 1}, 1, 5)}
-	for _, dev := range []tensor.Device{cpu, device(t)} {
+	for _, dev := range []tensor.Device{host, device(t)} {
 		tape := tensor.NewTape(dev, tensor.NoGrad())
 		out, lse := ops.CrossAttentionLSE(tape.Input(q), k, v, 1, o)
 		assert.InDeltaSlice(t, []float64{3, 0}, tensor.Floats(out), 1e-6)

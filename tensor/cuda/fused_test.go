@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -191,12 +192,12 @@ func fusedGraphs() []graph {
 // Gradients that a device computes with fewer launches equal those of the CPU.
 func TestFusedGradients(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
-		cpu := tensor.NewCPU(1)
-		defer cpu.Close()
+		host := cpu.New(1)
+		defer host.Close()
 		tol := map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.Float64: 1e-12, tensor.BFloat16: 0.03, tensor.Float16: 0.004}
 		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for _, g := range fusedGraphs() {
-				want, got := g.values(cpu, d), g.values(dev, d)
+				want, got := g.values(host, d), g.values(dev, d)
 				require.Len(t, got, len(want))
 				for i := range want {
 					most := 0.0
@@ -212,8 +213,8 @@ func TestFusedGradients(t *testing.T) {
 
 // Without gradients, the input of an activation is not kept.
 func TestFusedInference(t *testing.T) {
-	dev, cpu := device(t), tensor.NewCPU(1)
-	defer cpu.Close()
+	dev, host := device(t), cpu.New(1)
+	defer host.Close()
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 		for _, out := range []int{16, 13} {
 			for _, act := range []tensor.Activation{tensor.ActReLU, tensor.ActGELU, tensor.ActGELUTanh, tensor.ActSiLU} {
@@ -225,7 +226,7 @@ func TestFusedInference(t *testing.T) {
 					}
 					return tensor.Floats(tensor.LinearAct(tensor.NewTape(dev, tensor.NoGrad()).Input(x[0]), x[1], x[2], act))
 				}
-				require.InDeltaSlice(t, run(cpu), run(dev), map[bool]float64{true: 0.02, false: 1e-6}[d.IsHalf()], fmt.Sprint(act, out))
+				require.InDeltaSlice(t, run(host), run(dev), map[bool]float64{true: 0.02, false: 1e-6}[d.IsHalf()], fmt.Sprint(act, out))
 			}
 		}
 	})

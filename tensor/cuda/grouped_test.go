@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -96,8 +97,8 @@ var mmaGroups = []grouped{
 // TestGroupedOnTensorCores compares with the CPU. Threads in reverse order give the same bits. Rows that ldmatrix reads together are in
 // different banks.
 func TestGroupedOnTensorCores(t *testing.T) {
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	gots := map[string]operand{}
 	for _, reverse := range []bool{false, true} {
 		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
@@ -109,7 +110,7 @@ func TestGroupedOnTensorCores(t *testing.T) {
 				if reverse {
 					require.Equal(t, gots[name], got, name)
 				} else {
-					require.Negative(t, differs(l.on(t, cpu)[0], got, sumsOf(g.k)), name)
+					require.Negative(t, differs(l.on(t, host)[0], got, sumsOf(g.k)), name)
 				}
 				gots[name] = got
 			}

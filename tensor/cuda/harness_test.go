@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -250,9 +251,9 @@ func (o tolerance) of(d tensor.DType) float64 {
 // agree runs the launch on the CPU and on dev, and compares all memory that it may write.
 func (l launch) agree(t testing.TB, dev tensor.Device, tol tolerance) {
 	t.Helper()
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
-	want, got := l.on(t, cpu), l.on(t, dev)
+	host := cpu.New(1)
+	defer host.Close()
+	want, got := l.on(t, host), l.on(t, dev)
 	for i := range want {
 		if bad := differs(want[i], got[i], tol); bad >= 0 {
 			t.Fatalf("%v %v: operand %d (%v) element %d of %d is %v, want %v", l.op, l.d, i, want[i].d, bad, want[i].n(),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -179,14 +180,14 @@ func TestFloat8Linear(t *testing.T) {
 		out[1], out[2] = tensor.Floats(tensor.ToHost(x.Grad)), tensor.Floats(tensor.ToHost(w.Grad))
 		return out
 	}
-	cpu := tensor.NewCPU(1)
-	defer cpu.Close()
+	host := cpu.New(1)
+	defer host.Close()
 	for _, plain := range []bool{false, true} {
 		dev := device(t)
 		cuda.Plain(dev, plain)
 		for d, eps := range map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10} {
 			for _, s := range []ops.Float8{ops.PerTensor, ops.PerRow} {
-				want, got := run(cpu, d, s), run(dev, d, s)
+				want, got := run(host, d, s), run(dev, d, s)
 				worst := 0.0
 				for i := range want {
 					for k, v := range want[i] {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -38,7 +39,7 @@ func normGrad(d tensor.DType, rows, cols int, centered bool, weight, bias rune, 
 func truthOf(b bool) float64 { return float64(truth(b)) }
 
 // single computes the gradients of a launch of normGrad one by one, in float64 on the CPU.
-func (l launch) single(t *testing.T, cpu tensor.Device, add bool) []operand {
+func (l launch) single(t *testing.T, host tensor.Device, add bool) []operand {
 	wide := make([]operand, len(l.x))
 	for i, o := range l.x {
 		if o.bytes != nil {
@@ -49,7 +50,7 @@ func (l launch) single(t *testing.T, cpu tensor.Device, add bool) []operand {
 	x, g, w, stats := in[0], in[1], in[2], in[3:]
 	run := func(op tensor.Op, n int, in ...operand) operand {
 		return launch{op: op, d: tensor.Float64, outs: 1, x: append([]operand{blank(tensor.Float64, n)}, in...), set: l.set}.with(
-			func(a *tensor.Args) { a.F = [8]float64{} }).on(t, cpu)[0]
+			func(a *tensor.Args) { a.F = [8]float64{} }).on(t, host)[0]
 	}
 	steps := []tensor.Op{ops.OpLayerNormGradX, ops.OpLayerNormGradW}
 	if l.op == ops.OpRMSNormGrad {
@@ -81,8 +82,8 @@ func TestNormGradients(t *testing.T) {
 	shapes := [][2]int{{1, 1}, {300, 31}, {33, 33}, {70, 768}, {9, 1000}, {37, 1024}, {3, 1025}, {20, 1040}, {3, 4096}}
 	eps := map[tensor.DType]float64{tensor.Float32: 2e-6, tensor.Float64: 2e-14, tensor.BFloat16: 0x1p-8, tensor.Float16: 0x1p-10}
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
-		cpu := tensor.NewCPU(1)
-		defer cpu.Close()
+		host := cpu.New(1)
+		defer host.Close()
 		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range shapes {
 				for j, c := range []struct {
@@ -94,7 +95,7 @@ func TestNormGradients(t *testing.T) {
 					if i%3 == 2 {
 						l.x[l.outs].offset = 1 // not aligned to 16 bytes
 					}
-					want, got := l.single(t, cpu, add), l.on(t, dev)
+					want, got := l.single(t, host, add), l.on(t, dev)
 					if j == i%4 {
 						require.Equal(t, got, l.on(t, dev), "another run")
 					}

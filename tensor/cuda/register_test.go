@@ -7,14 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // cube is x³ + c, a registered operation with kernels for CPU and CUDA.
-var cube = tensor.Register(tensor.OpSpec{Name: "cube", Saves: 1, VJP: cubeVJP,
-	CPU: [tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64],
-		tensor.Int64: cubeKernel[int64]}})
+var cube = cpu.Register(tensor.Register(tensor.OpSpec{Name: "cube", Saves: 1, VJP: cubeVJP}),
+	[tensor.NumDTypes]tensor.Kernel{tensor.Float32: cubeKernel[float32], tensor.Float64: cubeKernel[float64],
+		tensor.Int64: cubeKernel[int64]})
 
 // One of these has a text that does not compile, the other a kernel that is not in its text.
 var (
@@ -66,20 +67,20 @@ func cubeOf(x tensor.Tensor) tensor.Tensor {
 // TestRegister: a registered operation has the values and gradients of the CPU, in all float types, for views, and for more elements than
 // threads.
 func TestRegister(t *testing.T) {
-	dev, cpu := device(t), tensor.NewCPU(1)
-	defer cpu.Close()
+	dev, host := device(t), cpu.New(1)
+	defer host.Close()
 	c := tensortest.GradCase{F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return cubeOf(x[0]) }}
 	for _, d := range floatTypes {
 		tol := map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.Float64: 1e-12, tensor.BFloat16: 0x1p-5, tensor.Float16: 0x1p-8}[d]
 		for _, dims := range [][]int{{3, 5}, {7, 1000}} {
 			for _, h := range append(tensortest.Ways(), tensortest.How{Name: "plain"}) {
-				_, want := tensortest.NewGradRun(t, cpu, d, c, [][]int{dims}, 7).Grads(h)
+				_, want := tensortest.NewGradRun(t, host, d, c, [][]int{dims}, 7).Grads(h)
 				_, got := tensortest.NewGradRun(t, dev, d, c, [][]int{dims}, 7).Grads(h)
 				tensortest.RequireGrads(t, want, got, tol, d.String()+" "+h.Name)
 			}
 		}
 		x := tensortest.Of(d, []float64{1.5, -2, 0, 4}, 4)
-		want := tensor.Floats(cubeOf(tensor.NewTape(cpu).Input(x)))
+		want := tensor.Floats(cubeOf(tensor.NewTape(host).Input(x)))
 		assert.Equal(t, want, tensor.Floats(cubeOf(tensor.NewTape(dev).Input(x))), "%v", d)
 	}
 }

@@ -6,13 +6,13 @@ import (
 
 	gt "gorgonia.org/tensor"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // BenchmarkEngine compares the Engine with gt.StdEng.
 func BenchmarkEngine(b *testing.B) {
 	for _, threads := range []int{1, 2} {
-		dev := tensor.NewCPU(threads)
+		dev := cpu.New(threads)
 		defer dev.Close()
 		for name, e := range map[string]gt.Engine{"StdEng": gt.StdEng{}, fmt.Sprintf("Engine/threads=%d", threads): NewEngine(dev)} {
 			if threads == 2 && name == "StdEng" {

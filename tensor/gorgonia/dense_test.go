@@ -13,6 +13,7 @@ import (
 	gt "gorgonia.org/tensor"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // The package works with this version of Go without a setting in the environment.
@@ -194,7 +195,7 @@ func TestMemoryStaysAlive(t *testing.T) {
 
 // Tensors of a tape are copied: Reset must not change a Dense.
 func TestTapeTensorsAreCopied(t *testing.T) {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	tape := tensor.NewTape(dev)
 	defer tape.Close()

@@ -15,7 +15,7 @@
 //
 // An Engine has gorgonia's own functions compute with Ringo's kernels:
 //
-//	e := gorgonia.NewEngine(tensor.NewCPU(0))
+//	e := gorgonia.NewEngine(cpu.New(0))
 //	a := gt.New(gt.WithShape(512, 512), gt.Of(gt.Float32), gt.WithEngine(e))
 //	c, err := gt.MatMul(a, b) // about ten times as fast as gt.StdEng
 //

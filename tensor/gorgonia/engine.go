@@ -7,6 +7,7 @@ import (
 	gt "gorgonia.org/tensor"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Engine computes gorgonia's arrays with Ringo's kernels. Give it to arrays by gt.WithEngine(e). It embeds gt.StdEng, and replaces these
@@ -31,7 +32,7 @@ type Engine struct {
 }
 
 // NewEngine returns an Engine that computes on dev, which must stay open as long as arrays use it.
-func NewEngine(dev *tensor.CPU) *Engine { return &Engine{exec: tensor.NewExec(dev)} }
+func NewEngine(dev *cpu.Device) *Engine { return &Engine{exec: tensor.NewExec(dev)} }
 
 // launch computes one operation on whole arrays. set, if not nil, sets the attributes of the operation.
 func (e *Engine) launch(op tensor.Op, set func(a *tensor.Args), out tensor.Tensor, ins ...tensor.Tensor) {

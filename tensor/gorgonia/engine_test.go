@@ -12,11 +12,12 @@ import (
 	gt "gorgonia.org/tensor"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // counting is a CPU that counts the kernels which run.
 type counting struct {
-	*tensor.CPU
+	*cpu.Device
 	table tensor.Table
 	n     int
 }
@@ -25,9 +26,9 @@ func (c *counting) Kernels() *tensor.Table { return &c.table }
 
 // newCounting returns an Engine whose kernels are counted.
 func newCounting(t *testing.T, threads int) (*Engine, *counting) {
-	c := &counting{CPU: tensor.NewCPU(threads)}
+	c := &counting{Device: cpu.New(threads)}
 	t.Cleanup(c.Close)
-	for op, row := range c.CPU.Kernels() {
+	for op, row := range c.Device.Kernels() {
 		for d, k := range row {
 			if k != nil {
 				c.table[op][d] = func(q tensor.Queue, a *tensor.Args) {
@@ -368,7 +369,7 @@ func TestOverlap(t *testing.T) {
 
 // TestGoroutines: an Engine may be used from several goroutines.
 func TestGoroutines(t *testing.T) {
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	e := NewEngine(dev)
 	var wg sync.WaitGroup

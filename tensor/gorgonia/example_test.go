@@ -6,6 +6,7 @@ import (
 	gt "gorgonia.org/tensor"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/gorgonia"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -30,7 +31,7 @@ func Example() {
 	b.SetValue(must(gorgonia.FromDense(bias)))
 	x, y := must(gorgonia.FromDense(points)), must(gorgonia.FromDense(values))
 
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	defer dev.Close()
 	tape := tensor.NewTape(dev)
 	defer tape.Close()

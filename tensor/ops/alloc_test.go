@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -34,7 +35,7 @@ func skipInDebug(t *testing.T) {
 // A step of operations of this package allocates nothing on the Go heap.
 func TestOpsAllocateNothing(t *testing.T) {
 	skipInDebug(t)
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	tape, table := tensor.NewTape(dev), random(dev, tensor.Float32, 8, 7, 2)
 	p, w := param(dev, tensor.Float32, "p", 2, 6, 4), param(dev, tensor.Float32, "w", 2, 3, 4)

@@ -11,12 +11,12 @@ import (
 var OpAttention, OpAttentionGrad, OpCrossAttention, OpCrossAttentionGrad tensor.Op
 
 func init() {
-	OpAttention = registerAll(tensor.OpSpec{Name: "attention", Saves: 1 | tensor.SaveOut, Rows: tensor.RowsFirst, VJP: attentionVJP,
-		CPU: attentionKernels(false)})
-	OpAttentionGrad = registerAll(tensor.OpSpec{Name: "attention_grad", Const: true, CPU: attentionKernels(true)})
+	OpAttention = registerAll(tensor.OpSpec{Name: "attention", Saves: 1 | tensor.SaveOut, Rows: tensor.RowsFirst, VJP: attentionVJP},
+		attentionKernels(false))
+	OpAttentionGrad = registerAll(tensor.OpSpec{Name: "attention_grad", Const: true}, attentionKernels(true))
 	OpCrossAttention = registerAll(tensor.OpSpec{Name: "cross_attention", Saves: 63 | tensor.SaveOut, Rows: tensor.RowsPaired,
-		VJP: crossAttentionVJP, CPU: withFewQueries(attentionKernels(false))})
-	OpCrossAttentionGrad = registerAll(tensor.OpSpec{Name: "cross_attention_grad", Const: true, CPU: attentionKernels(true)})
+		VJP: crossAttentionVJP}, withFewQueries(attentionKernels(false)))
+	OpCrossAttentionGrad = registerAll(tensor.OpSpec{Name: "cross_attention_grad", Const: true}, attentionKernels(true))
 }
 
 // AttentionScores says how scores are computed, and which of the keys before a query it sees. Zero is PyTorch's

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // flash says how attention of elements E is computed, whose sums are S: A is the attention, and W the memory of a thread.
@@ -54,13 +55,13 @@ func (f *flash[E, S, A, W]) kernel(grad bool) tensor.Kernel {
 	if grad {
 		run = f.grad
 	}
-	var workspaces tensor.Local[[]attnWorkspace[A, W]]
-	part := func(q *tensor.CPUQueue, _ *tensor.Args, lo, hi, thread int) {
+	var workspaces cpu.Local[[]attnWorkspace[A, W]]
+	part := func(q *cpu.Queue, _ *tensor.Args, lo, hi, thread int) {
 		all := *workspaces.Of(q)
 		run(&all[0].a, all[thread].w, lo, hi)
 	}
 	return func(q tensor.Queue, a *tensor.Args) {
-		c := q.(*tensor.CPUQueue)
+		c := q.(*cpu.Queue)
 		all := workspaces.Of(c)
 		for len(*all) < c.Threads() {
 			*all = append(*all, attnWorkspace[A, W]{w: f.work()})
@@ -130,7 +131,7 @@ const fewQueries = 16
 
 // withFewQueries adds kernels for 16-bit floats that have none.
 func withFewQueries(k [tensor.NumDTypes]tensor.Kernel) [tensor.NumDTypes]tensor.Kernel {
-	all, fewer := tensor.ThroughFloat32(k[tensor.Float32]), tensor.ThroughFloat32(k[tensor.Float32], 3, 4)
+	all, fewer := cpu.ThroughFloat32(k[tensor.Float32]), cpu.ThroughFloat32(k[tensor.Float32], 3, 4)
 	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
 		if k[d] == nil {
 			k[d] = func(q tensor.Queue, a *tensor.Args) {

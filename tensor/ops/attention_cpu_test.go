@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // ownTable is a CPU with a table of its own.
 type ownTable struct {
-	*tensor.CPU
+	*cpu.Device
 	table tensor.Table
 }
 
@@ -19,8 +20,8 @@ func (d *ownTable) Kernels() *tensor.Table { return &d.table }
 
 // attentionWith returns outputs, logarithmic sums and gradients of attention, computed by the given kernels for bfloat16.
 func attentionWith(t *testing.T, threads int, kernels map[tensor.Op]tensor.Kernel, drop float64) (results [][]float64) {
-	dev := &ownTable{CPU: tensor.NewCPU(threads)}
-	dev.table = *dev.CPU.Kernels()
+	dev := &ownTable{Device: cpu.New(threads)}
+	dev.table = *dev.Device.Kernels()
 	defer dev.Close()
 	called := map[tensor.Op]bool{}
 	for op, k := range kernels {
@@ -71,10 +72,10 @@ func attentionWith(t *testing.T, threads int, kernels map[tensor.Op]tensor.Kerne
 // On every CPU, also on those that convert operands instead, the kernels of bfloat16 numbers compute what the others do, nearly. The bits
 // do not depend on the number of threads.
 func TestBF16AttentionIsAttention(t *testing.T) {
-	converts, own, cpu := map[tensor.Op]tensor.Kernel{}, map[tensor.Op]tensor.Kernel{}, tensor.NewCPU(1)
-	defer cpu.Close()
+	converts, own, host := map[tensor.Op]tensor.Kernel{}, map[tensor.Op]tensor.Kernel{}, cpu.New(1)
+	defer host.Close()
 	for _, op := range []tensor.Op{OpAttention, OpAttentionGrad, OpCrossAttention, OpCrossAttentionGrad} {
-		converts[op] = tensor.ThroughFloat32(cpu.Kernels()[op][tensor.Float32])
+		converts[op] = cpu.ThroughFloat32(host.Kernels()[op][tensor.Float32])
 		own[op] = flashBF16.kernel(op == OpAttentionGrad || op == OpCrossAttentionGrad)
 	}
 	for _, drop := range []float64{0, 0.3} {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -59,7 +60,7 @@ func attentionRun(dev tensor.Device, f attentionFunc, qkv tensor.Tensor, hd int,
 
 // Attention in blocks equals plain attention, with the same dropped elements.
 func TestAttentionIsPlainAttention(t *testing.T) {
-	dev := tensor.NewCPU(3)
+	dev := cpu.New(3)
 	defer dev.Close()
 	for _, d := range []tensor.DType{tensor.Float64, tensor.Float32, tensor.BFloat16} {
 		tol := map[tensor.DType]float64{tensor.Float64: 1e-12, tensor.Float32: 2e-5, tensor.BFloat16: 0.1}[d]
@@ -141,7 +142,7 @@ func BenchmarkAttention(b *testing.B) {
 				fn   attentionFunc
 			}{{"blocks", ops.Attention}, {"plain", plainAttention}} {
 				b.Run(fmt.Sprintf("%dx%dx%d/threads=%d/%s", c.batch, c.steps, c.heads, threads, f.name), func(b *testing.B) {
-					dev := tensor.NewCPU(threads)
+					dev := cpu.New(threads)
 					defer dev.Close()
 					p := tensor.NewParam(tensor.NormalInit(0, 1), c.batch, c.steps, 3*64*c.heads)
 					p.Make(dev, tensor.Float32, 1)

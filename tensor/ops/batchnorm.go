@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // The operations of ChannelSums, BatchNorm and RunningStats, and of their gradients.
@@ -153,7 +154,7 @@ func eachRun(a *tensor.Args, c int, f func(lo, hi int)) {
 }
 
 func channelSumsKernel[T float]() tensor.Kernel {
-	sum := tensor.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
+	sum := cpu.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
 		sums, x := tensor.Operand[float64](a, 0), tensor.Operand[T](a, 1)
 		for c := lo; c < hi; c++ {
 			var s, q float64
@@ -174,7 +175,7 @@ func channelSumsKernel[T float]() tensor.Kernel {
 }
 
 func channelSumsGradKernel[T float]() tensor.Kernel {
-	return tensor.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
 		d, x, g := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), tensor.Operand[float64](a, 2)
 		for c := lo; c < hi; c++ {
 			s, q := g[c], 2*g[a.Dim[1]+c]
@@ -196,7 +197,7 @@ func scaleOf[T float](w []T, c int) float64 {
 }
 
 func batchNormKernel[T float]() tensor.Kernel {
-	return tensor.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
 		y, x, sums := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), tensor.Operand[float64](a, 2)
 		w, b := tensor.Operand[T](a, 3), tensor.Operand[T](a, 4)
 		for c := lo; c < hi; c++ {
@@ -217,7 +218,7 @@ func batchNormKernel[T float]() tensor.Kernel {
 // batchNormGradKernel computes, with h = (x-mean)/sigma: dx = g·w/sigma, dw = Σ g·h, db = Σ g, and the gradient of the sums, which comes
 // through mean and variance.
 func batchNormGradKernel[T float]() tensor.Kernel {
-	grads := tensor.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
+	grads := cpu.Parallel(dim1, channelCost, func(a *tensor.Args, lo, hi int) {
 		dx, ds, dw, db := tensor.Operand[T](a, 0), tensor.Operand[float64](a, 1), tensor.Operand[T](a, 2), tensor.Operand[T](a, 3)
 		x, g, sums, w := tensor.Operand[T](a, 4), tensor.Operand[T](a, 5), tensor.Operand[float64](a, 6), tensor.Operand[T](a, 7)
 		n := sums[len(sums)-1]
@@ -253,7 +254,7 @@ func batchNormGradKernel[T float]() tensor.Kernel {
 }
 
 func runningStatsKernel[T float]() tensor.Kernel {
-	return tensor.Parallel(dim0, one, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, one, func(a *tensor.Args, lo, hi int) {
 		means, variances, sums := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), tensor.Operand[float64](a, 2)
 		n, momentum := sums[len(sums)-1], a.F[0]
 		for c := lo; c < hi; c++ {

@@ -3,6 +3,7 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // Convolutions on the CPU are matrix products (im2col; Chellapilla et al. 2006). The pixels that each tap of the kernel reads become a row
@@ -39,7 +40,7 @@ type convWork[T float] struct {
 type convWorkspace[T float] struct{ padded, tile []T }
 
 // workOf returns the memory of q's device.
-func workOf[T float](q *tensor.CPUQueue) *convWork[T] { return tensor.Local[convWork[T]]{}.Of(q) }
+func workOf[T float](q *cpu.Queue) *convWork[T] { return cpu.Local[convWork[T]]{}.Of(q) }
 
 // window describes which pixels of the input an output pixel reads: taps, on planes with a border of zeros.
 type window struct {
@@ -62,8 +63,8 @@ func grown[T any](x []T, n int) []T {
 }
 
 // begin makes room for tiles of the window, of at most so many bytes.
-func (s *convWork[T]) begin(q *tensor.CPUQueue, bytes int) {
-	tensor.GemmWorkspaceOf[T](q, 0) // makes those of all threads
+func (s *convWork[T]) begin(q *cpu.Queue, bytes int) {
+	cpu.GemmWorkspaceOf[T](q, 0) // makes those of all threads
 	w := &s.window
 	k := w.depth()
 	size := 4
@@ -151,17 +152,17 @@ func taps[T float](w *window, tile, padded []T, c, r0, r1 int) {
 
 // convolve applies the window to the groups of all images in src [batch, groups·c, h, w]: out = weights · matrix of taps, plus bias if
 // there is one. weights has m rows for each group.
-func (s *convWork[T]) convolve(q *tensor.CPUQueue, a *tensor.Args, part tensor.Part) {
+func (s *convWork[T]) convolve(q *cpu.Queue, a *tensor.Args, part cpu.Part) {
 	w := &s.window
 	cost := max(s.m*w.depth()*w.rows*w.ow, 1)
 	q.Run(a, s.conv.N*s.conv.Groups*w.tiles, (4*q.Grain()-1)/cost+1, 1, part)
 }
 
 // convPart makes the part function of convolve. The kernel's operands are out, src, weights, which the gradient turns, and maybe bias.
-func convPart[T float](turned bool) tensor.Part {
-	return func(q *tensor.CPUQueue, a *tensor.Args, lo, hi, thread int) {
+func convPart[T float](turned bool) cpu.Part {
+	return func(q *cpu.Queue, a *tensor.Args, lo, hi, thread int) {
 		s := workOf[T](q)
-		l, g, w := &s.workspaces[thread], tensor.GemmWorkspaceOf[T](q, thread), &s.window
+		l, g, w := &s.workspaces[thread], cpu.GemmWorkspaceOf[T](q, thread), &s.window
 		out, src, weights, bias := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), s.weights, tensor.Operand[T](a, 3)
 		if !turned {
 			weights = tensor.Operand[T](a, 2)
@@ -213,7 +214,7 @@ func (c *Conv) gradWindow() window {
 func convKernel[T float]() tensor.Kernel {
 	run := convPart[T](false)
 	return func(queue tensor.Queue, a *tensor.Args) {
-		q := queue.(*tensor.CPUQueue)
+		q := queue.(*cpu.Queue)
 		s := workOf[T](q)
 		s.conv = ConvOf(a)
 		s.window, s.m = s.conv.window(), s.conv.Out/s.conv.Groups
@@ -225,7 +226,7 @@ func convKernel[T float]() tensor.Kernel {
 func convGradXKernel[T float]() tensor.Kernel {
 	run := convPart[T](true)
 	return func(queue tensor.Queue, a *tensor.Args) {
-		q := queue.(*tensor.CPUQueue)
+		q := queue.(*cpu.Queue)
 		s := workOf[T](q)
 		s.conv = ConvOf(a)
 		s.window, s.m = s.conv.gradWindow(), s.conv.In/s.conv.Groups
@@ -254,21 +255,21 @@ func (s *convWork[T]) flipWeights(w []T) {
 // convGradWKernel computes the gradient of the weights. It sums the products of taps and gradients for each part of the batch and block of
 // channels, and then adds the parts in their order.
 func convGradWKernel[T float]() tensor.Kernel {
-	part := func(q *tensor.CPUQueue, a *tensor.Args, lo, hi, thread int) {
+	part := func(q *cpu.Queue, a *tensor.Args, lo, hi, thread int) {
 		s := workOf[T](q)
 		clear(s.workspaces[thread].padded)
 		for item := lo; item < hi; item++ {
-			s.sumPart(&s.workspaces[thread], tensor.GemmWorkspaceOf[T](q, thread), tensor.Operand[T](a, 1), tensor.Operand[T](a, 2), item)
+			s.sumPart(&s.workspaces[thread], cpu.GemmWorkspaceOf[T](q, thread), tensor.Operand[T](a, 1), tensor.Operand[T](a, 2), item)
 		}
 	}
-	whole := func(q *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+	whole := func(q *cpu.Queue, a *tensor.Args, lo, hi, _ int) {
 		s := workOf[T](q)
 		for item := lo; item < hi; item++ {
 			s.addParts(tensor.Operand[T](a, 0), T(a.F[0]), item)
 		}
 	}
 	return func(queue tensor.Queue, a *tensor.Args) {
-		q := queue.(*tensor.CPUQueue)
+		q := queue.(*cpu.Queue)
 		s := workOf[T](q)
 		s.conv = ConvOf(a)
 		c := &s.conv
@@ -298,7 +299,7 @@ func (s *convWork[T]) block(item int) (sums []T, part, group, c0, c1 int) {
 	return s.sums[(part*s.conv.Groups+group)*w.c*column+c0*column:][:(c1-c0)*column], part, group, c0, c1
 }
 
-func (s *convWork[T]) sumPart(l *convWorkspace[T], g *tensor.GemmWorkspace[T], x, grad []T, item int) {
+func (s *convWork[T]) sumPart(l *convWorkspace[T], g *cpu.GemmWorkspace[T], x, grad []T, item int) {
 	w := &s.window
 	sums, part, group, c0, c1 := s.block(item)
 	pixels, k := w.oh*w.ow, (c1-c0)*w.kh*w.kw

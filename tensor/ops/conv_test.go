@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -61,8 +62,8 @@ func TestConvCut(t *testing.T) {
 			Dilation: [2]int{c.DilationH, c.DilationW}, Groups: c.Groups}
 		var bits [3][]float64
 		for _, threads := range []int{1, 2, 3} {
-			dev := tensor.NewCPU(threads)
-			dev.Queue(0).(*tensor.CPUQueue).SetGrain(1)
+			dev := cpu.New(threads)
+			dev.Queue(0).(*cpu.Queue).SetGrain(1)
 			x, w := tensor.NewParam(tensor.UniformInit(-1, 1), c.N, c.In, c.H, c.W),
 				tensor.NewParam(tensor.UniformInit(-1, 1), c.Out, c.In/c.Groups, c.KH, c.KW)
 			x.SetName("x")
@@ -97,7 +98,7 @@ func TestConvCut(t *testing.T) {
 
 // Wrong shapes and options are failures that name them.
 func TestPictureErrors(t *testing.T) {
-	tape := tensor.NewTape(tensor.NewCPU(1))
+	tape := tensor.NewTape(cpu.New(1))
 	x := tape.Input(tensor.New(tape.Device(), tensor.Float32, 2, 4, 5, 6))
 	w := tape.Input(tensor.New(tape.Device(), tensor.Float32, 6, 2, 3, 3))
 	conv := func(o ops.Conv2dOptions) func() {
@@ -142,7 +143,7 @@ func TestPictureErrors(t *testing.T) {
 
 // Of equal pixels the first one is taken, and gets the gradient. NaN is larger than all numbers.
 func TestMaxPoolTakesTheFirst(t *testing.T) {
-	dev, nan := tensor.NewCPU(1), math.NaN()
+	dev, nan := cpu.New(1), math.NaN()
 	defer dev.Close()
 	for _, c := range []struct{ x, grad []float64 }{
 		{[]float64{2, 2, 2, 2}, []float64{1, 0, 0, 0}},

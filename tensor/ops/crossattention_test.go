@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // On the parts of qkv it has the bits of Attention, with the same dropped elements, also over ranks.
 func TestCrossAttentionOfOneselfIsAttention(t *testing.T) {
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	apart := func(qkv tensor.Tensor, hd int, o ops.AttentionOptions) tensor.Tensor {
 		width := qkv.Dim(2) / 3

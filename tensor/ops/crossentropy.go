@@ -3,6 +3,7 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // The operations of CrossEntropy, and of its gradient. OpCrossEntropyBoth is optional: it computes both in one pass over the logits.
@@ -12,11 +13,12 @@ var OpCrossEntropy, OpCrossEntropyGrad, OpCrossEntropyBoth, OpCrossEntropyRows t
 func init() {
 	spec := tensor.OpSpec{Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP, Rows: tensor.RowsByCaller}
 	spec.Compute = func(t *tensor.Tape, n *tensor.Node) { computeLoss(t, n, tensor.Tensor{}) }
-	OpCrossEntropy = registerAll(spec.ByRows("ssxs", crossEntropyPart[float32], crossEntropyPart[float64]))
-	OpCrossEntropyGrad = registerAll(tensor.OpSpec{Name: "cross_entropy_grad", Const: true}.
-		ByRows("oxsss", crossEntropyGradPart[float32], crossEntropyGradPart[float64]))
-	OpCrossEntropyBoth = registerAll(tensor.OpSpec{Name: "cross_entropy_both", Const: true, Optional: true})
-	OpCrossEntropyRows = registerAll(tensor.OpSpec{Name: "cross_entropy_rows", Saves: 3, VJP: crossEntropyRowsVJP, Rows: tensor.RowsByCaller})
+	OpCrossEntropy = registerAll(spec, cpu.ByRows("ssxs", crossEntropyPart[float32], crossEntropyPart[float64]))
+	OpCrossEntropyGrad = registerAll(tensor.OpSpec{Name: "cross_entropy_grad", Const: true},
+		cpu.ByRows("oxsss", crossEntropyGradPart[float32], crossEntropyGradPart[float64]))
+	OpCrossEntropyBoth = register(tensor.OpSpec{Name: "cross_entropy_both", Const: true, Optional: true}, nil, nil)
+	OpCrossEntropyRows = register(tensor.OpSpec{Name: "cross_entropy_rows", Saves: 3, VJP: crossEntropyRowsVJP, Rows: tensor.RowsByCaller},
+		nil, nil)
 }
 
 // CrossEntropyOptions are the options of CrossEntropy. The zero value is PyTorch's default, except that no label is ignored.
@@ -225,12 +227,12 @@ func crossEntropyGrad(t *tensor.Tape, d tensor.Tensor, n *tensor.Node, g tensor.
 	t.Launch()
 }
 
-func crossEntropyPart[T float](_ *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+func crossEntropyPart[T float](_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) {
 	kernel.CrossEntropy(tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), tensor.Operand[T](a, 2), tensor.Operand[int64](a, 3), a.Dim[1], lo,
 		hi, a.F[0], int64(a.I[0]))
 }
 
-func crossEntropyGradPart[T float](_ *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+func crossEntropyGradPart[T float](_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) {
 	kernel.CrossEntropyGrad(tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), tensor.Operand[T](a, 2), tensor.Operand[int64](a, 3),
 		tensor.Operand[T](a, 4), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
 }

@@ -1,14 +1,17 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+)
 
 // OpCumSum is the operation of CumSum, and of its gradient.
 var OpCumSum tensor.Op
 
 func init() {
-	OpCumSum = register(tensor.OpSpec{Name: "cumsum", Rows: tensor.RowsByCaller, VJP: cumSumVJP,
-		CPU: integers(cumSumKernel[int32, int32](), cumSumKernel[int64, int64](), cumSumKernel[uint8, uint8]())},
-		cumSumKernel[float32, float64](), cumSumKernel[float64, float64]())
+	OpCumSum = registerAll(tensor.OpSpec{Name: "cumsum", Rows: tensor.RowsByCaller, VJP: cumSumVJP},
+		numbers(cumSumKernel[float32, float64](), cumSumKernel[float64, float64](), cumSumKernel[int32, int32](),
+			cumSumKernel[int64, int64](), cumSumKernel[uint8, uint8]()))
 }
 
 // CumSum returns the running sums of x along dim, as torch.cumsum: element i is the sum of elements 0 to i. Floats are added in float64,
@@ -49,7 +52,7 @@ func cumSumLines(a *tensor.Args) int { return a.Dim[0] * a.Dim[2] }
 
 // cumSumKernel adds in type S.
 func cumSumKernel[T, S number]() tensor.Kernel {
-	return tensor.Parallel(cumSumLines, dim1, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(cumSumLines, dim1, func(a *tensor.Args, lo, hi int) {
 		y, x := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1)
 		n, inner := a.Dim[1], a.Dim[2]
 		for line := lo; line < hi; line++ {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // The steps of Float8Linear. Devices with 8-bit matrix products compute with the codes, which OpQuantize8 makes and OpScaledMM multiplies.
@@ -13,7 +14,7 @@ var OpRound8, OpQuantize8, OpScaledMM tensor.Op
 
 func init() {
 	OpRound8 = register(tensor.OpSpec{Name: "round8", Const: true, Optional: true},
-		tensor.Parallel(outLen, one, func(a *tensor.Args, lo, hi int) {
+		cpu.Parallel(outLen, one, func(a *tensor.Args, lo, hi int) {
 			kernel.Round8(tensor.Operand[float32](a, 0)[lo:hi], tensor.Operand[float32](a, 1)[lo:hi], kernel.Float8(a.I[0]))
 		}), nil)
 	OpQuantize8 = register(tensor.OpSpec{Name: "quantize8", Const: true, Optional: true}, nil, nil)

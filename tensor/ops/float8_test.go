@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
-var host = tensor.NewCPU(1)
+var host = cpu.New(1)
 
 // float8Value makes the values of value() in testdata/float8.py, with its outliers in x, as a parameter of type d.
 func float8Value(d tensor.DType, salt int, scale float64, outliers bool, dims ...int) *tensor.Param {

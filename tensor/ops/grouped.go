@@ -6,10 +6,10 @@ import "github.com/ringo-ml/ringo/tensor"
 var OpGroupedLinear, OpGroupedGrad tensor.Op
 
 func init() {
-	OpGroupedLinear = register(tensor.OpSpec{Name: "grouped_linear", Class: tensor.ClassMultilinear, Rows: tensor.RowsAs0, Index: 4, Saves: 7,
-		VJP: groupedVJP, CPU: bf16(groupedBF16)}, groupedKernel[float32](), groupedKernel[float64]())
-	OpGroupedGrad = register(tensor.OpSpec{Name: "grouped_grad", Const: true, CPU: bf16(groupedGradBF16)},
-		groupedGradKernel[float32](), groupedGradKernel[float64]())
+	OpGroupedLinear = registerAll(tensor.OpSpec{Name: "grouped_linear", Class: tensor.ClassMultilinear, Rows: tensor.RowsAs0, Index: 4,
+		Saves: 7, VJP: groupedVJP}, floats(groupedKernel[float32](), groupedKernel[float64](), groupedBF16))
+	OpGroupedGrad = registerAll(tensor.OpSpec{Name: "grouped_grad", Const: true},
+		floats(groupedGradKernel[float32](), groupedGradKernel[float64](), groupedGradBF16))
 }
 
 // GroupedLinear multiplies each group of rows by its own matrix, as a mixture of experts does. The first counts[0] rows of x [rows, in] are

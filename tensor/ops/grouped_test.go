@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -19,7 +20,7 @@ func TestGroupedLinearEqualsALinearForEachGroup(t *testing.T) {
 			if threads == 3 {
 				in, out = 36, 48
 			}
-			dev := tensor.NewCPU(threads)
+			dev := cpu.New(threads)
 			x, w := param(dev, d, "x", 104, in), param(dev, d, "w", len(sizes), out, in)
 			run := func(f func(tape *tensor.Tape) tensor.Tensor) ([]float64, [][]float64) {
 				tape := tensor.NewTape(dev)

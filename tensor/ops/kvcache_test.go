@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -22,7 +23,7 @@ func TestKVCache(t *testing.T) {
 
 func testKVCache(t *testing.T, batch int) {
 	const time, hd = 70, 4
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	for _, d := range []tensor.DType{tensor.Float64, tensor.Float32, tensor.BFloat16, tensor.Float16} {
 		for n, heads := range [][2]int{{4, 4}, {6, 2}, {3, 1}} {
@@ -63,7 +64,7 @@ func spoilCache(c *ops.KVCache, n int) {
 
 func TestKVCacheAllocatesNothing(t *testing.T) {
 	skipInDebug(t)
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
 		tape, c, x := tensor.NewTape(dev, tensor.NoGrad()), ops.NewKVCache(200), random(dev, d, 3, 1, 1, 8)

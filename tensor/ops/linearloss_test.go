@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -138,7 +139,7 @@ func TestLinearCrossEntropyKept(t *testing.T) {
 // The logits never exist: a step of a head of GPT-2's words needs less than a tenth of their memory beside parameters and gradients.
 func TestLinearCrossEntropyMemory(t *testing.T) {
 	const n, in, classes = 3072, 8, 50304
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	for _, f := range []*ops.LinearCrossEntropy{{}, {SoftCap: 30}} {
 		s := newLinearTape(dev, tensor.Float32, n, in, classes)
@@ -153,7 +154,7 @@ func TestLinearCrossEntropyAllocatesNothing(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
-	dev := tensor.NewCPU(2)
+	dev := cpu.New(2)
 	defer dev.Close()
 	f, s := &ops.LinearCrossEntropy{SoftCap: 2}, newLinearTape(dev, tensor.Float32, 600, 4, 7)
 	step := func() {

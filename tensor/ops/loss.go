@@ -3,6 +3,7 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // The operations of MSE and BCEWithLogits, and of their gradients.
@@ -134,14 +135,14 @@ func binary(t *tensor.Tape, op tensor.Op, out, x, s tensor.Tensor) {
 
 // lossKernel applies f(dst, x, y) to the elements.
 func lossKernel[T float](f func(dst, x, y []T)) tensor.Kernel {
-	return tensor.Parallel(outLen, one, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(outLen, one, func(a *tensor.Args, lo, hi int) {
 		f(tensor.Operand[T](a, 0)[lo:hi], tensor.Operand[T](a, 1)[lo:hi], tensor.Operand[T](a, 2)[lo:hi])
 	})
 }
 
 // lossGradKernel applies f(dst, g, x, y), where g is one element.
 func lossGradKernel[T float](f func(dst, g, x, y []T)) tensor.Kernel {
-	return tensor.Parallel(outLen, one, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(outLen, one, func(a *tensor.Args, lo, hi int) {
 		f(tensor.Operand[T](a, 0)[lo:hi], tensor.Operand[T](a, 3), tensor.Operand[T](a, 1)[lo:hi], tensor.Operand[T](a, 2)[lo:hi])
 	})
 }

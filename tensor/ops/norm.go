@@ -1,6 +1,9 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+)
 
 // The operations of LayerNorm and RMSNorm, and of their gradients: of the input, of the weight, and, where a device has it, of all in one
 // pass.
@@ -14,14 +17,14 @@ func init() {
 	norm := func(name string, vjp tensor.VJP) tensor.OpSpec {
 		return tensor.OpSpec{Name: name, Saves: 3, VJP: vjp, Rows: tensor.RowsLast}
 	}
-	OpLayerNorm = registerAll(norm("layer_norm", layerNormVJP).ByRows("ossxww", layerNormPart[float32], layerNormPart[float64]))
-	OpLayerNormGradX = registerAll(step("layer_norm_grad_x").ByRows("oxxwss", layerNormGradXPart[float32], layerNormGradXPart[float64]))
-	OpLayerNormGradW = registerAll(tensor.OpSpec{Name: "layer_norm_grad_w", Const: true, CPU: layerNormGradWKernels()})
-	OpLayerNormGrad = registerAll(tensor.OpSpec{Name: "layer_norm_grad", Const: true, Optional: true})
-	OpRMSNorm = registerAll(norm("rms_norm", rmsNormVJP).ByRows("osxw", rmsNormPart[float32], rmsNormPart[float64]))
-	OpRMSNormGradX = registerAll(step("rms_norm_grad_x").ByRows("oxxws", rmsNormGradXPart[float32], rmsNormGradXPart[float64]))
-	OpRMSNormGradW = registerAll(tensor.OpSpec{Name: "rms_norm_grad_w", Const: true, CPU: rmsNormGradWKernels()})
-	OpRMSNormGrad = registerAll(tensor.OpSpec{Name: "rms_norm_grad", Const: true, Optional: true})
+	OpLayerNorm = registerAll(norm("layer_norm", layerNormVJP), cpu.ByRows("ossxww", layerNormPart[float32], layerNormPart[float64]))
+	OpLayerNormGradX = registerAll(step("layer_norm_grad_x"), cpu.ByRows("oxxwss", layerNormGradXPart[float32], layerNormGradXPart[float64]))
+	OpLayerNormGradW = registerAll(tensor.OpSpec{Name: "layer_norm_grad_w", Const: true}, layerNormGradWKernels())
+	OpLayerNormGrad = register(tensor.OpSpec{Name: "layer_norm_grad", Const: true, Optional: true}, nil, nil)
+	OpRMSNorm = registerAll(norm("rms_norm", rmsNormVJP), cpu.ByRows("osxw", rmsNormPart[float32], rmsNormPart[float64]))
+	OpRMSNormGradX = registerAll(step("rms_norm_grad_x"), cpu.ByRows("oxxws", rmsNormGradXPart[float32], rmsNormGradXPart[float64]))
+	OpRMSNormGradW = registerAll(tensor.OpSpec{Name: "rms_norm_grad_w", Const: true}, rmsNormGradWKernels())
+	OpRMSNormGrad = register(tensor.OpSpec{Name: "rms_norm_grad", Const: true, Optional: true}, nil, nil)
 }
 
 // normOperand checks a weight or a bias, which may be none.

@@ -3,24 +3,25 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
-func layerNormPart[T float](_ *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+func layerNormPart[T float](_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) {
 	x := operands[T](a)
 	kernel.LayerNorm(x[0], x[1], x[2], x[3], x[4], x[5], a.Dim[1], lo, hi, a.F[0])
 }
 
-func layerNormGradXPart[T float](_ *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+func layerNormGradXPart[T float](_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) {
 	x := operands[T](a)
 	kernel.LayerNormGradX(x[0], x[2], x[1], x[3], x[4], x[5], a.Dim[1], lo, hi)
 }
 
-func rmsNormPart[T float](_ *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+func rmsNormPart[T float](_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) {
 	x := operands[T](a)
 	kernel.RMSNorm(x[0], x[1], x[2], x[3], a.Dim[1], lo, hi, a.F[0])
 }
 
-func rmsNormGradXPart[T float](_ *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) {
+func rmsNormGradXPart[T float](_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) {
 	x := operands[T](a)
 	kernel.RMSNormGradX(x[0], x[2], x[1], x[3], x[4], a.Dim[1], lo, hi)
 }
@@ -33,13 +34,11 @@ func operands[T float](a *tensor.Args) (x [6][]T) {
 	return x
 }
 
-func layerNormGradWKernels() [tensor.NumDTypes]tensor.Kernel {
-	k := bf16(byColumns(func(a *tensor.Args, lo, hi int) {
+func layerNormGradWKernels() kernels {
+	return floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64](), byColumns(func(a *tensor.Args, lo, hi int) {
 		kernel.NormGradWBF16(tensor.Operand[tensor.BF16](a, 0), tensor.Operand[tensor.BF16](a, 2), tensor.Operand[tensor.BF16](a, 1),
 			tensor.Operand[float32](a, 3), tensor.Operand[float32](a, 4), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	}))
-	k[tensor.Float32], k[tensor.Float64] = layerNormGradWKernel[float32](), layerNormGradWKernel[float64]()
-	return k
 }
 
 func layerNormGradWKernel[T float]() tensor.Kernel {
@@ -49,13 +48,11 @@ func layerNormGradWKernel[T float]() tensor.Kernel {
 	})
 }
 
-func rmsNormGradWKernels() [tensor.NumDTypes]tensor.Kernel {
-	k := bf16(byColumns(func(a *tensor.Args, lo, hi int) {
+func rmsNormGradWKernels() kernels {
+	return floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64](), byColumns(func(a *tensor.Args, lo, hi int) {
 		kernel.NormGradWBF16(tensor.Operand[tensor.BF16](a, 0), tensor.Operand[tensor.BF16](a, 2), tensor.Operand[tensor.BF16](a, 1), nil,
 			tensor.Operand[float32](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	}))
-	k[tensor.Float32], k[tensor.Float64] = rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64]()
-	return k
 }
 
 func rmsNormGradWKernel[T float]() tensor.Kernel {
@@ -67,9 +64,9 @@ func rmsNormGradWKernel[T float]() tensor.Kernel {
 
 // byColumns makes a kernel whose threads share Dim[1] columns of Dim[0] elements: sums of columns have the order of the rows.
 func byColumns(f func(a *tensor.Args, lo, hi int)) tensor.Kernel {
-	part := func(_ *tensor.CPUQueue, a *tensor.Args, lo, hi, _ int) { f(a, lo, hi) }
+	part := func(_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) { f(a, lo, hi) }
 	return func(q tensor.Queue, a *tensor.Args) {
-		c := q.(*tensor.CPUQueue)
+		c := q.(*cpu.Queue)
 		c.Run(a, a.Dim[1], (c.Grain()-1)/max(a.Dim[0], 1)+1, 16, part)
 	}
 }

@@ -1,15 +1,18 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+)
 
 // The operations of OneHot and Bincount.
 var OpOneHot, OpBincount tensor.Op
 
 func init() {
-	k := integers(oneHotKernel[int32](), oneHotKernel[int64](), oneHotKernel[uint8]())
+	k := numbers(oneHotKernel[float32](), oneHotKernel[float64](), oneHotKernel[int32](), oneHotKernel[int64](), oneHotKernel[uint8]())
 	k[tensor.Bool] = oneHotKernel[uint8]()
-	OpOneHot = register(tensor.OpSpec{Name: "one_hot", Const: true, CPU: k}, oneHotKernel[float32](), oneHotKernel[float64]())
-	OpBincount = registerAll(tensor.OpSpec{Name: "bincount", Const: true, CPU: integers(nil, bincountKernel, nil)})
+	OpOneHot = registerAll(tensor.OpSpec{Name: "one_hot", Const: true}, k)
+	OpBincount = registerAll(tensor.OpSpec{Name: "bincount", Const: true}, kernels{tensor.Int64: bincountKernel})
 }
 
 // OneHot returns [..., classes] of type d for ids [...], Int64 or Int32: row i is 1 at ids[i] and 0 elsewhere, as
@@ -34,7 +37,7 @@ func OneHot(ids tensor.Tensor, classes int, d tensor.DType) tensor.Tensor {
 }
 
 func oneHotKernel[T number]() tensor.Kernel {
-	return tensor.Parallel(dim0, dim1, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, dim1, func(a *tensor.Args, lo, hi int) {
 		classes, y := a.Dim[1], tensor.Operand[T](a, 0)
 		clear(y[lo*classes : hi*classes])
 		for r, id := range tensor.Operand[int64](a, 1)[lo:hi] {

@@ -4,19 +4,19 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 var registered []tensor.Op
 
-// register is registerAll of an operation with further kernels for float32 and float64, which may be nil.
+// register is registerAll with kernels for float32 and float64 alone, which may be nil.
 func register(s tensor.OpSpec, f32, f64 tensor.Kernel) tensor.Op {
-	s.CPU[tensor.Float32], s.CPU[tensor.Float64] = f32, f64
-	return registerAll(s)
+	return registerAll(s, floats(f32, f64, nil))
 }
 
-// registerAll is tensor.Register.
-func registerAll(s tensor.OpSpec) tensor.Op {
-	op := tensor.Register(s)
+// registerAll registers an operation and its kernels for the CPU.
+func registerAll(s tensor.OpSpec, k kernels) tensor.Op {
+	op := cpu.Register(tensor.Register(s), k)
 	registered = append(registered, op)
 	return op
 }
@@ -30,16 +30,20 @@ func All() []tensor.Op {
 	return append(list, registered...)
 }
 
-// bf16 is a kernel for bfloat16 alone.
-func bf16(k tensor.Kernel) (all [tensor.NumDTypes]tensor.Kernel) {
-	all[tensor.BFloat16] = k
-	return all
+// kernels are those of an operation, by element type.
+type kernels = [tensor.NumDTypes]tensor.Kernel
+
+// floats are kernels for floats. Without one for bfloat16, those of 16 bits are computed through float32.
+func floats(f32, f64, bf16 tensor.Kernel) (k kernels) {
+	k[tensor.Float32], k[tensor.Float64], k[tensor.BFloat16] = f32, f64, bf16
+	return k
 }
 
-// integers are kernels for integers.
-func integers(i32, i64, u8 tensor.Kernel) (all [tensor.NumDTypes]tensor.Kernel) {
-	all[tensor.Int32], all[tensor.Int64], all[tensor.Uint8] = i32, i64, u8
-	return all
+// numbers are kernels for floats and integers.
+func numbers(f32, f64, i32, i64, u8 tensor.Kernel) kernels {
+	k := floats(f32, f64, nil)
+	k[tensor.Int32], k[tensor.Int64], k[tensor.Uint8] = i32, i64, u8
+	return k
 }
 
 // maybeIn adds an input that may be absent, maybeOut an output.

@@ -1,6 +1,9 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+)
 
 // The operations of MaxPool2d and AvgPool2d, and of their gradients.
 var OpMaxPool2d, OpMaxPool2dGrad, OpAvgPool2d, OpAvgPool2dGrad tensor.Op
@@ -131,7 +134,7 @@ func avgPool2dVJP(t *tensor.Tape, n *tensor.Node, _ uint8) {
 // y1 and columns x0 to x1 inside the input.
 func poolPlanes(f func(a *tensor.Args, p *Pool, plane, out, y0, y1, x0, x1 int)) tensor.Kernel {
 	cost := func(a *tensor.Args) int { return a.Dim[3] * a.Dim[4] * a.I[0] * a.I[1] }
-	return tensor.Parallel(dim0, cost, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, cost, func(a *tensor.Args, lo, hi int) {
 		p := PoolOf(a)
 		for plane := lo; plane < hi; plane++ {
 			out := plane * p.OutH * p.OutW
@@ -165,7 +168,7 @@ func maxPoolKernel[T float]() tensor.Kernel {
 
 func maxPoolGradKernel[T float]() tensor.Kernel {
 	cost := func(a *tensor.Args) int { return a.Dim[1] * a.Dim[2] }
-	return tensor.Parallel(dim0, cost, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, cost, func(a *tensor.Args, lo, hi int) {
 		p := PoolOf(a)
 		n := p.OutH * p.OutW
 		for plane := lo; plane < hi; plane++ {

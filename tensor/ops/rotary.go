@@ -1,6 +1,9 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+)
 
 // OpRotary is the operation of Rotary, and of its gradient.
 var OpRotary tensor.Op
@@ -77,7 +80,7 @@ func rotaryVJP(t *tensor.Tape, n *tensor.Node, _ uint8) {
 func dim2(a *tensor.Args) int { return a.Dim[2] }
 
 func rotaryKernel[T float]() tensor.Kernel {
-	return tensor.Parallel(dim0, dim2, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, dim2, func(a *tensor.Args, lo, hi int) {
 		y, x, table := tensor.Operand[T](a, 0), tensor.Operand[T](a, 1), tensor.Operand[T](a, 2)
 		time, width, head := a.Dim[1], a.Dim[2], a.Dim[3]
 		far, step, sign := head/2, 1, T(a.I[2])

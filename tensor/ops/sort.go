@@ -6,16 +6,17 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // OpSort and OpTopK make the positions of Sort and TopK.
 var OpSort, OpTopK tensor.Op
 
 func init() {
-	OpSort = register(tensor.OpSpec{Name: "sort", Const: true,
-		CPU: integers(sortKernel[int32](), sortKernel[int64](), sortKernel[uint8]())}, sortKernel[float32](), sortKernel[float64]())
-	OpTopK = register(tensor.OpSpec{Name: "top_k", Const: true,
-		CPU: integers(topKKernel[int32](), topKKernel[int64](), topKKernel[uint8]())}, topKKernel[float32](), topKKernel[float64]())
+	OpSort = registerAll(tensor.OpSpec{Name: "sort", Const: true},
+		numbers(sortKernel[float32](), sortKernel[float64](), sortKernel[int32](), sortKernel[int64](), sortKernel[uint8]()))
+	OpTopK = registerAll(tensor.OpSpec{Name: "top_k", Const: true},
+		numbers(topKKernel[float32](), topKKernel[float64](), topKKernel[int32](), topKKernel[int64](), topKKernel[uint8]()))
 }
 
 // Sort returns x's elements sorted along dim, in ascending or descending order, and their positions (Int64), as torch.sort(stable=True):
@@ -79,7 +80,7 @@ func chosen(t *tensor.Tape, op tensor.Op, x, indices tensor.Tensor) tensor.Tenso
 }
 
 func sortKernel[T number]() tensor.Kernel {
-	return tensor.Parallel(dim0, func(a *tensor.Args) int { return 16 * a.Dim[1] }, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, func(a *tensor.Args) int { return 16 * a.Dim[1] }, func(a *tensor.Args, lo, hi int) {
 		n := a.Dim[1]
 		for r := lo; r < hi; r++ {
 			row, idx := tensor.Operand[T](a, 1)[r*n:][:n], tensor.Operand[int64](a, 0)[r*n:][:n]
@@ -108,7 +109,7 @@ func before[T number](v, w T, i, j int64) int {
 }
 
 func topKKernel[T number]() tensor.Kernel {
-	return tensor.Parallel(dim0, dim1, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, dim1, func(a *tensor.Args, lo, hi int) {
 		kernel.TopK(tensor.Operand[int64](a, 0), tensor.Operand[T](a, 1), a.Dim[1], a.Dim[2], lo, hi)
 	})
 }

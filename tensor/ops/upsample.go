@@ -1,6 +1,9 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+)
 
 // The operations of Upsample2d and of its gradient.
 var OpUpsample2d, OpUpsample2dGrad tensor.Op
@@ -70,7 +73,7 @@ func (mode Interpolation) between(i, n, out int) (first, second int, weight floa
 // fourPixels makes a kernel that calls f for each pixel of the large planes, with the four pixels of the small one and their weights.
 func fourPixels(f func(a *tensor.Args, plane, large int, small [4]int, weights [4]float64)) tensor.Kernel {
 	cost := func(a *tensor.Args) int { return 4 * (a.Dim[1]*a.Dim[2] + a.Dim[3]*a.Dim[4]) }
-	return tensor.Parallel(dim0, cost, func(a *tensor.Args, lo, hi int) {
+	return cpu.Parallel(dim0, cost, func(a *tensor.Args, lo, hi int) {
 		mode, h, w, height, width := Interpolation(a.I[0]), a.Dim[1], a.Dim[2], a.Dim[3], a.Dim[4]
 		for plane := lo; plane < hi; plane++ {
 			for i := range height {

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // remoteQueue runs jobs in order, on a goroutine, after random delays. Sometimes it runs nothing until somebody waits for it or many jobs
 // are queued: so the host gets far ahead of it.
 type remoteQueue struct {
 	dev *Remote
-	cpu *tensor.CPU // whose threads compute
+	cpu *cpu.Device // whose threads compute
 
 	mu     sync.Mutex
 	cond   *sync.Cond
@@ -28,7 +29,7 @@ type remoteQueue struct {
 const maxBehind = 64 // jobs that a queue may delay
 
 func newRemoteQueue(d *Remote, seed uint64) *remoteQueue {
-	q := &remoteQueue{dev: d, cpu: tensor.NewCPU(1)}
+	q := &remoteQueue{dev: d, cpu: cpu.New(1)}
 	q.cond = sync.NewCond(&q.mu)
 	go q.run(rand.New(rand.NewPCG(seed, 11)))
 	return q

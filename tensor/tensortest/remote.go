@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -60,7 +61,7 @@ type Counts struct {
 // NewRemote makes a Remote. At the end of the test it is closed; the test fails if no Sync returned an error that happened.
 func NewRemote(t testing.TB, seed uint64) *Remote {
 	d := &Remote{next: firstAddress}
-	source := tensor.NewCPU(1).Kernels()
+	source := cpu.New(1).Kernels()
 	for op := range source {
 		for dt, k := range source[op] {
 			if k != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -83,7 +84,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 
 // spy is a CPU device that records which entries of its table were used.
 type spy struct {
-	*tensor.CPU
+	*cpu.Device
 	own  tensor.Table
 	used map[cell]bool // since the last call of Needs
 	ever map[cell]bool
@@ -98,10 +99,10 @@ type cell struct {
 func (c cell) String() string { return fmt.Sprintf("%v/%v", c.op, c.d) }
 
 func newSpy() *spy {
-	s := &spy{CPU: tensor.NewCPU(1), used: map[cell]bool{}, ever: map[cell]bool{}}
+	s := &spy{Device: cpu.New(1), used: map[cell]bool{}, ever: map[cell]bool{}}
 	for _, op := range ops.All() {
 		for d := range tensor.DType(tensor.NumDTypes) {
-			if k := s.CPU.Kernels()[op][d]; k != nil {
+			if k := s.Device.Kernels()[op][d]; k != nil {
 				s.own[op][d] = func(q tensor.Queue, a *tensor.Args) {
 					c := cell{op, d}
 					s.used[c], s.ever[c] = true, true

@@ -4,18 +4,19 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // caster converts floating-point numbers as Tensor.Cast does, one chunk at a time.
 type caster struct {
-	dev      *tensor.CPU
+	dev      *cpu.Device
 	tape     *tensor.Tape
 	from, to tensor.DType
 }
 
 // NewCaster returns a caster, which must be closed.
 func NewCaster(from, to tensor.DType) *caster {
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	return &caster{dev, tensor.NewTape(dev, tensor.NoGrad()), from, to}
 }
 

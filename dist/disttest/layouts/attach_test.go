@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
@@ -53,7 +54,7 @@ func (p program) attach(r *dist.Rank, mesh *dist.Mesh, l layout, seed uint64) (a
 	if l.Stage > 0 {
 		c.FSDP = &fsdp.Config{Stage: l.Stage, DType: tensor.Float64, Seed: seed, OncePerStep: l.Once, CheckEvery: l.Check}
 		if l.Offload {
-			c.FSDP.Offload = tensor.NewCPU(1)
+			c.FSDP.Offload = cpu.New(1)
 		}
 	}
 	if a.Attached, err = parallel.Attach(mesh, a.Model, c); err != nil {

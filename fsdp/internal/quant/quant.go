@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // blockLen is the number of elements with a scale of their own.
@@ -28,7 +29,7 @@ var (
 
 func register(name string, single, double tensor.Kernel) tensor.Op {
 	kernels := [tensor.NumDTypes]tensor.Kernel{tensor.Float32: single, tensor.Float64: double}
-	return tensor.Register(tensor.OpSpec{Name: name, Const: true, CPU: kernels})
+	return cpu.Register(tensor.Register(tensor.OpSpec{Name: name, Const: true}), kernels)
 }
 
 func encode8[T float32 | float64](_ tensor.Queue, a *tensor.Args) {

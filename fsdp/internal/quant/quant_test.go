@@ -9,12 +9,13 @@ import (
 
 	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // What is read differs from what was written by half an integer's step at most, and Add4 adds it.
 func TestSteps(t *testing.T) {
 	run := func(op tensor.Op, dst, src tensor.Tensor) {
-		e := tensor.NewExec(tensor.NewCPU(1))
+		e := tensor.NewExec(cpu.New(1))
 		e.Args(op, tensor.Float64).Out(dst).In(src)
 		e.Launch()
 	}
@@ -32,7 +33,7 @@ func TestSteps(t *testing.T) {
 			{quant.Size8(n), quant.Encode8, quant.Decode8, 0, 127},
 			{quant.Size4(n), quant.Encode4, quant.Add4, 5, 7},
 		} {
-			codes, got := tensor.New(tensor.NewCPU(1), tensor.Uint8, c.size), make([]float64, n)
+			codes, got := tensor.New(cpu.New(1), tensor.Uint8, c.size), make([]float64, n)
 			for i := range got {
 				got[i] = c.first
 			}

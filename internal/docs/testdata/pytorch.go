@@ -34,6 +34,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tp"
 )
@@ -239,7 +240,7 @@ func fresh(r *dist.Rank, mesh *dist.Mesh, section string) (names, error) {
 func defaults() map[string]any {
 	linear, conv := nn.NewLinear(10000, 16), nn.NewConv2d(10000, 16, 1, ops.Conv2dOptions{})
 	embedding, attention, batch := nn.NewEmbedding(1000, 100), nn.NewAttention(64, 8), nn.NewBatchNorm2d(2)
-	dev := tensor.NewCPU(1)
+	dev := cpu.New(1)
 	params := nn.Init(&struct{ A, B, C, D any }{linear, conv, embedding, attention}, dev, tensor.Float32, 1)
 	adamw, rate, ignored := optim.NewAdamW(params, optim.AdamWConfig{}), any("none"), any("none")
 	_ = tensor.Try(func() { rate = optim.NewSGD(params, optim.SGDConfig{}).LR() })

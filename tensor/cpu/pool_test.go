@@ -1,4 +1,4 @@
-package tensor
+package cpu
 
 import (
 	"errors"
@@ -11,25 +11,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Kernels of registered operations use the device's threads, too.
 func TestParallel(t *testing.T) {
-	count, cost := func(a *Args) int { return a.Len[0] }, func(*Args) int { return 1 }
+	count, cost := func(a *tensor.Args) int { return a.Len[0] }, func(*tensor.Args) int { return 1 }
 	var parts atomic.Int32
-	op := Register(OpSpec{Name: "test_parallel", Const: true, CPU: [NumDTypes]Kernel{Float32: Parallel(count, cost, func(a *Args, lo, hi int) {
+	op := tensor.Register(tensor.OpSpec{Name: "test_parallel", Const: true})
+	Register(op, kernels{tensor.Float32: Parallel(count, cost, func(a *tensor.Args, lo, hi int) {
 		parts.Add(1)
 		for i := lo; i < hi; i++ {
-			Operand[float32](a, 0)[i] += float32(i)
+			tensor.Operand[float32](a, 0)[i] += float32(i)
 		}
-	})}})
-	dev := NewCPU(3)
+	})})
+	dev := New(3)
 	defer dev.Close()
-	e, x := NewExec(dev), New(dev, Float32, 5*grainElems)
-	e.Args(op, Float32).Out(x)
+	e, x := tensor.NewExec(dev), tensor.New(dev, tensor.Float32, 5*grainElems)
+	e.Args(op, tensor.Float32).Out(x)
 	e.Launch()
 	assert.GreaterOrEqual(t, parts.Load(), int32(3)) // more in debug mode, which computes twice
-	for i, v := range Data[float32](x) {
+	for i, v := range tensor.Data[float32](x) {
 		require.EqualValues(t, i, v)
 	}
 }
@@ -40,8 +42,8 @@ func TestPool(t *testing.T) {
 		p := newPool(threads, threads)
 		for _, n := range []int{0, 1, 15, 16, 17, 100, 1000} {
 			for _, align := range []int{1, 16} {
-				hits, a := make([]int32, n), &Args{}
-				p.run(nil, a, n, 1, align, func(_ *CPUQueue, got *Args, lo, hi, thread int) {
+				hits, a := make([]int32, n), &tensor.Args{}
+				p.run(nil, a, n, 1, align, func(_ *Queue, got *tensor.Args, lo, hi, thread int) {
 					if got != a || lo%align != 0 || thread >= threads {
 						panic("arguments")
 					}
@@ -55,11 +57,11 @@ func TestPool(t *testing.T) {
 			}
 		}
 		calls := 0
-		p.run(nil, nil, 100, 60, 1, func(_ *CPUQueue, _ *Args, lo, hi, _ int) { calls += hi - lo })
+		p.run(nil, nil, 100, 60, 1, func(_ *Queue, _ *tensor.Args, lo, hi, _ int) { calls += hi - lo })
 		assert.Equal(t, 100, calls, "two parts would be too small")
 		p.close()
 		p.close()
-		p.run(nil, nil, 10, 1, 1, func(_ *CPUQueue, _ *Args, lo, hi, _ int) { calls += hi - lo })
+		p.run(nil, nil, 10, 1, 1, func(_ *Queue, _ *tensor.Args, lo, hi, _ int) { calls += hi - lo })
 		assert.Equal(t, 110, calls, "a closed pool runs on the caller")
 	}
 }
@@ -71,7 +73,7 @@ func TestPoolPanics(t *testing.T) {
 	var ended [3]bool
 	run := func(bad int, v any) {
 		ended = [3]bool{}
-		p.run(nil, nil, 3, 1, 1, func(_ *CPUQueue, _ *Args, lo, _, _ int) {
+		p.run(nil, nil, 3, 1, 1, func(_ *Queue, _ *tensor.Args, lo, _, _ int) {
 			if ended[lo] = true; lo == bad {
 				panic(v)
 			}
@@ -79,7 +81,7 @@ func TestPoolPanics(t *testing.T) {
 	}
 	cause := errors.New("cause")
 	for bad := range 3 {
-		assert.ErrorIs(t, Try(func() { run(bad, &Failure{Op: "x", Err: cause}) }), cause)
+		assert.ErrorIs(t, tensor.Try(func() { run(bad, &tensor.Failure{Op: "x", Err: cause}) }), cause)
 		func() {
 			defer func() { assert.Contains(t, fmt.Sprint(recover()), "index out of range") }()
 			run(bad, "index out of range")
@@ -96,12 +98,12 @@ func TestPoolWaits(t *testing.T) {
 		p.policy = policy
 		for range 100 {
 			var sum [4]int
-			p.run(nil, nil, 4, 1, 1, func(_ *CPUQueue, _ *Args, lo, _, _ int) { sum[lo] = lo })
+			p.run(nil, nil, 4, 1, 1, func(_ *Queue, _ *tensor.Args, lo, _, _ int) { sum[lo] = lo })
 			require.Equal(t, [4]int{0, 1, 2, 3}, sum)
 		}
 		p.close()
 	}
-	dev := NewCPU(2)
+	dev := New(2)
 	defer dev.Close()
 	dev.SetRanks(1000)
 	assert.Equal(t, wait.Policy{Yields: wait.MaxYields}, dev.pool.policy)
@@ -117,7 +119,7 @@ func TestPoolTakesOver(t *testing.T) {
 	})
 	for range 3 {
 		var hits [3]int
-		p.run(nil, nil, 3, 1, 1, func(_ *CPUQueue, _ *Args, lo, hi, thread int) {
+		p.run(nil, nil, 3, 1, 1, func(_ *Queue, _ *tensor.Args, lo, hi, thread int) {
 			for i := lo; i < hi; i++ {
 				hits[i] += 1 + thread
 			}
@@ -128,7 +130,7 @@ func TestPoolTakesOver(t *testing.T) {
 
 // BenchmarkPool measures the cost of running an empty kernel on all threads, with some work between two runs.
 func BenchmarkPool(b *testing.B) {
-	dev := NewCPU(2)
+	dev := New(2)
 	defer dev.Close()
 	for name, runnable := range map[string]int{"spin": 1, "yield": 1000} {
 		b.Run(name, func(b *testing.B) {
@@ -139,7 +141,7 @@ func BenchmarkPool(b *testing.B) {
 				for i := range x { // about 2 µs
 					x[i] += 1
 				}
-				p.run(nil, nil, 2, 1, 1, func(*CPUQueue, *Args, int, int, int) {})
+				p.run(nil, nil, 2, 1, 1, func(*Queue, *tensor.Args, int, int, int) {})
 			}
 		})
 	}

@@ -1,6 +1,6 @@
 //go:build !unix || race
 
-package tensor
+package cpu
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ func mapMemory(n int) ([]byte, error) {
 	if err := mappable(n); err != nil {
 		return nil, err
 	}
-	p, _ := alignedBytes(n)
+	p := alignedBytes(n)
 	return unsafe.Slice((*byte)(p), n), nil
 }
 

@@ -1,4 +1,4 @@
-package tensor
+package cpu
 
 import (
 	"runtime"
@@ -7,30 +7,31 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
-// CPU is the host as a Device: memory from the operating system and a pool of worker threads.
-type CPU struct {
+// Device is the host as a [tensor.Device]: memory from the operating system and a pool of worker threads.
+type Device struct {
 	pool  *pool
-	queue CPUQueue
+	queue Queue
 	poll  func()
-	use   Memory
+	use   tensor.Memory
 	mu    sync.Mutex
-	mem   map[Ptr][]byte
+	mem   map[tensor.Ptr][]byte
 }
 
-// CPUQueue is the queue of a CPU device, which its kernels get.
-type CPUQueue struct {
+// Queue is the queue of a CPU device, which its kernels get.
+type Queue struct {
 	pool   *pool
 	locals map[any]any // see Local
 	half   scratch     // widened 16-bit operands
 	chunks []float32   // chunks of them, per thread
 	blocks []float32   // of OpSumSquares, per thread
-	wide   Args
-	wides  []Args // of halfRows, per thread
+	wide   tensor.Args
+	wides  []tensor.Args // of halfRows, per thread
 	// the operand that is being widened or rounded, and its float32 memory
 	operand int
-	wideAt  Ptr
+	wideAt  tensor.Ptr
 	// packed panels of GEMM, per thread
 	workspaces32 []GemmWorkspace[float32]
 	workspaces64 []GemmWorkspace[float64]
@@ -39,22 +40,24 @@ type CPUQueue struct {
 }
 
 // Threads returns the number of threads that compute.
-func (q *CPUQueue) Threads() int { return q.pool.n }
+func (q *Queue) Threads() int { return q.pool.n }
 
 // Grain returns the least number of element operations for which it pays to wake a thread.
-func (q *CPUQueue) Grain() int { return q.pool.grain }
+func (q *Queue) Grain() int { return q.pool.grain }
 
 // SetGrain sets Grain. With 1 even the smallest work is divided: for tests that the result does not depend on the cuts.
-func (q *CPUQueue) SetGrain(n int) { q.pool.grain = n }
+func (q *Queue) SetGrain(n int) { q.pool.grain = n }
 
 // Run divides n items of work over the threads, in parts of at least least items, and calls fn for each part. Cuts are multiples of align.
-func (q *CPUQueue) Run(a *Args, n, least, align int, fn Part) { q.pool.run(q, a, n, least, align, fn) }
+func (q *Queue) Run(a *tensor.Args, n, least, align int, fn Part) {
+	q.pool.run(q, a, n, least, align, fn)
+}
 
 // Local is a T for each CPU device, which kernels keep from launch to launch.
 type Local[T any] struct{}
 
 // Of returns the T of q's device. It is made at the first call, which is by the goroutine that launches.
-func (Local[T]) Of(q *CPUQueue) *T {
+func (Local[T]) Of(q *Queue) *T {
 	if v, ok := q.locals[(*T)(nil)].(*T); ok {
 		return v
 	}
@@ -67,40 +70,35 @@ func (Local[T]) Of(q *CPUQueue) *T {
 }
 
 // Sync returns nil: a launch on the CPU returns when the kernel is done.
-func (q *CPUQueue) Sync() error { return nil }
+func (q *Queue) Sync() error { return nil }
 
 // Mark returns a Pending that is over.
-func (q *CPUQueue) Mark() Pending { return Pending{} }
+func (q *Queue) Mark() tensor.Pending { return tensor.Pending{} }
 
 // After waits for p.
-func (q *CPUQueue) After(p Pending) error { return p.Wait() }
+func (q *Queue) After(p tensor.Pending) error { return p.Wait() }
 
-var (
-	cpuTable   Table
-	hostDevice = newCPU(1) // the device of FromSlice: any CPU device may use its memory
-)
-
-// NewCPU returns a CPU device that computes with the given number of threads (0: one per core). Ranks have a device each and share the
+// New returns a CPU device that computes with the given number of threads (0: one per core). Ranks have a device each and share the
 // cores (see SetRanks). Close it when it is no longer used. An unknown value of RINGO_CPU is a Failure.
-func NewCPU(threads int) *CPU {
+func New(threads int) *Device {
 	if err := kernel.CPUError(); err != nil {
-		fail("NewCPU", nil, "%w", err)
+		panic(&tensor.Failure{Op: "cpu.New", Err: err})
 	}
-	return newCPU(threads)
+	return newDevice(threads)
 }
 
-func newCPU(threads int) *CPU {
+func newDevice(threads int) *Device {
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	d := &CPU{pool: newPool(threads, threads), mem: map[Ptr][]byte{}}
+	d := &Device{pool: newPool(threads, threads), mem: map[tensor.Ptr][]byte{}}
 	d.queue.pool, d.queue.half.use = d.pool, &d.use
 	return d
 }
 
 // Close stops the worker threads and returns the memory of Alloc. Tensors of tapes on the device must not be used
 // afterwards.
-func (d *CPU) Close() {
+func (d *Device) Close() {
 	d.pool.close()
 	d.queue.freeWorkspaces()
 	d.mu.Lock()
@@ -112,30 +110,30 @@ func (d *CPU) Close() {
 }
 
 // String returns "cpu".
-func (d *CPU) String() string { return "cpu" }
+func (d *Device) String() string { return "cpu" }
 
 // Host reports true.
-func (d *CPU) Host() bool { return true }
+func (d *Device) Host() bool { return true }
 
 // Threads returns the number of threads that compute.
-func (d *CPU) Threads() int { return d.pool.n }
+func (d *Device) Threads() int { return d.pool.n }
 
 // SetRanks says how many ranks, this one included, compute on the cores of this host, with as many threads each. Idle threads spin for a
 // short time before they sleep, but only if each thread has a core. Call it before the first kernel.
-func (d *CPU) SetRanks(n int) { d.pool.policy = wait.For(n * d.pool.n) }
+func (d *Device) SetRanks(n int) { d.pool.policy = wait.For(n * d.pool.n) }
 
 // SetPoll sets the function that tapes on the device call once a node, so that communication goes on while they compute.
-func (d *CPU) SetPoll(fn func()) { d.poll = fn }
+func (d *Device) SetPoll(fn func()) { d.poll = fn }
 
 // Poll calls the function of SetPoll.
-func (d *CPU) Poll() {
+func (d *Device) Poll() {
 	if d.poll != nil {
 		d.poll()
 	}
 }
 
 // Alloc returns n bytes of zeroed memory.
-func (d *CPU) Alloc(n int) (Ptr, error) {
+func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 	b, err := mapMemory(n)
 	if err != nil {
 		return nil, err
@@ -147,8 +145,11 @@ func (d *CPU) Alloc(n int) (Ptr, error) {
 	return p, nil
 }
 
+// Mappable returns an error if the system would not give n bytes.
+func (d *Device) Mappable(n int) error { return mappable(n) }
+
 // Free returns memory that Alloc gave.
-func (d *CPU) Free(p Ptr) {
+func (d *Device) Free(p tensor.Ptr) {
 	d.mu.Lock()
 	b := d.mem[p]
 	delete(d.mem, p)
@@ -159,31 +160,37 @@ func (d *CPU) Free(p Ptr) {
 }
 
 // Copy copies n bytes, and returns when it is done.
-func (d *CPU) Copy(dst, src Ptr, n int, _ Queue) {
+func (d *Device) Copy(dst, src tensor.Ptr, n int, _ tensor.Queue) {
 	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
 }
 
 // Queue returns the only queue.
-func (d *CPU) Queue(int) Queue { return &d.queue }
+func (d *Device) Queue(int) tensor.Queue { return &d.queue }
 
 // Kernels returns the table of Go and assembly kernels.
-func (d *CPU) Kernels() *Table { return &cpuTable }
+func (d *Device) Kernels() *tensor.Table { return &table }
 
 // Memory returns the counter of the tensors' memory on the device. The threads' workspaces for matrix products are not counted.
-func (d *CPU) Memory() *Memory { return &d.use }
+func (d *Device) Memory() *tensor.Memory { return &d.use }
 
 // scratch is memory that a kernel uses while it runs. It grows to the largest need and is kept.
 type scratch struct {
 	b   []byte
-	use *Memory
+	use *tensor.Memory
 }
 
-func (s *scratch) get(n int) Ptr {
+func (s *scratch) get(n int) tensor.Ptr {
 	if len(s.b) < n+63 {
-		s.use.sub(OtherMemory, len(s.b))
+		s.use.Add(tensor.OtherMemory, -len(s.b))
 		s.b = make([]byte, n+n/2+63)
-		s.use.add(OtherMemory, len(s.b))
+		s.use.Add(tensor.OtherMemory, len(s.b))
 	}
 	p := unsafe.Pointer(unsafe.SliceData(s.b))
+	return unsafe.Add(p, int(-uintptr(p)&63))
+}
+
+// alignedBytes returns n bytes of Go memory.
+func alignedBytes(n int) tensor.Ptr {
+	p := unsafe.Pointer(unsafe.SliceData(make([]byte, n+63)))
 	return unsafe.Add(p, int(-uintptr(p)&63))
 }

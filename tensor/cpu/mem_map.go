@@ -1,6 +1,6 @@
 //go:build unix && !race
 
-package tensor
+package cpu
 
 import "golang.org/x/sys/unix"
 

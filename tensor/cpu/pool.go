@@ -1,4 +1,4 @@
-package tensor
+package cpu
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // pool runs a function on parts of a range, on threads that persist. The calling goroutine is one of them. The cuts are fixed. Who computes
@@ -25,8 +26,8 @@ type pool struct {
 	failed  atomic.Pointer[kernelPanic]
 
 	fn    Part // the work
-	q     *CPUQueue
-	a     *Args
+	q     *Queue
+	a     *tensor.Args
 	total int
 	align int
 	parts int
@@ -102,7 +103,7 @@ func (p *pool) close() {
 
 // run cuts [0,n) into as many equal parts as there are threads, but none smaller than grain, and calls fn for them. Cuts are multiples of
 // align. fn's results must not depend on the cuts. A panic of fn becomes a panic of the caller.
-func (p *pool) run(q *CPUQueue, a *Args, n, grain, align int, fn Part) {
+func (p *pool) run(q *Queue, a *tensor.Args, n, grain, align int, fn Part) {
 	parts := min(p.n, n/max(grain, 1))
 	if parts <= 1 {
 		if n > 0 {
@@ -131,7 +132,7 @@ func (p *pool) run(q *CPUQueue, a *Args, n, grain, align int, fn Part) {
 	}
 	p.a = nil // it is a part of a tape, which the caller may free
 	if f := p.failed.Swap(nil); f != nil {
-		if fail, ok := f.value.(*Failure); ok {
+		if fail, ok := f.value.(*tensor.Failure); ok {
 			panic(fail)
 		}
 		panic(f)

@@ -1,10 +1,11 @@
-package tensor
+package cpu
 
 import (
 	"sync"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // GemmWorkspace is what one thread of a CPU device needs to multiply matrices: a product, and memory in which it packs operands.
@@ -13,20 +14,20 @@ type GemmWorkspace[T kernel.Float] struct {
 	Memory []T
 }
 
-func workspace32(q *CPUQueue) *[]GemmWorkspace[float32] { return &q.workspaces32 }
-func workspace64(q *CPUQueue) *[]GemmWorkspace[float64] { return &q.workspaces64 }
+func workspace32(q *Queue) *[]GemmWorkspace[float32] { return &q.workspaces32 }
+func workspace64(q *Queue) *[]GemmWorkspace[float64] { return &q.workspaces64 }
 
 // matmulKernel multiplies a batch of matrices: see Tape.gemm for the arguments. If there are many matrices, a thread gets whole ones; if
 // there are few and they are large, they are cut into blocks. The bits of the result are the same.
-func matmulKernel[T kernel.Float](workspaces func(q *CPUQueue) *[]GemmWorkspace[T]) Kernel {
-	whole := func(q *CPUQueue, a *Args, lo, hi, thread int) {
+func matmulKernel[T kernel.Float](workspaces func(q *Queue) *[]GemmWorkspace[T]) tensor.Kernel {
+	whole := func(q *Queue, a *tensor.Args, lo, hi, thread int) {
 		l := &(*workspaces(q))[thread]
 		for b := lo; b < hi; b++ {
 			l.set(a, b)
 			kernel.GemmBlock(&l.Gemm, l.Memory, 0, l.Gemm.M, 0, l.Gemm.N)
 		}
 	}
-	blocks := func(q *CPUQueue, a *Args, lo, hi, thread int) {
+	blocks := func(q *Queue, a *tensor.Args, lo, hi, thread int) {
 		l := &(*workspaces(q))[thread]
 		l.set(a, a.I[4])
 		for i := lo; i < hi; i++ {
@@ -35,8 +36,8 @@ func matmulKernel[T kernel.Float](workspaces func(q *CPUQueue) *[]GemmWorkspace[
 			kernel.GemmBlock(&l.Gemm, l.Memory, i0, i1, j0, j1)
 		}
 	}
-	return func(q Queue, a *Args) {
-		c := q.(*CPUQueue)
+	return func(q tensor.Queue, a *tensor.Args) {
+		c := q.(*Queue)
 		growWorkspaces(c, workspaces(c))
 		batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 		if batch >= c.pool.n && batch > 1 {
@@ -55,7 +56,7 @@ func matmulKernel[T kernel.Float](workspaces func(q *CPUQueue) *[]GemmWorkspace[
 }
 
 // GemmWorkspaceOf returns the workspace of a thread of q. A kernel calls it for all threads before it divides its work.
-func GemmWorkspaceOf[T kernel.Float](q *CPUQueue, thread int) *GemmWorkspace[T] {
+func GemmWorkspaceOf[T kernel.Float](q *Queue, thread int) *GemmWorkspace[T] {
 	all, ok := any(&q.workspaces32).(*[]GemmWorkspace[T])
 	if !ok {
 		all = any(&q.workspaces64).(*[]GemmWorkspace[T])
@@ -65,7 +66,7 @@ func GemmWorkspaceOf[T kernel.Float](q *CPUQueue, thread int) *GemmWorkspace[T] 
 }
 
 // growWorkspaces makes sure that every thread has a workspace.
-func growWorkspaces[T kernel.Float](c *CPUQueue, all *[]GemmWorkspace[T]) {
+func growWorkspaces[T kernel.Float](c *Queue, all *[]GemmWorkspace[T]) {
 	for len(*all) < c.pool.n {
 		*all = append(*all, GemmWorkspace[T]{Memory: spare[T](kernel.WorkspaceLen[T]())})
 	}
@@ -91,7 +92,7 @@ func spare[T kernel.Float](n int) []T {
 }
 
 // freeWorkspaces gives the memory of threads that have ended to other devices.
-func (q *CPUQueue) freeWorkspaces() {
+func (q *Queue) freeWorkspaces() {
 	for i := range q.workspaces32 {
 		spares32.Put(&q.workspaces32[i].Memory)
 	}
@@ -105,7 +106,7 @@ func (q *CPUQueue) freeWorkspaces() {
 }
 
 // set makes l.Gemm the product of matrix b of the batch. With two outputs, C keeps the input of the activation, and Out gets its result.
-func (l *GemmWorkspace[T]) set(a *Args, b int) {
+func (l *GemmWorkspace[T]) set(a *tensor.Args, b int) {
 	at := func(operand, stride int) []T {
 		off := b * a.Stride[stride][0]
 		return unsafe.Slice((*T)(unsafe.Add(a.X[operand], off*int(unsafe.Sizeof(*new(T))))), a.Len[operand]-off)
@@ -113,7 +114,7 @@ func (l *GemmWorkspace[T]) set(a *Args, b int) {
 	// Fields are set one by one: a literal would be built and copied, which is slow for small products.
 	in, g := a.Outs, &l.Gemm
 	g.TransA, g.TransB, g.M, g.N, g.K = a.I[0] != 0, a.I[1] != 0, a.Dim[1], a.Dim[2], a.Dim[3]
-	g.Alpha, g.Beta, g.Act = 1, T(a.F[0]), Activation(a.I[5])
+	g.Alpha, g.Beta, g.Act = 1, T(a.F[0]), tensor.Activation(a.I[5])
 	g.A, g.LDA, g.B, g.LDB = at(in, 1), a.Stride[1][1], at(in+1, 2), a.Stride[2][1]
 	g.C, g.LDC, g.Out, g.From, g.LDFrom = at(0, 0), a.Stride[0][1], nil, nil, 0
 	if in == 2 {
@@ -124,12 +125,13 @@ func (l *GemmWorkspace[T]) set(a *Args, b int) {
 	}
 }
 
-func actGradKernel[T kernel.Float]() Kernel {
-	return spread(dim1, dim0, 16, func(_ *CPUQueue, a *Args, lo, hi, _ int) {
+func actGradKernel[T kernel.Float]() tensor.Kernel {
+	return spread(dim1, dim0, 16, func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
 		var sum []T
 		if a.Outs == 2 {
 			sum = slice[T](a, 1)
 		}
-		kernel.ActivateGradColSum(Activation(a.I[0]), sum, slice[T](a, 0), slice[T](a, a.Outs), slice[T](a, a.Outs+1), a.Dim[0], a.Dim[1], lo, hi)
+		d, g, from := slice[T](a, 0), slice[T](a, a.Outs), slice[T](a, a.Outs+1)
+		kernel.ActivateGradColSum(tensor.Activation(a.I[0]), sum, d, g, from, a.Dim[0], a.Dim[1], lo, hi)
 	})
 }
