@@ -14,21 +14,16 @@ const inFlight = 2
 
 // reductions are the units whose gradients are reduced, in the order of all ranks, and how many of them have taken each step.
 type reductions struct {
-	units   []*Unit // from the last one used in forward to the first one, in which order their gradients are completed
-	forward int     // uses of forward that units was made from
-	issued  int
-	hopped  int            // with Config.Grads: issued between hosts
-	waited  int            // done
-	sum     dist.Reduction // in the step of the tape
+	units  []*Unit // from the last one used in forward to the first one, in which order their gradients are completed
+	issued int
+	hopped int            // with Config.Grads: issued between hosts
+	waited int            // done
+	sum    dist.Reduction // in the step of the tape
 }
 
 // begin begins with the first unit.
 func (r *reductions) begin(o *order) {
-	r.issued, r.hopped, r.waited, r.sum = 0, 0, 0, dist.Sum
-	if r.forward == o.forward {
-		return
-	}
-	r.forward, r.units = o.forward, r.units[:0]
+	r.issued, r.hopped, r.waited, r.sum, r.units = 0, 0, 0, dist.Sum, r.units[:0]
 	for _, use := range o.list[:o.forward] {
 		if use.u.trained().n > 0 && !slices.Contains(r.units, use.u) {
 			r.units = append(r.units, use.u)
@@ -158,20 +153,6 @@ func (s *Sharding) waitReduce() error {
 	return nil
 }
 
-// completeReductions reduces what is left, and waits for all.
-func (s *Sharding) completeReductions() error {
-	r := &s.reductions
-	for r.issued < len(r.units) {
-		s.reduce()
-	}
-	if s.last {
-		if err := s.compareUsed(); err != nil {
-			return err
-		}
-	}
-	return s.finishReductions(true)
-}
-
 // lendGradients gives the gradients of u memory for this Backward.
 func (s *Sharding) lendGradients(u *Unit) {
 	u.gradsLent = true
@@ -244,7 +225,7 @@ func (s *Sharding) publishGradients() error {
 			}
 			u.accumulated = false
 			u.trained().change()
-			s.download(u.host, u.shard)
+			tensor.Copy(u.offloaded, u.shard)
 		}
 		for _, pc := range u.pieces {
 			if pc.grad.IsZero() {

@@ -57,7 +57,7 @@ func (s *Sharding) startGather(u *Unit, sec *section) {
 // part returns this rank's part of a section, in the type in which the unit is used.
 func (s *Sharding) part(u *Unit, sec *section) tensor.Tensor {
 	switch {
-	case s.hostExec != nil:
+	case s.cfg.Offload != nil:
 		s.upload(sec)
 	case u.compute == s.cfg.DType:
 		return sec.local
@@ -183,8 +183,11 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 	}
 	first := true
 	return r.Between(func() error {
-		if first {
-			s.beginRecording(u)
+		if first { // forget what was gathered before
+			s.perform(s.order.restart(u))
+			for _, u := range s.units {
+				u.trained().change()
+			}
 		}
 		first = false
 		for _, u := range s.units {
@@ -197,12 +200,4 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 		}
 		return nil
 	})
-}
-
-// beginRecording forgets what was gathered before.
-func (s *Sharding) beginRecording(u *Unit) {
-	s.perform(s.order.restart(u))
-	for _, u := range s.units {
-		u.trained().change()
-	}
 }
