@@ -1,4 +1,4 @@
-package bert_test
+package parallel_test
 
 import (
 	"context"
