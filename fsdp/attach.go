@@ -18,10 +18,7 @@ import (
 // have values, rank 0's are taken. Each parameter must be in one unit, or ignored. Buffers belong in no unit; ranks hold
 // them whole. Parameters may be frozen later, on all ranks alike.
 func (s *Sharding) Attach(model any) (nn.Params, error) {
-	if err := rebuild.Refuse("fsdp"); err != nil {
-		return nil, err
-	}
-	if err := s.cfg.check(); err != nil {
+	if err := cmp.Or(rebuild.Refuse("fsdp"), s.cfg.check()); err != nil {
 		return nil, err
 	}
 	if s.params != nil {

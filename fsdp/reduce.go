@@ -69,18 +69,14 @@ func (s *Sharding) reduceReady() {
 
 // finishReductions finishes those reductions that are over, or waits for all that were issued.
 func (s *Sharding) finishReductions(wait bool) error {
-	r := &s.reductions
-	for r.hopped < r.issued && (wait || r.units[r.hopped].reducing.Done()) {
-		if err := s.hop(); err != nil {
-			return err
-		}
+	r, err := &s.reductions, error(nil)
+	for err == nil && r.hopped < r.issued && (wait || r.units[r.hopped].reducing.Done()) {
+		err = s.hop()
 	}
-	for r.waited < r.hopped && (wait || r.units[r.waited].reducing.Done()) {
-		if err := s.waitReduce(); err != nil {
-			return err
-		}
+	for err == nil && r.waited < r.hopped && (wait || r.units[r.waited].reducing.Done()) {
+		err = s.waitReduce()
 	}
-	return nil
+	return err
 }
 
 // reduce starts to reduce the next unit in the order. Parameters without a gradient contribute zeros.

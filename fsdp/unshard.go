@@ -73,7 +73,7 @@ func (s *Sharding) waitUnshard(u *Unit) {
 		return
 	}
 	for i := range u.sections {
-		if err := s.arrive(&u.sections[i]); err != nil {
+		if err := s.waitGather(&u.sections[i]); err != nil {
 			u.sections[i].change()
 			s.reshard(u)
 			panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
@@ -82,8 +82,8 @@ func (s *Sharding) waitUnshard(u *Unit) {
 	u.gathered = true
 }
 
-// arrive waits for the gather of a section.
-func (s *Sharding) arrive(sec *section) error {
+// waitGather waits for the gather of a section.
+func (s *Sharding) waitGather(sec *section) error {
 	if err := sec.gather.Wait(); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 		for _, u := range s.units {
 			if sec := &u.sections[1]; u.keep && !sec.upToDate() {
 				s.startGather(u, sec)
-				if err := s.arrive(sec); err != nil {
+				if err := s.waitGather(sec); err != nil {
 					return fmt.Errorf("fsdp: gather of %s: %w", u.name, err)
 				}
 			}
