@@ -13,7 +13,7 @@ import (
 func (r *reducer) sameFrozen() error {
 	for _, p := range r.all {
 		if err := r.checks.Frozen(p, p.Value); err != nil {
-			return fmt.Errorf("ddp: rank %d: %w", r.g.Ranks()[r.g.Rank()], err)
+			return fmt.Errorf("ddp: rank %d: %w", r.g.GlobalRank(), err)
 		}
 	}
 	return nil

@@ -144,7 +144,7 @@ func (r *reducer) Changed(*tensor.Param) {}
 func (r *reducer) BackwardDone(last bool) error {
 	r.running = false
 	if err := r.checks.BackwardDone(last); err != nil {
-		return fmt.Errorf("ddp: rank %d: %w", r.g.Ranks()[r.g.Rank()], err)
+		return fmt.Errorf("ddp: rank %d: %w", r.g.GlobalRank(), err)
 	}
 	if !last || r.idle() {
 		return nil

@@ -138,7 +138,7 @@ func (g *grid) later(rank int) tensor.Axes {
 func (g *Group) Axes() tensor.Axes { return g.must().grid.axes(g.ranks) }
 
 // First reports whether this rank is the first along all of axes: the one that counts where ranks have the same (see tensor.Tensor.Whole).
-func (g *Group) First(axes tensor.Axes) bool { return g.must().grid.later(g.ranks[g.rank])&axes == 0 }
+func (g *Group) First(axes tensor.Axes) bool { return g.must().grid.later(g.GlobalRank())&axes == 0 }
 
 // Axis returns the axes and this rank's place on them, as tensor.Param.Place needs it.
 func (g *Group) Axis() layout.Axis {

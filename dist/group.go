@@ -83,6 +83,9 @@ func (g *Group) must() *Group {
 // Rank returns this rank's number in the group, from 0.
 func (g *Group) Rank() int { return g.must().rank }
 
+// GlobalRank returns this rank's number in the job.
+func (g *Group) GlobalRank() int { return g.must().ranks[g.rank] }
+
 // Size returns the number of members.
 func (g *Group) Size() int { return len(g.must().ranks) }
 

@@ -121,7 +121,7 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]give
 	if c.unknown { // on a rank without rows, which the others cannot know
 		c.Fed = []tensor.Fed{{N: -1}}
 	}
-	c.Rank = groups[0].ranks[groups[0].rank]
+	c.Rank = groups[0].GlobalRank()
 	all, ranks := []given{c.given}, 1
 	for _, g := range groups {
 		ranks *= g.Size()

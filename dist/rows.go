@@ -6,6 +6,6 @@ import "github.com/ringo-ml/ringo/tensor"
 // x.WithRows(g.Rows(first, total)). A data.Loader does so for its batches; batches made by hand need it.
 func (g *Group) Rows(first, total int) tensor.Rows {
 	over := g.Axes()
-	tail := over & g.grid.later(g.ranks[g.rank])
+	tail := over & g.grid.later(g.GlobalRank())
 	return tensor.Rows{First: first, Stride: 1, Total: total, Over: over, Head: over &^ tail, Tail: tail}
 }

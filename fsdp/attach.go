@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,10 +18,7 @@ import (
 // have values, rank 0's are taken. Each parameter must be in one unit, or ignored. Buffers belong in no unit; ranks hold
 // them whole. Parameters may be frozen later, on all ranks alike.
 func (s *Sharding) Attach(model any) (nn.Params, error) {
-	if err := rebuild.Refuse("fsdp"); err != nil {
-		return nil, err
-	}
-	if err := s.cfg.check(); err != nil {
+	if err := cmp.Or(rebuild.Refuse("fsdp"), s.cfg.check()); err != nil {
 		return nil, err
 	}
 	if s.params != nil {
@@ -42,9 +40,7 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 		return nil, err
 	}
 	s.exec = tensor.NewExec(s.cfg.Shard.Device())
-	if s.cfg.Offload != nil {
-		s.hostExec = tensor.NewExec(s.cfg.Offload)
-	}
+	s.optimizer = tensor.NewExec(s.optimizerDevice())
 	for _, o := range s.over {
 		o.open()
 	}
@@ -62,7 +58,8 @@ func (s *Sharding) assign() error {
 	s.dropEmpty()
 	var errs []error
 	refuse := func(format string, a ...any) { errs = append(errs, fmt.Errorf("fsdp: "+format, a...)) }
-	for _, u := range s.units {
+	for i, u := range s.units {
+		u.index = i
 		u.pieces = slices.DeleteFunc(u.pieces, func(pc *piece) bool { return pc.p.IsBuffer() })
 		if len(u.pieces) == 0 {
 			refuse("unit %d has no parameters", u.index)
@@ -81,6 +78,7 @@ func (s *Sharding) assign() error {
 			case pc.p.Owner() != nil:
 				refuse("%s is attached already: its gradient belongs to %v", pc.p.Name(), pc.p.Owner())
 			}
+			pc.slot = len(s.units) + len(s.of)
 			s.of[pc.p] = pc
 		}
 	}
@@ -94,38 +92,32 @@ func (s *Sharding) assign() error {
 
 // dropEmpty makes the parameters without elements, and leaves them out: there is nothing to gather or to sum.
 func (s *Sharding) dropEmpty() {
-	empty := func(p *tensor.Param) bool { return p.Len() == 0 && !p.IsBuffer() && !s.foreign(p) }
 	s.units = slices.DeleteFunc(s.units, func(u *Unit) bool {
 		n := len(u.pieces)
-		u.pieces = slices.DeleteFunc(u.pieces, func(pc *piece) bool {
-			if !empty(pc.p) {
-				return false
-			}
-			s.makeEmpty(pc.p, u.over, u.compute)
-			return true
-		})
+		u.pieces = slices.DeleteFunc(u.pieces, func(pc *piece) bool { return s.makeEmpty(pc.p, u.over, u.compute) })
 		return n > 0 && len(u.pieces) == 0
 	})
-	for i, u := range s.units {
-		u.index = i
-	}
 	for _, p := range s.params {
-		if empty(p) {
-			s.makeEmpty(p, s.all, s.cfg.Compute)
-		}
+		s.makeEmpty(p, s.all, s.cfg.Compute)
 	}
 }
 
-// makeEmpty makes a parameter without elements, in the type in which it is used. From now on it is ignored.
-func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType) {
-	s.ignored[p] = true
-	dev := s.cfg.Shard.Device()
-	p.SetValue(tensor.New(dev, compute, p.Dims()...))
-	if s.cfg.Offload != nil {
-		dev = s.cfg.Offload
+// makeEmpty makes p, in the type in which it is used, if it has no elements, and reports whether that is so. From then on it is ignored.
+func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType) bool {
+	if p.Len() > 0 || p.IsBuffer() || s.foreign(p) {
+		return false
 	}
+	s.ignored[p] = true
+	p.SetValue(tensor.New(s.cfg.Shard.Device(), compute, p.Dims()...))
+	dev := s.optimizerDevice()
 	p.Local, p.Grad = tensor.New(dev, s.cfg.DType, p.Dims()...), tensor.New(dev, s.cfg.DType, p.Dims()...)
 	p.SumOver(over.axes())
+	return true
+}
+
+// optimizerDevice returns where the optimizer computes.
+func (s *Sharding) optimizerDevice() tensor.Device {
+	return cmp.Or(s.cfg.Offload, s.cfg.Shard.Device())
 }
 
 // foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,

@@ -21,10 +21,7 @@ func (s *Sharding) check() error {
 	if err := s.checks.Rows("fsdp", s.all.axes(), groups...); err != nil {
 		return err
 	}
-	if err := s.sameBuffers(groups); err != nil {
-		return err
-	}
-	if err := s.sameCopies(); err != nil {
+	if err := s.sameValues(groups); err != nil {
 		return err
 	}
 	return s.sameFrozen()
@@ -44,7 +41,7 @@ func (s *Sharding) sameFrozen() error {
 					"behind a change that is meant call Changed of the parameter", pc.p.Name())
 			}
 			if err != nil {
-				return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.Ranks()[s.cfg.Shard.Rank()], err))
+				return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.GlobalRank(), err))
 			}
 		}
 	}
@@ -70,46 +67,40 @@ func checksum(p *tensor.Param) uint32 {
 	return crc32.Checksum(tensor.ToHost(p.Local).Bytes(), crc32.MakeTable(crc32.Castagnoli))
 }
 
-// sameBuffers compares the buffers, which are whole on every rank. One that differs would be saved as one rank has it.
-func (s *Sharding) sameBuffers(groups []*dist.Group) error {
-	var names []string
-	var values []tensor.Tensor
-	for _, p := range s.params {
-		if p.IsBuffer() && !s.foreign(p) {
-			names, values = append(names, p.Name()), append(values, p.Value)
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
+// sameValues compares buffers, which every rank has whole, and the parts of parameters that copies of this rank have, too. A buffer that
+// differs would be saved as one rank has it. All ranks return the first one's problem.
+func (s *Sharding) sameValues(groups []*dist.Group) error {
 	var problem error
-	for _, g := range groups {
-		problem = cmp.Or(problem, dist.SameValues(g, "fsdp", names, values))
-	}
-	return s.all.agree(nil, problem)
-}
-
-// sameCopies compares the parts that this rank's copies have, too. All ranks return the first one's problem.
-func (s *Sharding) sameCopies() error {
-	var problem error
-	copies := false
-	for _, o := range s.over {
-		if o.control == nil {
-			continue
-		}
-		copies = true
+	compared := false
+	compare := func(g *dist.Group, of func(p *tensor.Param) tensor.Tensor) {
 		var names []string
 		var values []tensor.Tensor
-		for _, u := range s.units {
-			for _, pc := range u.pieces {
-				if u.over == o {
-					names, values = append(names, pc.p.Name()), append(values, pc.p.Local)
-				}
+		for _, p := range s.params {
+			if x := of(p); !x.IsZero() {
+				names, values = append(names, p.Name()), append(values, x)
 			}
 		}
-		problem = cmp.Or(problem, dist.SameValues(o.control, "fsdp", names, values))
+		problem, compared = cmp.Or(problem, dist.SameValues(g, "fsdp", names, values)), compared || names != nil
 	}
-	if !copies {
+	for _, g := range groups {
+		compare(g, func(p *tensor.Param) (x tensor.Tensor) {
+			if p.IsBuffer() && !s.foreign(p) {
+				x = p.Value
+			}
+			return x
+		})
+	}
+	for _, o := range s.over {
+		if o.control != nil {
+			compare(o.control, func(p *tensor.Param) (x tensor.Tensor) {
+				if pc := s.of[p]; pc != nil && pc.u.over == o {
+					x = p.Local
+				}
+				return x
+			})
+		}
+	}
+	if !compared {
 		return nil
 	}
 	return s.all.agree(nil, problem)

@@ -73,10 +73,7 @@ func (c *Config) check() error {
 	if err := c.checkTypes(c.Compute, c.Reduce); err != nil {
 		return fmt.Errorf("fsdp: %w", err)
 	}
-	if err := c.checkFormats(); err != nil {
-		return err
-	}
-	return c.checkHost()
+	return cmp.Or(c.checkFormats(), c.checkHost())
 }
 
 // checkTypes says whether values of DType can be used and reduced in other types.

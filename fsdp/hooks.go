@@ -77,13 +77,21 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 func (s *Sharding) BackwardDone(bool) error {
 	s.perform(s.order.endBackward())
 	if err := s.checks.BackwardDone(s.last); err != nil {
-		return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.Ranks()[s.cfg.Shard.Rank()], err))
+		return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.GlobalRank(), err))
 	}
 	if !s.reducing() {
 		s.running = false
 		return s.waitGradients()
 	}
-	if err := s.completeReductions(); err != nil {
+	for s.reductions.issued < len(s.reductions.units) {
+		s.reduce()
+	}
+	if s.last {
+		if err := s.compareUsed(); err != nil {
+			return err
+		}
+	}
+	if err := s.finishReductions(true); err != nil {
 		return err
 	}
 	if err := s.publishGradients(); err != nil {

@@ -9,8 +9,7 @@ import (
 func (s *Sharding) layOut() error {
 	for _, p := range s.params {
 		switch {
-		case s.of[p] != nil:
-		case s.foreign(p):
+		case s.of[p] != nil, s.foreign(p):
 		case p.Value.IsZero():
 			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
 		default:
@@ -32,22 +31,14 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.layOutUsage()
+	s.orderVote = s.compared(2)
+	s.usage = s.compared(len(s.units) + len(s.of) + 3) // more than in a vote: neither is taken for the other
 	return nil
 }
 
-// layOutUsage makes what ranks compare.
-func (s *Sharding) layOutUsage() {
-	dev := s.exec.Device()
-	s.orderVote = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, 2)
-	n := len(s.units)
-	for _, u := range s.units {
-		for _, pc := range u.pieces {
-			pc.slot = n
-			n++
-		}
-	}
-	s.usage = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, n+3) // more than in a vote: neither is taken for the other
+// compared returns numbers that ranks compare.
+func (s *Sharding) compared(n int) tensor.Tensor {
+	return tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, n)
 }
 
 // layOutValues makes flat, and of each section flat, flatShard and local.
@@ -71,7 +62,10 @@ func (s *Sharding) layOutValues(u *Unit) {
 		case inPlace:
 			sec.local = sec.flatShard
 		case c.Offload != nil:
-			s.offloadValues(u, sec)
+			sec.local = tensor.NewFor(tensor.Parameters, c.Offload, c.DType, sec.hi-sec.lo)
+			if u.compute != c.DType {
+				sec.narrow = tensor.NewFor(tensor.Communication, c.Offload, u.compute, sec.hi-sec.lo)
+			}
 		default:
 			sec.local = u.over.gathers.AllocFor(tensor.Parameters, c.DType, sec.hi-sec.lo)
 		}
@@ -94,7 +88,7 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 	tensor.Raw(u.flat).Count(tensor.Parameters, (u.n-gathered)*size)
 }
 
-// layOutGrads makes grads, localGrad, shard and host.
+// layOutGrads makes grads, localGrad, shard and offloaded.
 func (s *Sharding) layOutGrads(u *Unit) {
 	c, sec := &s.cfg, u.trained()
 	n := sec.hi - sec.lo
@@ -112,9 +106,9 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
 		u.hops = s.hosts.reduces.NewReduction(u.grads, u.shard, sec.counts)
 	}
-	u.host = u.shard
+	u.offloaded = u.shard
 	if c.Offload != nil {
-		u.host = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, n)
+		u.offloaded = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, n)
 	}
 }
 
@@ -132,14 +126,14 @@ func (s *Sharding) attachPiece(pc *piece) error {
 		if err := u.over.broadcast(p, s.exec.Device()); err != nil {
 			return err
 		}
-		s.setLocal(local, p.Value.View(p.Len()).Range(pc.lo, pc.hi))
+		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
 	}
 	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 	p.Local = local
 	p.Shard(pc.lo, pc.hi)
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
-		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
+		pc.part = u.offloaded.Range(at, at+pc.hi-pc.lo)
 		p.Grad = pc.part
 	}
 	return p.Own(s, u.over.axes())

@@ -36,14 +36,6 @@ func (o *ranks) axes() tensor.Axes {
 	return a
 }
 
-// groups returns those that carry the traffic.
-func (o *ranks) groups() []*dist.Group {
-	if o.copyReduces == nil {
-		return []*dist.Group{o.gathers, o.reduces}
-	}
-	return []*dist.Group{o.gathers, o.reduces, o.copyReduces}
-}
-
 // size returns how many ranks there are.
 func (o *ranks) size() int {
 	if o.replicate == nil {
@@ -83,7 +75,7 @@ func (o *ranks) agree(lines []string, problem error) error {
 
 // first returns the world rank of the first of all ranks.
 func (o *ranks) first() (int, error) {
-	first, err := dist.BroadcastObject(o.shard, o.shard.Ranks()[o.shard.Rank()], 0)
+	first, err := dist.BroadcastObject(o.shard, o.shard.GlobalRank(), 0)
 	if err != nil || o.replicate == nil {
 		return first, err
 	}
@@ -94,8 +86,7 @@ func (o *ranks) first() (int, error) {
 func (s *Sharding) shareRanks() {
 	s.over = []*ranks{s.all}
 	for _, u := range s.units {
-		same := func(o *ranks) bool { return o.shard == u.over.shard && o.replicate == u.over.replicate }
-		k := slices.IndexFunc(s.over, same)
+		k := slices.IndexFunc(s.over, func(o *ranks) bool { return *o == *u.over }) // none is open
 		if k < 0 {
 			k = len(s.over)
 			s.over = append(s.over, u.over)

@@ -14,21 +14,16 @@ const inFlight = 2
 
 // reductions are the units whose gradients are reduced, in the order of all ranks, and how many of them have taken each step.
 type reductions struct {
-	units   []*Unit // from the last one used in forward to the first one, in which order their gradients are completed
-	forward int     // uses of forward that units was made from
-	issued  int
-	hopped  int            // with Config.Grads: issued between hosts
-	waited  int            // done
-	sum     dist.Reduction // in the step of the tape
+	units  []*Unit // from the last one used in forward to the first one, in which order their gradients are completed
+	issued int
+	hopped int            // with Config.Grads: issued between hosts
+	waited int            // done
+	sum    dist.Reduction // in the step of the tape
 }
 
 // begin begins with the first unit.
 func (r *reductions) begin(o *order) {
-	r.issued, r.hopped, r.waited, r.sum = 0, 0, 0, dist.Sum
-	if r.forward == o.forward {
-		return
-	}
-	r.forward, r.units = o.forward, r.units[:0]
+	r.issued, r.hopped, r.waited, r.sum, r.units = 0, 0, 0, dist.Sum, r.units[:0]
 	for _, use := range o.list[:o.forward] {
 		if use.u.trained().n > 0 && !slices.Contains(r.units, use.u) {
 			r.units = append(r.units, use.u)
@@ -74,18 +69,14 @@ func (s *Sharding) reduceReady() {
 
 // finishReductions finishes those reductions that are over, or waits for all that were issued.
 func (s *Sharding) finishReductions(wait bool) error {
-	r := &s.reductions
-	for r.hopped < r.issued && (wait || r.units[r.hopped].reducing.Done()) {
-		if err := s.hop(); err != nil {
-			return err
-		}
+	r, err := &s.reductions, error(nil)
+	for err == nil && r.hopped < r.issued && (wait || r.units[r.hopped].reducing.Done()) {
+		err = s.hop()
 	}
-	for r.waited < r.hopped && (wait || r.units[r.waited].reducing.Done()) {
-		if err := s.waitReduce(); err != nil {
-			return err
-		}
+	for err == nil && r.waited < r.hopped && (wait || r.units[r.waited].reducing.Done()) {
+		err = s.waitReduce()
 	}
-	return nil
+	return err
 }
 
 // reduce starts to reduce the next unit in the order. Parameters without a gradient contribute zeros.
@@ -156,20 +147,6 @@ func (s *Sharding) waitReduce() error {
 		u.reducing = u.over.copyReduces.AllReduce(u.shard, s.reductions.sum)
 	}
 	return nil
-}
-
-// completeReductions reduces what is left, and waits for all.
-func (s *Sharding) completeReductions() error {
-	r := &s.reductions
-	for r.issued < len(r.units) {
-		s.reduce()
-	}
-	if s.last {
-		if err := s.compareUsed(); err != nil {
-			return err
-		}
-	}
-	return s.finishReductions(true)
 }
 
 // lendGradients gives the gradients of u memory for this Backward.
@@ -244,7 +221,7 @@ func (s *Sharding) publishGradients() error {
 			}
 			u.accumulated = false
 			u.trained().change()
-			s.download(u.host, u.shard)
+			tensor.Copy(u.offloaded, u.shard)
 		}
 		for _, pc := range u.pieces {
 			if pc.grad.IsZero() {

@@ -70,7 +70,7 @@ func (s *Sharding) openHost() error {
 		}
 	}
 	s.hosts.gathers = h.With(dist.Name(h.Name() + " host gather"))
-	s.hosts.vote = tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, 2)
+	s.hosts.vote = s.compared(2)
 	return nil
 }
 

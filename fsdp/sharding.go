@@ -14,17 +14,17 @@ import (
 // Sharding is a model's division into units, and after Attach what gathers and reduces them. It belongs to its rank's
 // goroutine. It is the optim.Norm of its parameters.
 type Sharding struct {
-	cfg      Config
-	units    []*Unit
-	ignored  map[*tensor.Param]bool
-	of       map[*tensor.Param]*piece // parameters of units
-	params   nn.Params                // of the model
-	exec     *tensor.Exec
-	hostExec *tensor.Exec // on Config.Offload
-	all      *ranks       // of the Config: who must agree
-	over     []*ranks     // that share units; all is the first one
-	hosts    hosts        // with Config.Host
-	checks   dist.StepCheck
+	cfg       Config
+	units     []*Unit
+	ignored   map[*tensor.Param]bool
+	of        map[*tensor.Param]*piece // parameters of units
+	params    nn.Params                // of the model
+	exec      *tensor.Exec
+	optimizer *tensor.Exec // on the device where the optimizer computes
+	all       *ranks       // of the Config: who must agree
+	over      []*ranks     // that share units; all is the first one
+	hosts     hosts        // with Config.Host
+	checks    dist.StepCheck
 
 	order      order     // of the units
 	values     pool.Pool // memory of gathered units
@@ -64,7 +64,7 @@ func (s *Sharding) Keep(layers ...any) *Unit {
 }
 
 func (s *Sharding) add(u *Unit, layers []any) *Unit {
-	u.index, u.over, u.compute, u.reduce = len(s.units), s.all, s.cfg.Compute, s.cfg.Reduce
+	u.over, u.compute, u.reduce = s.all, s.cfg.Compute, s.cfg.Reduce
 	for _, p := range nn.Within(layers) {
 		u.pieces = append(u.pieces, &piece{p: p, u: u})
 	}
@@ -138,7 +138,10 @@ func (s *Sharding) SumTensor(x tensor.Tensor) error {
 // one is that of Config.Host.
 func (s *Sharding) Groups() (list []*dist.Group) {
 	for _, o := range s.over {
-		list = append(list, o.groups()...)
+		list = append(list, o.gathers, o.reduces)
+		if o.copyReduces != nil {
+			list = append(list, o.copyReduces)
+		}
 	}
 	if s.hosts.gathers != nil {
 		list = append(list, s.hosts.gathers)

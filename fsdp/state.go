@@ -18,7 +18,7 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 		if !p.IsCut() {
 			g = pc.u.over.gathers
 		}
-		return s.join(p, g, s.onDevice(p.Local))
+		return s.join(p, g, tensor.ToDevice(s.exec.Device(), p.Local))
 	case p.Value.IsZero():
 		return p.Value, fmt.Errorf("fsdp: %v was never made", p)
 	case p.Owner() != nil:
@@ -27,16 +27,6 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 		return s.join(p, g, p.Value.View(p.Len()))
 	}
 	return p.Value, nil
-}
-
-// onDevice returns a part of a parameter where it can be gathered.
-func (s *Sharding) onDevice(local tensor.Tensor) tensor.Tensor {
-	if s.hostExec == nil {
-		return local
-	}
-	x := tensor.New(s.exec.Device(), local.DType(), local.Len())
-	s.copyTo(x, local)
-	return x
 }
 
 // holder is what a rank has of a parameter: elements Lo to Hi-1 of the boxes.

@@ -62,7 +62,7 @@ type Unit struct {
 	grads       tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
 	localGrad   tensor.Tensor // this rank's part of grads
 	shard       tensor.Tensor // the sum over ranks and microbatches of this part
-	host        tensor.Tensor // with Config.Offload: shard for the optimizer
+	offloaded   tensor.Tensor // shard where the optimizer reads it: with Config.Offload in host memory
 	gradPool    *pool.Pool    // memory of grads; a kept unit's own: it may need its gradients throughout Backward
 	gradsLent   bool          // grads may be written to in this Backward
 	waiting     int           // parameters whose gradient may still come in this Backward

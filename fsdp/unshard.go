@@ -57,7 +57,7 @@ func (s *Sharding) startGather(u *Unit, sec *section) {
 // part returns this rank's part of a section, in the type in which the unit is used.
 func (s *Sharding) part(u *Unit, sec *section) tensor.Tensor {
 	switch {
-	case s.hostExec != nil:
+	case s.cfg.Offload != nil:
 		s.upload(sec)
 	case u.compute == s.cfg.DType:
 		return sec.local
@@ -73,7 +73,7 @@ func (s *Sharding) waitUnshard(u *Unit) {
 		return
 	}
 	for i := range u.sections {
-		if err := s.arrive(&u.sections[i]); err != nil {
+		if err := s.waitGather(&u.sections[i]); err != nil {
 			u.sections[i].change()
 			s.reshard(u)
 			panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
@@ -82,8 +82,8 @@ func (s *Sharding) waitUnshard(u *Unit) {
 	u.gathered = true
 }
 
-// arrive waits for the gather of a section.
-func (s *Sharding) arrive(sec *section) error {
+// waitGather waits for the gather of a section.
+func (s *Sharding) waitGather(sec *section) error {
 	if err := sec.gather.Wait(); err != nil {
 		return err
 	}
@@ -183,26 +183,21 @@ func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 	}
 	first := true
 	return r.Between(func() error {
-		if first {
-			s.beginRecording(u)
+		if first { // forget what was gathered before
+			s.perform(s.order.restart(u))
+			for _, u := range s.units {
+				u.trained().change()
+			}
 		}
 		first = false
 		for _, u := range s.units {
 			if sec := &u.sections[1]; u.keep && !sec.upToDate() {
 				s.startGather(u, sec)
-				if err := s.arrive(sec); err != nil {
+				if err := s.waitGather(sec); err != nil {
 					return fmt.Errorf("fsdp: gather of %s: %w", u.name, err)
 				}
 			}
 		}
 		return nil
 	})
-}
-
-// beginRecording forgets what was gathered before.
-func (s *Sharding) beginRecording(u *Unit) {
-	s.perform(s.order.restart(u))
-	for _, u := range s.units {
-		u.trained().change()
-	}
 }

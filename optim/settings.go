@@ -2,6 +2,7 @@ package optim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ringo-ml/ringo/tensor"
@@ -37,22 +38,21 @@ func describe(r rule) string {
 
 // RuleOf says how Step changes p, for people: ranks that have the same parameter must have the same text. It is empty if Step does not.
 func (o *Optimizer) RuleOf(p *tensor.Param) string {
-	for i := range o.states {
-		if s := &o.states[i]; s.p == p {
-			return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.RateOf(p), s.decay, o.clip)
-		}
+	if s := o.stateOf(p); s.p != nil {
+		return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.LR()*s.lrScale, s.decay, o.clip)
 	}
 	return ""
 }
 
 // RateOf returns the learning rate of p in the next step, with the schedule and the LRScale of its group; 0 if Step does not change p.
-func (o *Optimizer) RateOf(p *tensor.Param) float64 {
-	for i := range o.states {
-		if s := &o.states[i]; s.p == p {
-			return o.LR() * s.lrScale
-		}
+func (o *Optimizer) RateOf(p *tensor.Param) float64 { return o.LR() * o.stateOf(p).lrScale }
+
+// stateOf returns that of p; none if Step does not change p.
+func (o *Optimizer) stateOf(p *tensor.Param) (s paramState) {
+	if k := slices.IndexFunc(o.states, func(s paramState) bool { return s.p == p }); k >= 0 {
+		s = o.states[k]
 	}
-	return 0
+	return s
 }
 
 // key is a hash of the value that float64 adds up exactly.

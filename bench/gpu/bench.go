@@ -11,36 +11,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/bench/gpu/measure"
 )
 
 // peer measures the same in another framework.
 type peer interface {
-	measure(section string) ([]row, error)
+	measure(section string) ([]measure.Row, error)
 	about() string
 	close()
 }
 
-// chosenSections returns the sections with these names; all if there are no names.
-func chosenSections(names []string) ([]section, error) {
-	if len(names) == 0 {
-		return sections, nil
-	}
-	var todo []section
-	for _, name := range names {
-		i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no section %s; `gpu list` names them", name)
-		}
-		todo = append(todo, sections[i])
-	}
-	return todo, nil
-}
-
 // bench measures sections, all if none is named, each with Ringo and directly after that with PyTorch. The error lists what was not
 // measured.
-func (o *options) bench(names []string, out io.Writer) ([]row, error) {
-	todo, err := chosenSections(names)
+func (o *options) bench(names []string, out io.Writer) ([]measure.Row, error) {
+	todo, err := measure.Named(names)
 	if err != nil {
 		return nil, err
 	}
@@ -74,46 +58,37 @@ func (o *options) bench(names []string, out io.Writer) ([]row, error) {
 
 // measure runs sections until the deadline, each with ours and then with the other, and prints rows as they come. A failure does not stop
 // the sections after it.
-func (o *options) measure(todo []section, ours func(name string) ([]row, error), other peer, out io.Writer) (rows []row, wrong []string) {
+func (o *options) measure(todo []measure.Section, ours func(name string) ([]measure.Row, error), other peer, out io.Writer) (
+	rows []measure.Row, wrong []string) {
 	for i, s := range todo {
 		if time.Now().After(o.deadline) {
 			for _, left := range todo[i:] {
-				wrong = append(wrong, left.name+": no time was left (-limit)")
+				wrong = append(wrong, left.Name+": no time was left (-limit)")
 			}
 			return rows, wrong
 		}
-		found, err := ours(s.name)
+		found, err := ours(s.Name)
 		if err != nil {
-			wrong = append(wrong, fmt.Sprintf("%s by Ringo: %v", s.name, err))
+			wrong = append(wrong, fmt.Sprintf("%s by Ringo: %v", s.Name, err))
 		}
-		if other != nil && !s.alone {
-			theirs, err := other.measure(s.name)
+		if other != nil && !s.Alone {
+			theirs, err := other.measure(s.Name)
 			if err != nil {
-				wrong = append(wrong, fmt.Sprintf("%s by PyTorch: %v", s.name, err))
+				wrong = append(wrong, fmt.Sprintf("%s by PyTorch: %v", s.Name, err))
 			}
 			found = append(found, theirs...)
 		}
-		if found, err = agreeing(found); err != nil {
-			wrong = append(wrong, fmt.Sprintf("%s: %v", s.name, err))
+		if found, err = measure.Agreeing(found); err != nil {
+			wrong = append(wrong, fmt.Sprintf("%s: %v", s.Name, err))
 		}
-		o.log("rows.log", []byte(printRows(out, found)))
+		o.log("rows.log", []byte(measure.Print(out, found)))
 		rows = append(rows, found...)
 	}
 	return rows, wrong
 }
 
-// printRows prints rows in the form that parseRow reads, and returns the text.
-func printRows(out io.Writer, rows []row) string {
-	var text strings.Builder
-	for _, r := range rows {
-		fmt.Fprintf(&text, "%s\t%s\t%s\t%s\t%.4g\t%.4g\t%.4g\n", r.section, r.what, r.variant, r.unit, r.median, r.low, r.high)
-	}
-	fmt.Fprint(out, text.String())
-	return text.String()
-}
-
 // measureThere measures a section with Ringo in its own process. When that ends, PyTorch can have the device's memory.
-func (o *options) measureThere(name string) (rows []row, err error) {
+func (o *options) measureThere(name string) (rows []measure.Row, err error) {
 	ctx, cancel := o.timeout()
 	defer cancel()
 	cmd, err := o.childCommand(ctx, "measure")
@@ -121,8 +96,8 @@ func (o *options) measureThere(name string) (rows []row, err error) {
 		return nil, err
 	}
 	cmd.Args = append(cmd.Args, name)
-	if name == ncclPair {
-		cmd.Env = append(os.Environ(), sharedGPU)
+	if name == measure.NCCLPair {
+		cmd.Env = append(os.Environ(), measure.SharedGPU)
 	}
 	var text, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &errs
@@ -132,7 +107,7 @@ func (o *options) measureThere(name string) (rows []row, err error) {
 		err = fmt.Errorf("%w\n%s", err, essence(errs.Bytes()))
 	}
 	for line := range strings.Lines(text.String()) {
-		r, wrong := parseRow(strings.TrimSuffix(line, "\n"))
+		r, wrong := measure.ParseRow(strings.TrimSuffix(line, "\n"))
 		if wrong != nil {
 			return rows, errors.Join(err, wrong)
 		}
@@ -141,81 +116,57 @@ func (o *options) measureThere(name string) (rows []row, err error) {
 	return rows, err
 }
 
-// measureHere measures a section with Ringo and prints its rows.
-func (o *options) measureHere(names []string, out io.Writer) error {
-	todo, err := chosenSections(names)
-	if err != nil {
-		return err
-	}
-	dev, closer, err := openDevice(o.device)
-	if err != nil {
-		return err
-	}
-	defer closer()
-	for _, s := range todo {
-		_, failed := o.runSection(dev, s, out)
-		err = errors.Join(err, failed)
-	}
-	return err
-}
-
-// runSection measures a section on a device, and prints rows as they come.
-func (o *options) runSection(dev tensor.Device, s section, out io.Writer) ([]row, error) {
-	m := &meter{dev: dev, device: o.device, section: s.name, small: o.small, exchange: o.exchange, length: o.window.Seconds(),
-		block: map[tensor.DType]tensor.Tensor{}, out: out}
-	var err error
-	if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
-		err = panicked
-	}
-	return m.rows, err
+// measured are the options of measurements.
+func (o *options) measured() measure.Options {
+	return measure.Options{Device: o.device, Small: o.small, Exchange: o.exchange, Window: o.window}
 }
 
 // writeTable prints rows side by side. A line for each case has Ringo's median and range, those of the other variants and, for each of
 // them, Ringo's median divided by theirs. Figures in GB/s are also given as a part of the bandwidth of a copy. The account has too many
 // rows: they were printed before.
-func writeTable(out io.Writer, rows []row) {
+func writeTable(out io.Writer, rows []measure.Row) {
 	fmt.Fprintln(out, "| section | case | unit | Ringo | PyTorch | ratio | of copy |\n|---|---|---|---|---|---|---|")
 	copied := 0.0
 	for _, r := range rows {
-		if r.section == "copy" && r.variant == "ringo" {
-			copied = r.median
+		if r.Section == "copy" && r.Variant == "ringo" {
+			copied = r.Median
 		}
 	}
 	done := map[[2]string]bool{}
 	for _, r := range rows {
-		key := [2]string{r.section, r.what}
-		if done[key] || r.section == "account" {
+		key := [2]string{r.Section, r.What}
+		if done[key] || r.Section == "account" {
 			continue
 		}
 		done[key] = true
 		ours, theirs, ratios, part := "–", []string{}, []string{}, ""
-		i := slices.IndexFunc(rows, func(x row) bool { return x.section == r.section && x.what == r.what && x.variant == "ringo" })
+		i := slices.IndexFunc(rows, func(x measure.Row) bool { return x.Section == r.Section && x.What == r.What && x.Variant == "ringo" })
 		if i >= 0 {
-			ours = rows[i].span()
-			if r.unit == "GB/s" && copied > 0 {
-				part = fmt.Sprintf("%.0f%%", 100*rows[i].median/copied)
+			ours = span(rows[i])
+			if r.Unit == "GB/s" && copied > 0 {
+				part = fmt.Sprintf("%.0f%%", 100*rows[i].Median/copied)
 			}
 		}
 		for _, x := range rows {
-			if x.section != r.section || x.what != r.what || x.variant == "ringo" {
+			if x.Section != r.Section || x.What != r.What || x.Variant == "ringo" {
 				continue
 			}
-			theirs = append(theirs, x.variant+" "+x.span())
+			theirs = append(theirs, x.Variant+" "+span(x))
 			if i >= 0 {
-				ratios = append(ratios, fmt.Sprintf("%.2f×", rows[i].median/x.median))
+				ratios = append(ratios, fmt.Sprintf("%.2f×", rows[i].Median/x.Median))
 			}
 		}
-		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s | %s |\n", r.section, r.what, r.unit, ours,
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s | %s |\n", r.Section, r.What, r.Unit, ours,
 			strings.Join(theirs, "; "), strings.Join(ratios, "; "), part)
 	}
 }
 
 // span returns the median with the range of the windows.
-func (r row) span() string {
-	if r.low == r.high {
-		return figure(r.median)
+func span(r measure.Row) string {
+	if r.Low == r.High {
+		return figure(r.Median)
 	}
-	return fmt.Sprintf("%s (%s–%s)", figure(r.median), figure(r.low), figure(r.high))
+	return fmt.Sprintf("%s (%s–%s)", figure(r.Median), figure(r.Low), figure(r.High))
 }
 
 // figure formats a number with three digits, without an exponent.

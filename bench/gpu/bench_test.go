@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,29 +11,29 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	gpu "github.com/ringo-ml/ringo/internal/cuda"
-	"github.com/ringo-ml/ringo/internal/cuda/emu"
-	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/cpu"
-	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/bench/gpu/measure"
 )
 
-// a row of Ringo or of another variant, with the same rate in all windows.
-func figures(section, what, variant, unit string, x float64) row {
-	return row{section, what, variant, unit, x, x, x}
+// figures is a row of Ringo or of another variant: the median, lowest and highest rate; the same in all windows if there is one figure.
+func figures(section, what, variant, unit string, median float64, span ...float64) measure.Row {
+	r := measure.Row{Section: section, What: what, Variant: variant, Unit: unit, Median: median, Low: median, High: median}
+	if len(span) > 0 {
+		r.Low, r.High = span[0], span[1]
+	}
+	return r
 }
 
 func TestTargets(t *testing.T) {
 	for _, target := range targets {
-		_, err := chosenSections([]string{target.section})
+		_, err := measure.Named([]string{target.section})
 		assert.NoError(t, err)
 	}
 	var out strings.Builder
-	writeTargets(&out, []row{
+	writeTargets(&out, []measure.Row{
 		figures("copy", "4.00 GiB", "eager", "GB/s", 3500),
 		figures("copy", "4.00 GiB", "ringo", "GB/s", 3000),
 		figures("host", "2x+1", "ringo", "ops/s", 400e3),
-		figures("host", bare+"2x+1", "ringo", "µs/op", 0.75),
+		figures("host", measure.Bare+"2x+1", "ringo", "µs/op", 0.75),
 		figures("allreduce", "256.00 MiB", "ringo", "GB/s", 2700),
 		figures("rows", "bfloat16 add 16384x4096", "ringo", "GB/s", 2700),
 		figures("rows", "bfloat16 layernorm 32768x768", "ringo", "GB/s", 2400),
@@ -82,100 +81,6 @@ func TestTargets(t *testing.T) {
 `, out.String())
 }
 
-// If captured steps do something other than plain ones, they have no rate.
-func TestCapturedStepsAreChecked(t *testing.T) {
-	dev := cpu.New(1)
-	defer dev.Close()
-	for name, broken := range map[string]bool{"right": false, "broken": true} {
-		m := &meter{dev: dev, section: "mlp", small: true, block: map[tensor.DType]tensor.Tensor{}}
-		made := 0
-		_, err := m.addSteps("steps/s", 1, func() *training {
-			made++
-			t := m.mlp(64)
-			if broken && made == 2 { // the one that is captured
-				t.opt.SetLR(1e-3)
-			}
-			return t
-		}, func(t *training) error {
-			_, err := t.losses(5)
-			return err
-		})
-		var whats []string
-		for _, r := range m.rows {
-			whats = append(whats, r.what)
-		}
-		if !broken {
-			require.NoError(t, err, name)
-			assert.Equal(t, []string{"batch 64", "batch 64, captured"}, whats)
-			continue
-		}
-		assert.ErrorContains(t, err, "batch 64, captured: bench: after 5 steps the loss is ")
-		assert.Equal(t, []string{"batch 64"}, whats)
-	}
-}
-
-// The cost of an operation without the launch is the difference of two rows.
-func TestHostCost(t *testing.T) {
-	emu.Start(t, emu.Config{})
-	dev, closer, err := openDevice("cuda")
-	require.NoError(t, err)
-	defer closer()
-	m := &meter{dev: dev, device: "cuda", section: "host", small: true, length: 1e-3, block: map[tensor.DType]tensor.Tensor{}}
-	require.NoError(t, measureHost(m))
-	require.Len(t, m.rows, 3)
-	op, launch, cost := m.rows[0], m.rows[1], m.rows[2]
-	assert.Equal(t, []string{"ops/s", "launches/s", "µs/op"}, []string{op.unit, launch.unit, cost.unit})
-	assert.InDelta(t, 1e6/op.median-1e6/launch.median, cost.median, 1e-6)
-	t.Logf("%.4g %s, %.4g %s, %.4g %s", op.median, op.unit, launch.median, launch.unit, cost.median, cost.unit)
-
-	on := dev.(*cuda.Device)
-	empty, err := bareLaunch(on)
-	require.NoError(t, err)
-	require.NoError(t, on.Bind())
-	defer on.Unbind()
-	before := on.GPU().Stats().Launches
-	empty()
-	assert.Equal(t, int64(1), on.GPU().Stats().Launches-before)
-	require.NoError(t, dev.Queue(0).Sync())
-}
-
-// GPT-2 has a row of captured steps on a device that times algorithms, if they are right.
-func TestTunedSteps(t *testing.T) {
-	emu.Start(t, emu.Config{})
-	folder := t.TempDir() // with the kernels that are compiled already, and without choices
-	kernels, err := filepath.Glob(filepath.Join(gpu.CacheDir(), "*.cubin"))
-	require.NoError(t, err)
-	for _, kernel := range kernels {
-		require.NoError(t, os.Symlink(kernel, filepath.Join(folder, filepath.Base(kernel))))
-	}
-	t.Setenv("RINGO_CUDA_CACHE", folder)
-	dev, closer, err := openDevice("cuda")
-	require.NoError(t, err)
-	defer closer()
-	m := &meter{dev: dev, device: "cuda", section: "gpt2", small: true, block: map[tensor.DType]tensor.Tensor{}}
-	require.NoError(t, measureGPT2(m))
-	const name = "2 layers of 32, batch 2, length 16"
-	var whats []string
-	for _, r := range m.rows {
-		whats = append(whats, r.what)
-	}
-	assert.Equal(t, []string{name + ", first loss", name + ", loss after 20 steps", name, name + ", captured", name + ", captured, tuned"},
-		whats)
-	choices, err := filepath.Glob(filepath.Join(folder, "gemm-*.txt"))
-	require.NoError(t, err)
-	assert.NotEmpty(t, choices, "algorithms were timed")
-
-	config, batch := m.gpt2()
-	m.rows = nil
-	err = m.tuned(func(on *meter) error {
-		assert.NotSame(t, dev, on.dev)
-		return on.addCaptured(", tuned", "tokens/s", 1, on.gpt(config, batch, on.values),
-			progress{steps: 1, loss: 2 * math.Log(64), within: likePyTorch})
-	})
-	assert.ErrorContains(t, err, name+", captured, tuned: bench: after 1 steps the loss is ")
-	assert.Empty(t, m.rows)
-}
-
 // TestTorchStops: if Python hangs, ends or fails in a section, its rows are kept, and the next section gets a new one.
 func TestTorchStops(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
@@ -210,11 +115,11 @@ done
 		rows, err := other.measure(name)
 		*limit = time.Hour
 		assert.ErrorContains(t, err, want, name)
-		assert.Equal(t, []row{{name, "case", "eager", "GB/s", 2, 1, 3}}, rows)
+		assert.Equal(t, []measure.Row{figures(name, "case", "eager", "GB/s", 2, 1, 3)}, rows)
 		for range 2 {
 			rows, err = other.measure("works")
 			require.NoError(t, err)
-			assert.Equal(t, []row{{"works", "case", "eager", "GB/s", 2, 1, 3}}, rows)
+			assert.Equal(t, []measure.Row{figures("works", "case", "eager", "GB/s", 2, 1, 3)}, rows)
 		}
 		assert.NotEqual(t, before, other.about(), "another Python")
 	}

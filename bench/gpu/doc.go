@@ -22,10 +22,10 @@
 // Python is restarted. Without PyTorch, only Ringo is measured. scripts/gpu does all of this.
 //
 // A case has rates only if its results are right. Before the measurement, samples are compared with results that the host computes from the
-// same operands (checks.go). Losses of the small network are compared with those on the CPU, and those of language models with the loss of
-// guessing, ln(50304) ≈ 10.8. The loss after captured steps must be that after as many plain ones; within 1% if algorithms of products were
-// chosen by time (RINGO_CUDA_TUNE=1, rows "tuned"). PyTorch gets the weights and tokens of the models. If its first loss, or that after 20
-// steps, differs by more than 1%, Ringo's rates of the section are left out.
+// same operands (package measure). Losses of the small network are compared with those on the CPU, and those of language models with the
+// loss of guessing, ln(50304) ≈ 10.8. The loss after captured steps must be that after as many plain ones; within 1% if algorithms of
+// products were chosen by time (RINGO_CUDA_TUNE=1, rows "tuned"). PyTorch gets the weights and tokens of the models. If its first loss, or
+// that after 20 steps, differs by more than 1%, Ringo's rates of the section are left out.
 //
 // The sections stages and ring compare two ranks, with a GPU each, with one rank (package ranks). On a machine with one GPU, they say so.
 //

@@ -66,7 +66,7 @@ func run(args []string, out io.Writer) error {
 		writeTargets(out, rows)
 		return err
 	case "measure":
-		return o.measureHere(fs.Args(), out)
+		return o.measured().Run(fs.Args(), out)
 	case "pack":
 		if fs.NArg() != 1 {
 			return errors.New("usage: gpu pack FILE")

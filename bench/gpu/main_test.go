@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,12 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/bench/gpu/bundle"
-	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/bench/gpu/measure"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
-	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // TestMain makes the test binary another program if the environment says so.
@@ -193,7 +190,7 @@ func TestGPUTests(t *testing.T) {
 	s, err := findStarters(helpers)
 	require.NoError(t, err)
 	gpuTests := func(files []string) ([]string, error) { return gpuTests(files, s) }
-	tests, err := gpuTests([]string{"main_test.go"})
+	tests, err := gpuTests([]string{"main_test.go", "measure/measure_test.go"})
 	require.NoError(t, err)
 	assert.Subset(t, tests, []string{"TestOneKernel", "TestBrokenKernel", "TestFloat8Section"})
 	assert.NotContains(t, tests, "TestParseRow")
@@ -206,72 +203,6 @@ func TestGPUTests(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, tests, "TestDevicesEqualOneRank", "by another package")
 	assert.NotContains(t, tests, "TestBucketLayout")
-}
-
-// Of 8-bit floats, the products and the steps of a Linear have rows, if they are right.
-func TestFloat8Section(t *testing.T) {
-	emu.Start(t, emu.Config{})
-	dev, closer, err := openDevice("cuda")
-	require.NoError(t, err)
-	defer closer()
-	m := &meter{dev: dev, device: "cuda", section: "float8", small: true, block: map[tensor.DType]tensor.Tensor{}}
-	require.NoError(t, measureFloat8(m))
-	var found []string
-	for _, r := range m.rows {
-		found = append(found, r.what+" "+r.unit)
-		assert.Positive(t, r.median, r.what)
-	}
-	assert.Equal(t, []string{"32x64x48 per tensor TFLOP/s", "32x64x48 per row TFLOP/s",
-		"Linear of 32 rows, 64 to 48 per tensor, and backward TFLOP/s", "Linear of 32 rows, 64 to 48 per row, and backward TFLOP/s"}, found)
-
-	multiply := &dev.Kernels()[ops.OpScaledMM][tensor.BFloat16]
-	right := *multiply
-	defer func() { *multiply = right }()
-	for what, change := range map[string]func(a *tensor.Args){
-		"the scales of the other operand": func(a *tensor.Args) { a.X[3], a.X[4] = a.X[4], a.X[3] },
-		"the wrong format":                func(a *tensor.Args) { a.I[0] = 1 - a.I[0] },
-		"no longer the last row":          func(a *tensor.Args) { a.Dim[0]-- },
-	} {
-		*multiply = func(q tensor.Queue, a *tensor.Args) {
-			old := *a
-			change(a)
-			right(q, a)
-			*a = old
-		}
-		m.rows = nil
-		err := measureFloat8(m)
-		assert.ErrorContains(t, err, "Linear of 32 rows, 64 to 48 per row, and backward: ", what)
-		assert.NotContains(t, printRows(io.Discard, m.rows), "per row", what)
-	}
-}
-
-// TestDevices opens GPUs as ranks do, and measures the operations that only move bytes.
-func TestDevices(t *testing.T) {
-	emu.Start(t, emu.Config{}) // two devices
-	open, err := dist.Devices("cuda")
-	require.NoError(t, err)
-	for local, want := range []string{"cuda:0", "cuda:1", "cuda:0"} {
-		dev, err := open(local, 1)
-		require.NoError(t, err)
-		assert.Equal(t, want, fmt.Sprint(dev))
-		require.NoError(t, dev.(io.Closer).Close())
-	}
-	dev, closer, err := openDevice("cuda")
-	require.NoError(t, err)
-	defer closer()
-	m := &meter{dev: dev, device: "cuda", section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
-	require.NoError(t, measureCopy(m))
-	require.NoError(t, measureAllReduce(m))
-	require.Len(t, m.rows, 1+1+3*2)
-	for _, r := range m.rows {
-		assert.Positive(t, r.median, r.what)
-	}
-	assert.Equal(t, "256.00 KiB, two ranks on one device", m.rows[1].what)
-	assert.Equal(t, []string{"8.00 KiB, two ranks on one device, oneshot", "8.00 KiB, two ranks on one device, twoshot"},
-		[]string{m.rows[2].what, m.rows[3].what})
-
-	_, _, err = openDevice("tpu")
-	assert.ErrorContains(t, err, `no device "tpu": there are cpu, cuda`)
 }
 
 func TestLongPack(t *testing.T) {
@@ -337,24 +268,14 @@ FAIL
 	assert.Equal(t, summary{passed: 2, failed: 1, skipped: 2, reasons: []string{"no driver: none"}}, s)
 }
 
-func TestParseRow(t *testing.T) {
-	r, err := parseRow("gemm\tfloat32 1x2x3\tTF32\tTFLOP/s\t2.5\t2\t3e2")
-	require.NoError(t, err)
-	assert.Equal(t, row{"gemm", "float32 1x2x3", "TF32", "TFLOP/s", 2.5, 2, 300}, r)
-	for _, line := range []string{"", "a\tb", "a\tb\tc\td\t1\t2\tx"} {
-		_, err := parseRow(line)
-		assert.Error(t, err, line)
-	}
-}
-
 func TestTable(t *testing.T) {
 	var out strings.Builder
-	writeTable(&out, []row{
-		{"copy", "1 GiB", "ringo", "GB/s", 4000, 3990, 4010},
-		{"rows", "add", "ringo", "GB/s", 3600, 3600, 3600},
-		{"rows", "add", "eager", "GB/s", 3000, 2900, 3100},
-		{"mlp", "batch 64", "eager", "steps/s", 12.345, 12, 13},
-		{"mlp", "batch 64", "CUDA graph", "steps/s", 5, 5, 5},
+	writeTable(&out, []measure.Row{
+		figures("copy", "1 GiB", "ringo", "GB/s", 4000, 3990, 4010),
+		figures("rows", "add", "ringo", "GB/s", 3600, 3600, 3600),
+		figures("rows", "add", "eager", "GB/s", 3000, 2900, 3100),
+		figures("mlp", "batch 64", "eager", "steps/s", 12.345, 12, 13),
+		figures("mlp", "batch 64", "CUDA graph", "steps/s", 5, 5, 5),
 	})
 	assert.Equal(t, `| section | case | unit | Ringo | PyTorch | ratio | of copy |
 |---|---|---|---|---|---|---|
@@ -367,56 +288,56 @@ func TestTable(t *testing.T) {
 // fakePeer is a framework that has one section.
 type fakePeer struct{ asked []string }
 
-func (p *fakePeer) measure(section string) ([]row, error) {
+func (p *fakePeer) measure(section string) ([]measure.Row, error) {
 	p.asked = append(p.asked, section)
 	if section != "gemm" {
 		return nil, errors.New("not known")
 	}
-	return []row{{section, "float32 64x64x64", "eager", "TFLOP/s", 1, 1, 1}}, nil
+	return []measure.Row{figures(section, "float32 64x64x64", "eager", "TFLOP/s", 1)}, nil
 }
 func (p *fakePeer) about() string { return "fake" }
 func (p *fakePeer) close()        {}
 
 // TestSections measures every section, with small sizes and in as little time as possible.
 func TestSections(t *testing.T) {
-	dev, closer, err := openDevice("cpu")
+	dev, closer, err := measure.OpenDevice("cpu")
 	require.NoError(t, err)
 	defer closer()
 	o := &options{device: "cpu", small: true, window: time.Microsecond, deadline: time.Now().Add(time.Minute)}
 	var out, printed strings.Builder
 	p := new(fakePeer)
-	ours := func(name string) ([]row, error) {
-		s, err := chosenSections([]string{name})
+	ours := func(name string) ([]measure.Row, error) {
+		s, err := measure.Named([]string{name})
 		require.NoError(t, err)
-		return o.runSection(dev, s[0], &printed)
+		return o.measured().Section(dev, s[0], &printed)
 	}
-	rows, wrong := o.measure(sections, ours, p, &out)
+	rows, wrong := o.measure(measure.Sections, ours, p, &out)
 	var asked []string
-	for _, s := range sections {
+	for _, s := range measure.Sections {
 		found := 0
 		for _, r := range rows {
-			if r.section == s.name && r.variant == "ringo" {
+			if r.Section == s.Name && r.Variant == "ringo" {
 				found++
-				assert.True(t, r.low <= r.median && r.median <= r.high, r)
-				assert.NotZero(t, r.median, "%v", r)
+				assert.True(t, r.Low <= r.Median && r.Median <= r.High, r)
+				assert.NotZero(t, r.Median, "%v", r)
 			}
 		}
-		assert.Equal(t, !slices.Contains(overNCCL, s.name), found > 0, s.name) // those are measured in nccl_test.go
-		if !s.alone {
-			asked = append(asked, s.name)
+		assert.Equal(t, !slices.Contains(overNCCL, s.Name), found > 0, s.Name) // those are measured in nccl_test.go
+		if !s.Alone {
+			asked = append(asked, s.Name)
 		}
 	}
 	assert.Equal(t, asked, p.asked)
-	ringos := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.variant != "ringo" })
-	assert.Equal(t, printRows(io.Discard, ringos), printed.String(), "rows as they come")
+	ringos := slices.DeleteFunc(slices.Clone(rows), func(r measure.Row) bool { return r.Variant != "ringo" })
+	assert.Equal(t, measure.Print(io.Discard, ringos), printed.String(), "rows as they come")
 	assert.Len(t, wrong, len(asked)-1)
 	assert.Contains(t, wrong[0], "copy by PyTorch: not known")
 	assert.Contains(t, out.String(), "gemm\tfloat32 64x64x64\teager\tTFLOP/s\t1\t1\t1\n")
 
 	o.deadline = time.Now()
-	rows, wrong = o.measure(sections, ours, p, &out)
+	rows, wrong = o.measure(measure.Sections, ours, p, &out)
 	assert.Empty(t, rows)
-	assert.Len(t, wrong, len(sections))
+	assert.Len(t, wrong, len(measure.Sections))
 }
 
 // TestTorch asks the Python program for its sections.
@@ -433,13 +354,13 @@ func TestTorch(t *testing.T) {
 	require.NoError(t, err)
 	defer p.close()
 	assert.Contains(t, p.about(), "PyTorch")
-	for _, s := range sections {
-		if s.alone {
-			_, err := p.measure(s.name)
+	for _, s := range measure.Sections {
+		if s.Alone {
+			_, err := p.measure(s.Name)
 			assert.Error(t, err)
 			continue
 		}
-		rows, err := p.measure(s.name)
+		rows, err := p.measure(s.Name)
 		require.NoError(t, err)
 		assert.NotEmpty(t, rows)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/bench/gpu/bundle"
+	"github.com/ringo-ml/ringo/bench/gpu/measure"
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
@@ -29,9 +29,14 @@ func plantFaults(args []string) error {
 	if os.Getenv("GPU_TEST_FAULTS") != "1" || args[0] != "measure" {
 		return nil
 	}
-	dev, _, err := openDevice("cuda") // all devices share the table
+	dev, _, err := measure.OpenDevice("cuda") // all devices share the table
 	if err != nil {
 		return err
+	}
+	must := func(err error) {
+		if err != nil {
+			panic(&tensor.Failure{Op: "fault", Err: err})
+		}
 	}
 	behind := func(k *tensor.Kernel, fault func(s *gpu.Stream, out gpu.Ptr, n int) error) {
 		right := *k
@@ -132,8 +137,8 @@ func TestLongRehearsal(t *testing.T) {
 	out, err := program(t, file, "-small", "-python", python, "-window", "1ms", "-each", "60s", "-logs", logs)
 	require.Error(t, err)
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 2 failed, 0 skipped")
-	for _, s := range sections {
-		assert.Regexp(t, "(?m)^"+s.name+"\t.*\tringo\t", out, "a row of each section")
+	for _, s := range measure.Sections {
+		assert.Regexp(t, "(?m)^"+s.Name+"\t.*\tringo\t", out, "a row of each section")
 	}
 	for _, fault := range faults {
 		assert.Regexp(t, fault, out)
@@ -189,26 +194,4 @@ func TestPython(t *testing.T) {
 func tail(text, mark string) string {
 	_, after, _ := strings.Cut(text, mark)
 	return after
-}
-
-// If losses differ from PyTorch's, Ringo's rates are left out.
-func TestAgreeing(t *testing.T) {
-	rows := []row{
-		figures("gpt2", "case, first loss", "ringo", lossUnit, 10.82),
-		figures("gpt2", "case, loss after 20 steps", "ringo", lossUnit, 9.5),
-		figures("gpt2", "case", "ringo", "tokens/s", 100),
-		figures("gpt2", "case, first loss", "eager", lossUnit, 10.83),
-		figures("gpt2", "case, loss after 20 steps", "eager", lossUnit, 9.55),
-		figures("gpt2", "case", "eager", "tokens/s", 90),
-	}
-	got, err := agreeing(rows)
-	require.NoError(t, err)
-	assert.Len(t, got, 6)
-	for _, wrong := range []float64{10.5, math.NaN()} {
-		rows[4].median = wrong
-		got, err = agreeing(append([]row(nil), rows...))
-		assert.ErrorContains(t, err, "case, loss after 20 steps: 9.5, by PyTorch from the same weights ")
-		assert.Len(t, got, 5)
-		assert.NotContains(t, printRows(io.Discard, got), "ringo\ttokens/s")
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ringo-ml/ringo/bench/gpu/measure"
 	"github.com/ringo-ml/ringo/cmd/ringo/doctor"
 )
 
@@ -33,8 +34,8 @@ func (o *options) list(out io.Writer) error {
 	for _, name := range b.suites() {
 		fmt.Fprintf(out, "test %s: %s\n", name, strings.Join(b.tests[name], " "))
 	}
-	for _, s := range sections {
-		fmt.Fprintf(out, "bench %s: %s\n", s.name, s.what)
+	for _, s := range measure.Sections {
+		fmt.Fprintf(out, "bench %s: %s\n", s.Name, s.What)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"regexp"
 	"strings"
+
+	"github.com/ringo-ml/ringo/bench/gpu/measure"
 )
 
 // target is a goal for all cases of a section that match a pattern: relative to a PyTorch variant, to the bandwidth of a copy, or absolute.
@@ -34,46 +36,46 @@ var targets = []target{
 	{"memory-bound kernels by copying", "rows", pattern(`x(4096|11264)$`), "GB/s", byCopy, 0.85, false},
 	{"norms of rows of 768 elements by copying", "rows", pattern(`x768$`), "GB/s", byCopy, 0.8, false},
 	{"all-reduce of two ranks on one GPU by copying", "allreduce", pattern(``), "GB/s", byCopy, 0.85, false},
-	{"µs of a small operation on the host without the launch", "host", pattern(`^` + bare), "µs/op", bySelf, 0.7, true},
+	{"µs of a small operation on the host without the launch", "host", pattern(`^` + measure.Bare), "µs/op", bySelf, 0.7, true},
 }
 
 var pattern = regexp.MustCompile
 
 // figure returns Ringo's result for a case, in the unit of the target.
-func (t *target) figure(ours row, rows []row) (x float64, ok bool) {
+func (t *target) figure(ours measure.Row, rows []measure.Row) (x float64, ok bool) {
 	if t.by == bySelf {
-		return ours.median, true
+		return ours.Median, true
 	}
 	for _, r := range rows {
 		switch {
 		case t.by == byCopy:
-			ok = r.section == "copy" && r.variant == "ringo"
+			ok = r.Section == "copy" && r.Variant == "ringo"
 		default: // PyTorch's result has no captured or tuned variant
-			plain := strings.TrimSuffix(strings.TrimSuffix(ours.what, ", tuned"), ", captured")
-			ok = r.section == t.section && r.variant == t.by && (r.what == ours.what || r.what == plain)
+			plain := strings.TrimSuffix(strings.TrimSuffix(ours.What, ", tuned"), ", captured")
+			ok = r.Section == t.section && r.Variant == t.by && (r.What == ours.What || r.What == plain)
 		}
-		if ok && r.median > 0 {
-			return ours.median / r.median, true
+		if ok && r.Median > 0 {
+			return ours.Median / r.Median, true
 		}
 	}
 	return 0, false
 }
 
 // worst returns the case that is farthest from the target.
-func (t *target) worst(rows []row) (what string, x float64, ok bool) {
+func (t *target) worst(rows []measure.Row) (what string, x float64, ok bool) {
 	for _, r := range rows {
-		if r.section != t.section || r.variant != "ringo" || r.unit != t.unit || !t.cases.MatchString(r.what) {
+		if r.Section != t.section || r.Variant != "ringo" || r.Unit != t.unit || !t.cases.MatchString(r.What) {
 			continue
 		}
 		if y, found := t.figure(r, rows); found && (!ok || y > x == t.most) {
-			what, x, ok = r.what, y, true
+			what, x, ok = r.What, y, true
 		}
 	}
 	return what, x, ok
 }
 
 // writeTargets prints the targets, and the worst case of each.
-func writeTargets(out io.Writer, rows []row) {
+func writeTargets(out io.Writer, rows []measure.Row) {
 	fmt.Fprintln(out, "\n| target | wanted | measured | worst case |\n|---|---|---|---|")
 	for _, t := range targets {
 		sign := map[bool]string{true: "≤", false: "≥"}[t.most]

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/ringo-ml/ringo/bench/gpu/measure"
 )
 
 //go:embed torch_gpu.py
@@ -76,7 +78,7 @@ func (t *torch) limit() *time.Timer {
 
 func (t *torch) about() string { return t.words }
 
-func (t *torch) measure(section string) (rows []row, err error) {
+func (t *torch) measure(section string) (rows []measure.Row, err error) {
 	if t.cmd == nil {
 		err = t.start()
 	}
@@ -90,12 +92,12 @@ func (t *torch) measure(section string) (rows []row, err error) {
 }
 
 // ask asks for a section and reads rows until the line that ends it.
-func (t *torch) ask(section string) ([]row, error) {
+func (t *torch) ask(section string) ([]measure.Row, error) {
 	defer t.limit().Stop()
 	if _, err := fmt.Fprintln(t.in, section); err != nil {
 		return nil, err
 	}
-	var rows []row
+	var rows []measure.Row
 	for t.say.Scan() {
 		line := t.say.Text()
 		if problem, ok := strings.CutPrefix(line, "end "); ok {
@@ -104,7 +106,7 @@ func (t *torch) ask(section string) ([]row, error) {
 			}
 			return rows, nil
 		}
-		r, err := parseRow(line)
+		r, err := measure.ParseRow(line)
 		if err != nil {
 			return rows, err
 		}

@@ -241,7 +241,7 @@ func Train(ctx context.Context, g *dist.Group, steps int, at func(g *dist.Group,
 }
 
 func trainStep(g *dist.Group, state []float64) error {
-	got, want := []float64{float64(g.Ranks()[g.Rank()] + 1), state[1]}, 0.0
+	got, want := []float64{float64(g.GlobalRank() + 1), state[1]}, 0.0
 	if err := g.SumFloats(got); err != nil {
 		return err
 	}

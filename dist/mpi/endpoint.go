@@ -67,7 +67,7 @@ func newEndpoint(e *Engine, s backend.Spec) *endpoint {
 	s.Ranks = slices.Clone(s.Ranks)
 	hosts := make([]string, len(s.Ranks))
 	for i, r := range s.Ranks {
-		hosts[i], _, _ = strings.Cut(e.places[r], ",")
+		hosts[i], _, _ = strings.Cut(e.processes[r], ",")
 	}
 	b := &endpoint{e: e, spec: s, hash: backend.HashString(s.Name), over: make([]*end, len(s.Ranks)), answers: map[int]uint64{},
 		tuner: algo.NewTuner(algo.LayoutOf(hosts))}
@@ -183,7 +183,7 @@ func (b *endpoint) fail(cause error, tell bool) {
 		cause, tell = up.err, false // its failure is on the way to this group
 	}
 	if !errors.As(cause, &b.err) {
-		b.err = &backend.Error{Rank: b.e.rank, Host: b.e.places[b.e.rank], Group: b.spec.Name, Seq: b.done, Cause: cause}
+		b.err = &backend.Error{Rank: b.e.rank, Host: b.e.processes[b.e.rank], Group: b.spec.Name, Seq: b.done, Cause: cause}
 	}
 	if tell {
 		b.tellAbort(b.err)
@@ -206,7 +206,7 @@ func (b *endpoint) fail(cause error, tell bool) {
 // failOp fails the group because of operation seq.
 func (b *endpoint) failOp(seq uint64, cause error) {
 	err := backend.OpError(&b.spec, &b.op(seq).Copy, cause)
-	err.Host = b.e.places[err.Rank]
+	err.Host = b.e.processes[err.Rank]
 	b.fail(err, true)
 }
 
@@ -239,7 +239,7 @@ func (b *endpoint) checkEnds() bool {
 func (b *endpoint) Deserted(seq uint64) error {
 	for i, x := range b.over {
 		if x != nil && x.last < seq {
-			e := &backend.Error{Rank: b.spec.Ranks[i], Host: b.e.places[b.spec.Ranks[i]], Group: b.spec.Name, Seq: seq, Cause: x.why}
+			e := &backend.Error{Rank: b.spec.Ranks[i], Host: b.e.processes[b.spec.Ranks[i]], Group: b.spec.Name, Seq: seq, Cause: x.why}
 			if e.Op = "recv"; seq <= b.issued {
 				e.Op = b.op(seq).Copy.Asked().String()
 			}

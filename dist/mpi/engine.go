@@ -22,7 +22,7 @@ type Engine struct {
 	lib        *Lib
 	rank, size int
 	timeout    time.Duration
-	places     []string     // by rank: the host, and behind a comma the process
+	processes  []string     // by rank: the host, and behind a comma the process
 	ctl, data  uintptr      // communicators of all ranks: what ranks tell each other; Send
 	group      uintptr      // MPI's group of all ranks
 	calls      chan func()  // to the pinned goroutine
@@ -187,7 +187,7 @@ func (e *Engine) gatherPlaces() error {
 		return err
 	}
 	for place := range slices.Chunk(all, each) {
-		e.places = append(e.places, string(bytes.TrimRight(place, "\x00")))
+		e.processes = append(e.processes, string(bytes.TrimRight(place, "\x00")))
 	}
 	return nil
 }
@@ -356,7 +356,7 @@ func (e *Engine) freeze(cause *backend.Error) {
 	why := fmt.Errorf("MPI cannot end an operation that has begun, so this rank can only end: %w", cause)
 	for _, b := range e.ends {
 		if b.err == nil {
-			b.err = &backend.Error{Rank: e.rank, Host: e.places[e.rank], Group: b.spec.Name, Seq: b.done, Cause: why}
+			b.err = &backend.Error{Rank: e.rank, Host: e.processes[e.rank], Group: b.spec.Name, Seq: b.done, Cause: why}
 			b.tellAbort(cause)
 			b.wake()
 		}

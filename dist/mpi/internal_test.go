@@ -26,7 +26,7 @@ func TestSmallMessageFailsItsGroup(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &Engine{places: []string{"here, pid 1"}, open: map[uint64]*endpoint{}}
+			e := &Engine{processes: []string{"here, pid 1"}, open: map[uint64]*endpoint{}}
 			for id := range uint64(2) {
 				b := newEndpoint(e, backend.Spec{ID: id + 1, Name: "one", Ranks: []int{0}})
 				e.ends, e.open[id+1] = append(e.ends, b), b

@@ -148,7 +148,8 @@ var table = map[string]row{
 	"models/decode": {own: "nn tensor tensor/ops"},
 	"models/gpt":    {own: "models/decode nn moe moe/router tensor tensor/ops ckpt ckpt/safetensors internal/bounded"},
 
-	"models/gpt/parallel": {own: "models/gpt layout nn optim data tensor tensor/ops dist dist/autograd tp moe cp pp fsdp ddp"},
+	"models/bert/parallel": {own: "models/bert nn dist ddp fsdp tp"},
+	"models/gpt/parallel":  {own: "models/gpt layout nn optim data tensor tensor/ops dist dist/autograd tp moe cp pp fsdp ddp"},
 
 	"bench/...":        {own: "...", others: "..."},
 	"cmd/ringo/doctor": {own: "dist/launch dist/mpi internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},

@@ -21,18 +21,7 @@
 //	files, err := m.Files()
 //	err = saver.Save(ctx, ckpt.State{Step: 1, Params: params, Files: files})
 //
-// With fsdp, the units are s.Keep(m.Embeddings, m.Pooler), and each block. Tensor parallelism divides the layers so (not its sequence
-// parallelism, which is refused):
-//
-//	tp.Parallelize(m, tp.Config{Group: g}, func(p *tp.Parallel) {
-//		p.Vocab(m.Embeddings.Tok)
-//		for _, b := range m.Blocks {
-//			b.Attn.In = p.Heads(b.Attn.In, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
-//			p.Row(b.Attn.Out)
-//			b.In = p.Columns(b.In, b.MLP.Up)
-//			p.Row(b.MLP.Down)
-//		}
-//	})
+// Package models/bert/parallel divides a model over ranks.
 //
 // A text has the same vector alone and in a batch, whatever the padding. BERT's dropout is not part of the model: to compare trainings, set
 // it to 0 in the peer. Refused by name: other models than bert; hidden_act but gelu; position_embedding_type but absolute; decoders and

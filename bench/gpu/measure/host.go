@@ -1,12 +1,12 @@
-package main
+package measure
 
 import (
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// bare begins the name of the row with the host's time for an operation less that for a launch.
-const bare = "without the launch, "
+// Bare begins the name of the row with the host's time for an operation less that for a launch.
+const Bare = "without the launch, "
 
 // measureHost measures a small operation and, on a GPU, what it costs more than the launch of a kernel that does nothing.
 func measureHost(m *meter) error {
@@ -31,7 +31,7 @@ func measureHost(m *meter) error {
 		return err
 	}
 	both := m.rows[len(m.rows)-2:]
-	m.ours(bare+name, "µs/op", []float64{1e6/both[0].median - 1e6/both[1].median})
+	m.ours(Bare+name, "µs/op", []float64{1e6/both[0].Median - 1e6/both[1].Median})
 	return nil
 }
 

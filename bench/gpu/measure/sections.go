@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"errors"
@@ -13,14 +13,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
-// section is a group of measurements. Unless alone is set, torch_gpu.py has a section of the same name with the same cases.
-type section struct {
-	name, what string
-	alone      bool
+// Section is a group of measurements. Unless Alone is set, torch_gpu.py has a section of the same name with the same cases.
+type Section struct {
+	Name, What string
+	Alone      bool
 	run        func(*meter) error
 }
 
-var sections = []section{
+// Sections are all that there are.
+var Sections = []Section{
 	// The sections that say most come first: when there is no time left, the rest is not measured.
 	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
 	{"gemm", "matrix products", false, measureGEMM},
@@ -32,7 +33,7 @@ var sections = []section{
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"host", "what the host needs for a small operation", false, measureHost},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
-	{ncclPair, "sums of float32 by NCCL between two ranks that share the device, bytes read and written", true, measureNCCLPair},
+	{NCCLPair, "sums of float32 by NCCL between two ranks that share the device, bytes read and written", true, measureNCCLPair},
 	{"stages", "training steps of a GPT on one GPU, and of a pipeline of two GPUs over NCCL", true, measureStages},
 	{"ring", "attention of a sequence of bfloat16 on one GPU, and in a ring of two GPUs over NCCL", true, measureRing},
 	{"grouped", "products of 32768 rows of bfloat16 in 8 groups of unequal size with a matrix each, as of experts", false, measureGrouped},

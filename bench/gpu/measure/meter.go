@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"fmt"
@@ -11,23 +11,23 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// row is one measured figure; larger is better: units of work per second, as the median, lowest and highest of some windows.
-type row struct {
-	section, what, variant, unit string
-	median, low, high            float64
+// Row is one measured figure; larger is better: units of work per second, as the median, lowest and highest of some windows.
+type Row struct {
+	Section, What, Variant, Unit string
+	Median, Low, High            float64
 }
 
-// parseRow reads a row in the form of torch_gpu.py: seven fields between tabs.
-func parseRow(line string) (row, error) {
+// ParseRow reads a row in the form of torch_gpu.py: seven fields between tabs.
+func ParseRow(line string) (Row, error) {
 	f := strings.Split(line, "\t")
 	if len(f) != 7 {
-		return row{}, fmt.Errorf("%q has %d fields instead of 7", line, len(f))
+		return Row{}, fmt.Errorf("%q has %d fields instead of 7", line, len(f))
 	}
-	r := row{section: f[0], what: f[1], variant: f[2], unit: f[3]}
-	for i, dst := range []*float64{&r.median, &r.low, &r.high} {
+	r := Row{Section: f[0], What: f[1], Variant: f[2], Unit: f[3]}
+	for i, dst := range []*float64{&r.Median, &r.Low, &r.High} {
 		var err error
 		if *dst, err = strconv.ParseFloat(f[4+i], 64); err != nil {
-			return row{}, fmt.Errorf("%q: %w", line, err)
+			return Row{}, fmt.Errorf("%q: %w", line, err)
 		}
 	}
 	return r, nil
@@ -44,23 +44,23 @@ type meter struct {
 	length   float64 // seconds of a window
 	exchange string  // folder in which PyTorch gets the weights; empty: it does not get them
 	block    map[tensor.DType]tensor.Tensor
-	rows     []row
+	rows     []Row
 	out      io.Writer // gets rows as they come; nil: none
 }
 
 // note adds a row of the section, and prints it: so rows of a section that is stopped are not lost.
-func (m *meter) note(r row) {
-	r.section = m.section
+func (m *meter) note(r Row) {
+	r.Section = m.section
 	m.rows = append(m.rows, r)
 	if m.out != nil {
-		printRows(m.out, []row{r})
+		Print(m.out, []Row{r})
 	}
 }
 
 // ours adds Ringo's rates in some windows.
 func (m *meter) ours(what, unit string, rates []float64) {
 	slices.Sort(rates)
-	m.note(row{what: what, variant: "ringo", unit: unit, median: rates[len(rates)/2], low: rates[0], high: rates[len(rates)-1]})
+	m.note(Row{What: what, Variant: "ringo", Unit: unit, Median: rates[len(rates)/2], Low: rates[0], High: rates[len(rates)-1]})
 }
 
 // add measures work per call of fn, which launches and does not wait. A window ends when the device is done. If check returns an error,

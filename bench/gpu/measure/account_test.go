@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"fmt"
@@ -71,15 +71,15 @@ func (m machine) time(k *kind) float64 {
 // TestMeasureAccount measures operations by events, on the emulator's streams.
 func TestMeasureAccount(t *testing.T) {
 	emu.Start(t, emu.Config{})
-	dev, closer, err := openDevice("cuda")
+	dev, closer, err := OpenDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
 	m := &meter{dev: dev, section: "account", small: true, block: map[tensor.DType]tensor.Tensor{}}
 	require.NoError(t, measureAccount(m))
 	found := map[string]bool{}
 	for _, r := range m.rows {
-		assert.Positive(t, r.median, r.what)
-		found[strings.Fields(r.what)[2]] = true
+		assert.Positive(t, r.Median, r.What)
+		found[strings.Fields(r.What)[2]] = true
 	}
 	for _, op := range append(fusions, tensor.OpAdam) {
 		assert.True(t, found[op.String()], op.String())
@@ -90,7 +90,7 @@ func TestMeasureAccount(t *testing.T) {
 // it. A change that adds a pass over the activations makes it fail.
 func TestAccount(t *testing.T) {
 	emu.Start(t, emu.Config{})
-	open, closer, err := openDevice("cuda")
+	open, closer, err := OpenDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
 	below := newNowhere(open.Kernels())
@@ -136,7 +136,7 @@ func TestAccount(t *testing.T) {
 // TestLaunches counts the launches of a step of the small network: on a GPU, a launch costs as much as its work.
 func TestLaunches(t *testing.T) {
 	emu.Start(t, emu.Config{})
-	open, closer, err := openDevice("cuda")
+	open, closer, err := OpenDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
 	dev := newAccount(newNowhere(open.Kernels()))
@@ -157,15 +157,15 @@ func TestLaunches(t *testing.T) {
 func TestLongSectionsOnGPU(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	emu.Start(t, emu.Config{})
-	dev, closer, err := openDevice("cuda")
+	dev, closer, err := OpenDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
-	for _, s := range sections {
-		if slices.Contains([]string{"copy", "allreduce", ncclPair, "account"}, s.name) {
+	for _, s := range Sections {
+		if slices.Contains([]string{"copy", "allreduce", NCCLPair, "account"}, s.Name) {
 			continue
 		}
-		m := &meter{dev: dev, device: "cuda", section: s.name, small: true, block: map[tensor.DType]tensor.Tensor{}}
-		require.NoError(t, s.run(m), s.name)
-		assert.NotEmpty(t, m.rows, s.name)
+		m := &meter{dev: dev, device: "cuda", section: s.Name, small: true, block: map[tensor.DType]tensor.Tensor{}}
+		require.NoError(t, s.run(m), s.Name)
+		assert.NotEmpty(t, m.rows, s.Name)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"encoding/binary"
@@ -187,8 +187,8 @@ func (m *meter) language(config gpt.Config, batch int) (plain progress, err erro
 // steps20 is the number of steps between the two losses that are compared with PyTorch's.
 const steps20 = 20
 
-// lossUnit is the unit of losses, which are not rates.
-const lossUnit = "loss"
+// LossUnit is the unit of losses, which are not rates.
+const LossUnit = "loss"
 
 // learns gives PyTorch the weights and tokens, does 20 steps and adds rows with the losses. The first must be that of guessing.
 func (m *meter) learns(t *training, vocabulary int) error {
@@ -202,8 +202,8 @@ func (m *meter) learns(t *training, vocabulary int) error {
 		return err
 	}
 	first, last := losses[0], losses[steps20]
-	m.note(row{what: t.name + ", first loss", variant: "ringo", unit: lossUnit, median: first, low: first, high: first})
-	m.note(row{what: t.name + ", loss after 20 steps", variant: "ringo", unit: lossUnit, median: last, low: last, high: last})
+	m.note(Row{What: t.name + ", first loss", Variant: "ringo", Unit: LossUnit, Median: first, Low: first, High: first})
+	m.note(Row{What: t.name + ", loss after 20 steps", Variant: "ringo", Unit: LossUnit, Median: last, Low: last, High: last})
 	if guess := math.Log(float64(vocabulary)); !(math.Abs(first-guess) < 0.1) || !(last < first) {
 		return fmt.Errorf("the first loss is %.5g, that of guessing %.5g, and after %d steps it is %.5g", first, guess, steps20, last)
 	}
@@ -254,20 +254,20 @@ func writeNumbers(path string, add func([]byte, float64) []byte, all ...tensor.T
 // likePyTorch is how much of a loss Ringo's and PyTorch's may differ by.
 const likePyTorch = 0.01
 
-// agreeing returns the rows of a section. If Ringo's losses differ from PyTorch's, Ringo's rates are left out.
-func agreeing(rows []row) ([]row, error) {
+// Agreeing returns the rows of a section. If Ringo's losses differ from PyTorch's, Ringo's rates are left out.
+func Agreeing(rows []Row) ([]Row, error) {
 	var wrong error
 	for _, r := range rows {
-		i := slices.IndexFunc(rows, func(x row) bool { return x.what == r.what && x.variant != r.variant })
-		if r.unit != lossUnit || r.variant != "ringo" || i < 0 {
+		i := slices.IndexFunc(rows, func(x Row) bool { return x.What == r.What && x.Variant != r.Variant })
+		if r.Unit != LossUnit || r.Variant != "ringo" || i < 0 {
 			continue
 		}
-		if x := rows[i]; !(math.Abs(r.median-x.median) <= likePyTorch*x.median) {
-			wrong = errors.Join(wrong, fmt.Errorf("%s: %.5g, by PyTorch from the same weights %.5g", r.what, r.median, x.median))
+		if x := rows[i]; !(math.Abs(r.Median-x.Median) <= likePyTorch*x.Median) {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %.5g, by PyTorch from the same weights %.5g", r.What, r.Median, x.Median))
 		}
 	}
 	if wrong == nil {
 		return rows, nil
 	}
-	return slices.DeleteFunc(rows, func(r row) bool { return r.variant == "ringo" && r.unit != lossUnit }), wrong
+	return slices.DeleteFunc(rows, func(r Row) bool { return r.Variant == "ringo" && r.Unit != LossUnit }), wrong
 }

@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"os"
@@ -7,8 +7,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// openDevice opens the device for measurements, as rank 0 would. The CPU has one thread, like PyTorch's.
-func openDevice(name string) (dev tensor.Device, closer func(), err error) {
+// OpenDevice opens the device for measurements, as rank 0 would. The CPU has one thread, like PyTorch's.
+func OpenDevice(name string) (dev tensor.Device, closer func(), err error) {
 	f, err := dist.Devices(name)
 	if err != nil {
 		return nil, nil, err
@@ -25,12 +25,12 @@ func openDevice(name string) (dev tensor.Device, closer func(), err error) {
 	return dev, closer, nil
 }
 
-// openTuned is openDevice with the fastest algorithms of products, which it times.
+// openTuned is OpenDevice with the fastest algorithms of products, which it times.
 func openTuned(name string) (dev tensor.Device, closer func(), err error) {
 	const variable = "RINGO_CUDA_TUNE"
 	if err := os.Setenv(variable, "1"); err != nil {
 		return nil, nil, err
 	}
 	defer os.Unsetenv(variable)
-	return openDevice(name)
+	return OpenDevice(name)
 }

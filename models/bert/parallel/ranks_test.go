@@ -1,4 +1,4 @@
-package bert_test
+package parallel_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/bert"
+	"github.com/ringo-ml/ringo/models/bert/parallel"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
@@ -40,39 +41,14 @@ func attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 	} else {
 		a.Data = mesh.Group("dp", "fsdp")
 		gather = &autograd.AllGather{Group: a.Data}
-		if mesh.Size("tp") > 1 {
-			disttest.OK(divide(m, mesh.Group("tp")))
-		}
+		c := parallel.Config{DDP: ddp.Config{DType: tensor.Float64, Seed: 3}}
 		if mesh.Size("fsdp") > 1 {
-			s := fsdp.New(fsdp.Config{Shard: a.Data, DType: tensor.Float64, Seed: 3})
-			s.Keep(m.Embeddings)
-			for _, b := range m.Blocks {
-				s.Unit(b)
-			}
-			a.Params, err = s.Attach(m)
-		} else {
-			a.Params, err = ddp.Attach(a.Data, m, ddp.Config{DType: tensor.Float64, Seed: 3})
+			c.FSDP = &fsdp.Config{DType: tensor.Float64, Seed: 3}
 		}
+		a.Params, err = parallel.Attach(mesh, m, c)
 	}
 	a.Loss = func(b disttest.Batch) nn.T { return contrast(m, b, gather) }
 	return a, err
-}
-
-// divide is what package bert's documentation says of tensor parallelism.
-func divide(m *bert.Model, g *dist.Group) error {
-	return divideBy(m, tp.Config{Group: g})
-}
-
-func divideBy(m *bert.Model, c tp.Config) error {
-	return tp.Parallelize(m, c, func(p *tp.Parallel) {
-		p.Vocab(m.Embeddings.Tok)
-		for _, b := range m.Blocks {
-			b.Attn.In = p.Heads(b.Attn.In, b.Attn.HeadDim, b.Attn.Q, b.Attn.K, b.Attn.V)
-			p.Row(b.Attn.Out)
-			b.In = p.Columns(b.In, b.MLP.Up)
-			p.Row(b.MLP.Down)
-		}
-	})
 }
 
 // contrast is the loss of pairs of texts, which have from 2 to 7 tokens.
@@ -122,7 +98,7 @@ func TestContrastNeedsAllRows(t *testing.T) {
 func TestNoSequenceParallelism(t *testing.T) {
 	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		m := disttest.Must(bert.New(bert.Config{Vocab: 11, Positions: 9, Types: 2, Width: 12, Layers: 1, Heads: 2, Hidden: 10, Eps: 1e-12}))
-		disttest.OK(divideBy(m, tp.Config{Group: r.World, Sequence: true}))
+		disttest.OK(parallel.Divide(m, tp.Config{Group: r.World, Sequence: true}))
 		nn.Init(m, r.Device, tensor.Float64, 3)
 		tape := tensor.NewTape(r.Device)
 		m.Embed(tape.Input(tensor.FromSlice(make([]int64, 8), 2, 4)), tape.Input(tensor.FromSlice([]int64{4, 4}, 2)))

@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"github.com/ringo-ml/ringo/bench/gpu/ranks"
@@ -6,10 +6,10 @@ import (
 	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
-// ncclPair is the section of two ranks. NCCL reads sharedGPU from the environment with which the process began.
+// NCCLPair is the section of two ranks. NCCL reads SharedGPU from the environment with which the process began.
 const (
-	ncclPair  = "ncclpair"
-	sharedGPU = "NCCL_MULTI_RANK_GPU_ENABLE=1"
+	NCCLPair  = "ncclpair"
+	SharedGPU = "NCCL_MULTI_RANK_GPU_ENABLE=1"
 )
 
 // firstPair is the first NCCL that allows two ranks on a GPU.

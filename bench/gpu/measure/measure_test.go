@@ -1,0 +1,216 @@
+package measure
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	gpu "github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
+
+// If captured steps do something other than plain ones, they have no rate.
+func TestCapturedStepsAreChecked(t *testing.T) {
+	dev := cpu.New(1)
+	defer dev.Close()
+	for name, broken := range map[string]bool{"right": false, "broken": true} {
+		m := &meter{dev: dev, section: "mlp", small: true, block: map[tensor.DType]tensor.Tensor{}}
+		made := 0
+		_, err := m.addSteps("steps/s", 1, func() *training {
+			made++
+			t := m.mlp(64)
+			if broken && made == 2 { // the one that is captured
+				t.opt.SetLR(1e-3)
+			}
+			return t
+		}, func(t *training) error {
+			_, err := t.losses(5)
+			return err
+		})
+		var whats []string
+		for _, r := range m.rows {
+			whats = append(whats, r.What)
+		}
+		if !broken {
+			require.NoError(t, err, name)
+			assert.Equal(t, []string{"batch 64", "batch 64, captured"}, whats)
+			continue
+		}
+		assert.ErrorContains(t, err, "batch 64, captured: bench: after 5 steps the loss is ")
+		assert.Equal(t, []string{"batch 64"}, whats)
+	}
+}
+
+// The cost of an operation without the launch is the difference of two rows.
+func TestHostCost(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, closer, err := OpenDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, device: "cuda", section: "host", small: true, length: 1e-3, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureHost(m))
+	require.Len(t, m.rows, 3)
+	op, launch, cost := m.rows[0], m.rows[1], m.rows[2]
+	assert.Equal(t, []string{"ops/s", "launches/s", "µs/op"}, []string{op.Unit, launch.Unit, cost.Unit})
+	assert.InDelta(t, 1e6/op.Median-1e6/launch.Median, cost.Median, 1e-6)
+	t.Logf("%.4g %s, %.4g %s, %.4g %s", op.Median, op.Unit, launch.Median, launch.Unit, cost.Median, cost.Unit)
+
+	on := dev.(*cuda.Device)
+	empty, err := bareLaunch(on)
+	require.NoError(t, err)
+	require.NoError(t, on.Bind())
+	defer on.Unbind()
+	before := on.GPU().Stats().Launches
+	empty()
+	assert.Equal(t, int64(1), on.GPU().Stats().Launches-before)
+	require.NoError(t, dev.Queue(0).Sync())
+}
+
+// GPT-2 has a row of captured steps on a device that times algorithms, if they are right.
+func TestTunedSteps(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	folder := t.TempDir() // with the kernels that are compiled already, and without choices
+	kernels, err := filepath.Glob(filepath.Join(gpu.CacheDir(), "*.cubin"))
+	require.NoError(t, err)
+	for _, kernel := range kernels {
+		require.NoError(t, os.Symlink(kernel, filepath.Join(folder, filepath.Base(kernel))))
+	}
+	t.Setenv("RINGO_CUDA_CACHE", folder)
+	dev, closer, err := OpenDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, device: "cuda", section: "gpt2", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureGPT2(m))
+	const name = "2 layers of 32, batch 2, length 16"
+	var whats []string
+	for _, r := range m.rows {
+		whats = append(whats, r.What)
+	}
+	assert.Equal(t, []string{name + ", first loss", name + ", loss after 20 steps", name, name + ", captured", name + ", captured, tuned"},
+		whats)
+	choices, err := filepath.Glob(filepath.Join(folder, "gemm-*.txt"))
+	require.NoError(t, err)
+	assert.NotEmpty(t, choices, "algorithms were timed")
+
+	config, batch := m.gpt2()
+	m.rows = nil
+	err = m.tuned(func(on *meter) error {
+		assert.NotSame(t, dev, on.dev)
+		return on.addCaptured(", tuned", "tokens/s", 1, on.gpt(config, batch, on.values),
+			progress{steps: 1, loss: 2 * math.Log(64), within: likePyTorch})
+	})
+	assert.ErrorContains(t, err, name+", captured, tuned: bench: after 1 steps the loss is ")
+	assert.Empty(t, m.rows)
+}
+
+// Of 8-bit floats, the products and the steps of a Linear have rows, if they are right.
+func TestFloat8Section(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, closer, err := OpenDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, device: "cuda", section: "float8", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureFloat8(m))
+	var found []string
+	for _, r := range m.rows {
+		found = append(found, r.What+" "+r.Unit)
+		assert.Positive(t, r.Median, r.What)
+	}
+	assert.Equal(t, []string{"32x64x48 per tensor TFLOP/s", "32x64x48 per row TFLOP/s",
+		"Linear of 32 rows, 64 to 48 per tensor, and backward TFLOP/s", "Linear of 32 rows, 64 to 48 per row, and backward TFLOP/s"}, found)
+
+	multiply := &dev.Kernels()[ops.OpScaledMM][tensor.BFloat16]
+	right := *multiply
+	defer func() { *multiply = right }()
+	for what, change := range map[string]func(a *tensor.Args){
+		"the scales of the other operand": func(a *tensor.Args) { a.X[3], a.X[4] = a.X[4], a.X[3] },
+		"the wrong format":                func(a *tensor.Args) { a.I[0] = 1 - a.I[0] },
+		"no longer the last row":          func(a *tensor.Args) { a.Dim[0]-- },
+	} {
+		*multiply = func(q tensor.Queue, a *tensor.Args) {
+			old := *a
+			change(a)
+			right(q, a)
+			*a = old
+		}
+		m.rows = nil
+		err := measureFloat8(m)
+		assert.ErrorContains(t, err, "Linear of 32 rows, 64 to 48 per row, and backward: ", what)
+		assert.NotContains(t, Print(io.Discard, m.rows), "per row", what)
+	}
+}
+
+// TestDevices opens GPUs as ranks do, and measures the operations that only move bytes.
+func TestDevices(t *testing.T) {
+	emu.Start(t, emu.Config{}) // two devices
+	open, err := dist.Devices("cuda")
+	require.NoError(t, err)
+	for local, want := range []string{"cuda:0", "cuda:1", "cuda:0"} {
+		dev, err := open(local, 1)
+		require.NoError(t, err)
+		assert.Equal(t, want, fmt.Sprint(dev))
+		require.NoError(t, dev.(io.Closer).Close())
+	}
+	dev, closer, err := OpenDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, device: "cuda", section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureCopy(m))
+	require.NoError(t, measureAllReduce(m))
+	require.Len(t, m.rows, 1+1+3*2)
+	for _, r := range m.rows {
+		assert.Positive(t, r.Median, r.What)
+	}
+	assert.Equal(t, "256.00 KiB, two ranks on one device", m.rows[1].What)
+	assert.Equal(t, []string{"8.00 KiB, two ranks on one device, oneshot", "8.00 KiB, two ranks on one device, twoshot"},
+		[]string{m.rows[2].What, m.rows[3].What})
+
+	_, _, err = OpenDevice("tpu")
+	assert.ErrorContains(t, err, `no device "tpu": there are cpu, cuda`)
+}
+
+func TestParseRow(t *testing.T) {
+	r, err := ParseRow("gemm\tfloat32 1x2x3\tTF32\tTFLOP/s\t2.5\t2\t3e2")
+	require.NoError(t, err)
+	assert.Equal(t, Row{"gemm", "float32 1x2x3", "TF32", "TFLOP/s", 2.5, 2, 300}, r)
+	for _, line := range []string{"", "a\tb", "a\tb\tc\td\t1\t2\tx"} {
+		_, err := ParseRow(line)
+		assert.Error(t, err, line)
+	}
+}
+
+// If losses differ from PyTorch's, Ringo's rates are left out.
+func TestAgreeing(t *testing.T) {
+	figures := func(section, what, variant, unit string, x float64) Row {
+		return Row{section, what, variant, unit, x, x, x}
+	}
+	rows := []Row{
+		figures("gpt2", "case, first loss", "ringo", LossUnit, 10.82),
+		figures("gpt2", "case, loss after 20 steps", "ringo", LossUnit, 9.5),
+		figures("gpt2", "case", "ringo", "tokens/s", 100),
+		figures("gpt2", "case, first loss", "eager", LossUnit, 10.83),
+		figures("gpt2", "case, loss after 20 steps", "eager", LossUnit, 9.55),
+		figures("gpt2", "case", "eager", "tokens/s", 90),
+	}
+	got, err := Agreeing(rows)
+	require.NoError(t, err)
+	assert.Len(t, got, 6)
+	for _, wrong := range []float64{10.5, math.NaN()} {
+		rows[4].Median = wrong
+		got, err = Agreeing(append([]Row(nil), rows...))
+		assert.ErrorContains(t, err, "case, loss after 20 steps: 9.5, by PyTorch from the same weights ")
+		assert.Len(t, got, 5)
+		assert.NotContains(t, Print(io.Discard, got), "ringo\ttokens/s")
+	}
+}
