@@ -45,6 +45,7 @@
 //   - Parameters of one name on several ranks are tied, such as the table of tokens that is also the head. Step adds up their gradients
 //     after all microbatches. With fsdp, such a parameter is a unit of its own. If it is frozen, it is so on all ranks. A weight that
 //     layers share is tied only if nn.ParamsOf gives it one name on all ranks.
+//   - Losses are scaled by the Scaler of the optimizer, if it has one.
 //   - If all parameters of a rank are frozen, its optimizer takes part in the Norm and changes nothing.
 //   - With fsdp, set OncePerStep: then its units are gathered and reduced once a step, and not for each microbatch of each stage. In
 //     stage 3 it must be so, or all units must be those of Keep: gradients of weights that are put off use them again.

@@ -161,15 +161,12 @@ func (p *Pipeline) backward(i int, t *task) {
 }
 
 func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
-	p.opts = p.opts[:0]
+	p.opts = append(p.opts[:0], tensor.Scale(p.scale))
 	switch {
 	case putOff:
 		p.opts = append(p.opts, tensor.DeferWeights())
 	case !p.isLast(i):
 		p.opts = append(p.opts, tensor.More())
-	}
-	if o := p.Optimizer; o != nil && o.Scaler() != nil {
-		p.opts = append(p.opts, tensor.Scale(o.Scaler().Scale))
 	}
 	if t.Stage == len(p.Schedule.Ranks)-1 {
 		s.tape.Backward(s.out, p.opts...)

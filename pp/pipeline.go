@@ -29,8 +29,7 @@ type Config struct {
 	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
 	// tied: Step adds up their gradients.
 	Params nn.Params
-	// Optimizer, if not nil, has Params: ranks compare the norms that it found, and scale losses by its Scaler. One that has a Scaler must
-	// be given.
+	// Optimizer, if not nil, has Params: ranks compare the norms that it found.
 	Optimizer *optim.Optimizer
 	// CheckEvery, if not 0, compares norms, tied parameters and the rows of microbatches in every so many steps, besides 0, 1, 4, 16, 64
 	// and so on.
@@ -63,6 +62,7 @@ type Pipeline struct {
 
 	now   tensor.TapeState
 	loss  float64
+	scale float64          // of the losses of the step
 	count float64          // by which the losses of the step divide; 0: not known
 	run   func()           // a step
 	pair  [2]tensor.Tensor // an output and its gradient
@@ -195,7 +195,12 @@ func (p *Pipeline) Step() (loss float64, err error) {
 	if p.err != nil {
 		return 0, fmt.Errorf("pp: a Step has failed before: %w", p.err)
 	}
-	p.now, p.loss, p.count = p.Tape.State(), 0, 0
+	p.now, p.loss, p.count, p.scale = p.Tape.State(), 0, 0, 1
+	for _, x := range p.Params {
+		if s := x.LossScale(); s != 1 { // that of its optimizer
+			p.scale = s
+		}
+	}
 	if p.due {
 		p.due, err = false, p.compare()
 	}

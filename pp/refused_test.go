@@ -233,7 +233,10 @@ func TestComparisons(t *testing.T) {
 			j.opt.SetLR(0.01 * float64(1+j.mesh.Coord("pp"))) // of a table that two stages have
 			return nil
 		}},
+		"pp: losses are scaled by 1024 on a rank of the pipeline, and by 2048 on another one: Scale of their optimizers' Scalers must be": {
+			mesh: "pp=2", config: func(c *pp.Config) { c.Optimizer.Scaler().Scale *= float64(1 + c.Group.Rank()) }},
 	} {
+		p.scaled = strings.Contains(want, "scaled")
 		_, err := p.training(l).Try()
 		require.ErrorContains(t, err, want)
 	}
