@@ -79,6 +79,9 @@ func (p *Pipeline) forward(i int, t *task) {
 		s.in = s.tape.LeafOf(before.out, before.out.Origin())
 	}
 	s.out = p.Stages[t.Stage](s.tape, t.Micro, s.in)
+	if s.out.IsZero() {
+		fail("%v returned none: a Stage returns its output, and the last one the loss", t.Action)
+	}
 	s.needs = s.out.NeedsGrad()
 	p.frozen = p.frozen || !s.needs // a later stage's input always has a gradient
 	for _, x := range p.Params {    // the rows that the stages of the rank were given
@@ -86,7 +89,7 @@ func (p *Pipeline) forward(i int, t *task) {
 	}
 	switch {
 	case t.Stage == len(p.Schedule.Ranks)-1:
-		p.compareCounts(t, s.tape.Agreement(0).Count)
+		p.compareCounts(t, s.tape)
 		if p.ends[0] < 0 { // else in Backward, which may compute the loss with its gradients
 			p.loss += s.out.Item()
 		}
@@ -104,13 +107,29 @@ func (p *Pipeline) forward(i int, t *task) {
 	}
 }
 
-// compareCounts fails if the loss of a microbatch divides by another number than those before it: their sum would be no mean.
-func (p *Pipeline) compareCounts(t *task, count float64) {
-	if p.count != 0 && count != 0 && count != p.count {
-		fail("%v divides by the count %v, and another microbatch of the step by %v: Count of CrossEntropyOptions, and the number of Tape.Agree, "+
-			"are those of all microbatches together, in each of them", t.Action, count, p.count)
+// compareCounts fails if losses of a microbatch divide by other numbers than those of another one: their sum would be no mean. A microbatch
+// may leave a loss out.
+func (p *Pipeline) compareCounts(t *task, tape *tensor.Tape) {
+	mine, all := tape.Agreed()
+	if !all {
+		return
 	}
-	p.count = max(p.count, count)
+	p.counts[t.Micro] = append(p.counts[t.Micro], mine...)
+	for _, others := range p.counts {
+		x, y := except(mine, others), except(others, mine)
+		if len(x) > 0 && len(y) > 0 {
+			fail("%v divides by the count %v, and another microbatch of the step by %v: Count of CrossEntropyOptions, and the number of Tape.Agree, "+
+				"are those of all microbatches together, in each of them", t.Action, x[0], y[0])
+		}
+	}
+}
+
+// except returns list from its first number on that others lack.
+func except(list, others []float64) []float64 {
+	for len(list) > 0 && slices.Contains(others, list[0]) {
+		list = list[1:]
+	}
+	return list
 }
 
 // isLast reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and

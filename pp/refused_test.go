@@ -155,6 +155,52 @@ func TestStepFails(t *testing.T) {
 	})
 }
 
+// An error inside a stage names the stage and the microbatch; what ranks do not do alike is named, too.
+func TestStepNamesTheStage(t *testing.T) {
+	for want, output := range map[string]func(c pp.Config, t *tensor.Tape, x nn.T) nn.T{
+		"pp: stage 1, microbatch 1: add float64[2,3], float32[1]: ": func(_ pp.Config, t *tensor.Tape, x nn.T) nn.T {
+			return x.Add(t.Input(tensor.New(t.Device(), tensor.Float32, 1)))
+		},
+		"pp: stage 1, microbatch 1: Backward layers.1.weight float64[3,3]: needs one element": func(
+			c pp.Config, t *tensor.Tape, _ nn.T) nn.T {
+			return t.Use(c.Params[0])
+		},
+		"pp: 1F1 returned none: a Stage returns its output, and the last one the loss": func(pp.Config, *tensor.Tape, nn.T) nn.T {
+			return nn.T{}
+		},
+	} {
+		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+			c, _ := pair(r)
+			if run := c.Stages[1]; run != nil {
+				c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+					if micro == 1 {
+						return output(c, t, x)
+					}
+					return run(t, micro, x)
+				}
+			}
+			_, err := disttest.Must(pp.New(c)).Step()
+			return err
+		})
+	}
+	const alone = "; a rank that calls SetRows alone sends other messages: all ranks of the pipeline call it alike"
+	err := disttest.OnRanks(2, func(r *dist.Rank) error {
+		c, _ := pair(r)
+		p, opt := disttest.Must(pp.New(c)), optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
+		for range 2 {
+			if _, err := p.Step(); err != nil {
+				return err
+			}
+			disttest.OK(opt.Step())
+			if r.World.Rank() == 1 {
+				p.SetRows(tensor.Rows{Total: 8}, 8)
+			}
+		}
+		return nil
+	})
+	require.ErrorContains(t, err, alone)
+}
+
 // What a stage sends must be the same in each step, or the receiver would cut it.
 func TestOtherShapes(t *testing.T) {
 	for want, other := range map[string]func(x nn.T) nn.T{
@@ -196,12 +242,30 @@ func TestOwnCounts(t *testing.T) {
 		if run := c.Stages[1]; run != nil {
 			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
 				t.Agree(float64(3 + micro))
+				t.Agree(7) // of another loss
 				return run(t, micro, x)
 			}
 		}
 		_, err := disttest.Must(pp.New(c)).Step()
 		return err
 	})
+}
+
+// One that leaves a loss out does not divide by other counts.
+func TestCountsOfSomeMicrobatches(t *testing.T) {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+		c, _ := pair(r)
+		if run := c.Stages[1]; run != nil {
+			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+				if t.Agree(3); micro == 1 {
+					t.Agree(7)
+				}
+				return run(t, micro, x)
+			}
+		}
+		_, err := disttest.Must(pp.New(c)).Step()
+		return err
+	}))
 }
 
 // A stage's output that does not depend on its input leaves the stages before it without a gradient.
@@ -308,6 +372,25 @@ func TestEvaluation(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// Rows that do not say over which ranks the batch is divided, and steps without gradients, name what is missing.
+func TestHints(t *testing.T) {
+	plain := func(j *job) { j.plain = true }
+	for want, l := range map[string]layout{
+		"in a later stage of a pipeline, does the batch lack the ranks in its Rows (Group.Rows)?": {mesh: "pp=2,dp=2", change: plain},
+		"Step after it. In a pipeline, the schedule trains, and a stage whose output is detached is frozen (Freeze)": {mesh: "pp=2",
+			config: func(c *pp.Config) { c.Schedule = c.Schedule.Forward() }},
+	} {
+		_, err := program{kind: gpt.Llama}.training(l).Try()
+		require.ErrorContains(t, err, want)
+	}
+	_, err := program{kind: gpt.Llama}.training(layout{mesh: "pp=2", config: func(c *pp.Config) {
+		if run := c.Stages[0]; run != nil {
+			c.Stages[0] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return run(t, micro, x).Detach() }
+		}
+	}}).Try()
+	require.ErrorContains(t, err, "a stage whose output is detached is frozen (Freeze)")
 }
 
 // Along the pipeline all is the same on all ranks: neither gradients are summed there, nor rows divided.
