@@ -55,6 +55,7 @@
 //     the microbatch, too.
 //   - The loss of a microbatch is a sum over its rows, divided by those of the step. A mean over the microbatch, such as x.Mean(), makes
 //     the loss too large by the number of microbatches, and so does a penalty of weights, which counts once in each: divide by that number.
+//     Of a loss that is such a mean, Step warns. It is no error: the sum of these means may be what is meant.
 //     What mixes rows, such as BatchNorm2d or the balance loss of experts, sees the rows of one microbatch.
 //
 // Checkpoints are those of other layouts: see package ckpt. Each rank saves its layers, and with the strategy Owned it reads them alone:

@@ -1,6 +1,8 @@
 package pp
 
 import (
+	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -189,6 +191,11 @@ func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 	}
 	if t.Stage == len(p.Schedule.Ranks)-1 {
 		s.tape.Backward(s.out, p.opts...)
+		if n := p.Schedule.Micros; n > 1 && s.tape.MeansOwn() && !p.warned {
+			p.warned = true
+			slog.Warn(fmt.Sprintf("pp: the loss of %v is a mean over this microbatch alone, and Step adds up those of all %d: give inputs and labels "+
+				"their Rows, and end a loss of your own with tensor.GlobalMean, or divide it by %d", t.Action, n, n))
+		}
 		p.loss += s.out.Item()
 		return
 	}

@@ -58,6 +58,7 @@ type Pipeline struct {
 	ties   []tie
 	counts [][]float64 // of microbatches: by what their losses divide
 	checks dist.StepCheck
+	warned bool        // of a loss that is the mean of a microbatch
 	due    bool        // ranks compare what the optimizer has done in the step before
 	self   *dist.Group // of this rank alone
 

@@ -2,6 +2,7 @@ package pp_test
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -249,6 +250,56 @@ func TestOwnCounts(t *testing.T) {
 		_, err := disttest.Must(pp.New(c)).Step()
 		return err
 	})
+}
+
+// A loss that is the mean of a microbatch counts once for each of them. That may be meant: it is a warning.
+func TestMeansOfMicrobatches(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	mean := func(_ *tensor.Tape, x nn.T) nn.T { return x.Square().Mean() }
+	labels := func(t *tensor.Tape, x nn.T) nn.T {
+		return nn.CrossEntropy(x, t.Input(tensor.FromSlice([]int64{0, 2, 1}[:x.Dim(0)], x.Dim(0))))
+	}
+	for name, c := range map[string]struct {
+		bare, warns bool
+		loss        func(t *tensor.Tape, x nn.T) nn.T
+	}{
+		"mean":                    {false, true, mean},
+		"mean without rows":       {true, true, mean},
+		"labels without rows":     {true, true, labels},
+		"global mean":             {loss: func(_ *tensor.Tape, x nn.T) nn.T { return tensor.GlobalMean(x.Square()) }},
+		"labels":                  {loss: labels},
+		"divided by microbatches": {loss: func(t *tensor.Tape, x nn.T) nn.T { return mean(t, x).Scale(1. / 2) }},
+		"labels, divided": {bare: true, loss: func(t *tensor.Tape, x nn.T) nn.T {
+			return labels(t, x).Scale(1. / 2)
+		}},
+		"sum, divided by the batch": {bare: true, loss: func(_ *tensor.Tape, x nn.T) nn.T { return x.Square().Sum().Scale(1. / 9) }},
+	} {
+		for _, schedule := range []*pp.Schedule{pp.OneF1B(2, 2), pp.ZBH1(2, 2)} {
+			log.Reset()
+			require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+				cfg, m := pair(r)
+				cfg.Schedule = schedule
+				if run := cfg.Stages[0]; run != nil {
+					cfg.Stages[0] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+						if c.bare {
+							return m.Layers[0].Forward(t.Input(tensor.New(t.Device(), tensor.Float64, micro+1, 3)))
+						}
+						return run(t, micro, x)
+					}
+				} else {
+					cfg.Stages[1] = func(t *tensor.Tape, _ int, x nn.T) nn.T { return c.loss(t, m.Layers[1].Forward(x)) }
+				}
+				_, err := disttest.Must(pp.New(cfg)).Step()
+				return err
+			}), name)
+			const want = " is a mean over this microbatch alone, and Step adds up those of all 2: give inputs and labels their Rows"
+			require.Equal(t, c.warns, strings.Contains(log.String(), want), "%s: %s", name, log.String())
+			require.Equal(t, c.warns, log.Len() > 0, name)
+		}
+	}
 }
 
 // One that leaves a loss out does not divide by other counts.
