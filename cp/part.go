@@ -65,7 +65,7 @@ func (p *parts) of(x tensor.Tensor, divide func(total int) runs, groups ...*dist
 		each *= d
 	}
 	if total < ranks {
-		fail(p.op, "%v: %d positions do not divide over %d ranks", x.Shape(), total, ranks)
+		fail(p.op, "%v: %d positions are fewer than the %d ranks that divide them", x.Shape(), total, ranks)
 	}
 	p.agree(x, groups...)
 	mine := divide(total)

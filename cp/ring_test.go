@@ -302,7 +302,7 @@ func TestRingOfOne(t *testing.T) {
 // Sequences with fewer positions than ranks are refused on all of them, before they compare their batches.
 func TestRingOfShortSequences(t *testing.T) {
 	for _, d := range []division{{4, 1}, {2, 2}} {
-		const want = "int64[2,3]: 3 positions do not divide over 4 ranks"
+		const want = "int64[2,3]: 3 positions are fewer than the 4 ranks that divide them"
 		disttest.EachFails(t, 4, want, func(r *dist.Rank) error {
 			f := d.of(r, 2)
 			return tensor.Try(func() { f.Part(numbers(2, 3).WithRows(r.World.Rows(0, 2))) })

@@ -49,7 +49,7 @@ func TestUlyssesRefuses(t *testing.T) {
 		err = tensor.Try(func() { u.Part(whole) })
 		require.ErrorContains(t, err, "float32[3,8,12] needs dimensions of rows and positions, and the rows of a loader")
 		err = tensor.Try(func() { u.Part(tensor.New(r.Device, tensor.Int64, 3, 3).WithRows(r.World.Rows(0, 3))) })
-		require.ErrorContains(t, err, "int64[3,3]: 3 positions do not divide over 4 ranks")
+		require.ErrorContains(t, err, "int64[3,3]: 3 positions are fewer than the 4 ranks that divide them")
 		rows := whole.WithRows(r.World.Rows(0, 3))
 		tape := tensor.NewTape(r.Device)
 		x := tape.Input(u.Part(rows))

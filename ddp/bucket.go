@@ -44,8 +44,6 @@ type StatefulHook interface {
 	Arrived(buckets []*Bucket)
 	// Again issues a second communication of a bucket; its Work is waited for before Finish.
 	Again(b *Bucket) dist.Work
-	// Unscaled says that the optimizer divides p's gradient by *by, if by is not nil.
-	Unscaled(p *tensor.Param, by *float64)
 	// Done ends a step.
 	Done()
 }

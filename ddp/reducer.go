@@ -168,13 +168,6 @@ func (r *reducer) BackwardDone(last bool) error {
 	return r.sameFrozen()
 }
 
-// Unscaled is called by the optimizer that divides p's gradient by *by, the scale of the loss; nil is 1.
-func (r *reducer) Unscaled(p *tensor.Param, by *float64) {
-	if r.stateful != nil {
-		r.stateful.Unscaled(p, by)
-	}
-}
-
 // waitBuckets waits for the communication of all buckets. A hook with state then communicates once more.
 func (r *reducer) waitBuckets() error {
 	if r.stateful != nil {

@@ -3,8 +3,8 @@ package nn
 import "github.com/ringo-ml/ringo/tensor"
 
 // Dropout zeroes elements with probability P on a tape in training, and divides the others by 1−P. Which ones depends
-// on the tape's seed and step, the layer's name and an element's place in the global batch. A Dropout that is used
-// twice in a step drops the same places twice: have one for each use.
+// on the tape's seed and step, the number of the microbatch in it, the layer's name and an element's place in the global
+// batch. A Dropout that is used twice in a step drops the same places twice: have one for each use.
 type Dropout struct {
 	P    float64
 	At   func(x T) tensor.Region `nn:"-"` // the part of the whole that x is; nil: x is whole. Packages that cut activations set it

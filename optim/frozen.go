@@ -40,7 +40,8 @@ func (o *Optimizer) mustHaveGradients() {
 	p := o.states[0].p
 	panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{p.Local.Shape()},
 		Err: fmt.Errorf("neither it nor another parameter of this optimizer has a gradient: call Backward with a loss of the model whose " +
-			"parameters the optimizer was given (nn.ParamsOf, or what Attach returned), and Step after it")})
+			"parameters the optimizer was given (nn.ParamsOf, or what Attach returned), and Step after it. In a pipeline, the schedule trains, and " +
+			"a stage whose output is detached is frozen (Freeze)")})
 }
 
 // mustBeItsValue panics if p is whole and Forward uses other memory than Step updates: training would have no effect.

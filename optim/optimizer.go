@@ -63,6 +63,7 @@ func newOptimizer(params nn.Params, r rule, m *matrices, c common) *Optimizer {
 		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
 	}
 	o.mustHoldAll()
+	o.tellScale(params)
 	slices.SortStableFunc(o.states, func(a, b paramState) int { return a.group - b.group })
 	first := params[0]
 	if len(o.states) > 0 {
@@ -72,7 +73,6 @@ func newOptimizer(params nn.Params, r rule, m *matrices, c common) *Optimizer {
 	o.exec = tensor.NewExec(dev)
 	blocks := 0
 	for i := range o.states {
-		o.tellScale(o.states[i].p)
 		blocks += sumBlocks(o.states[i].p.Local.Len())
 	}
 	o.clipping = newClipping(dev, blocks)
@@ -172,7 +172,6 @@ func (o *Optimizer) Step() error {
 	}
 	for i := range o.states {
 		o.states[i].p.Consume()
-		o.tellScale(o.states[i].p) // its owner may be newer than the optimizer
 	}
 	return nil
 }

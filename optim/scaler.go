@@ -3,7 +3,7 @@ package optim
 import (
 	"math"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/nn"
 )
 
 // Scaler is dynamic loss scaling, torch.amp.GradScaler with its defaults. Small gradients would become 0 in Float16. So the loss is
@@ -38,21 +38,14 @@ func (s *Scaler) update(norm float64) bool {
 // Scaler returns that of the configuration, or nil.
 func (o *Optimizer) Scaler() *Scaler { return o.scaler }
 
-// keeper is an owner of gradients that adds a part of one step's gradients to those of the next one (ddp/powersgd). It must know the scale
-// of both.
-type keeper interface {
-	// Unscaled says that the optimizer divides p's gradient by *by; nil means 1.
-	Unscaled(p *tensor.Param, by *float64)
-}
-
-// tellScale gives p's owner the address of the scale of p's gradient.
-func (c *common) tellScale(p *tensor.Param) {
-	k, ok := p.Owner().(keeper)
-	switch {
-	case !ok:
-	case c.scaler == nil:
-		k.Unscaled(p, nil)
-	default:
-		k.Unscaled(p, &c.scaler.Scale)
+// tellScale tells parameters by what their gradients are divided, also frozen ones: a stage of a pipeline may have no others, and scales
+// losses.
+func (c *common) tellScale(params nn.Params) {
+	var by *float64
+	if c.scaler != nil {
+		by = &c.scaler.Scale
+	}
+	for _, p := range params {
+		p.SetLossScale(by)
 	}
 }

@@ -262,18 +262,24 @@ func (s *Schedule) gets(a Action) (from Action, ok bool) {
 	return a, false
 }
 
-// messages compares the orders in which messages are sent and used.
-func (k *checker) messages() {
-	k.rep.Ordered = true
-	number, sent := table[int](k.Schedule), map[[2]int]int{} // of messages between two ranks
-	for r, list := range k.Actions {
+// numbers returns the number of an action's message, among all of its rank to the same one, and how many these are.
+func (s *Schedule) numbers() (number []int, sent map[[2]int]int) {
+	number, sent = table[int](s), map[[2]int]int{}
+	for r, list := range s.Actions {
 		for _, a := range list {
-			if to := k.sends(a); to >= 0 {
-				number[k.at(a)] = sent[[2]int{r, to}]
+			if to := s.sends(a); to >= 0 {
+				number[s.at(a)] = sent[[2]int{r, to}]
 				sent[[2]int{r, to}]++
 			}
 		}
 	}
+	return number, sent
+}
+
+// messages compares the orders in which messages are sent and used.
+func (k *checker) messages() {
+	k.rep.Ordered = true
+	number, _ := k.numbers()
 	for r, list := range k.Actions {
 		come, used := map[int]int{}, map[int]int{} // from each rank
 		for _, a := range list {

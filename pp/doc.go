@@ -45,6 +45,7 @@
 //   - Parameters of one name on several ranks are tied, such as the table of tokens that is also the head. Step adds up their gradients
 //     after all microbatches. With fsdp, such a parameter is a unit of its own. If it is frozen, it is so on all ranks. A weight that
 //     layers share is tied only if nn.ParamsOf gives it one name on all ranks.
+//   - Losses are scaled by the Scaler of the optimizer, if it has one.
 //   - If all parameters of a rank are frozen, its optimizer takes part in the Norm and changes nothing.
 //   - With fsdp, set OncePerStep: then its units are gathered and reduced once a step, and not for each microbatch of each stage. In
 //     stage 3 it must be so, or all units must be those of Keep: gradients of weights that are put off use them again.
@@ -54,6 +55,7 @@
 //     the microbatch, too.
 //   - The loss of a microbatch is a sum over its rows, divided by those of the step. A mean over the microbatch, such as x.Mean(), makes
 //     the loss too large by the number of microbatches, and so does a penalty of weights, which counts once in each: divide by that number.
+//     Of a loss that is such a mean, Step warns. It is no error: the sum of these means may be what is meant.
 //     What mixes rows, such as BatchNorm2d or the balance loss of experts, sees the rows of one microbatch.
 //
 // Checkpoints are those of other layouts: see package ckpt. Each rank saves its layers, and with the strategy Owned it reads them alone:

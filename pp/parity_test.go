@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/pp"
 )
 
 // Every schedule trains as the ordinary loop on one rank does, on 2, 3 and 4 stages of a rank each or two: with a tied table, dropout,
@@ -71,7 +72,10 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}, {mesh: "pp=2,fsdp=2", stage: 2}}},
 		"all of a middle stage is frozen": {program{frozen: []string{"blocks.1"}}, []layout{
 			{mesh: "pp=4"}, {mesh: "pp=4", schedule: "zb-h1"}}},
-		"scaled losses": {program{tied: true, scaled: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}}},
+		"scaled losses": {program{tied: true, scaled: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"},
+			{mesh: "pp=2", config: func(c *pp.Config) { c.Optimizer = nil }}}},
+		"scaled losses of frozen stages": {program{frozen: []string{"blocks.2", "blocks.3", "norm", "head"}, scaled: true}, []layout{
+			{mesh: "pp=2", config: func(c *pp.Config) { c.Optimizer = nil }}}},
 		"experts on one stage, with a balance loss": {program{kind: gpt.Llama, experts: true, scaled: true}, []layout{
 			{mesh: "pp=2"}, {mesh: "pp=2,ep=2", schedule: "zb-h1"}, {mesh: "pp=3,dp=2", parts: []int{1, 1, 2}},
 			{mesh: "pp=2,ep=2,kv=2", sequence: true}}},

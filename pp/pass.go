@@ -1,6 +1,8 @@
 package pp
 
 import (
+	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -79,6 +81,9 @@ func (p *Pipeline) forward(i int, t *task) {
 		s.in = s.tape.LeafOf(before.out, before.out.Origin())
 	}
 	s.out = p.Stages[t.Stage](s.tape, t.Micro, s.in)
+	if s.out.IsZero() {
+		fail("%v returned none: a Stage returns its output, and the last one the loss", t.Action)
+	}
 	s.needs = s.out.NeedsGrad()
 	p.frozen = p.frozen || !s.needs // a later stage's input always has a gradient
 	for _, x := range p.Params {    // the rows that the stages of the rank were given
@@ -86,7 +91,7 @@ func (p *Pipeline) forward(i int, t *task) {
 	}
 	switch {
 	case t.Stage == len(p.Schedule.Ranks)-1:
-		p.compareCounts(t, s.tape.Agreement(0).Count)
+		p.compareCounts(t, s.tape)
 		if p.ends[0] < 0 { // else in Backward, which may compute the loss with its gradients
 			p.loss += s.out.Item()
 		}
@@ -104,13 +109,29 @@ func (p *Pipeline) forward(i int, t *task) {
 	}
 }
 
-// compareCounts fails if the loss of a microbatch divides by another number than those before it: their sum would be no mean.
-func (p *Pipeline) compareCounts(t *task, count float64) {
-	if p.count != 0 && count != 0 && count != p.count {
-		fail("%v divides by the count %v, and another microbatch of the step by %v: Count of CrossEntropyOptions, and the number of Tape.Agree, "+
-			"are those of all microbatches together, in each of them", t.Action, count, p.count)
+// compareCounts fails if losses of a microbatch divide by other numbers than those of another one: their sum would be no mean. A microbatch
+// may leave a loss out.
+func (p *Pipeline) compareCounts(t *task, tape *tensor.Tape) {
+	mine, all := tape.Agreed()
+	if !all {
+		return
 	}
-	p.count = max(p.count, count)
+	p.counts[t.Micro] = append(p.counts[t.Micro], mine...)
+	for _, others := range p.counts {
+		x, y := except(mine, others), except(others, mine)
+		if len(x) > 0 && len(y) > 0 {
+			fail("%v divides by the count %v, and another microbatch of the step by %v: Count of CrossEntropyOptions, and the number of Tape.Agree, "+
+				"are those of all microbatches together, in each of them", t.Action, x[0], y[0])
+		}
+	}
+}
+
+// except returns list from its first number on that others lack.
+func except(list, others []float64) []float64 {
+	for len(list) > 0 && slices.Contains(others, list[0]) {
+		list = list[1:]
+	}
+	return list
 }
 
 // isLast reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
@@ -161,18 +182,20 @@ func (p *Pipeline) backward(i int, t *task) {
 }
 
 func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
-	p.opts = p.opts[:0]
+	p.opts = append(p.opts[:0], tensor.Scale(p.scale))
 	switch {
 	case putOff:
 		p.opts = append(p.opts, tensor.DeferWeights())
 	case !p.isLast(i):
 		p.opts = append(p.opts, tensor.More())
 	}
-	if o := p.Optimizer; o != nil && o.Scaler() != nil {
-		p.opts = append(p.opts, tensor.Scale(o.Scaler().Scale))
-	}
 	if t.Stage == len(p.Schedule.Ranks)-1 {
 		s.tape.Backward(s.out, p.opts...)
+		if n := p.Schedule.Micros; n > 1 && s.tape.MeansOwn() && !p.warned {
+			p.warned = true
+			slog.Warn(fmt.Sprintf("pp: the loss of %v is a mean over this microbatch alone, and Step adds up those of all %d: give inputs and labels "+
+				"their Rows, and end a loss of your own with tensor.GlobalMean, or divide it by %d", t.Action, n, n))
+		}
 		p.loss += s.out.Item()
 		return
 	}

@@ -29,8 +29,7 @@ type Config struct {
 	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
 	// tied: Step adds up their gradients.
 	Params nn.Params
-	// Optimizer, if not nil, has Params: ranks compare the norms that it found, and scale losses by its Scaler. One that has a Scaler must
-	// be given.
+	// Optimizer, if not nil, has Params: ranks compare the norms that it found.
 	Optimizer *optim.Optimizer
 	// CheckEvery, if not 0, compares norms, tied parameters and the rows of microbatches in every so many steps, besides 0, 1, 4, 16, 64
 	// and so on.
@@ -57,14 +56,17 @@ type Pipeline struct {
 	live []*pass // by stage and microbatch
 
 	ties   []tie
+	counts [][]float64 // of microbatches: by what their losses divide
 	checks dist.StepCheck
+	warned bool        // of a loss that is the mean of a microbatch
 	due    bool        // ranks compare what the optimizer has done in the step before
 	self   *dist.Group // of this rank alone
 
 	now   tensor.TapeState
 	loss  float64
-	count float64          // by which the losses of the step divide; 0: not known
-	run   func()           // a step
+	scale float64 // of the losses of the step
+	run   func()  // a step
+	doing *task
 	pair  [2]tensor.Tensor // an output and its gradient
 	opts  []tensor.BackwardOption
 }
@@ -159,17 +161,10 @@ func (c *Config) lines() []string {
 // plan makes the tasks of this rank, and the lists of what comes.
 func (p *Pipeline) plan() {
 	s, rank := p.Schedule, p.Group.Rank()
-	number := table[int](s) // of an action's message, among all from that rank to this one
-	for q, list := range s.Actions {
-		b := &inbox{from: q}
-		for _, a := range list {
-			if s.sends(a) == rank {
-				number[s.at(a)] = b.n
-				b.n++
-			}
-		}
-		b.buffers, b.arriving = make([]*buffer, b.n), make([]dist.Work, b.n)
-		p.boxes = append(p.boxes, b)
+	number, sent := s.numbers()
+	for q := range s.Actions {
+		n := sent[[2]int{q, rank}]
+		p.boxes = append(p.boxes, &inbox{from: q, n: n, buffers: make([]*buffer, n), arriving: make([]dist.Work, n)})
 	}
 	p.ends = [2]int{-1, -1}
 	for i, a := range s.Actions[rank] {
@@ -184,7 +179,7 @@ func (p *Pipeline) plan() {
 		}
 		p.tasks = append(p.tasks, t)
 	}
-	p.live, p.ofRows = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}
+	p.live, p.ofRows, p.counts = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}, make([][]float64, s.Micros)
 	p.SetRows(tensor.Rows{}, 0)
 }
 
@@ -195,12 +190,17 @@ func (p *Pipeline) Step() (loss float64, err error) {
 	if p.err != nil {
 		return 0, fmt.Errorf("pp: a Step has failed before: %w", p.err)
 	}
-	p.now, p.loss, p.count = p.Tape.State(), 0, 0
+	p.now, p.loss, p.scale = p.Tape.State(), 0, 1
+	for _, x := range p.Params {
+		if s := x.LossScale(); s != 1 { // that of its optimizer
+			p.scale = s
+		}
+	}
 	if p.due {
 		p.due, err = false, p.compare()
 	}
 	if err == nil {
-		err = tensor.Try(p.run)
+		err = p.explain(tensor.Try(p.run))
 	}
 	if err == nil {
 		err = p.finish()
@@ -219,6 +219,7 @@ func (p *Pipeline) Step() (loss float64, err error) {
 func (p *Pipeline) tasksOfStep() {
 	for i := range p.tasks {
 		t := &p.tasks[i]
+		p.doing = t
 		p.post()
 		switch t.Kind {
 		case F:
@@ -241,7 +242,35 @@ func (p *Pipeline) tasksOfStep() {
 	for _, b := range p.boxes {
 		b.posted, b.used = 0, 0
 	}
+	for m := range p.counts {
+		p.counts[m] = p.counts[m][:0]
+	}
 	p.known = true
+}
+
+// stepError says more of an error, whose text package dist may still complete.
+type stepError struct {
+	before string
+	error
+	after string
+}
+
+func (e *stepError) Error() string { return e.before + e.error.Error() + e.after }
+func (e *stepError) Unwrap() error { return e.error }
+
+// explain says in which stage a step failed, or what ranks have done differently.
+func (p *Pipeline) explain(err error) error {
+	if err == nil {
+		return nil // what follows allocates
+	}
+	f, d := &tensor.Failure{}, &dist.Error{}
+	switch errors.As(err, &f); {
+	case f.Op != "pp":
+		err = &stepError{fmt.Sprintf("pp: stage %d, microbatch %d: ", p.doing.Stage, p.doing.Micro), err, ""}
+	case errors.As(err, &d) && d.Want != "":
+		err = &stepError{"", err, "; a rank that calls SetRows alone sends other messages: all ranks of the pipeline call it alike"}
+	}
+	return err
 }
 
 // finish ends a step that trained.

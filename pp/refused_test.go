@@ -2,6 +2,7 @@ package pp_test
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -156,6 +157,52 @@ func TestStepFails(t *testing.T) {
 	})
 }
 
+// An error inside a stage names the stage and the microbatch; what ranks do not do alike is named, too.
+func TestStepNamesTheStage(t *testing.T) {
+	for want, output := range map[string]func(c pp.Config, t *tensor.Tape, x nn.T) nn.T{
+		"pp: stage 1, microbatch 1: add float64[2,3], float32[1]: ": func(_ pp.Config, t *tensor.Tape, x nn.T) nn.T {
+			return x.Add(t.Input(tensor.New(t.Device(), tensor.Float32, 1)))
+		},
+		"pp: stage 1, microbatch 1: Backward layers.1.weight float64[3,3]: needs one element": func(
+			c pp.Config, t *tensor.Tape, _ nn.T) nn.T {
+			return t.Use(c.Params[0])
+		},
+		"pp: 1F1 returned none: a Stage returns its output, and the last one the loss": func(pp.Config, *tensor.Tape, nn.T) nn.T {
+			return nn.T{}
+		},
+	} {
+		disttest.EachFails(t, 2, want, func(r *dist.Rank) error {
+			c, _ := pair(r)
+			if run := c.Stages[1]; run != nil {
+				c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+					if micro == 1 {
+						return output(c, t, x)
+					}
+					return run(t, micro, x)
+				}
+			}
+			_, err := disttest.Must(pp.New(c)).Step()
+			return err
+		})
+	}
+	const alone = "; a rank that calls SetRows alone sends other messages: all ranks of the pipeline call it alike"
+	err := disttest.OnRanks(2, func(r *dist.Rank) error {
+		c, _ := pair(r)
+		p, opt := disttest.Must(pp.New(c)), optim.NewSGD(c.Params, optim.SGDConfig{LR: 0.1})
+		for range 2 {
+			if _, err := p.Step(); err != nil {
+				return err
+			}
+			disttest.OK(opt.Step())
+			if r.World.Rank() == 1 {
+				p.SetRows(tensor.Rows{Total: 8}, 8)
+			}
+		}
+		return nil
+	})
+	require.ErrorContains(t, err, alone)
+}
+
 // What a stage sends must be the same in each step, or the receiver would cut it.
 func TestOtherShapes(t *testing.T) {
 	for want, other := range map[string]func(x nn.T) nn.T{
@@ -197,12 +244,80 @@ func TestOwnCounts(t *testing.T) {
 		if run := c.Stages[1]; run != nil {
 			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
 				t.Agree(float64(3 + micro))
+				t.Agree(7) // of another loss
 				return run(t, micro, x)
 			}
 		}
 		_, err := disttest.Must(pp.New(c)).Step()
 		return err
 	})
+}
+
+// A loss that is the mean of a microbatch counts once for each of them. That may be meant: it is a warning.
+func TestMeansOfMicrobatches(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	mean := func(_ *tensor.Tape, x nn.T) nn.T { return x.Square().Mean() }
+	labels := func(t *tensor.Tape, x nn.T) nn.T {
+		return nn.CrossEntropy(x, t.Input(tensor.FromSlice([]int64{0, 2, 1}[:x.Dim(0)], x.Dim(0))))
+	}
+	for name, c := range map[string]struct {
+		bare, warns bool
+		loss        func(t *tensor.Tape, x nn.T) nn.T
+	}{
+		"mean":                    {false, true, mean},
+		"mean without rows":       {true, true, mean},
+		"labels without rows":     {true, true, labels},
+		"global mean":             {loss: func(_ *tensor.Tape, x nn.T) nn.T { return tensor.GlobalMean(x.Square()) }},
+		"labels":                  {loss: labels},
+		"divided by microbatches": {loss: func(t *tensor.Tape, x nn.T) nn.T { return mean(t, x).Scale(1. / 2) }},
+		"labels, divided": {bare: true, loss: func(t *tensor.Tape, x nn.T) nn.T {
+			return labels(t, x).Scale(1. / 2)
+		}},
+		"sum, divided by the batch": {bare: true, loss: func(_ *tensor.Tape, x nn.T) nn.T { return x.Square().Sum().Scale(1. / 9) }},
+	} {
+		for _, schedule := range []*pp.Schedule{pp.OneF1B(2, 2), pp.ZBH1(2, 2)} {
+			log.Reset()
+			require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+				cfg, m := pair(r)
+				cfg.Schedule = schedule
+				if run := cfg.Stages[0]; run != nil {
+					cfg.Stages[0] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+						if c.bare {
+							return m.Layers[0].Forward(t.Input(tensor.New(t.Device(), tensor.Float64, micro+1, 3)))
+						}
+						return run(t, micro, x)
+					}
+				} else {
+					cfg.Stages[1] = func(t *tensor.Tape, _ int, x nn.T) nn.T { return c.loss(t, m.Layers[1].Forward(x)) }
+				}
+				_, err := disttest.Must(pp.New(cfg)).Step()
+				return err
+			}), name)
+			const want = " is a mean over this microbatch alone, and Step adds up those of all 2: give inputs and labels their Rows"
+			require.Equal(t, c.warns, strings.Contains(log.String(), want), "%s: %s", name, log.String())
+			require.Equal(t, c.warns, log.Len() > 0, name)
+		}
+	}
+}
+
+// One that leaves a loss out does not divide by other counts.
+func TestCountsOfSomeMicrobatches(t *testing.T) {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+		c, _ := pair(r)
+		if run := c.Stages[1]; run != nil {
+			c.Stages[1] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
+				if t.Agree(3); micro == 1 {
+					t.Agree(7)
+				}
+				return run(t, micro, x)
+			}
+		}
+		_, err := disttest.Must(pp.New(c)).Step()
+		return err
+	}))
 }
 
 // A stage's output that does not depend on its input leaves the stages before it without a gradient.
@@ -234,7 +349,10 @@ func TestComparisons(t *testing.T) {
 			j.opt.SetLR(0.01 * float64(1+j.mesh.Coord("pp"))) // of a table that two stages have
 			return nil
 		}},
+		"pp: losses are scaled by 1024 on a rank of the pipeline, and by 2048 on another one: Scale of their optimizers' Scalers must be": {
+			mesh: "pp=2", config: func(c *pp.Config) { c.Optimizer.Scaler().Scale *= float64(1 + c.Group.Rank()) }},
 	} {
+		p.scaled = strings.Contains(want, "scaled")
 		_, err := p.training(l).Try()
 		require.ErrorContains(t, err, want)
 	}
@@ -306,6 +424,25 @@ func TestEvaluation(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// Rows that do not say over which ranks the batch is divided, and steps without gradients, name what is missing.
+func TestHints(t *testing.T) {
+	plain := func(j *job) { j.plain = true }
+	for want, l := range map[string]layout{
+		"in a later stage of a pipeline, does the batch lack the ranks in its Rows (Group.Rows)?": {mesh: "pp=2,dp=2", change: plain},
+		"Step after it. In a pipeline, the schedule trains, and a stage whose output is detached is frozen (Freeze)": {mesh: "pp=2",
+			config: func(c *pp.Config) { c.Schedule = c.Schedule.Forward() }},
+	} {
+		_, err := program{kind: gpt.Llama}.training(l).Try()
+		require.ErrorContains(t, err, want)
+	}
+	_, err := program{kind: gpt.Llama}.training(layout{mesh: "pp=2", config: func(c *pp.Config) {
+		if run := c.Stages[0]; run != nil {
+			c.Stages[0] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return run(t, micro, x).Detach() }
+		}
+	}}).Try()
+	require.ErrorContains(t, err, "a stage whose output is detached is frozen (Freeze)")
 }
 
 // Along the pipeline all is the same on all ranks: neither gradients are summed there, nor rows divided.

@@ -1,6 +1,7 @@
 package pp
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,19 +85,22 @@ func (p *Pipeline) sumTies() error {
 
 // compare returns an error, on all ranks, unless the optimizers have done the same first steps on all of them.
 func (p *Pipeline) compare() error {
-	norm := "" // JSON has no NaN
+	mine := [2]string{fmt.Sprint(p.scale)} // texts: JSON has no NaN
 	if p.Optimizer != nil {
-		norm = fmt.Sprint(p.Optimizer.GradNorm())
+		mine[1] = fmt.Sprint(p.Optimizer.GradNorm())
 	}
-	all, err := dist.AllGatherObject(p.Group, norm)
+	all, err := dist.AllGatherObject(p.Group, mine)
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(x string) bool { return x == "" })
-	for _, x := range all {
-		if x != all[0] {
-			return fmt.Errorf("pp: the norm of gradients is %s on a rank of the pipeline and %s on another one: stages clip by the norm of the "+
-				"whole model; set Norm of the optimizer to r.World", all[0], x)
+	for i, differ := range [...]string{"losses are scaled by %s on a rank of the pipeline, and by %s on another one: Scale of their " +
+		"optimizers' Scalers must be the same", "the norm of gradients is %s on a rank of the pipeline and %s on another one: stages clip by " +
+		"the norm of the whole model; set Norm of the optimizer to r.World"} {
+		first := ""
+		for _, x := range all {
+			if first = cmp.Or(first, x[i]); x[i] != "" && x[i] != first {
+				return fmt.Errorf("pp: "+differ, first, x[i])
+			}
 		}
 	}
 	for _, t := range p.ties {

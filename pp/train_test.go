@@ -41,6 +41,7 @@ type program struct {
 	scaled  bool // losses
 	uneven  bool // every third step has a row more in each microbatch
 	alone   bool // wrongly, each microbatch says that it is the whole batch
+	plain   bool // rows that do not say which ranks have the others
 	experts bool // in place of the MLP of layer 1
 }
 
@@ -320,6 +321,9 @@ func (j *job) batch(micro int) (ids, next tensor.Tensor) {
 		}
 	}
 	rows := j.att.Data.Rows(before+lo, total)
+	if j.plain {
+		rows.Over = 0
+	}
 	return tensor.FromSlice(a, n, positions).WithRows(rows), tensor.FromSlice(b, n, positions).WithRows(rows)
 }
 

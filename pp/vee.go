@@ -1,10 +1,6 @@
 package pp
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // The schedules on a V are made of a block (Qi et al. 2024, arXiv:2405.15362): how one microbatch goes through the ranks. Each one
 // follows the one before after six units, those of its passes and their weight gradients on a rank. The longer the way, the more
@@ -102,26 +98,17 @@ func (b block) fits(ranks int) bool {
 }
 
 // order returns rank r's passes, without weight gradients.
-func (b block) order(r, ranks, micros int) []Action {
-	stages := [4]Action{{F, r, 0}, {F, 2*ranks - 1 - r, 0}, {I, 2*ranks - 1 - r, 0}, {I, r, 0}}
-	type timed struct {
-		Action
-		at int
-	}
-	var list []timed
-	for i, t := range b.begins(r, ranks) {
-		for m := range micros {
-			a := stages[i]
-			a.Micro = m
-			list = append(list, timed{a, t + period*m})
+func (b block) order(r, ranks, micros int) (list []Action) {
+	passes, begins := [4]Action{{F, r, 0}, {F, 2*ranks - 1 - r, 0}, {I, 2*ranks - 1 - r, 0}, {I, r, 0}}, b.begins(r, ranks)
+	for t := 0; len(list) < len(passes)*micros; t++ {
+		for i, a := range passes {
+			if since := t - begins[i]; since%period == 0 && since >= 0 && since < period*micros {
+				a.Micro = since / period
+				list = append(list, a)
+			}
 		}
 	}
-	slices.SortFunc(list, func(x, y timed) int { return cmp.Compare(x.at, y.at) })
-	order := make([]Action, len(list))
-	for i, x := range list {
-		order[i] = x.Action
-	}
-	return order
+	return list
 }
 
 // filler does the passes of a block as early as possible, and weight gradients where a rank would wait, or has no room.

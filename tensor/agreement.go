@@ -36,6 +36,8 @@ type told struct {
 	numbers, kept  batches // kept: when the last Backward with More ended
 	count          float64
 	counts         uint64
+	agreed         [5]float64 // the first different numbers of Agree since the last Backward
+	numAgreed      int
 	rate           float64 // of the last step of an optimizer, since the last Backward
 	frozen         uint64  // in that step
 	inputs         uint64  // a sum: see target
@@ -85,10 +87,20 @@ func (t *Tape) Agree(number float64) {
 		return
 	}
 	s.count, s.counts = number, kernel.Key(s.counts, math.Float64bits(number))
+	if n := s.numAgreed; n < len(s.agreed) && !slices.Contains(s.agreed[:n], number) {
+		s.agreed[n] = number
+		s.numAgreed++
+	}
 	if r := t.Recording(); r != nil {
 		r.tape(t)
 		r.Host(func() { t.Agree(number) })
 	}
+}
+
+// Agreed returns the different numbers of Agree since the last Backward. It is valid until the next one. all is false if there are more.
+func (t *Tape) Agreed() (numbers []float64, all bool) {
+	s := &t.told
+	return s.agreed[:s.numAgreed], s.numAgreed < len(s.agreed)
 }
 
 // Stepped tells the tape that last used p the learning rate of an optimizer's step, and a digest of which of its parameters are frozen.
@@ -190,6 +202,7 @@ func (s *told) backward(more bool) {
 		s.compared, s.next = s.next, false
 	}
 	s.numbers, s.count, s.counts, s.inputs, s.params, s.values, s.recent = s.kept, 0, 0, 0, 0, 0, [4]uint64{}
+	s.numAgreed = 0
 }
 
 // Print returns bits that differ if Agreements do.

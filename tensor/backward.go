@@ -89,7 +89,7 @@ func (t *Tape) checkBackward(op string, putOff bool) {
 
 // begin reads the options and calls BackwardBegin of the owners, unless weight gradients are put off: RunDeferred calls it then.
 func (t *Tape) begin(opts []BackwardOption) {
-	t.more, t.scale, t.putOff = false, 1, false
+	t.more, t.scale, t.putOff, t.ownMean = false, 1, false, false
 	for _, o := range opts {
 		t.more, t.putOff = t.more || o.more, t.putOff || o.defers
 		if o.scaled {

@@ -175,6 +175,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 		}
 	}
 	if !passed && !empty && (f.summed || !f.Part) {
+		t.noteOwnMean(n, f)
 		agreed := t.told.counts != 0 && math.Abs(float64(f.Value*t.told.count)-1) < 1e-6
 		f.Own = !f.global && !t.fed.asked && !agreed && t.ofOwnRows(n, math.Abs(f.Value))
 		if !f.global && (n.op == OpSum || f.Part) { // the program divided by a count of its own
@@ -184,6 +185,22 @@ func (t *Tape) passFactor(n *Node) float64 {
 	}
 	return f.Value
 }
+
+// noteOwnMean notes whether n, which is multiplied by f, is a mean of this tape's elements alone, and not of those of all microbatches.
+func (t *Tape) noteOwnMean(n *Node, f Factor) {
+	w := math.Abs(f.Hand)
+	switch {
+	case n.op == OpSum:
+		w = math.Abs(f.Value) * float64(n.in[0].n) / float64(n.out.n)
+	case t.told.rows.Total != 0 || t.told.counts != 0: // by these an operation divides
+		return
+	}
+	t.ownMean = t.ownMean || math.Abs(float64(w/t.scale)-1) < 1e-6
+}
+
+// MeansOwn reports whether the loss of the last Backward is a mean over rows of this tape alone, such as x.Mean(), or CrossEntropy without
+// Rows and Count. It is false after the first steps.
+func (t *Tape) MeansOwn() bool { return t.ownMean }
 
 // addsUp reports whether op adds up what it gets, or passes it on.
 func addsUp(op Op) bool {

@@ -33,6 +33,7 @@ type Param struct {
 	version                    uint32 // counts changes of the values
 	sync                       Pending
 	last                       *leafState
+	lossScale                  *float64 // nil: 1
 }
 
 // NewParam returns a parameter of the given shape, without values.
@@ -168,8 +169,20 @@ func (p *Param) To(dev Device) {
 // HasGrad reports whether gradients were written since the last Consume.
 func (p *Param) HasGrad() bool { return p.state != gradEmpty }
 
-// Consume marks the gradient as used: the next Backward overwrites it. Optimizers call it in Step.
+// Consume marks the gradient as used: the next Backward overwrites it. Optimizers call it in Step. One whose gradient was consumed before
+// leaves the parameter as it is.
 func (p *Param) Consume() { p.state = gradEmpty }
+
+// SetLossScale says that the optimizer divides the gradient by *by, which may change from step to step; nil means 1. Optimizers call it.
+func (p *Param) SetLossScale(by *float64) { p.lossScale = by }
+
+// LossScale returns by what the optimizer divides the gradient: Scale of Backward must be the same. It is 1 if there is no optimizer.
+func (p *Param) LossScale() float64 {
+	if p.lossScale == nil {
+		return 1
+	}
+	return *p.lossScale
+}
 
 // FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter). If
 // it does not, optimizers refuse the gradient (see Unsummed).

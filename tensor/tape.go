@@ -75,6 +75,7 @@ type pass struct {
 	putOffNodes int                // number of nodes whose weight gradients are put off
 	factor      float64            // of the node that is differentiated, or 0
 	factors     map[*header]Factor // with which they go into the loss
+	ownMean     bool               // see MeansOwn
 	lines       []line             // of the program, that gave numbers
 	portions    []portion          // of rows, that reach the losses of a step
 }

@@ -50,7 +50,6 @@ type lowRank struct {
 	random           tensor.Tensor // in place of vectors of q that are 0
 	err              tensor.Tensor // [rows, cols], what this rank's parts of the sums lacked until now, times scale
 	scale            float64       // of the loss
-	unscale          *float64      // the optimizer's, which may change; nil: 1
 }
 
 // String names the hook where ranks compare what they attach.
@@ -186,7 +185,7 @@ func (h *hook) Start(b *ddp.Bucket) dist.Work {
 		}
 		m := h.tape.Input(x.grad)
 		if !x.p.Frozen() {
-			m = m.Add(x.low.rescaled(h.tape))
+			m = m.Add(x.low.rescaled(h.tape, x.p.LossScale()))
 			tensor.Copy(x.grad, m)
 		}
 		tensor.Copy(x.a, tensor.MatMul(x.low.startVectors(h.tape), m, false, true))
@@ -202,19 +201,8 @@ func (l *lowRank) startVectors(t *tensor.Tape) tensor.Tensor {
 	return q.Add(t.Input(l.random).Mul(missing))
 }
 
-// Unscaled notes where the optimizer keeps the scale of the loss.
-func (h *hook) Unscaled(p *tensor.Param, by *float64) {
-	if l := h.low[p]; l != nil {
-		l.unscale = by
-	}
-}
-
-// rescaled returns the errors in the gradients' scale.
-func (l *lowRank) rescaled(t *tensor.Tape) tensor.Tensor {
-	now := 1.0
-	if l.unscale != nil {
-		now = *l.unscale
-	}
+// rescaled returns the errors in the gradients' scale, which is now that of the loss.
+func (l *lowRank) rescaled(t *tensor.Tape, now float64) tensor.Tensor {
 	err := t.Input(l.err)
 	if now != l.scale {
 		err = err.Scale(now / l.scale)
