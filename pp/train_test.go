@@ -183,7 +183,7 @@ func (j *job) attach() (a disttest.Attached, err error) {
 	if j.mesh == nil {
 		j.att = &parallel.Attached{Data: j.rank.World, Sum: j.rank.World,
 			Loss: nn.CrossEntropy,
-			Part: func(x tensor.Tensor) tensor.Tensor { return x }}
+			Part: func(x tensor.Tensor, _ ...tensor.Tensor) tensor.Tensor { return x }}
 		a.Params = nn.Init(j.model, j.rank.Device, tensor.Float64, j.seed)
 		a.Own, a.Step = j.optimizer(a.Params, nil), j.plainStep
 		j.opt = a.Own
@@ -244,7 +244,7 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	for i, stage := range j.stages {
 		forward := stage.Forward
 		if j.fused {
-			forward = stage.Features
+			forward = func(x nn.T, batch, time int) nn.T { return stage.Features(x, batch, time) }
 		}
 		run[i] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return j.forward(t, micro, i, len(s.Ranks), forward, x) }
 	}
