@@ -42,6 +42,7 @@ type program struct {
 	uneven  bool // every third step has a row more in each microbatch
 	alone   bool // wrongly, each microbatch says that it is the whole batch
 	experts bool // in place of the MLP of layer 1
+	same    bool // tokens and labels in all microbatches
 }
 
 // layout is how it is divided.
@@ -314,6 +315,9 @@ func (j *job) batch(micro int) (ids, next tensor.Tensor) {
 	a, b := make([]int64, n*positions), make([]int64, n*positions)
 	for i := range a {
 		k := (100*j.state.Step+before+lo)*positions + i
+		if j.same {
+			k = lo*positions + i
+		}
 		a[i] = int64(k * k % 19 % words)
 		if b[i] = (3*a[i] + int64(k%2)) % words; j.labels && k%3 == 0 {
 			b[i] = ignored
