@@ -54,6 +54,8 @@ func (t Transformer) mixtureCosts(c Config, tokens int) (block, stays, mlp int) 
 	}
 	x, slots, wide := of(tokens*d, size), of(tokens*t.Top*d, size), of(4*tokens*t.Top*d, size)
 	block = 9*x + 4*of(tokens, stat) + of(tokens*t.Heads, stat) + stations*slots + 2*wide + 2*of(tokens*t.Experts, stat) +
-		tokens*(8+(numbers+2*stat)*t.Top)
-	return block, (stations-4)*slots + numbers*tokens*t.Top, wide - 2*slots - x // Backward has freed what comes later
+		tokens*(8+(numbers+2*stat)*t.Top) + t.exchanged(c, tokens)
+	mlp = wide - 2*slots - x                                     // Backward has freed what comes later
+	mlp = max(mlp, t.ringBackward(c, tokens)-4*slots-2*wide+8*x) // and in a ring, more than of an MLP
+	return block, (stations-4)*slots + numbers*tokens*t.Top, mlp
 }

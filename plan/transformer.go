@@ -50,8 +50,8 @@ func (t Transformer) check(l Layout) error {
 		return fmt.Errorf("%d experts, of which a token has %d: at least 1, and at most all", t.Experts, t.Top)
 	case t.Experts%l.ep() != 0:
 		return fmt.Errorf("%d experts do not divide over ep=%d ranks", t.Experts, l.ep())
-	case t.Experts > 0 && (tp > 1 || l.positions() > 1):
-		return fmt.Errorf("experts with tp=%d, ring=%d and cp=%d: this is not planned yet", tp, l.ring(), l.cp())
+	case t.Experts > 0 && tp > 1:
+		return fmt.Errorf("experts with tp=%d: this is not planned yet", tp)
 	case t.Heads/tp%l.cp() != 0:
 		return fmt.Errorf("%d heads of a rank do not divide over cp=%d ranks: ring=%d has no such limit", t.Heads/tp, l.cp(), l.cp())
 	case t.Seq < l.positions():
