@@ -35,7 +35,7 @@
 //
 // The same holds for GPT-2 with experts in place of MLPs (package moe, dropless), if all experts are chosen equally often. Then the bytes
 // between ranks of ep are exact, too. Experts are sharded over the ranks of fsdp, the rest of the model over those of fsdp and ep.
-// Experts with tensor parallelism are not planned.
+// Beside tensor parallelism they are planned without sequence parallelism.
 //
 // # ZeRO
 //

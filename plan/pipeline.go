@@ -125,20 +125,21 @@ type stageCosts struct{ input, embedded, block, stays, loss, head, most, ring in
 func (t Transformer) stageCosts(c Config, tokens int) stageCosts {
 	x := tensor.StepBytes(tokens * t.Dim * c.Params.Size())
 	if c.Layout.tp() > 1 {
-		k := t.dividedCosts(c, tokens)
+		k, stays, ring := t.dividedCosts(c, tokens), 0, 0
+		if t.Experts > 0 {
+			k.block, stays, k.mlp = t.mixtureCosts(c, tokens)
+			ring = t.ringBackward(c, tokens)
+		}
 		loss := k.norm + k.logits
-		return stageCosts{k.outside, k.embedded, k.block, 0, loss, k.head - k.logits, k.mlp, 0}
+		return stageCosts{k.outside, k.embedded, k.block, stays, loss, k.head - k.logits, k.mlp, ring}
 	}
-	k, stays := t.costs(c, tokens, 4), 0
+	k, stays, ring := t.costs(c, tokens, 4), 0, 0
 	if t.Experts > 0 {
+		ring, k.ring = k.ring, 0
 		k.block, stays, k.mlp = t.mixtureCosts(c, tokens)
 	}
 	// Embeddings are what was looked up, and its sum with positions.
-	most := k.mlp
-	if t.Experts == 0 {
-		most = max(most, k.ring)
-	}
-	return stageCosts{x, 2 * x, k.block, stays, x + k.logits, k.head - x - k.logits, most, k.ring}
+	return stageCosts{x, 2 * x, k.block, stays, x + k.logits, k.head - x - k.logits, max(k.mlp, k.ring), ring}
 }
 
 // stage returns what a rank has of the model. As in models/gpt/parallel, the table is a unit of its own, and all units stay until a step
