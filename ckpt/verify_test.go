@@ -161,8 +161,10 @@ func TestLayoutStages(t *testing.T) {
 		}
 	}
 	v := mustVerify(t, save(t, t.TempDir(), layouts["ddp1"], 2), inspect.VerifyConfig{Layout: "pp=2"})
-	require.Len(t, v.Errors, 1)
-	require.Contains(t, v.Errors[0], "2 stages of pp need a layer each, and names of tensors have 1, by numbers as in blocks.0.norm.weight")
+	require.False(t, v.OK)
+	require.Empty(t, v.Errors)
+	require.Len(t, v.Misfits, 1)
+	require.Contains(t, v.Misfits[0], "2 stages of pp need a layer each, and names of tensors have 1, by numbers as in blocks.0.norm.weight")
 }
 
 // TestLayoutPositions: ranks with other positions have the whole model, or share it with those of fsdp.
@@ -237,7 +239,7 @@ func TestVerifyCountsNaN(t *testing.T) {
 	write(t, dir, "model.safetensors",
 		`{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`, make([]byte, 20))
 	v = mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2"})
-	require.Contains(t, v.Errors[0], "it is not known how tensor parallelism divides")
+	require.Contains(t, v.Misfits[0], "it is not known how tensor parallelism divides")
 	rules, err := ParseRules([]byte(`{"a": {"dim": 0, "parts": [3, 1]}, "[b]": {"dim": 0}}`))
 	require.NoError(t, err)
 	v = mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2", Rules: rules})
@@ -246,7 +248,7 @@ func TestVerifyCountsNaN(t *testing.T) {
 	_, err = ParseRules([]byte(`{"[": {}}`))
 	require.Error(t, err)
 	v = mustVerify(t, dir, inspect.VerifyConfig{Layout: "tp=2", Rules: Rules{"a": {Dim: 1}}})
-	require.Contains(t, v.Errors[0], "dimension 1")
+	require.Contains(t, v.Misfits[0], "dimension 1")
 }
 
 func TestDiff(t *testing.T) {

@@ -27,7 +27,7 @@ func (p *circle) take(ids tensor.Tensor) {
 		return
 	}
 	list := p.c.HostInts(ids)
-	p.cuts.balance(areasOf(list, total))
+	p.balance(p.cuts, areasOf(list, total))
 	p.overlap(list)
 }
 

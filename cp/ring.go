@@ -22,6 +22,7 @@ import (
 type Ring struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
+	Even    bool // documents move no runs: each step has the same parts, as stages of a pipeline want (package pp)
 
 	heads *unified // what ranks exchange before and after, or nil
 	parts
@@ -54,8 +55,14 @@ func (f *Ring) PartOfDocuments(x, ids tensor.Tensor) tensor.Tensor {
 func (f *Ring) plan(ids tensor.Tensor) (cuts, areas) {
 	c, area := make(cuts, 2*f.Group.Size()+1), areasOf(tensor.Data[int64](ids), ids.Dim(1))
 	c.even(ids.Dim(1))
-	c.balance(area)
+	f.balance(c, area)
 	return c, area
+}
+
+func (f *Ring) balance(c cuts, area areas) {
+	if !f.Even {
+		c.balance(area)
+	}
 }
 
 // runs returns this rank's part of sequences.

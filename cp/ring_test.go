@@ -322,7 +322,7 @@ func documents(rows ...[]int) tensor.Tensor {
 }
 
 // Documents make even parts of sequences uneven work. The parts of PartOfDocuments have as many positions and nearly equal areas, which
-// Imbalance tells: each rank counts the pairs of its positions.
+// Imbalance tells, if they need not stay Even: each rank counts the pairs of its positions.
 func TestImbalance(t *testing.T) {
 	for _, c := range []struct {
 		ids        tensor.Tensor
@@ -355,6 +355,9 @@ func TestImbalance(t *testing.T) {
 			}
 			require.Equal(t, imbalances[1], f.Imbalance(c.ids))
 			require.InDeltaSlice(t, []float64{c.even, c.want}, imbalances[:], 0.0006)
+			f.Even = true
+			require.Equal(t, imbalances[0], f.Imbalance(c.ids))
+			require.Equal(t, parts[0], tensor.Data[int64](f.PartOfDocuments(all, c.ids)))
 			return nil
 		}))
 	}

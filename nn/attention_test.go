@@ -149,8 +149,8 @@ func TestCore(t *testing.T) {
 	calls := mix.calls
 	a.Attend(q, k, v, 4, nil, ops.NewKVCache(9), nn.T{})
 	assert.Equal(t, calls, mix.calls, "a text that is written has whole sequences")
-	assert.PanicsWithError(t, "nn.Attend: packed documents need whole sequences and no cache: elsewhere (Spread, Mix), attention has no masks",
-		func() { a.Attend(q, k, v, 4, nil, nil, q) })
+	assert.PanicsWithError(t, "nn.Attend: packed documents need no cache: with one, attention has no masks",
+		func() { a.Attend(q, k, v, 4, nil, ops.NewKVCache(9), q) })
 
 	a.Scores.Window = 2
 	assert.ErrorContains(t, tensor.Try(func() { a.Forward(in) }), "computes no windows, no caps and no other scale of scores: {Window:2")

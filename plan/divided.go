@@ -68,10 +68,10 @@ func (t Transformer) sums(c Config, micros, stages int) []Traffic {
 		return nil
 	}
 	size, stat, all := c.Params.Size(), max(4, c.Params.Size()), tokens*t.Dim*c.Params.Size()
-	words := 2 * (tp - 1) * tokens * 3 * stat
+	words := 2 * (tp - 1) * tokens * (3*stat + t.Layers*t.Top*size) // with experts, gradients of their weights
 	if !c.Sequence {
 		return []Traffic{{"allreduce", "tp", 2*(tp-1)*all*(4*t.Layers+2) + words,
-			fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
+			fmt.Sprintf("2·%d·%d·(%d·(%d·(4·%d+2) + %d·%d) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, t.Layers, t.Top, stat)}}
 	}
 	copies, gathers := c.Layout.shards()*c.Layout.positions()*micros, 6*t.Layers+3-stages
 	small := (6*t.Layers + 2) * t.Dim * size * copies

@@ -28,14 +28,14 @@
 // few percent, with and without sequence parallelism.
 //
 // With ranks that have other positions (package cp: ring, cp, or both), bytes are exact, and activations within a few percent, for GPT-2 of
-// models/gpt. These ranks share what fsdp cuts, as in models/gpt/parallel. Experts beside them are not planned.
+// models/gpt. These ranks share what fsdp cuts, as in models/gpt/parallel, also of experts.
 //
 // In a pipeline (package pp), also with fsdp (OncePerStep), tp or experts, a rank's parameters, gradients and bytes are exact. Its
 // activations are those of the microbatches that its schedule holds, within a few percent, or 15 with put-off weight gradients.
 //
 // The same holds for GPT-2 with experts in place of MLPs (package moe, dropless), if all experts are chosen equally often. Then the bytes
 // between ranks of ep are exact, too. Experts are sharded over the ranks of fsdp, the rest of the model over those of fsdp and ep.
-// Experts with tensor parallelism are not planned.
+// Beside tensor parallelism they are planned without sequence parallelism.
 //
 // # ZeRO
 //

@@ -48,7 +48,7 @@ func (s *sizes) cut(bytes int, letter string) string {
 	case s.Stage == 0:
 		return fmt.Sprintf("%d·%s", bytes, letter)
 	case s.apart():
-		return fmt.Sprintf("%d·((%s−X)/%d + X/%d)", bytes, letter, s.ranks, s.Layout.fsdp())
+		return fmt.Sprintf("%d·((%s−X)/%d + X/%d)", bytes, letter, s.ranks, s.ranks/s.Layout.ep())
 	}
 	return fmt.Sprintf("%d·%s/%d", bytes, letter, s.ranks)
 }
@@ -145,7 +145,7 @@ func (s *sizes) buffers() Item {
 func (s *sizes) zero() float64 {
 	trained := float64(s.trained.total) / float64(s.total)
 	c, g, x := float64(s.c), float64(s.g)*trained, float64(s.experts.total)/float64(s.total)
-	n := 1 / ((1-x)/float64(s.ranks) + x/float64(s.Layout.fsdp())) // on average
+	n := 1 / ((1-x)/float64(s.ranks) + x*float64(s.Layout.ep())/float64(s.ranks)) // on average
 	opt := float64(s.moments*s.m) * trained
 	if s.c != s.m {
 		opt += float64(s.m)

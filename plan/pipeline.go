@@ -118,22 +118,28 @@ func (t Transformer) messages(c Config, s Pipeline) (list []Traffic) {
 }
 
 // stageCosts is step memory of a stage in bytes: what Forward keeps of its input, of embeddings, of a block (and what of it stays until
-// Reset), and of the norm and logits at the end; and what Backward needs at the logits, and elsewhere.
-type stageCosts struct{ input, embedded, block, stays, loss, head, most int }
+// Reset), and of the norm and logits at the end; and what Backward needs at the logits, elsewhere, and in a ring with experts before it
+// that have freed nothing.
+type stageCosts struct{ input, embedded, block, stays, loss, head, most, ring int }
 
 func (t Transformer) stageCosts(c Config, tokens int) stageCosts {
 	x := tensor.StepBytes(tokens * t.Dim * c.Params.Size())
 	if c.Layout.tp() > 1 {
-		k := t.dividedCosts(c, tokens)
+		k, stays, ring := t.dividedCosts(c, tokens), 0, 0
+		if t.Experts > 0 {
+			k.block, stays, k.mlp = t.mixtureCosts(c, tokens)
+			ring = t.ringBackward(c, tokens)
+		}
 		loss := k.norm + k.logits
-		return stageCosts{k.outside, k.embedded, k.block, 0, loss, k.head - k.logits, k.mlp}
+		return stageCosts{k.outside, k.embedded, k.block, stays, loss, k.head - k.logits, k.mlp, ring}
 	}
-	k, stays := t.costs(c, tokens, 4), 0
+	k, stays, ring := t.costs(c, tokens, 4), 0, 0
 	if t.Experts > 0 {
+		ring, k.ring = k.ring, 0
 		k.block, stays, k.mlp = t.mixtureCosts(c, tokens)
 	}
 	// Embeddings are what was looked up, and its sum with positions.
-	return stageCosts{x, 2 * x, k.block, stays, x + k.logits, k.head - x - k.logits, max(k.mlp, k.ring)}
+	return stageCosts{x, 2 * x, k.block, stays, x + k.logits, k.head - x - k.logits, max(k.mlp, k.ring), ring}
 }
 
 // stage returns what a rank has of the model. As in models/gpt/parallel, the table is a unit of its own, and all units stay until a step
@@ -170,6 +176,9 @@ func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 	off := min(s.PutOff[rank], s.Held[rank])
 	live := s.Held[rank] - off
 	st.Live, st.PutOff = s.Live[rank], s.PutOff[rank]
+	if s.Held[rank] == 1 { // each backward pass may be the last one
+		most = max(most, k.ring)
+	}
 	if live == 1 && off == 0 && put*float64(kept) > float64(kept+loss) {
 		live, off = 0, 1
 	}

@@ -145,14 +145,16 @@ func (c staged) groups(mesh *dist.Mesh, a *parallel.Attached) map[string]*dist.G
 	return groups
 }
 
-// Parameters and gradients of stages, and what they send, are planned to the byte, activations within a few percent.
-func TestPipelineReality(t *testing.T) {
+// pipelines are those of TestPipelineReality.
+func pipelines() []staged {
 	size := plan.Transformer{Layers: 8, Dim: 48, Heads: 6, Vocab: 300, Batch: 16, Seq: 24}
 	odd := plan.Transformer{Layers: 8, Dim: 40, Heads: 5, Vocab: 301, Batch: 24, Seq: 25}
 	mixed, top := size, plan.Transformer{Layers: 7, Dim: 44, Heads: 4, Vocab: 302, Batch: 32, Seq: 26, Experts: 2, Top: 1}
 	mixed.Experts, mixed.Top = 4, 2
+	long := top
+	long.Seq *= 2
 	uneven := plan.Transformer{Layers: 7, Dim: 44, Heads: 4, Vocab: 302, Batch: 12, Seq: 25}
-	for _, c := range []staged{
+	return []staged{
 		{size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.GPipe(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 4}}, pp.OneF1B(4, 8)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, DP: 2}}, pp.OneF1B(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.ZBH1(2, 8)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, Ring: 2}}, pp.OneF1B(2, 4)},
@@ -178,7 +180,18 @@ func TestPipelineReality(t *testing.T) {
 		{top, plan.Config{Layout: plan.Layout{PP: 2, DP: 2, FSDP: 2, EP: 2}, Stage: 3}, pp.OneF1B(2, 4)},
 		{top, plan.Config{Layout: plan.Layout{PP: 2, EP: 2}}, disttest.Must(pp.ZBV(2, 8))},
 		{mixed, plan.Config{Layout: plan.Layout{PP: 2}}, pp.ZBH1(2, 8)},
-	} {
+		{mixed, plan.Config{Layout: plan.Layout{PP: 2, Ring: 2}}, pp.OneF1B(2, 4)},
+		{mixed, plan.Config{Layout: plan.Layout{PP: 2, Ring: 2, TP: 2}}, pp.OneF1B(2, 4)},
+		{mixed, plan.Config{Layout: plan.Layout{PP: 2, EP: 2, TP: 2}}, pp.OneF1B(2, 4)},
+		{long, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2, EP: 2, TP: 2}, Stage: 3}, pp.GPipe(2, 4)},
+		{mixed, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2, EP: 2, Ring: 2}, Stage: 2}, pp.OneF1B(2, 4)},
+		{long, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2, EP: 2, CP: 2}, Stage: 3}, pp.OneF1B(2, 4)},
+	}
+}
+
+// Parameters and gradients of stages, and what they send, are planned to the byte, activations within a few percent.
+func TestPipelineReality(t *testing.T) {
+	for _, c := range pipelines() {
 		c.Params = tensor.Float32
 		p, err := c.plan()
 		require.NoError(t, err)
@@ -219,9 +232,10 @@ func TestPipelineNeeds(t *testing.T) {
 	mixed := size
 	mixed.Experts, mixed.Top = 4, 2
 	for want, c := range map[string]staged{
-		"pp=3: a schedule of 2 ranks does not fit":                    {size, plan.Config{Layout: plan.Layout{PP: 3}}, pp.GPipe(2, 4)},
-		"pp=1: a schedule of 2 ranks does not fit":                    {size, plan.Config{}, pp.GPipe(2, 4)},
-		"experts with tp=2, ring=1 and cp=1: this is not planned yet": {mixed, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}}, pp.GPipe(2, 4)},
+		"pp=3: a schedule of 2 ranks does not fit": {size, plan.Config{Layout: plan.Layout{PP: 3}}, pp.GPipe(2, 4)},
+		"pp=1: a schedule of 2 ranks does not fit": {size, plan.Config{}, pp.GPipe(2, 4)},
+		"experts with sequence parallelism: this is not planned yet": {mixed, plan.Config{Layout: plan.Layout{PP: 2, TP: 2}, Sequence: true},
+			pp.GPipe(2, 4)},
 		"pp=2 with hosts that have copies: stages gather values": {size, plan.Config{Layout: plan.Layout{PP: 2, FSDP: 2}, Host: 2},
 			pp.GPipe(2, 4)},
 		"8 layers are too few for 9 stages":               {size, plan.Config{Layout: plan.Layout{PP: 9}}, pp.GPipe(9, 4)},

@@ -222,7 +222,7 @@ func (s *sizes) add(u Unit) {
 		return
 	}
 	if u.Experts {
-		ranks = s.Layout.fsdp()
+		ranks = s.Layout.fsdp() * s.Layout.positions()
 	}
 	part := share(n, ranks)
 	s.addCodes(n, frozen, u.Keep)

@@ -79,7 +79,7 @@ func (s *sizes) addHops(add adder, p *shared) {
 
 // sharing returns which parameters are shared by which ranks.
 func (s *sizes) sharing() []shared {
-	dp, fsdp, ep, tp := s.Layout.dp(), s.Layout.fsdp(), s.Layout.ep(), s.Layout.tp()
+	dp, fsdp, ep, tp, n := s.Layout.dp(), s.Layout.fsdp(), s.Layout.ep(), s.Layout.tp(), s.Layout.positions()
 	all := shared{"fsdp", "dp", fsdp, dp, tp, s.trained.total, 0, s.of("P"), ""}
 	all.gathered, all.elements = s.gathers(&s.extent, &s.trained, s.early)
 	if !s.apart() {
@@ -90,10 +90,13 @@ func (s *sizes) sharing() []shared {
 		}
 		return []shared{all}
 	}
-	x := shared{"fsdp", "dp", fsdp, dp, tp * ep, s.experts.total, s.experts.total, "X", "X"}
-	rest := shared{"fsdp×ep", "dp", fsdp * ep, dp, tp, s.trained.total - s.experts.total, 0, "(" + s.of("P") + "−X)", ""}
+	l := s.Layout
+	l.EP = 0
+	x := shared{l.with("fsdp"), "dp", fsdp * n, dp, tp * ep, s.experts.total, s.experts.total, "X", "X"}
+	rest := shared{s.Layout.with("fsdp"), "dp", fsdp * ep * n, dp, tp, s.trained.total - s.experts.total, 0, "(" + s.of("P") + "−X)", ""}
 	if s.Stage == 0 {
-		rest.axis, rest.over, rest.ranks, rest.copies = "fsdp", "dp×ep", 1, dp*ep
+		x.axis, x.over, x.ranks, x.copies = "fsdp", l.with("dp"), 1, dp*n
+		rest.axis, rest.over, rest.ranks, rest.copies = "fsdp", s.Layout.with("dp"), 1, dp*ep*n
 	}
 	if rest.elements = rest.letter; s.Stage == 3 && s.blocks > 1 {
 		x.gathered, x.elements = 2*s.experts.total, "2·X"

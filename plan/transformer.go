@@ -50,8 +50,6 @@ func (t Transformer) check(l Layout) error {
 		return fmt.Errorf("%d experts, of which a token has %d: at least 1, and at most all", t.Experts, t.Top)
 	case t.Experts%l.ep() != 0:
 		return fmt.Errorf("%d experts do not divide over ep=%d ranks", t.Experts, l.ep())
-	case t.Experts > 0 && (tp > 1 || l.positions() > 1):
-		return fmt.Errorf("experts with tp=%d, ring=%d and cp=%d: this is not planned yet", tp, l.ring(), l.cp())
 	case t.Heads/tp%l.cp() != 0:
 		return fmt.Errorf("%d heads of a rank do not divide over cp=%d ranks: ring=%d has no such limit", t.Heads/tp, l.cp(), l.cp())
 	case t.Seq < l.positions():
@@ -69,6 +67,9 @@ func (t Transformer) Model(c Config) (Model, error) {
 	}
 	if err := t.check(c.Layout); err != nil {
 		return Model{}, err
+	}
+	if t.Experts > 0 && c.Sequence {
+		return Model{}, fmt.Errorf("experts with sequence parallelism: this is not planned yet")
 	}
 	if n := c.Layout.pp(); n > 1 {
 		return Model{}, fmt.Errorf("pp=%d: ranks have other layers, and need a schedule (Transformer.Pipeline)", n)
@@ -97,7 +98,7 @@ func (t Transformer) block(c Config) []Unit {
 	d, tp := t.Dim, c.Layout.tp()
 	attention := []int{d, d, 3 * d * d / tp, 3 * d / tp, d * d / tp, d, d, d}
 	if t.Experts > 0 {
-		matrix := t.Experts / c.Layout.ep() * 4 * d * d
+		matrix := t.Experts / c.Layout.ep() * 4 * d * d / tp
 		return []Unit{{Params: append(attention, t.Experts*d)}, {Params: []int{matrix, matrix}, Experts: true}}
 	}
 	return []Unit{{Params: append(attention, 4*d*d/tp, 4*d/tp, 4*d*d/tp, d)}}

@@ -9,21 +9,38 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/pp"
 )
 
 // peaks returns the most step memory of each rank, in bytes.
 func peaks(t *testing.T, ranks, micros int, l layout) []float64 {
+	l.mesh = fmt.Sprintf("pp=%d", ranks)
+	return program{layers: 8}.peaks(t, ranks, micros, l)
+}
+
+func (p program) peaks(t *testing.T, ranks, micros int, l layout) []float64 {
 	most := make([]float64, ranks)
-	l.mesh, l.after = fmt.Sprintf("pp=%d", ranks), func(j *job) error {
+	l.after = func(j *job) error {
 		_, peak := j.tape.Memory()
 		most[j.rank.World.Rank()] = float64(peak)
 		return nil
 	}
-	c := program{layers: 8, rows: slices.Repeat([]int{4}, micros)}.training(l)
+	p.rows = slices.Repeat([]int{4}, micros)
+	c := p.training(l)
 	c.Steps = 3
 	c.Run(t)
 	return most
+}
+
+// So it is where ranks divide experts, if equally many tokens choose each in all microbatches.
+func TestStepMemoryOfExperts(t *testing.T) {
+	p := program{kind: gpt.Mixtral, same: true}
+	for _, name := range []string{"1f1b", "zb-h1"} {
+		l := layout{mesh: "pp=2,ep=2", schedule: name}
+		few, many := p.peaks(t, 4, 8, l), p.peaks(t, 4, 24, l)
+		require.Equal(t, few, many, name)
+	}
 }
 
 // The memory of a step does not depend on the number of microbatches, and is what those take that are live at a time.

@@ -43,6 +43,7 @@ type program struct {
 	alone   bool // wrongly, each microbatch says that it is the whole batch
 	plain   bool // rows that do not say which ranks have the others
 	experts bool // in place of the MLP of layer 1
+	same    bool // tokens and labels in all microbatches
 }
 
 // layout is how it is divided.
@@ -184,7 +185,7 @@ func (j *job) attach() (a disttest.Attached, err error) {
 	if j.mesh == nil {
 		j.att = &parallel.Attached{Data: j.rank.World, Sum: j.rank.World,
 			Loss: nn.CrossEntropy,
-			Part: func(x tensor.Tensor) tensor.Tensor { return x }}
+			Part: func(x tensor.Tensor, _ ...tensor.Tensor) tensor.Tensor { return x }}
 		a.Params = nn.Init(j.model, j.rank.Device, tensor.Float64, j.seed)
 		a.Own, a.Step = j.optimizer(a.Params, nil), j.plainStep
 		j.opt = a.Own
@@ -245,7 +246,7 @@ func (j *job) attachStages() (a disttest.Attached, err error) {
 	for i, stage := range j.stages {
 		forward := stage.Forward
 		if j.fused {
-			forward = stage.Features
+			forward = func(x nn.T, batch, time int) nn.T { return stage.Features(x, batch, time) }
 		}
 		run[i] = func(t *tensor.Tape, micro int, x nn.T) nn.T { return j.forward(t, micro, i, len(s.Ranks), forward, x) }
 	}
@@ -315,6 +316,9 @@ func (j *job) batch(micro int) (ids, next tensor.Tensor) {
 	a, b := make([]int64, n*positions), make([]int64, n*positions)
 	for i := range a {
 		k := (100*j.state.Step+before+lo)*positions + i
+		if j.same {
+			k = lo*positions + i
+		}
 		a[i] = int64(k * k % 19 % words)
 		if b[i] = (3*a[i] + int64(k%2)) % words; j.labels && k%3 == 0 {
 			b[i] = ignored

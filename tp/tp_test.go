@@ -140,7 +140,7 @@ func TestVerifySaysWhatRanksRead(t *testing.T) {
 	v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: "tp=5"})
 	require.NoError(t, err)
 	require.False(t, v.OK)
-	require.Contains(t, fmt.Sprint(v.Errors), "units of 2 do not divide over 5 ranks: the number of ranks must divide")
+	require.Contains(t, fmt.Sprint(v.Misfits), "units of 2 do not divide over 5 ranks: the number of ranks must divide")
 }
 
 // mlps are two blocks of a norm and an MLP, with residual connections.

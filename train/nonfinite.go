@@ -129,9 +129,10 @@ func about(all []badPart, first int) string {
 	return strings.Join(text, ", ")
 }
 
-// list is the beginning of a list of samples.
+// list is the beginning of a list of samples: several ranks may have the same ones.
 func list(samples []int) string {
 	const most = 16
+	samples = slices.Compact(slices.Sorted(slices.Values(samples)))
 	text := strings.Trim(fmt.Sprint(samples[:min(len(samples), most)]), "[]")
 	if n := len(samples) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,7 +59,8 @@ type badRun struct {
 	ranks    int
 	stage    int // of fsdp; 0: ddp
 	noNorm   bool
-	micro    int // microbatches of a step; 0: 1
+	same     bool // rows on all ranks, as those have that divide layers
+	micro    int  // microbatches of a step; 0: 1
 	dtype    tensor.DType
 	scaled   bool
 	captured bool
@@ -129,7 +131,11 @@ func (x *badRun) train() error {
 			defer c.Close()
 			step = c.Run
 		}
-		batches := data.NewLoader(x.data, data.Config{Batch: 6, Sharder: r.World, Device: r.Device})
+		rows := data.Config{Batch: 6, Sharder: r.World, Device: r.Device}
+		if x.same {
+			rows.Sharder = nil
+		}
+		batches := data.NewLoader(x.data, rows)
 		for i, b := range l.Batches(batches, x.steps) {
 			if x.weight != nil {
 				weight = x.weight(i + 1)
@@ -152,6 +158,9 @@ func (x *badRun) attach(r *dist.Rank) (model nn.Sequential, params nn.Params, no
 		outs = 2
 	}
 	model = nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, outs)}
+	if x.same {
+		return model, nn.Init(model, r.Device, x.dtype, 1), r.World, nil
+	}
 	if x.stage == 0 {
 		params, err = ddp.Attach(r.World, model, ddp.Config{DType: x.dtype, Seed: 1})
 		return model, params, nil, err
@@ -238,6 +247,21 @@ func TestBadSample(t *testing.T) {
 			}
 			x.requireStopped(t, x.train(), append(c.want, "0.weight")...)
 		})
+	}
+}
+
+// A sample that several ranks have is named once, and so is the batch.
+func TestBadSampleOfAllRanks(t *testing.T) {
+	for want, in := range map[string]string{"values are not finite in samples 178": "x",
+		"in the batch of samples 174 175 176 177 178 179": ""} {
+		x := newBadRun(t)
+		x.same, x.data.in = true, in
+		if in == "" {
+			x.weight = badWeight
+		}
+		err := x.train()
+		x.requireStopped(t, err, want)
+		require.Equal(t, 1, strings.Count(err.Error(), "178"), err)
 	}
 }
 

@@ -30,7 +30,7 @@ func (f *verifier) layout(ctx context.Context, c *storage.Layout, all []*storage
 	}
 	f.unusedRules(all)
 	if err := c.SetLayers(all); err != nil {
-		f.fail(err)
+		f.misfit("%w", err)
 		return nil
 	}
 	for _, x := range all {
@@ -38,24 +38,25 @@ func (f *verifier) layout(ctx context.Context, c *storage.Layout, all []*storage
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			f.fail(err)
+			f.misfit("%w", err)
 		}
 	}
 	if c.Sizes["tp"] > 1 && ruled == 0 {
-		f.fail(fmt.Errorf("it is not known how tensor parallelism divides the tensors: the checkpoint has no rules, and none were given"))
+		f.misfit("it is not known how tensor parallelism divides the tensors: the checkpoint has no rules, and none were given (by " +
+			"ringo ckpt verify -rules FILE, or VerifyConfig.Rules)")
 	}
 	if c.Sizes["ep"] > 1 && experts == 0 {
-		f.fail(fmt.Errorf("it is not known which tensors are experts: ep needs a checkpoint that stores the experts of a stack one by one"))
+		f.misfit("it is not known which tensors are experts: ep needs a checkpoint that stores the experts of a stack one by one")
 	}
 	return nil
 }
 
-// unusedRules fails for each rule that fits no tensor: with a name that is wrong, the tensor would be taken for whole.
+// unusedRules finds each rule that fits no tensor: with a name that is wrong, the tensor would be taken for whole.
 func (f *verifier) unusedRules(all []*storage.Tensor) {
 	for _, name := range slices.Sorted(maps.Keys(f.c.Rules)) {
 		one := shard.Rules{name: f.c.Rules[name]}
 		if !slices.ContainsFunc(all, func(x *storage.Tensor) bool { return one.Find(storage.ParamName(x.Model, x.Name)) != nil }) {
-			f.fail(fmt.Errorf("the rule %q fits no tensor", name))
+			f.misfit("the rule %q fits no tensor", name)
 		}
 	}
 }
@@ -92,7 +93,8 @@ func (f *verifier) layoutTensor(ctx context.Context, c *storage.Layout, x *stora
 			return nil
 		})
 		if err != nil {
-			return err
+			f.fail(err)
+			return ctx.Err()
 		}
 	}
 	for _, list := range parts {

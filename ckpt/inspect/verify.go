@@ -25,14 +25,15 @@ type Verdict struct {
 	OK        bool        `json:"ok"`
 	Path      string      `json:"path"`
 	Step      int         `json:"step"`
-	Tensors   int         `json:"tensors"`         // number, with the optimizer's
-	Shards    int         `json:"shards"`          // number of pieces, each with its own hash
-	Bytes     int64       `json:"bytes"`           // of tensor data
-	Errors    []string    `json:"errors"`          // each names file, tensor and reason
-	Unchecked []string    `json:"unchecked"`       // what cannot be verified without ringo.json
-	NaN       int64       `json:"nan"`             // number of elements; each tensor that has some is an error
-	Inf       int64       `json:"inf"`             // number of elements, which is no error: masks have some
-	Ranks     []RankBytes `json:"ranks,omitempty"` // of the layout
+	Tensors   int         `json:"tensors"`           // number, with the optimizer's
+	Shards    int         `json:"shards"`            // number of pieces, each with its own hash
+	Bytes     int64       `json:"bytes"`             // of tensor data
+	Errors    []string    `json:"errors"`            // each names file, tensor and reason
+	Unchecked []string    `json:"unchecked"`         // what cannot be verified without ringo.json
+	NaN       int64       `json:"nan"`               // number of elements; each tensor that has some is an error
+	Inf       int64       `json:"inf"`               // number of elements, which is no error: masks have some
+	Ranks     []RankBytes `json:"ranks,omitempty"`   // of the layout
+	Misfits   []string    `json:"misfits,omitempty"` // why the layout or rules do not fit; without Errors, the checkpoint is sound
 }
 
 // RankBytes is how much a rank of a layout reads, if fsdp cuts every tensor evenly.
@@ -97,8 +98,14 @@ func Verify(ctx context.Context, path string, c VerifyConfig) (*Verdict, error) 
 			"whether tensors are missing that no list names")
 	}
 	slices.Sort(f.v.Errors)
-	f.v.OK = len(f.v.Errors) == 0
+	if f.v.OK = len(f.v.Errors)+len(f.v.Misfits) == 0; len(f.v.Misfits) > 0 {
+		f.v.Ranks = nil
+	}
 	return f.v, nil
+}
+
+func (f *verifier) misfit(format string, a ...any) {
+	f.v.Misfits = append(f.v.Misfits, fmt.Errorf(format, a...).Error())
 }
 
 func (f *verifier) fail(err error) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
+	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -91,7 +92,7 @@ type ckptVerifyCmd struct {
 // Help is the text below the flags of `ringo ckpt verify -h`.
 func (*ckptVerifyCmd) Help() string {
 	return `Verifies hashes, that every tensor is there and every element once, that none is NaN, and that no other files are. The exit
-status is 0 only if the checkpoint is sound. Infinite elements are counted. A folder without ringo.json has no hashes; what could not be verified is said.
+status is 0 only if the checkpoint is sound, and 3 if it is, but -layout or -rules do not fit it. Infinite elements are counted. A folder without ringo.json has no hashes; what could not be verified is said.
 
   ringo ckpt verify checkpoints/step-00000100
   ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16], "unit": 8}}
@@ -131,8 +132,12 @@ func (c *ckptVerifyCmd) Run() error {
 	} else {
 		c.write(os.Stdout, v)
 	}
-	if err == nil && !v.OK {
+	switch {
+	case err != nil:
+	case len(v.Errors) > 0:
 		err = fmt.Errorf("%s is not sound: %d errors", c.Path, len(v.Errors))
+	case len(v.Misfits) > 0:
+		err = &launch.ExitError{Code: 3, Text: fmt.Sprintf("%s is sound, and does not fit -layout %s, or -rules", c.Path, c.Layout)}
 	}
 	return err
 }
@@ -140,6 +145,9 @@ func (c *ckptVerifyCmd) Run() error {
 func (c *ckptVerifyCmd) write(w io.Writer, v *inspect.Verdict) {
 	for _, e := range v.Errors {
 		fmt.Fprintf(w, "error: %s\n", printable(e, "\n"))
+	}
+	for _, s := range v.Misfits {
+		fmt.Fprintf(w, "does not fit: %s\n", printable(s, "\n"))
 	}
 	for _, s := range v.Unchecked {
 		fmt.Fprintf(w, "not verified: %s\n", s)
@@ -151,7 +159,7 @@ func (c *ckptVerifyCmd) write(w io.Writer, v *inspect.Verdict) {
 	for _, r := range v.Ranks {
 		fmt.Fprintf(w, "rank %d (%s) loads %d bytes\n", r.Rank, r.Place, r.Bytes)
 	}
-	if v.OK {
+	if len(v.Errors) == 0 {
 		fmt.Fprintln(w, "sound")
 	}
 }

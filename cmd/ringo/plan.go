@@ -17,9 +17,9 @@ type planCmd struct {
 	Batch   int     `default:"8" help:"Sequences of the global batch, over all ranks."`
 	Seq     int     `default:"1024" help:"Tokens of a sequence."`
 	Layout  string  `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes pp, dp, fsdp, ep, ring, cp and tp, such as dp=8,fsdp=8,tp=2."`
-	Micro   int     `default:"8" help:"With pp: microbatches of a step."`
-	Sched   string  `name:"schedule" default:"1f1b" placeholder:"NAME" help:"With pp: a schedule as in ringo viz schedule."`
-	Chunks  int     `default:"2" help:"With -schedule interleaved: stages of a rank."`
+	Micro   *int    `placeholder:"N" help:"With pp: microbatches of a step; 8 if absent."`
+	Sched   *string `name:"schedule" placeholder:"NAME" help:"With pp: a schedule as in ringo viz schedule; 1f1b if absent."`
+	Chunks  *int    `placeholder:"N" help:"With -schedule interleaved: stages of a rank; 2 if absent."`
 	SP      bool    `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
 	Experts int     `placeholder:"E" help:"Experts of each block, in place of its MLP and as large as it; ep divides them."`
 	TopK    int     `name:"topk" default:"2" help:"Experts of a token."`
@@ -111,19 +111,31 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 	return p, err
 }
 
+// or returns the value of a flag, or absent if it is not given.
+func or[T any](flag *T, absent T) T {
+	if flag == nil {
+		return absent
+	}
+	return *flag
+}
+
 // of returns the plan of a model, with the schedule if it is in a pipeline.
 func (c *planCmd) of(size plan.Transformer, cfg plan.Config) (*plan.Plan, error) {
 	if cfg.Layout.PP < 2 {
+		if c.Micro != nil && c.Topo == "" || c.Sched != nil || c.Chunks != nil { // -topo compares with pipelines
+			return nil, fmt.Errorf("-micro, -schedule and -chunks need pp in -layout")
+		}
 		m, err := size.Model(cfg)
 		if err != nil {
 			return nil, err
 		}
 		return plan.New(m, cfg)
 	}
-	if c.Sched == "forward" {
+	name := or(c.Sched, "1f1b")
+	if name == "forward" {
 		return nil, fmt.Errorf("-schedule forward trains nothing")
 	}
-	s, err := pp.ByName(c.Sched, cfg.Layout.PP, c.Chunks, c.Micro)
+	s, err := pp.ByName(name, cfg.Layout.PP, or(c.Chunks, 2), or(c.Micro, 8))
 	if err != nil {
 		return nil, err
 	}

@@ -50,8 +50,8 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 		return nil, fmt.Errorf("-topo: the time of experts, ep, ring and cp is not predicted")
 	case c.Host > 0 || c.Int8 || c.Int4:
 		return nil, fmt.Errorf("-topo: the time of -host, -int8 and -int4 is not predicted")
-	case l.PP > 1 && c.Sched != "1f1b":
-		return nil, fmt.Errorf("-topo: the time of -schedule %s is not predicted, only that of 1f1b", c.Sched)
+	case l.PP > 1 && or(c.Sched, "1f1b") != "1f1b":
+		return nil, fmt.Errorf("-topo: the time of -schedule %s is not predicted, only that of 1f1b", *c.Sched)
 	case (ranks+top.Host-1)/top.Host > hosts:
 		return nil, fmt.Errorf("-topo %s: %d ranks do not fit on %d hosts of %d", c.Topo, ranks, hosts, top.Host)
 	case !(c.TFLOPS >= 1e-3 && c.TFLOPS <= 1e6):
@@ -61,7 +61,7 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 		FLOPS: c.TFLOPS * 1e12, Overlap: true, Value: bytesOf(p.Params), Sum: bytesOf(p.Reduce),
 		Again: l.FSDP > 1 && l.PP <= 1 && c.Stage != 1 && c.Stage != 2}
 	t := &timing{Topology: c.Topo}
-	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), ranks, c.Micro)
+	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), ranks, or(c.Micro, 8))
 	mine, err := timed(top, l.String(), t.step)
 	if err != nil {
 		return nil, fmt.Errorf("-topo %s: %w", c.Topo, err)
@@ -72,7 +72,7 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 			if ranks%(tp*pp) != 0 || c.Heads%tp != 0 || c.Vocab%tp != 0 || c.Layers%pp != 0 {
 				continue
 			}
-			if x, err := timed(top, other.String(), divided(s, tp, pp, ranks, c.Micro)); err == nil { // else its batch does not divide
+			if x, err := timed(top, other.String(), divided(s, tp, pp, ranks, or(c.Micro, 8))); err == nil { // else its batch does not divide
 				t.Layouts = append(t.Layouts, x)
 			}
 		}

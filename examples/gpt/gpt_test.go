@@ -61,7 +61,7 @@ func on(dp, fsdp, stage int) lm.Layout {
 
 // lay is a layout, with its numbers in the order of the fields.
 func lay(dp, fsdp, stage, tp int, sp bool, async, cp, ep, pp, ring int) lm.Layout {
-	l := parallel.Layout{DP: dp, FSDP: fsdp, TP: tp, CP: cp, EP: ep, PP: pp, Ring: ring}
+	l := parallel.Layout{DP: dp, FSDP: fsdp, TP: tp, CP: cp, EP: ep, PP: max(pp, 1), Ring: max(ring, 1)}
 	return lm.Layout{Layout: l, Stage: stage, SP: sp, Async: async}
 }
 
@@ -182,6 +182,7 @@ func TestMisuse(t *testing.T) {
 		"-cp 3: 2 heads of keys and values of a rank do not divide over 3 ranks": func(o *options) { o.CP = 3 },
 		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ring -1: ranks of an axis are at least 1":    func(o *options) { o.Ring = -1 },
 		"int64[5,9]: 9 positions are fewer than the 10 ranks that divide them":   func(o *options) { o.Ring = 10 },
+		"-dp 0 -fsdp 1 -tp 1 -cp 1 -ring 0: ranks of an axis are at least 1":     func(o *options) { o.Ring = 0 },
 		"-async needs -sp": func(o *options) { o.TP, o.Async = 2, 4 },
 		"do not divide over 4 ranks: the number of ranks must divide 6": func(o *options) { o.TP = 4 },
 		"-stage 4: 1, 2 or 3": func(o *options) { o.Stage = 4 },

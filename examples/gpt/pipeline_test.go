@@ -89,6 +89,7 @@ func TestPipelinesRefused(t *testing.T) {
 		"-micro 0: microbatches of -batch 6 sequences must": func(o *options) { o.micro = 0 },
 		"-micro needs -pp":                                            func(o *options) { o.PP, o.Given = 1, given("micro") },
 		"-pp -1: ranks of an axis are at least 1":                     func(o *options) { o.PP = -1 },
+		"-pp 0: ranks of an axis are at least 1":                      func(o *options) { o.PP = 0 },
 		"-sample 15: stages write no text":                            func(o *options) { o.Given = given("sample") },
 		"-schedule forward trains nothing":                            func(o *options) { o.schedule = "forward" },
 		`-schedule: pp: no schedule "2f2b" of 2 ranks, 2 chunks, 3 m`: func(o *options) { o.schedule = "2f2b" },

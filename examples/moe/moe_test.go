@@ -32,7 +32,7 @@ func shortMixture(t *testing.T) options {
 	require.NoError(t,
 		os.WriteFile(text, []byte(strings.Repeat("All the world's a stage, and all the men and women merely players. ", 12)), 0o666))
 	return options{lm.Options{Options: train.Options{Threads: 1, SaveEvery: 100, Quiet: true},
-		Layout: lm.Layout{Layout: parallel.Layout{FSDP: 1, TP: 1, CP: 1, EP: 1}, Stage: 3}, Layers: 2, Dim: 12,
+		Layout: lm.Layout{Layout: parallel.Layout{FSDP: 1, TP: 1, CP: 1, EP: 1, PP: 1, Ring: 1}, Stage: 3}, Layers: 2, Dim: 12,
 		Heads: 6, KVHeads: 2, Seq: 9, Batch: 5, Steps: 20, Sample: 15, Optim: "adamw", DType: "float64", Seed: 3, Data: text}, mixtures["aux"]}
 }
 
@@ -64,7 +64,7 @@ var mixtures = map[string]mixture{
 // withExperts are layouts in which ranks share experts, or have all of them.
 func withExperts() []lm.Layout {
 	l := func(dp, fsdp, tp, cp, ep int) lm.Layout {
-		return lm.Layout{Layout: parallel.Layout{DP: dp, FSDP: fsdp, TP: tp, CP: cp, EP: ep}, Stage: 3}
+		return lm.Layout{Layout: parallel.Layout{DP: dp, FSDP: fsdp, TP: tp, CP: cp, EP: ep, PP: 1, Ring: 1}, Stage: 3}
 	}
 	return []lm.Layout{l(1, 1, 1, 1, 2), l(1, 1, 1, 1, 4), l(2, 1, 1, 1, 2), l(1, 2, 1, 1, 2), l(2, 2, 1, 1, 2), l(1, 1, 2, 1, 2),
 		l(1, 2, 2, 1, 1), l(3, 1, 1, 1, 1), l(1, 1, 1, 2, 2), divided(l(1, 1, 2, 1, 2)), divided(l(1, 2, 2, 1, 1)), divided(l(2, 1, 2, 1, 2))}

@@ -16,7 +16,7 @@ func (m *Model) NewCache(tokens int) *decode.Cache {
 // Next appends tokens ids [batch, time], Int64, to a cache, and returns logits [batch, vocabulary] for the token after the last one. The
 // tape must be a NoGrad tape.
 func (m *Model) Next(ids nn.T, c *decode.Cache) nn.T {
-	x := m.whole().features(ids, c)
+	x := m.whole().features(ids, c, nil)
 	logits := apply(m.Drawn, m.Head.Forward(x.Slice(1, x.Dim(1)-1, x.Dim(1)).Reshape(x.Dim(0), x.Dim(2))))
 	if logits.Dim(1) != m.Config.Vocab {
 		m.fail("%v are the logits of a part of the %d tokens: Model.Drawn has to join them", logits.Shape(), m.Config.Vocab)

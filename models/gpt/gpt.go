@@ -148,8 +148,18 @@ func (c *Config) experts() *moe.Layer {
 func (m *Model) Forward(ids nn.T) nn.T { return m.Head.Forward(m.Features(ids)) }
 
 // Features returns what Head makes logits of, [batch, time, width]: for a loss that needs no logits (FeatureLoss of package parallel, or
-// nn.LinearCrossEntropy).
-func (m *Model) Features(ids nn.T) nn.T { return m.whole().features(ids, nil) }
+// nn.LinearCrossEntropy). Documents may be given apart, as Documents returns them: where ranks divide sequences, those of whole ones.
+func (m *Model) Features(ids nn.T, docs ...nn.T) nn.T { return m.whole().features(ids, nil, docs) }
+
+// Documents returns the tokens of rows x [batch, 2, time], and the numbers of their documents, both [batch, time]. Of other rows there are
+// none, and the tokens are x.
+func Documents(x nn.T) (ids nn.T, docs []nn.T) {
+	if x.NDim() != 3 || x.Dim(1) != 2 {
+		return x, nil
+	}
+	of := func(i int) nn.T { return x.Slice(1, i, i+1).Reshape(x.Dim(0), x.Dim(2)) }
+	return of(0), []nn.T{of(1)}
+}
 
 // embeddings returns the vectors of tokens. Those of Gemma are multiplied by √Width, which transformers rounds to their type.
 func (m *Model) embeddings(ids nn.T) nn.T {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Stage is a part of a model: a stage of a pipeline, or all of it.
@@ -69,11 +70,12 @@ func (s *Stage) Forward(x nn.T, batch, time int) nn.T {
 
 // Features returns [tokens, width], of which tensor parallelism may leave this rank a part; the last stage returns what Model.Features
 // does. x is what the stage before returned, of batch sequences of so many tokens; in the first stage it is tokens [batch, time], Int64.
-func (s *Stage) Features(x nn.T, batch, time int) nn.T {
+// Each stage is given the docs of Model.Features.
+func (s *Stage) Features(x nn.T, batch, time int, docs ...nn.T) nn.T {
 	if s.first == 0 && (x.NDim() != 2 || x.Dim(0) != batch || x.Dim(1) != time) {
-		s.model.fail("%v are not %d sequences of %d tokens: stages take tokens alone, without documents", x.Shape(), batch, time)
+		s.model.fail("%v are not %d sequences of %d tokens: stages take documents apart (gpt.Documents)", x.Shape(), batch, time)
 	}
-	x = s.blocks(x, batch, time, nil, nn.T{})
+	x = s.blocks(x, batch, time, nil, docs)
 	if !s.last() {
 		return x
 	}
@@ -81,14 +83,9 @@ func (s *Stage) Features(x nn.T, batch, time int) nn.T {
 }
 
 // features returns the input of the head, [batch, time, width]. With a cache, ids follow the tokens in it, and are added to it.
-func (s *Stage) features(ids nn.T, c *decode.Cache) nn.T {
-	var docs nn.T
-	if ids.NDim() == 3 && ids.Dim(1) == 2 {
-		if s.model.Pos != nil {
-			s.model.fail("%v are tokens and their documents, and learned positions count from the beginning of a sequence", ids.Shape())
-		}
-		batch, time := ids.Dim(0), ids.Dim(2)
-		ids, docs = ids.Slice(1, 0, 1).Reshape(batch, time), ids.Slice(1, 1, 2).Reshape(batch, time)
+func (s *Stage) features(ids nn.T, c *decode.Cache, docs []nn.T) nn.T {
+	if docs == nil {
+		ids, docs = Documents(ids)
 	}
 	if ids.NDim() != 2 {
 		s.model.fail("%v: needs [batch, time], or [batch, 2, time] with the numbers of documents", ids.Shape())
@@ -98,7 +95,7 @@ func (s *Stage) features(ids nn.T, c *decode.Cache) nn.T {
 }
 
 // blocks applies the stage's layers, without the head.
-func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache, docs nn.T) nn.T {
+func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache, documents []nn.T) nn.T {
 	m, before := s.model, c.Len()
 	if before+time > m.Config.Positions {
 		m.fail("%d tokens behind %d: the model has %d positions", time, before, m.Config.Positions)
@@ -111,9 +108,18 @@ func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache, docs nn.T) nn.T
 	if s.first == 0 {
 		x = m.embeddings(x)
 		if m.Pos != nil {
+			if len(documents) > 0 {
+				m.fail("%v are the documents of tokens, and learned positions count from the beginning of a sequence", documents[0].Shape())
+			}
 			x = m.Pos.Forward(x, before)
 		}
 		x = apply(m.Embedded, x.Reshape(batch*time, x.Dim(2)))
+	}
+	var docs nn.T
+	if len(documents) > 0 {
+		if docs = documents[0]; docs.Tape() == nil { // the step's rows are those of the tokens
+			docs = x.Tape().Input(docs.WithRows(tensor.Rows{}))
+		}
 	}
 	for i, b := range m.Blocks[s.first:s.end] {
 		switch {

@@ -30,7 +30,7 @@ func (p program) attachAlone(r *dist.Rank) (a attached, err error) {
 	if a.model, err = p.model(); err != nil {
 		return a, err
 	}
-	a.Attached = &parallel.Attached{Data: r.World, Sum: r.World, Part: func(x tensor.Tensor) tensor.Tensor { return x },
+	a.Attached = &parallel.Attached{Data: r.World, Sum: r.World, Part: func(x tensor.Tensor, _ ...tensor.Tensor) tensor.Tensor { return x },
 		Loss: nn.CrossEntropy}
 	if err = moe.Parallelize(moe.Ranks{Tokens: r.World}, a.experts...); err == nil { // else microbatches would look like parts of ranks
 		a.Params = nn.Init(a.Model, r.Device, tensor.Float64, initSeed)

@@ -21,7 +21,7 @@ type Layout struct {
 }
 
 func (l *Layout) flags(fs *flag.FlagSet) {
-	l.EP = 1
+	l.EP, l.PP = 1, 1
 	fs.IntVar(&l.DP, "dp", 0, "copies of the model, each on ranks of its own (0: 1, or as many as a launcher's ranks allow)")
 	fs.IntVar(&l.FSDP, "fsdp", 1, "ranks that share a copy of the model")
 	fs.IntVar(&l.TP, "tp", 1, "ranks that divide each layer: heads, hidden features, vocabulary")
@@ -34,7 +34,7 @@ func (l *Layout) flags(fs *flag.FlagSet) {
 
 func (l *Layout) check() error {
 	switch {
-	case l.DP < 0 || l.FSDP < 1 || l.TP < 1 || l.CP < 1 || l.EP < 1 || l.Ring < 0 || l.PP < 0:
+	case l.DP < 0 || l.FSDP < 1 || l.TP < 1 || l.CP < 1 || l.EP < 1 || l.Ring < 1 || l.PP < 1:
 		return train.Usagef("-dp %d -fsdp %d -tp %d -cp %d%s: ranks of an axis are at least 1", l.DP, l.FSDP, l.TP, l.CP, l.otherFlags())
 	case l.SP && l.TP == 1:
 		return train.Usagef("-sp needs -tp")
@@ -47,17 +47,17 @@ func (l *Layout) check() error {
 }
 
 // copyRanks is the number of ranks that hold a copy of the model together.
-func (l *Layout) copyRanks() int { return l.FSDP * l.TP * l.CP * max(l.Ring, 1) * l.EP * max(l.PP, 1) }
+func (l *Layout) copyRanks() int { return l.FSDP * l.TP * l.CP * l.Ring * l.EP * l.PP }
 
 // otherFlags are the parts of a layout that few have: rings, experts, and stages of a pipeline.
 func (l *Layout) otherFlags() (text string) {
-	if l.Ring < 0 || l.Ring > 1 {
+	if l.Ring != 1 {
 		text = fmt.Sprintf(" -ring %d", l.Ring)
 	}
 	if l.EP != 1 {
 		text += fmt.Sprintf(" -ep %d", l.EP)
 	}
-	if l.PP < 0 || l.PP > 1 {
+	if l.PP != 1 {
 		text += fmt.Sprintf(" -pp %d", l.PP)
 	}
 	return text

@@ -31,8 +31,8 @@ type Summary struct {
 // Summary says what the training of a model with so many parameters did, also as lines for people.
 func (o *Options) Summary(l *train.Loop, program string, params int, text *Corpus) Summary {
 	s := Summary{Summary: l.Summary(train.Summary{Example: program, Optim: o.Optim, DType: o.DType, Batch: o.Batch}),
-		Layout: map[string]int{"dp": o.DP, "fsdp": o.FSDP, "stage": o.Stage, "tp": o.TP, "ring": max(o.Ring, 1), "cp": o.CP, "ep": o.EP,
-			"pp": max(o.PP, 1)}, Params: params, Seq: o.Seq, perByte: text.perByte}
+		Layout: map[string]int{"dp": o.DP, "fsdp": o.FSDP, "stage": o.Stage, "tp": o.TP, "ring": o.Ring, "cp": o.CP, "ep": o.EP,
+			"pp": o.PP}, Params: params, Seq: o.Seq, perByte: text.perByte}
 	s.TokensPerS = s.SamplesPerS * float64(o.Seq)
 	_, losses := l.Values("loss")
 	for _, v := range losses {

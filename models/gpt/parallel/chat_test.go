@@ -26,7 +26,7 @@ import (
 )
 
 // conversations have answers of one byte, and of many.
-func conversations(t *testing.T) *chat.Dataset {
+func conversations(t *testing.T, pack bool) *chat.Dataset {
 	var lines []byte
 	for i := range 23 {
 		line, err := json.Marshal(map[string]any{"messages": []map[string]string{{"role": "user", "content": strings.Repeat("q", 1+i%5)},
@@ -39,7 +39,7 @@ func conversations(t *testing.T) *chat.Dataset {
 	template, err := chat.New("{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}\n{% endfor %}" +
 		"{% if add_generation_prompt %}<a>{% endif %}")
 	require.NoError(t, err)
-	set, err := chat.Read(path, tokenizer.Bytes(), template, chat.Config{Length: 30})
+	set, err := chat.Read(path, tokenizer.Bytes(), template, chat.Config{Length: 30, Pack: pack})
 	require.NoError(t, err)
 	return set
 }
@@ -48,12 +48,13 @@ func conversations(t *testing.T) *chat.Dataset {
 type talker struct {
 	parallel.Layout
 	micros int // of a pipeline
+	epochs int
 	logits bool
 }
 
 // train returns the losses of all steps, and the values after them.
 func (c talker) train(t *testing.T, set *chat.Dataset) (losses []float64, after map[string][]float64) {
-	to, n := t.TempDir(), max(c.PP, 1)*max(c.DP, 1)*max(c.TP, 1)
+	to, n := t.TempDir(), max(c.PP, 1)*max(c.DP, 1)*max(c.Ring, 1)*max(c.CP, 1)*max(c.TP, 1)
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: n, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		m := disttest.Must(gpt.New(gpt.Config{Kind: gpt.Qwen2, Vocab: 256, Positions: 30, Width: 8, Layers: 3, Heads: 2, KVHeads: 2, Hidden: 12}))
 		mesh := disttest.Must(r.Mesh(c.Mesh(2)))
@@ -69,10 +70,12 @@ func (c talker) train(t *testing.T, set *chat.Dataset) (losses []float64, after 
 				return pipe.Train(b, set.Loss(b))
 			}
 			var loss tensor.Tensor
-			if ids := tape.Input(a.Part(b.X)); c.logits {
-				loss = a.Loss(m.Forward(ids), a.Part(b.Y), set.Loss(b))
-			} else {
-				loss = a.FeatureLoss(m.Features(ids), a.Part(b.Y), set.Loss(b))
+			ids, docs := gpt.Documents(b.X)
+			switch y := a.Part(b.Y, docs...); {
+			case c.logits: // as those do who divide no sequences
+				loss = a.Loss(m.Forward(tape.Input(b.X)), y, set.Loss(b))
+			default:
+				loss = a.FeatureLoss(m.Features(tape.Input(a.Part(ids, docs...)), docs...), y, set.Loss(b))
 			}
 			tape.Backward(loss)
 			return a.Once(loss).Item(), nil
@@ -81,7 +84,7 @@ func (c talker) train(t *testing.T, set *chat.Dataset) (losses []float64, after 
 			disttest.OK(pipe.Start(a, opt, tape, tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())))
 		}
 		batches := data.NewLoader(set, data.Config{Batch: 5, Shuffle: true, Seed: 1, Sharder: a.Data})
-		for epoch := range 3 {
+		for epoch := range c.epochs {
 			for _, b := range batches.Epoch(ctx, epoch) {
 				all := []float64{disttest.Must(step(b))}
 				disttest.OK(opt.Step())
@@ -104,14 +107,14 @@ func (c talker) train(t *testing.T, set *chat.Dataset) (losses []float64, after 
 	return losses, values(t, path)
 }
 
-// Loss on the answers alone is that of one rank, in microbatches and on ranks with other numbers of answers, and where ranks divide words.
-func TestChatEqualsOneRank(t *testing.T) {
-	set := conversations(t)
-	losses, want := talker{logits: true}.train(t, set)
+// equalOneRank compares trainings with that of one rank.
+func equalOneRank(t *testing.T, pack bool, epochs int, all ...talker) {
+	set := conversations(t, pack)
+	losses, want := talker{logits: true, epochs: epochs}.train(t, set)
 	require.GreaterOrEqual(t, len(losses), 10)
 	require.Less(t, losses[len(losses)-1], losses[0])
-	for _, c := range []talker{{}, {Layout: parallel.Layout{PP: 2}, micros: 3}, {Layout: parallel.Layout{PP: 2, DP: 2}, micros: 2},
-		{Layout: parallel.Layout{TP: 2}}, {Layout: parallel.Layout{TP: 2}, logits: true}, {Layout: parallel.Layout{PP: 2, TP: 2}, micros: 2}} {
+	for _, c := range all {
+		c.epochs = epochs
 		got, after := c.train(t, set)
 		require.InDeltaSlice(t, losses, got, 1e-10, fmt.Sprint(c))
 		require.Len(t, after, len(want))
@@ -119,4 +122,19 @@ func TestChatEqualsOneRank(t *testing.T) {
 			require.InDeltaSlice(t, v, after[name], 1e-10, "%v: %s", c, name)
 		}
 	}
+}
+
+// Loss on the answers alone is that of one rank, in microbatches and on ranks with other numbers of answers, and where ranks divide words.
+func TestChatEqualsOneRank(t *testing.T) {
+	equalOneRank(t, false, 3, talker{}, talker{Layout: parallel.Layout{PP: 2}, micros: 3},
+		talker{Layout: parallel.Layout{PP: 2, DP: 2}, micros: 2}, talker{Layout: parallel.Layout{TP: 2}},
+		talker{Layout: parallel.Layout{TP: 2}, logits: true}, talker{Layout: parallel.Layout{PP: 2, TP: 2}, micros: 2})
+}
+
+// So are conversations that are packed into rows, also where ranks share these rows, whose parts the documents move, and in microbatches.
+func TestPackedEqualsOneRank(t *testing.T) {
+	equalOneRank(t, true, 5, talker{}, talker{Layout: parallel.Layout{Ring: 2}}, talker{Layout: parallel.Layout{Ring: 3}},
+		talker{Layout: parallel.Layout{Ring: 2, DP: 2}}, talker{Layout: parallel.Layout{Ring: 2, TP: 2}}, talker{Layout: parallel.Layout{CP: 2}},
+		talker{Layout: parallel.Layout{Ring: 2, CP: 2}}, talker{Layout: parallel.Layout{PP: 2}, micros: 3},
+		talker{Layout: parallel.Layout{PP: 2, Ring: 2}, micros: 2}, talker{Layout: parallel.Layout{PP: 2, Ring: 3}, micros: 2})
 }

@@ -6,5 +6,10 @@
 //	a, err := parallel.Attach(mesh, m, parallel.Config{FSDP: &fsdp.Config{DType: tensor.Float32, Seed: seed}})
 //	loss := a.Loss(m.Forward(tape.Input(a.Part(ids))), a.Part(labels))
 //
+// With packed documents, ids and labels are cut by them where ranks share sequences:
+//
+//	ids, docs := gpt.Documents(b.X)
+//	loss := a.FeatureLoss(m.Features(tape.Input(a.Part(ids, docs...)), docs...), a.Part(b.Y, docs...))
+//
 // Each rank brings the rows of its place in Attached.Data. For models of your own, Attach and Divide are examples to copy.
 package parallel

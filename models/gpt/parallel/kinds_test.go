@@ -159,7 +159,7 @@ func TestWindowsEqualOneRank(t *testing.T) {
 	}
 }
 
-// Ranks that share sequences take no documents, and say so.
+// Ranks that share sequences take documents apart from tokens, and say so; labels must be cut with them, too.
 func TestDocumentsRefused(t *testing.T) {
 	for _, l := range []parallel.Layout{{Ring: 2}, {CP: 2}, {Ring: 2, CP: 2}} {
 		err := dist.Run(t.Context(), dist.Config{Ranks: max(l.Ring, 1) * max(l.CP, 1), Threads: 1}, func(_ context.Context, r *dist.Rank) error {
@@ -167,8 +167,17 @@ func TestDocumentsRefused(t *testing.T) {
 				parallel.Config{DDP: ddp.Config{DType: tensor.Float64}}))
 			return tensor.Try(func() { a.Part(tensor.FromSlice(make([]int64, 3*2*8), 3, 2, 8)) })
 		})
-		require.ErrorContains(t, err, "int64[3,2,8] has the numbers of documents, which ranks that share a sequence do not take")
+		require.ErrorContains(t, err, "int64[3,2,8] has the numbers of documents: ranks that share a sequence take them apart (gpt.Documents)")
 	}
+	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		m := disttest.Must(gpt.New(plan{kind: gpt.Qwen3}.config()))
+		a := disttest.Must(parallel.Attach(disttest.Must(r.Mesh(parallel.Layout{Ring: 2}.Mesh(2))), m,
+			parallel.Config{DDP: ddp.Config{DType: tensor.Float64}}))
+		y := tensor.FromSlice(make([]int64, 8), 1, 8).WithRows(r.World.Rows(0, 1))
+		docs := tensor.FromSlice([]int64{0, 0, 0, 0, 1, 1, 2, 3}, 1, 8)
+		return tensor.Try(func() { a.FeatureLoss(m.Features(tensor.NewTape(r.Device).Input(a.Part(y, docs)), docs), a.Part(y)) })
+	})
+	require.ErrorContains(t, err, "the targets are not of the rows of the step's input")
 }
 
 // values returns those of a folder's model, as one rank reads them.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
@@ -62,7 +63,9 @@ type Attached struct {
 	// Groups are all that send parameters, gradients and activations; Experts, which are among them, those of each layer with experts.
 	Groups, Experts []*dist.Group
 	mixtures        []*moe.Layer
-	Part            func(x tensor.Tensor) tensor.Tensor // this rank's positions of sequences
+	// Part returns this rank's positions of sequences, of tokens and of labels. Where ranks share sequences, give it the numbers of packed
+	// documents, too, which gpt.Documents returns: those of whole sequences, in host memory.
+	Part func(x tensor.Tensor, docs ...tensor.Tensor) tensor.Tensor
 	// Loss is this rank's part of the mean over labels, as nn.CrossEntropy; if ranks divide the words, options set Ignore and Count.
 	// FeatureLoss is Loss of the logits for x, of Model.Features, which are never whole in memory.
 	Loss, FeatureLoss func(x, labels nn.T, options ...ops.CrossEntropyOptions) nn.T
@@ -83,7 +86,7 @@ func (a *Attached) Once(x nn.T) nn.T {
 // OncePerStep. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "ring", "cp"), Layers: mesh.Group("kv", "same"),
-		Loss: nn.CrossEntropy, Part: func(x tensor.Tensor) tensor.Tensor { return x }}
+		Loss: nn.CrossEntropy, Part: func(x tensor.Tensor, _ ...tensor.Tensor) tensor.Tensor { return x }}
 	a.FeatureLoss = func(x, labels nn.T, o ...ops.CrossEntropyOptions) nn.T {
 		return nn.LinearCrossEntropy(m.Head, x, labels, o...)
 	}
@@ -128,9 +131,10 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 			return fmt.Errorf("parallel: a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap %v and "+
 				"QueryScalar %d: use cp", c.AttnSoftCap, c.QueryScalar)
 		}
-		core.Mix, a.Part = f, sequences(f.Part)
+		f.Even = slices.Contains(m.Blocks, nil) // a pipeline
+		core.Mix, a.Part = f, sequences(f.Part, f.PartOfDocuments)
 	case ulysses.Size() > 1:
-		core.Spread, core.Join, a.Part = u.ToHeads(), u.ToPositions(), sequences(u.Part)
+		core.Spread, core.Join, a.Part = u.ToHeads(), u.ToPositions(), sequences(u.Part, nil)
 	default:
 		return nil
 	}
@@ -141,12 +145,16 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 	return nil
 }
 
-// sequences returns part, which refuses rows of several documents: attention over ranks sees none.
-func sequences(part func(x tensor.Tensor) tensor.Tensor) func(x tensor.Tensor) tensor.Tensor {
-	return func(x tensor.Tensor) tensor.Tensor {
-		if x.NDim() == 3 && x.DType() == tensor.Int64 {
-			panic(&tensor.Failure{Op: "parallel.Part", Err: fmt.Errorf("%v has the numbers of documents, which ranks that share a sequence do "+
-				"not take: leave out chat.Config.Pack, or ring and cp", x.Shape())})
+// sequences returns part, or with documents of, if there is one.
+func sequences(part func(x tensor.Tensor) tensor.Tensor, of func(x, docs tensor.Tensor) tensor.Tensor) func(tensor.Tensor,
+	...tensor.Tensor) tensor.Tensor {
+	return func(x tensor.Tensor, docs ...tensor.Tensor) tensor.Tensor {
+		switch {
+		case x.NDim() == 3 && x.DType() == tensor.Int64:
+			panic(&tensor.Failure{Op: "parallel.Part", Err: fmt.Errorf("%v has the numbers of documents: ranks that share a sequence take "+
+				"them apart (gpt.Documents)", x.Shape())})
+		case len(docs) > 0 && of != nil:
+			return of(x, docs[0])
 		}
 		return part(x)
 	}

@@ -57,13 +57,13 @@ func (p *Pipeline) stage(i int) pp.Stage {
 	return func(tape *tensor.Tape, micro int, x nn.T) nn.T {
 		b := &p.batch
 		lo, hi := layout.Share(b.Rows, micro, p.schedule.Micros)
-		ids := p.a.Part(b.X.Slice(0, lo, hi))
-		if i == 0 {
+		ids, docs := gpt.Documents(b.X.Slice(0, lo, hi))
+		if ids = p.a.Part(ids, docs...); i == 0 {
 			x = tape.Input(ids)
 		}
-		x = p.stages[i].Features(x, ids.Dim(0), ids.Dim(1))
+		x = p.stages[i].Features(x, ids.Dim(0), ids.Dim(1), docs...)
 		if i == len(p.schedule.Ranks)-1 {
-			x = p.a.FeatureLoss(x, p.a.Part(b.Y.Slice(0, lo, hi)), p.options...)
+			x = p.a.FeatureLoss(x, p.a.Part(b.Y.Slice(0, lo, hi), docs...), p.options...)
 		}
 		return x
 	}
