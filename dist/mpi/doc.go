@@ -2,8 +2,8 @@
 // RINGO_BACKEND=mpi or dist.Config.Backend: MPI knows networks that package tcp does not, such as InfiniBand. Inside a host, package shm is
 // faster.
 //
-// The library is libmpi_abi.so.1, with the standard ABI of MPI 5.0. The libraries of MPICH (libmpi.so.12; in Debian libmpich.so.12) and of
-// Open MPI 4 and 5 (libmpi.so.40) have tables of their own. RINGO_MPI_LIB names the library. It must be that of the mpiexec. An
+// The library (package internal/mpi) is libmpi_abi.so.1, with the standard ABI of MPI 5.0, or that of MPICH (libmpi.so.12; in Debian
+// libmpich.so.12) or of Open MPI 4 and 5 (libmpi.so.40). RINGO_MPI_LIB names the library. It must be that of the mpiexec. An
 // operation with Open MPI 4, which has no large counts, has at most 2^28-1 elements.
 //
 // # Two layers
@@ -28,9 +28,7 @@
 // fails, or a rank cannot go on, no rank calls MPI_Finalize, and Close returns why on each. A process that dies ends the job: mpiexec
 // says which one it was.
 //
-//	lib.go, handles.go   the library, its functions and constants
-//	thread_linux.go      handlers of signals, and pauses; thread_other.go: of other systems
-//	engine.go, maker.go  the job: begin, steps, end
+//	engine.go, maker.go  the job: begin, steps, end; yield_linux.go, yield_other.go: pauses
 //	message.go           what ranks tell each other; request.go: what MPI is doing
 //	endpoint.go          a group: operations in order, failures; arrive.go: ranks agree about an operation
 //	group.go             collectives of MPI; transport.go: our algorithms; comms.go: communicators

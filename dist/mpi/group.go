@@ -6,10 +6,20 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/mpi"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // byMPI as Op.Algo means MPI's own collective.
 const byMPI = "mpi"
+
+// types and reds are MPI's of ours; 0: it has no such type or reduction.
+var (
+	types = [tensor.NumDTypes]int{tensor.Float32: mpi.Float, tensor.Float64: mpi.Double, tensor.Int32: mpi.Int32, tensor.Int64: mpi.Int64,
+		tensor.Uint8: mpi.Uint8}
+	reds = [backend.NumReds]int{backend.Sum: mpi.Sum, backend.Min: mpi.Min, backend.Max: mpi.Max, backend.Prod: mpi.Prod,
+		backend.BAnd: mpi.BAnd, backend.BOr: mpi.BOr, backend.BXor: mpi.BXor}
+)
 
 // Algorithms returns the names that Op.Algo may have.
 func (b *endpoint) Algorithms() []string { return append([]string{byMPI}, algo.Names()...) }
@@ -115,19 +125,19 @@ func (b *endpoint) isOver() bool {
 
 // begin calls MPI's collective for op.
 func (b *endpoint) begin(op *backend.Op) {
-	h, comm := &b.e.lib.h, b.comm
+	lib, comm := b.e.lib, b.comm
 	size, root, me := op.DType.Size(), uintptr(op.Root), b.spec.Rank
 	r := &request{of: b, writes: true}
 	b.request = r
-	d, n := h.of[aByte], uintptr(op.Count*size)
+	d, n := lib.Of[mpi.Byte], uintptr(op.Count*size)
 	if op.Kind.Reduces() {
-		d, n, size = h.of[types[op.DType]], uintptr(op.Count), 1
+		d, n, size = lib.Of[types[op.DType]], uintptr(op.Count), 1
 	}
-	red, req := h.of[reds[op.Red]], uintptr(unsafe.Pointer(&r.handle))
+	red, req := lib.Of[reds[op.Red]], uintptr(unsafe.Pointer(&r.handle))
 	src, dst := b.buffers(op, r)
 	b.counters.Wire[op.Kind].Add(uint64(op.Src.Bytes))
 	call := func(name string, a ...uintptr) {
-		r.call, r.err = name, b.e.lib.do(name, a...)
+		r.call, r.err = name, lib.Do(name, a...)
 	}
 	switch op.Kind {
 	case backend.Broadcast:
@@ -171,7 +181,7 @@ func (b *endpoint) buffers(op *backend.Op, r *request) (src, dst uintptr) {
 	if src == 0 || dst == 0 || src+uintptr(op.Src.Bytes) <= dst || dst+uintptr(op.Dst.Bytes) <= src {
 		return src, dst
 	}
-	inPlace := b.e.lib.h.inPlace
+	inPlace := b.e.lib.InPlace
 	switch op.Kind {
 	case backend.Broadcast:
 		return src, dst
@@ -188,7 +198,7 @@ func (b *endpoint) buffers(op *backend.Op, r *request) (src, dst uintptr) {
 
 // counts returns the addresses of arrays with the parts of ranks, of size units for each element, and of where they begin.
 func (b *endpoint) counts(r *request, counts []int, size int) (parts, begins uintptr) {
-	if b.e.lib.large {
+	if b.e.lib.Large {
 		return addresses[int64](r, counts, size)
 	}
 	return addresses[int32](r, counts, size)
