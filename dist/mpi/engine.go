@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -21,6 +22,7 @@ import (
 // Engine is one rank's part in an MPI job. Join makes it.
 type Engine struct {
 	lib        *mpi.Lib
+	limit      int // the largest count of a call
 	rank, size int
 	timeout    time.Duration
 	places     []string     // by rank: the host, and behind a comma the process
@@ -76,8 +78,12 @@ func Join(timeout time.Duration, size int) (*Engine, error) {
 	if joined.Swap(true) {
 		return nil, errors.New("mpi: this process has been a rank of an MPI job: MPI cannot begin again after MPI_Finalize")
 	}
-	e := &Engine{lib: lib, timeout: timeout, calls: make(chan func()), open: map[uint64]*endpoint{}, early: map[uint64][]*message{},
-		past: map[uint64]int{}, ended: make(chan struct{})}
+	limit := math.MaxInt
+	if !lib.Large {
+		limit = math.MaxInt32
+	}
+	e := &Engine{lib: lib, limit: limit, timeout: timeout, calls: make(chan func()), ended: make(chan struct{}),
+		open: map[uint64]*endpoint{}, early: map[uint64][]*message{}, past: map[uint64]int{}}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for ever: MPI_Finalize is for the thread of MPI_Init_thread

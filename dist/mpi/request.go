@@ -21,6 +21,7 @@ type request struct {
 	writes bool             // into a user's memory
 	p2p    bool             // it can be canceled
 	keep   []unsafe.Pointer // what it uses
+	rest   func()           // begins the next piece of a message that is larger than a count; nil: there is none
 }
 
 // newRequest returns a request with memory for a message.
@@ -52,6 +53,10 @@ func (e *Engine) test(r *request) bool {
 		r.err, r.over = e.lib.Err(r.call, code), true
 	}
 	r.over = r.over || e.flag != 0
+	if rest := r.rest; r.over && r.err == nil && rest != nil {
+		rest()
+		r.over = r.err != nil
+	}
 	return r.over
 }
 
@@ -95,9 +100,13 @@ func (e *Engine) irecv(r *request, comm uintptr, from, tag int, p unsafe.Pointer
 	e.message(r, "MPI_Irecv", e.lib.Irecv, comm, from, tag, p, n)
 }
 
+// message begins a message, or its first piece. Pieces come one after the other, and arrive in order.
 func (e *Engine) message(r *request, call string, fn, comm uintptr, peer, tag int, p unsafe.Pointer, n int) {
-	r.call = call
-	r.err = e.lib.Err(call, dl.Call12(fn, uintptr(p), uintptr(n), e.lib.Of[mpi.Byte], uintptr(peer), uintptr(tag), comm,
+	now := min(n, e.limit)
+	if r.call, r.rest = call, nil; now < n {
+		r.rest = func() { e.message(r, call, fn, comm, peer, tag, unsafe.Add(p, now), n-now) }
+	}
+	r.err = e.lib.Err(call, dl.Call12(fn, uintptr(p), uintptr(now), e.lib.Of[mpi.Byte], uintptr(peer), uintptr(tag), comm,
 		uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0, 0, 0))
 }
 
@@ -114,6 +123,7 @@ func (e *Engine) letGo(b *endpoint) bool {
 		if e.lib.Do("MPI_Cancel", uintptr(unsafe.Pointer(&r.handle))) != nil {
 			return false
 		}
+		r.rest = nil
 		for tries := 0; !e.test(r); tries++ {
 			if tries == 1000 {
 				return false
