@@ -1,6 +1,8 @@
 // Package mpi connects the ranks of a job by MPI, without cgo. Package dist uses it in processes that mpiexec has started, with
 // RINGO_BACKEND=mpi or dist.Config.Backend: MPI knows networks that package tcp does not, such as InfiniBand. Inside a host, package shm is
-// faster.
+// faster. No group has both, shared memory inside hosts and MPI between them: a group is of one engine, and what shm does not do itself (to
+// meet, to notice lost processes, to tell of failures) it has from the connections of package tcp. MPI itself uses shared memory inside a
+// host, too.
 //
 // The library (package internal/mpi) is libmpi_abi.so.1, with the standard ABI of MPI 5.0, or that of MPICH (libmpi.so.12; in Debian
 // libmpich.so.12) or of Open MPI 4 and 5 (libmpi.so.40). RINGO_MPI_LIB names the library. It must be that of the mpiexec. Open MPI 4
