@@ -14,18 +14,21 @@ type Cost struct {
 	Inside   int     // rounds: messages one after the other, inside hosts
 	Across   int     // rounds in which a message goes to another host
 	Messages int     // that the busiest host sends and receives
+	Local    float64 // × S: the bytes that a rank sends or receives inside its host before and after those of Rank
 	Rank     float64 // × S: the bytes that the busiest rank sends or receives
 	Host     float64 // × S: the bytes that the busiest host sends to other hosts or receives from them, whichever is more
 	Network  float64 // × S: the bytes from host to host, divided by the number of hosts
+	Leaves   int     // switches that the hosts need
 	Fill     float64 // × min(S, 256 KiB): chunks that pass before the last rank gets its first one
+	Overlap  bool    // a round waits for one other rank: the network card is busy with other ranks during its latency
 	Columns  bool    // the rounds are repeated for every 256 KiB of S
 }
 
 // The links of the model. The costs inside a host are measured: docs/BENCHMARKS.md, all-reduce of 2 ranks over TCP with TLS on one host,
 // 115 µs for two rounds of 8 bytes and 26 ms for 64 MiB. A message between hosts takes half of 216 µs, the median round trip of TCP
-// between hosts of a rack (Guo et al. 2015, "Pingmesh"). The choice matters most on slow networks, so a network card has 10 Gbit/s, and
-// each host's share of the network behind it is a quarter of that, for an oversubscription of 4:1. A message costs a microsecond of CPU
-// time on either side.
+// between hosts of a rack (Guo et al. 2015, "Pingmesh"). The choice matters most on slow networks, so a network card has 10 Gbit/s. A
+// switch has 32 hosts, and jobs that fit are taken to be below one. Above it, each host's share of the network is a quarter of its card,
+// for an oversubscription of 4:1. A message costs a microsecond of CPU time on either side.
 const (
 	latencyInside  = 55e3 // ns
 	latencyAcross  = 108e3
@@ -33,17 +36,29 @@ const (
 	rankByte       = 1 / 2.6 // ns: 2.6 GB/s
 	hostByte       = 0.8
 	networkByte    = 4 * hostByte
+	leafHosts      = 32
 )
 
-// Nanoseconds returns the time of an operation of so many bytes in this model. Ranks on machines of different kinds must get the same
-// bits, so conversions stop the compiler from fusing products and sums.
+// Nanoseconds returns the time of an operation of so many bytes in this model. A message goes on all links of its path at the same time,
+// so it takes as long as on the slowest. Ranks on machines of different kinds must get the same bits, so conversions stop the compiler from
+// fusing products and sums.
 func (c *Cost) Nanoseconds(bytes int) float64 {
-	t := float64(float64(c.Inside)*latencyInside) + float64(float64(c.Across)*latencyAcross) + float64(float64(c.Messages)*latencyMessage)
+	size := float64(bytes)
+	inside, across := float64(float64(c.Inside)*latencyInside), float64(float64(c.Across)*latencyAcross)
+	t := inside + float64(float64(c.Messages)*latencyMessage)
 	if c.Columns {
-		t = float64(t * float64(pieces(bytes)))
+		t, across = float64(t*float64(pieces(bytes))), float64(across*float64(pieces(bytes)))
 	}
-	t += float64(float64(float64(bytes)*c.Rank) * rankByte)
-	t += float64(float64(float64(bytes)*c.Host)*hostByte) + float64(float64(float64(bytes)*c.Network)*networkByte)
+	rank, links := float64(float64(size*c.Rank)*rankByte), float64(float64(size*c.Host)*hostByte)
+	if c.Leaves > 1 {
+		links = max(links, float64(float64(size*c.Network)*networkByte))
+	}
+	if c.Overlap {
+		t += max(across+rank, links)
+	} else {
+		t += across + max(rank, links)
+	}
+	t += float64(float64(size*c.Local) * rankByte)
 	return t + float64(float64(float64(min(bytes, linearChunk))*c.Fill)*rankByte)
 }
 
@@ -70,14 +85,33 @@ func newShape(l Layout) *shape {
 	return s
 }
 
-// rounds adds so many rounds to c, each of which may go between hosts.
-func (s *shape) rounds(c Cost, rounds int) Cost {
-	if len(s.size) > 1 {
-		c.Across += rounds
-	} else {
-		c.Inside += rounds
-	}
+// rounds adds so many rounds to c, of which some go between hosts.
+func rounds(c Cost, all, across int) Cost {
+	c.Across += across
+	c.Inside += all - across
 	return c
+}
+
+// disseminate adds lg n rounds to c, in which rank r hears from rank r−d for d = 1, 2, 4, … Those that wait longest have heard through the
+// most hops between hosts.
+func (s *shape) disseminate(c Cost) Cost {
+	far, next := make([]int, s.n), make([]int, s.n)
+	for d := 1; d < s.n; d *= 2 {
+		for r := range s.n {
+			from := (r - d + s.n) % s.n
+			next[r] = max(far[r], far[from]+s.apart(r, from))
+		}
+		far, next = next, far
+	}
+	return rounds(c, lg(s.n), slices.Max(far))
+}
+
+// apart is 1 if two ranks are on different hosts, and otherwise 0.
+func (s *shape) apart(a, b int) int {
+	if s.at[a] != s.at[b] {
+		return 1
+	}
+	return 0
 }
 
 // star adds to c, `times` times, the rounds in which rank 0 exchanges messages with all others.
@@ -91,7 +125,7 @@ func (s *shape) star(c Cost, times int) Cost {
 // agree adds disseminate to c.
 func (s *shape) agree(c Cost) Cost {
 	c.Messages += 2 * s.g * lg(s.n)
-	return s.rounds(c, lg(s.n))
+	return s.disseminate(c)
 }
 
 // begin resets the counts of messages.
@@ -123,7 +157,7 @@ func (s *shape) busiest(c Cost) Cost {
 
 // network adds to c what goes from host to host, × S.
 func (s *shape) network(c Cost, all float64) Cost {
-	c.Network = all / float64(len(s.size))
+	c.Network, c.Leaves = all/float64(len(s.size)), (len(s.size)+leafHosts-1)/leafHosts
 	return c
 }
 
@@ -155,7 +189,9 @@ var partsOf = map[string]func(s *shape) Cost{"linear": (*shape).pairs, "ring": (
 func twice(f func(s *shape) Cost) func(s *shape) Cost {
 	return func(s *shape) Cost {
 		c := f(s)
-		return Cost{2 * c.Inside, 2 * c.Across, 2 * c.Messages, 2 * c.Rank, 2 * c.Host, 2 * c.Network, 2 * c.Fill, c.Columns}
+		c.Inside, c.Across, c.Messages = 2*c.Inside, 2*c.Across, 2*c.Messages
+		c.Rank, c.Host, c.Network = 2*c.Rank, 2*c.Host, 2*c.Network
+		return c
 	}
 }
 
@@ -172,7 +208,8 @@ func (s *shape) linearAllReduce() Cost {
 
 // pairs: every rank exchanges a part with every other.
 func (s *shape) pairs() Cost {
-	c, all := s.rounds(Cost{Messages: 2 * s.g * (s.n - 1), Rank: s.share()}, s.n-1), 0.0
+	c := Cost{Messages: 2 * s.g * (s.n - 1), Rank: s.share(), Overlap: true}
+	c, all := rounds(c, s.n-1, min(len(s.size)-1, 1)*(s.n-1)), 0.0
 	for _, g := range s.size {
 		far := float64(g*(s.n-g)) / float64(s.n)
 		c.Host, all = max(c.Host, far), all+far
@@ -180,14 +217,17 @@ func (s *shape) pairs() Cost {
 	return s.network(c, all)
 }
 
-// ring: all parts but one go over each link of the ring.
+// ring: all parts but one go over each link of the ring. A part goes over the links between hosts once.
 func (s *shape) ring() Cost {
 	s.begin()
+	across := 0
 	for r := range s.n {
-		s.send(r, (r+1)%s.n, s.share())
+		next := (r + 1) % s.n
+		s.send(r, next, s.share())
+		across += s.apart(r, next)
 	}
-	c := s.rounds(Cost{Rank: s.share()}, s.n-1)
-	c = s.busiest(c)
+	across = min(across, s.n-1)
+	c := s.busiest(rounds(Cost{Rank: s.share(), Overlap: true}, s.n-1, across))
 	c.Messages = 2 * s.g * (s.n - 1)
 	return c
 }
@@ -200,9 +240,7 @@ func (s *shape) chain() Cost {
 	for r := range s.n {
 		next := (r + 1) % s.n
 		s.send(r, next, 1)
-		if s.at[r] != s.at[next] {
-			cross++
-		}
+		cross += s.apart(r, next)
 	}
 	cross = min(cross, s.n-1)
 	c := Cost{Inside: s.n - 1 - cross, Across: cross, Rank: 1, Fill: float64(s.n - 2)}
@@ -235,36 +273,53 @@ func (s *shape) halvingDoubling() Cost {
 		return place + folded/2
 	}
 	s.begin()
+	across := 0
 	for d := 1; d < p; d *= 2 {
+		far := 0
 		for place := range p {
 			s.send(rankOf(place), rankOf(place^d), 2*float64(d)/float64(p))
+			far = max(far, s.apart(rankOf(place), rankOf(place^d)))
 		}
+		across += 2 * far
 	}
 	for h := range s.count {
 		s.count[h] *= 2
 	}
-	c, rounds := Cost{Rank: 2 * float64(p-1) / float64(p)}, 2*lg(p)
+	c, all, far := Cost{Rank: 2 * float64(p-1) / float64(p)}, 2*lg(p), 0
 	for r := 0; r < folded; r += 2 {
 		s.send(r, r+1, 1)
 		s.send(r+1, r, 1)
+		far = max(far, s.apart(r, r+1))
 	}
 	if folded > 0 {
-		c.Rank, rounds = c.Rank+2, rounds+2
+		c.Rank, all, across = c.Rank+2, all+2, across+2*far
 	}
-	return s.rounds(s.busiest(c), rounds)
+	return rounds(s.busiest(c), all, across)
 }
 
-// doubleTree: half of S goes up and down each tree, in a pipeline of chunks.
+// doubleTree: half of S goes up and down each tree, in a pipeline of chunks. On the way to a root some edges are between hosts.
 func (s *shape) doubleTree() Cost {
 	s.begin()
+	across := 0
 	for tree := range 2 {
 		for rank := range s.n {
-			if up, _ := treeUp(tree, rank, s.n); up >= 0 {
-				s.send(rank, up, 0.5)
-				s.send(up, rank, 0.5)
+			far := 0
+			for at := rank; ; {
+				up, _ := treeUp(tree, at, s.n)
+				if up < 0 {
+					break
+				}
+				if at == rank {
+					s.send(rank, up, 0.5)
+					s.send(up, rank, 0.5)
+				}
+				far += s.apart(at, up)
+				at = up
 			}
+			across = max(across, far)
 		}
 	}
 	h := treeHeight(s.n)
-	return s.rounds(s.busiest(Cost{Rank: 2, Fill: float64(2 * (h - 1))}), 4*h-2)
+	all := 4*h - 2
+	return rounds(s.busiest(Cost{Rank: 2, Fill: float64(2 * (h - 1))}), all, (all*across+h-1)/h)
 }

@@ -7,9 +7,9 @@ import "slices"
 func (s *shape) hierarchicalAllReduce() Cost {
 	n := len(s.size)
 	segments, apart := s.segments()
-	c := Cost{Inside: 2 * (s.g - 1), Across: 2 * (n - 1) * segments / apart, Messages: 4*s.g*(s.g-1) + 4*(n-1)*segments}
+	c := Cost{Inside: 2 * (s.g - 1), Across: 2 * (n - 1) * segments / apart, Messages: 4*s.g*(s.g-1) + 4*(n-1)*segments, Overlap: true}
 	c.Host = 2 * float64(n-1) / float64(n)
-	c.Rank = 2*float64(s.g-1)/float64(s.g) + c.Host/float64(slices.Min(s.size))
+	c.Local, c.Rank = 2*float64(s.g-1)/float64(s.g), c.Host/float64(slices.Min(s.size))
 	return s.network(c, float64(2*(n-1)))
 }
 
@@ -38,7 +38,7 @@ func gcd(a, b int) int {
 
 // hierarchicalParts: each part goes to one rank of each other host. There, and on its own host, it goes to the other ranks of the host.
 func (s *shape) hierarchicalParts() Cost {
-	var c Cost
+	c := Cost{Overlap: true}
 	n, all := len(s.size), float64(s.n)
 	for _, g := range s.size {
 		across, parts := 0, 1
@@ -52,7 +52,7 @@ func (s *shape) hierarchicalParts() Cost {
 		c.Messages = max(c.Messages, g*(n-1)+g*across+2*g*(g-1)*parts)
 		out, in := float64(g*(n-1))/all, (all-float64(g))/all
 		c.Host = max(c.Host, out, in)
-		c.Rank = max(c.Rank, max(out, in)/float64(g)+float64(g-1)/float64(g))
+		c.Local, c.Rank = max(c.Local, float64(g-1)/float64(g)), max(c.Rank, max(out, in)/float64(g))
 	}
 	return s.network(c, float64(n-1))
 }
@@ -74,7 +74,7 @@ func (s *shape) bruck() Cost {
 			s.send(r, (r+d)%s.n, b)
 		}
 	}
-	return s.rounds(s.busiest(c), lg(s.n))
+	return s.disseminate(s.busiest(c))
 }
 
 // bruckParts: from the rank at distance d come d parts, or as many as are missing.
@@ -85,5 +85,5 @@ func (s *shape) bruckParts() Cost {
 			s.send(r, (r+d)%s.n, float64(min(d, s.n-d))/float64(s.n))
 		}
 	}
-	return s.rounds(s.busiest(Cost{Rank: s.share(), Columns: true}), lg(s.n))
+	return s.disseminate(s.busiest(Cost{Rank: s.share(), Columns: true}))
 }

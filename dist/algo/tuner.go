@@ -2,6 +2,7 @@ package algo
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -9,7 +10,8 @@ import (
 )
 
 // Tuner chooses the algorithms of a group: by the committed Table if its ranks and hosts were measured, otherwise by the Cost of each
-// algorithm. The choice depends only on the layout and the operation, so all ranks choose the same.
+// algorithm. For large buffers it takes one that sends few bytes from host to host. The choice depends only on layout and operation,
+// so all ranks choose the same.
 type Tuner struct {
 	at    Layout
 	hosts int
@@ -72,7 +74,7 @@ func (t *Tuner) choose(k backend.Kind, bytes int, ranked bool) Choice {
 	least := 0.0
 	for i := range c.Candidates {
 		x := &c.Candidates[i]
-		if ranked && !InRankOrder(x.Algo) {
+		if ranked && !InRankOrder(x.Algo) || bytes >= manyBytes && !x.frugal(c.Candidates, ranked) {
 			continue
 		}
 		if cost := x.Cost.Nanoseconds(bytes); c.Algo == "" || cost < least {
@@ -80,6 +82,17 @@ func (t *Tuner) choose(k backend.Kind, bytes int, ranked bool) Choice {
 		}
 	}
 	return c
+}
+
+// manyBytes is the size from which on algorithms must be frugal.
+const manyBytes = 1 << 20
+
+// frugal reports whether x sends at most a tenth more from host to host than any other one, except those whose busiest host has a tenth
+// more to do. The network between hosts may have other users, or less bandwidth than the model has.
+func (x *Candidate) frugal(all []Candidate, ranked bool) bool {
+	return !slices.ContainsFunc(all, func(y Candidate) bool {
+		return (!ranked || InRankOrder(y.Algo)) && x.Cost.Network > 1.1*y.Cost.Network && y.Cost.Host <= 1.1*x.Cost.Host
+	})
 }
 
 // candidates returns the algorithms of a kind, in the order of Names, or nothing if all of them are the same over messages.

@@ -76,11 +76,11 @@ func (e *Engine) createGroup(members []int) (uintptr, error) {
 		ranks[i] = int32(r)
 	}
 	group, comm := uintptr(unsafe.Pointer(&made[0])), uintptr(unsafe.Pointer(&made[1]))
-	if err := e.lib.do("MPI_Group_incl", e.group, uintptr(len(ranks)), uintptr(unsafe.Pointer(&ranks[0])), group); err != nil {
+	if err := e.lib.Do("MPI_Group_incl", e.group, uintptr(len(ranks)), uintptr(unsafe.Pointer(&ranks[0])), group); err != nil {
 		return 0, err
 	}
-	if err := e.lib.do("MPI_Comm_create_group", e.data, made[0], 0, comm); err != nil {
+	if err := e.lib.Do("MPI_Comm_create_group", e.data, made[0], 0, comm); err != nil {
 		return 0, err
 	}
-	return made[1], errors.Join(e.lib.do("MPI_Group_free", group), e.lib.returnErrors(made[1]))
+	return made[1], errors.Join(e.lib.Do("MPI_Group_free", group), e.lib.ReturnErrors(made[1]))
 }

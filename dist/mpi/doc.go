@@ -1,10 +1,12 @@
 // Package mpi connects the ranks of a job by MPI, without cgo. Package dist uses it in processes that mpiexec has started, with
 // RINGO_BACKEND=mpi or dist.Config.Backend: MPI knows networks that package tcp does not, such as InfiniBand. Inside a host, package shm is
-// faster.
+// faster. No group has both, shared memory inside hosts and MPI between them: a group is of one engine, and what shm does not do itself (to
+// meet, to notice lost processes, to tell of failures) it has from the connections of package tcp. MPI itself uses shared memory inside a
+// host, too.
 //
-// The library is libmpi_abi.so.1, with the standard ABI of MPI 5.0. The libraries of MPICH (libmpi.so.12; in Debian libmpich.so.12) and of
-// Open MPI 4 and 5 (libmpi.so.40) have tables of their own. RINGO_MPI_LIB names the library. It must be that of the mpiexec. An
-// operation with Open MPI 4, which has no large counts, has at most 2^28-1 elements.
+// The library (package internal/mpi) is libmpi_abi.so.1, with the standard ABI of MPI 5.0, or that of MPICH (libmpi.so.12; in Debian
+// libmpich.so.12) or of Open MPI 4 and 5 (libmpi.so.40). RINGO_MPI_LIB names the library. It must be that of the mpiexec. Open MPI 4
+// has no calls with counts of 64 bits: there, buffers of more than 2^31-1 bytes go by our algorithms, and long messages in pieces.
 //
 // # Two layers
 //
@@ -28,9 +30,7 @@
 // fails, or a rank cannot go on, no rank calls MPI_Finalize, and Close returns why on each. A process that dies ends the job: mpiexec
 // says which one it was.
 //
-//	lib.go, handles.go   the library, its functions and constants
-//	thread_linux.go      handlers of signals, and pauses; thread_other.go: of other systems
-//	engine.go, maker.go  the job: begin, steps, end
+//	engine.go, maker.go  the job: begin, steps, end; yield_linux.go, yield_other.go: pauses
 //	message.go           what ranks tell each other; request.go: what MPI is doing
 //	endpoint.go          a group: operations in order, failures; arrive.go: ranks agree about an operation
 //	group.go             collectives of MPI; transport.go: our algorithms; comms.go: communicators

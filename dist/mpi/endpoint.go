@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -269,7 +268,7 @@ func (b *endpoint) Close() error {
 	b.closed = true
 	var err error
 	if b.comm != 0 && b.err == nil && e.callable() {
-		err = e.lib.do("MPI_Comm_free", uintptr(unsafe.Pointer(&b.comm)))
+		err = e.lib.Do("MPI_Comm_free", uintptr(unsafe.Pointer(&b.comm)))
 	}
 	b.cond.Broadcast()
 	open := 0
@@ -328,11 +327,7 @@ func (b *endpoint) Whereabouts(seq uint64) string {
 	return "in algorithm " + b.Choice(&b.op(seq).Copy)
 }
 
-// Caps says that everything works: by MPI, or by our algorithms over its messages. Without large counts there is a limit.
+// Caps says that everything works: by MPI, or by our algorithms over its messages.
 func (b *endpoint) Caps() backend.Caps {
-	c := backend.Caps{Kinds: backend.AllKinds &^ (1 << backend.Batch), Reds: backend.AllReds, DTypes: backend.AllDTypes, RecvAny: true}
-	if !b.e.lib.large {
-		c.MaxCount = math.MaxInt32 / 8 // of the widest type
-	}
-	return c
+	return backend.Caps{Kinds: backend.AllKinds &^ (1 << backend.Batch), Reds: backend.AllReds, DTypes: backend.AllDTypes, RecvAny: true}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -15,11 +16,13 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/mpi"
 )
 
 // Engine is one rank's part in an MPI job. Join makes it.
 type Engine struct {
-	lib        *Lib
+	lib        *mpi.Lib
+	limit      int // the largest count of a call
 	rank, size int
 	timeout    time.Duration
 	processes  []string     // by rank: the host, and behind a comma the process
@@ -68,15 +71,19 @@ var joined atomic.Bool // MPI can be initialized once in a process
 // Join initializes MPI and returns the engine of this rank. size is the number of ranks that the launcher has started, or 0 if it does not
 // tell. It waits for the other ranks.
 func Join(timeout time.Duration, size int) (*Engine, error) {
-	lib, err := Load()
+	lib, err := mpi.Load()
 	if err != nil {
 		return nil, err
 	}
 	if joined.Swap(true) {
 		return nil, errors.New("mpi: this process has been a rank of an MPI job: MPI cannot begin again after MPI_Finalize")
 	}
-	e := &Engine{lib: lib, timeout: timeout, calls: make(chan func()), open: map[uint64]*endpoint{}, early: map[uint64][]*message{},
-		past: map[uint64]int{}, ended: make(chan struct{})}
+	limit := math.MaxInt
+	if !lib.Large {
+		limit = math.MaxInt32
+	}
+	e := &Engine{lib: lib, limit: limit, timeout: timeout, calls: make(chan func()), ended: make(chan struct{}),
+		open: map[uint64]*endpoint{}, early: map[uint64][]*message{}, past: map[uint64]int{}}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for ever: MPI_Finalize is for the thread of MPI_Init_thread
@@ -93,15 +100,14 @@ func Join(timeout time.Duration, size int) (*Engine, error) {
 }
 
 // begin initializes MPI, and makes the communicators of the job.
-func (e *Engine) begin(size int) (err error) {
-	keepSignals(func() { err = e.lib.initialize() })
-	if err != nil {
+func (e *Engine) begin(size int) error {
+	if err := e.lib.Initialize(); err != nil {
 		return err
 	}
-	all := e.lib.h.of[world]
+	all := e.lib.Of[mpi.World]
 	rank, n := new(int32), new(int32)
-	if err := errors.Join(e.lib.returnErrors(all), e.lib.do("MPI_Comm_rank", all, uintptr(unsafe.Pointer(rank))),
-		e.lib.do("MPI_Comm_size", all, uintptr(unsafe.Pointer(n)))); err != nil {
+	if err := errors.Join(e.lib.ReturnErrors(all), e.lib.Do("MPI_Comm_rank", all, uintptr(unsafe.Pointer(rank))),
+		e.lib.Do("MPI_Comm_size", all, uintptr(unsafe.Pointer(n)))); err != nil {
 		return err
 	}
 	if e.rank, e.size = int(*rank), int(*n); size > 0 && e.size != size {
@@ -110,14 +116,14 @@ func (e *Engine) begin(size int) (err error) {
 	}
 	e.left, e.tags = make([]bool, e.size), make([]int32, e.size)
 	for _, c := range []*uintptr{&e.ctl, &e.data} {
-		if err := e.lib.do("MPI_Comm_dup", all, uintptr(unsafe.Pointer(c))); err != nil {
+		if err := e.lib.Do("MPI_Comm_dup", all, uintptr(unsafe.Pointer(c))); err != nil {
 			return err
 		}
-		if err := e.lib.returnErrors(*c); err != nil {
+		if err := e.lib.ReturnErrors(*c); err != nil {
 			return err
 		}
 	}
-	if err := e.lib.do("MPI_Comm_group", e.data, uintptr(unsafe.Pointer(&e.group))); err != nil {
+	if err := e.lib.Do("MPI_Comm_group", e.data, uintptr(unsafe.Pointer(&e.group))); err != nil {
 		return err
 	}
 	if err := e.gatherPlaces(); err != nil {
@@ -126,51 +132,6 @@ func (e *Engine) begin(size int) (err error) {
 	e.inbox, e.letter = request{own: make([]byte, maxMessage)}, make([]byte, maxMessage)
 	e.listen()
 	return e.inbox.err
-}
-
-// returnErrors makes calls on a communicator return errors. By default they end the process.
-func (l *Lib) returnErrors(comm uintptr) error {
-	return l.do("MPI_Comm_set_errhandler", comm, l.h.of[errorsReturn])
-}
-
-// initialize calls MPI_Init_thread, and looks at what it gives.
-func (l *Lib) initialize() error {
-	before, provided := new(int32), new(int32)
-	if err := l.do("MPI_Initialized", uintptr(unsafe.Pointer(before))); err != nil {
-		return err
-	}
-	if *before != 0 {
-		return fmt.Errorf("mpi: %v is in use already in this process", l)
-	}
-	if err := l.do("MPI_Init_thread", 0, 0, uintptr(l.h.levels[2]), uintptr(unsafe.Pointer(provided))); err != nil {
-		return err
-	}
-	return l.checkLevel(*provided)
-}
-
-// Describe initializes MPI in a process that is no rank of a job, and says which library it is, with which ABI and thread level.
-func Describe() (string, error) {
-	l, err := Load()
-	if err != nil {
-		return "", err
-	}
-	if joined.Swap(true) {
-		return "", errors.New("mpi: MPI is in use already in this process")
-	}
-	keepSignals(func() { err = l.initialize() })
-	return l.String() + ", MPI_THREAD_SERIALIZED", err
-}
-
-// checkLevel returns an error if calls may not come from several threads, one at a time.
-func (l *Lib) checkLevel(provided int32) error {
-	if provided >= l.h.levels[2] {
-		return nil
-	}
-	name := fmt.Sprint("thread level ", provided)
-	if i := slices.Index(l.h.levels[:], provided); i >= 0 {
-		name = [...]string{"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED"}[i]
-	}
-	return fmt.Errorf("mpi: %v gives %s, but MPI_THREAD_SERIALIZED is needed: use a library that was built with threads", l, name)
 }
 
 // gatherPlaces finds out where all ranks are.
@@ -182,8 +143,8 @@ func (e *Engine) gatherPlaces() error {
 	}
 	mine, all := make([]byte, each), make([]byte, each*e.size)
 	copy(mine, fmt.Sprintf("%.200s, pid %d", host, os.Getpid()))
-	if err := e.lib.do("MPI_Allgather", uintptr(unsafe.Pointer(&mine[0])), each, e.lib.h.of[aByte],
-		uintptr(unsafe.Pointer(&all[0])), each, e.lib.h.of[aByte], e.data); err != nil {
+	if err := e.lib.Do("MPI_Allgather", uintptr(unsafe.Pointer(&mine[0])), each, e.lib.Of[mpi.Byte],
+		uintptr(unsafe.Pointer(&all[0])), each, e.lib.Of[mpi.Byte], e.data); err != nil {
 		return err
 	}
 	for place := range slices.Chunk(all, each) {
@@ -433,7 +394,7 @@ var errEarly = errors.New("a rank has ended early")
 func (e *Engine) rendezvous() error {
 	r := &request{call: "MPI_Ibarrier"}
 	if e.callable() {
-		r.err = e.lib.do(r.call, e.ctl, uintptr(unsafe.Pointer(&r.handle)))
+		r.err = e.lib.Do(r.call, e.ctl, uintptr(unsafe.Pointer(&r.handle)))
 		r.over = r.err != nil
 	}
 	over := e.until(e.timeout, func() bool { return cmp.Or(e.bye, e.frozen) != nil || e.test(r) })
@@ -447,17 +408,11 @@ func (e *Engine) rendezvous() error {
 func (e *Engine) finalize() error {
 	e.lock()
 	defer e.mu.Unlock()
-	if err := e.lib.do("MPI_Cancel", uintptr(unsafe.Pointer(&e.inbox.handle))); err != nil {
+	if err := e.lib.Do("MPI_Cancel", uintptr(unsafe.Pointer(&e.inbox.handle))); err != nil {
 		return err
 	}
 	for !e.test(&e.inbox) {
 	}
 	e.over = true
-	if err := e.lib.do("MPI_Finalize"); err != nil {
-		return err
-	}
-	if e.lib.ABI != "Open MPI" { // MPICH tells mpiexec only at the end of the process that it may end
-		e.lib.dl.AtExit()
-	}
-	return nil
+	return e.lib.Finalize()
 }

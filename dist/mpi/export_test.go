@@ -51,6 +51,14 @@ func (e *Engine) Frozen() error {
 	return e.frozen
 }
 
+// Limit makes n the largest count of a call, as in a library without large counts. A message of our algorithms that is copied is in one
+// piece.
+func (e *Engine) Limit(n int) {
+	e.lock()
+	defer e.mu.Unlock()
+	e.limit = max(n, smallMessage)
+}
+
 // SendNowhere sends to a rank that does not exist.
 func (e *Engine) SendNowhere() error {
 	e.lock()

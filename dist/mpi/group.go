@@ -2,14 +2,25 @@ package mpi
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/mpi"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // byMPI as Op.Algo means MPI's own collective.
 const byMPI = "mpi"
+
+// types and reds are MPI's of ours; 0: it has no such type or reduction.
+var (
+	types = [tensor.NumDTypes]int{tensor.Float32: mpi.Float, tensor.Float64: mpi.Double, tensor.Int32: mpi.Int32, tensor.Int64: mpi.Int64,
+		tensor.Uint8: mpi.Uint8}
+	reds = [backend.NumReds]int{backend.Sum: mpi.Sum, backend.Min: mpi.Min, backend.Max: mpi.Max, backend.Prod: mpi.Prod,
+		backend.BAnd: mpi.BAnd, backend.BOr: mpi.BOr, backend.BXor: mpi.BXor}
+)
 
 // Algorithms returns the names that Op.Algo may have.
 func (b *endpoint) Algorithms() []string { return append([]string{byMPI}, algo.Names()...) }
@@ -23,10 +34,13 @@ func (b *endpoint) Choice(op *backend.Op) string {
 }
 
 // native reports whether MPI's own collective runs op. MPI has no 16-bit floats, no truth values, and neither Avg nor PreMulSum; it may
-// drop a NaN in Min and Max; and it does not add in rank order.
+// drop a NaN in Min and Max; and it does not add in rank order. Without large counts it does no large buffers, and no AllToAllV: a rank
+// does not know how large the buffers of others are.
 func (b *endpoint) native(op *backend.Op) bool {
 	switch {
 	case op.Algo != "" && op.Algo != byMPI && op.Algo != backend.RankOrder, len(b.spec.Ranks) == 1:
+		return false
+	case op.Kind == backend.AllToAllV && b.e.limit < math.MaxInt, algo.Bytes(op, len(b.spec.Ranks)) > b.e.limit:
 		return false
 	case !op.Kind.Reduces():
 		return op.Kind != backend.Send && op.Kind != backend.Recv
@@ -42,6 +56,9 @@ func (b *endpoint) check(op *backend.Op) error {
 		return b.tuner.Check(op)
 	case b.native(op) || len(b.spec.Ranks) == 1:
 		return nil
+	}
+	if !op.Kind.Reduces() {
+		return fmt.Errorf("%v has no %v of %d bytes: leave the choice of the algorithm to the engine", b.e.lib.Version, op.Kind, op.Src.Bytes)
 	}
 	return fmt.Errorf("MPI has no %v of %v by %v: leave the choice of the algorithm to the engine", op.Kind, op.DType, op.Red)
 }
@@ -115,19 +132,19 @@ func (b *endpoint) isOver() bool {
 
 // begin calls MPI's collective for op.
 func (b *endpoint) begin(op *backend.Op) {
-	h, comm := &b.e.lib.h, b.comm
+	lib, comm := b.e.lib, b.comm
 	size, root, me := op.DType.Size(), uintptr(op.Root), b.spec.Rank
 	r := &request{of: b, writes: true}
 	b.request = r
-	d, n := h.of[aByte], uintptr(op.Count*size)
+	d, n := lib.Of[mpi.Byte], uintptr(op.Count*size)
 	if op.Kind.Reduces() {
-		d, n, size = h.of[types[op.DType]], uintptr(op.Count), 1
+		d, n, size = lib.Of[types[op.DType]], uintptr(op.Count), 1
 	}
-	red, req := h.of[reds[op.Red]], uintptr(unsafe.Pointer(&r.handle))
+	red, req := lib.Of[reds[op.Red]], uintptr(unsafe.Pointer(&r.handle))
 	src, dst := b.buffers(op, r)
 	b.counters.Wire[op.Kind].Add(uint64(op.Src.Bytes))
 	call := func(name string, a ...uintptr) {
-		r.call, r.err = name, b.e.lib.do(name, a...)
+		r.call, r.err = name, lib.Do(name, a...)
 	}
 	switch op.Kind {
 	case backend.Broadcast:
@@ -171,7 +188,7 @@ func (b *endpoint) buffers(op *backend.Op, r *request) (src, dst uintptr) {
 	if src == 0 || dst == 0 || src+uintptr(op.Src.Bytes) <= dst || dst+uintptr(op.Dst.Bytes) <= src {
 		return src, dst
 	}
-	inPlace := b.e.lib.h.inPlace
+	inPlace := b.e.lib.InPlace
 	switch op.Kind {
 	case backend.Broadcast:
 		return src, dst
@@ -188,7 +205,7 @@ func (b *endpoint) buffers(op *backend.Op, r *request) (src, dst uintptr) {
 
 // counts returns the addresses of arrays with the parts of ranks, of size units for each element, and of where they begin.
 func (b *endpoint) counts(r *request, counts []int, size int) (parts, begins uintptr) {
-	if b.e.lib.large {
+	if b.e.lib.Large {
 		return addresses[int64](r, counts, size)
 	}
 	return addresses[int32](r, counts, size)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist/mpi"
+	library "github.com/ringo-ml/ringo/internal/mpi"
 )
 
 const childEnv = "MPI_TEST_CHILD"
@@ -39,7 +39,7 @@ func mpiexec(t testing.TB) string {
 	if os.Getenv("RINGO_MPI_LIB") == "" {
 		t.Skip("RINGO_MPI_LIB does not name the library of MPI for this test, such as libmpi.so.40")
 	}
-	lib, err := mpi.Load()
+	lib, err := library.Load()
 	if err != nil {
 		t.Skip(err)
 	}

@@ -93,7 +93,7 @@ func (e *Engine) receive() {
 // listen waits for the next message.
 func (e *Engine) listen() {
 	r := &e.inbox
-	e.irecv(r, e.ctl, int(e.lib.h.anySource), 0, unsafe.Pointer(&r.own[0]), maxMessage)
+	e.irecv(r, e.ctl, int(e.lib.AnySource), 0, unsafe.Pointer(&r.own[0]), maxMessage)
 	r.over = r.err != nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/dl"
+	"github.com/ringo-ml/ringo/internal/mpi"
 )
 
 // request is something that MPI does: a message on its way, or a collective. MPI uses its memory until it is over.
@@ -20,6 +21,7 @@ type request struct {
 	writes bool             // into a user's memory
 	p2p    bool             // it can be canceled
 	keep   []unsafe.Pointer // what it uses
+	rest   func()           // begins the next piece of a message that is larger than a count; nil: there is none
 }
 
 // newRequest returns a request with memory for a message.
@@ -46,11 +48,15 @@ func (e *Engine) test(r *request) bool {
 		return r.over
 	}
 	e.flag = 0
-	code := dl.Call4(e.lib.test, uintptr(unsafe.Pointer(&r.handle)), uintptr(unsafe.Pointer(&e.flag)), e.lib.h.ignore, 0)
+	code := dl.Call4(e.lib.Test, uintptr(unsafe.Pointer(&r.handle)), uintptr(unsafe.Pointer(&e.flag)), e.lib.Ignore, 0)
 	if int32(code) != 0 {
-		r.err, r.over = e.lib.err(r.call, code), true
+		r.err, r.over = e.lib.Err(r.call, code), true
 	}
 	r.over = r.over || e.flag != 0
+	if rest := r.rest; r.over && r.err == nil && rest != nil {
+		rest()
+		r.over = r.err != nil
+	}
 	return r.over
 }
 
@@ -87,16 +93,20 @@ func (e *Engine) recycle(r *request) {
 
 // isend and irecv begin a message of n bytes at p.
 func (e *Engine) isend(r *request, comm uintptr, to, tag int, p unsafe.Pointer, n int) {
-	e.message(r, "MPI_Isend", e.lib.isend, comm, to, tag, p, n)
+	e.message(r, "MPI_Isend", e.lib.Isend, comm, to, tag, p, n)
 }
 
 func (e *Engine) irecv(r *request, comm uintptr, from, tag int, p unsafe.Pointer, n int) {
-	e.message(r, "MPI_Irecv", e.lib.irecv, comm, from, tag, p, n)
+	e.message(r, "MPI_Irecv", e.lib.Irecv, comm, from, tag, p, n)
 }
 
+// message begins a message, or its first piece. Pieces come one after the other, and arrive in order.
 func (e *Engine) message(r *request, call string, fn, comm uintptr, peer, tag int, p unsafe.Pointer, n int) {
-	r.call = call
-	r.err = e.lib.err(call, dl.Call12(fn, uintptr(p), uintptr(n), e.lib.h.of[aByte], uintptr(peer), uintptr(tag), comm,
+	now := min(n, e.limit)
+	if r.call, r.rest = call, nil; now < n {
+		r.rest = func() { e.message(r, call, fn, comm, peer, tag, unsafe.Add(p, now), n-now) }
+	}
+	r.err = e.lib.Err(call, dl.Call12(fn, uintptr(p), uintptr(now), e.lib.Of[mpi.Byte], uintptr(peer), uintptr(tag), comm,
 		uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0, 0, 0))
 }
 
@@ -110,9 +120,10 @@ func (e *Engine) letGo(b *endpoint) bool {
 		if !r.p2p || e.away != "" {
 			return false
 		}
-		if e.lib.do("MPI_Cancel", uintptr(unsafe.Pointer(&r.handle))) != nil {
+		if e.lib.Do("MPI_Cancel", uintptr(unsafe.Pointer(&r.handle))) != nil {
 			return false
 		}
+		r.rest = nil
 		for tries := 0; !e.test(r); tries++ {
 			if tries == 1000 {
 				return false

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"fmt"
-
-	"github.com/ringo-ml/ringo/dist/backend"
-)
+import "fmt"
 
 // Step is a training step of a transformer, divided as Megatron-LM does it: layers over TP ranks of a host, stages over PP, rows over DP.
 type Step struct {
@@ -107,16 +103,38 @@ func (t *Topology) gather(ranks []int, bytes int) (Time, error) {
 	return long + of(bytes-few, float64(long-short)/float64(few-few/2)), err
 }
 
-// ring simulates an all-gather around a ring.
+// ring returns the time of an all-gather around a ring. When a part has been on as many hops as two hosts have, all further ones take the
+// same time, so it is enough to simulate as many again.
 func (t *Topology) ring(ranks []int, bytes int) (Time, error) {
-	last := ranks[len(ranks)-1] + 1
-	plan, err := t.wire((last + t.Host - 1) / t.Host * t.Host)
+	n := len(ranks)
+	few := min(n-1, 4*t.Host)
+	part := (bytes + n - 1) / n
+	long, err := t.hops(ranks, part, few)
+	if err != nil || few == n-1 {
+		return long, err
+	}
+	short, err := t.hops(ranks, part, few/2)
+	return long + of(n-1-few, float64(long-short)/float64(few-few/2)), err
+}
+
+// hops simulates so many steps of an all-gather around a ring, with a part of so many bytes from each rank.
+func (t *Topology) hops(ranks []int, part, steps int) (Time, error) {
+	n := len(ranks)
+	plan, err := t.wire((ranks[n-1] + t.Host) / t.Host * t.Host)
 	if err != nil {
 		return 0, err
 	}
-	net, c := newNetwork(plan), newCall(backend.AllGather, "ring", len(ranks), bytes)
-	for _, r := range newGroup(net, ranks).ranks {
-		net.start(0, func() error { return r.do(c) })
+	net := newNetwork(plan)
+	for i, r := range newGroup(net, ranks).ranks {
+		net.start(0, func() error {
+			b := r.Memory(part)
+			for range steps {
+				if err := r.SendRecv((i+1)%n, b, (i-1+n)%n, b, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
 	err = net.run()
 	return net.latest(), err

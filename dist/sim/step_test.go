@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
 )
 
 // A step's parts, by hand: links of two, 1 ns a byte in a host and 4 between hosts, without tables of words.
@@ -48,4 +50,28 @@ func TestStep(t *testing.T) {
 	s.TP, s.Micro = 2, 3
 	_, err = two(0).Time(s)
 	require.ErrorContains(t, err, "8 sequences do not divide over 2 ranks in microbatches of 3")
+}
+
+// A long ring takes what all of its steps take, by the algorithm itself.
+func TestRings(t *testing.T) {
+	for _, name := range Names() {
+		top, err := Open(name)
+		require.NoError(t, err)
+		for _, x := range []struct{ ranks, stride int }{{128, 1}, {128, 2}, {96, 8}} {
+			ranks := make([]int, x.ranks)
+			for i := range ranks {
+				ranks[i] = i * x.stride
+			}
+			for _, part := range []int{8, 10_000, 1 << 20} {
+				all, err := top.hops(ranks, part, x.ranks-1)
+				require.NoError(t, err)
+				if x.stride == 1 {
+					assert.Equal(t, timeOf(t, top, backend.AllGather, "ring", x.ranks, x.ranks*part), all)
+				}
+				few, err := top.ring(ranks, x.ranks*part)
+				require.NoError(t, err)
+				assert.InEpsilon(t, all.Seconds(), few.Seconds(), 0.01, "%s: %d ranks, every %d, %d bytes", name, x.ranks, x.stride, part)
+			}
+		}
+	}
 }

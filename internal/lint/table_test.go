@@ -32,6 +32,7 @@ var table = map[string]row{
 	"internal/cuda/blas":   {own: "internal/dl internal/cuda"},
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda", others: "golang.org/x/sync"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
+	"internal/mpi":         {own: "internal/dl"},
 	"internal/bounded":     {},
 	"internal/jinja":       {},
 	"internal/columns":     {own: "internal/bounded"},
@@ -152,7 +153,7 @@ var table = map[string]row{
 	"models/gpt/parallel":  {own: "models/gpt layout nn optim data tensor tensor/ops dist dist/autograd tp moe cp pp fsdp ddp"},
 
 	"bench/...":        {own: "...", others: "..."},
-	"cmd/ringo/doctor": {own: "dist/launch dist/mpi internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
+	"cmd/ringo/doctor": {own: "dist/launch internal/kernel internal/dl internal/cuda internal/mpi internal/nccl", others: "golang.org/x/sys"},
 	"cmd/...":          {own: "...", others: "..."},
 	"examples/...":     {own: "...", others: "..."},
 }

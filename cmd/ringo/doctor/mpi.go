@@ -4,7 +4,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/ringo-ml/ringo/dist/mpi"
+	"github.com/ringo-ml/ringo/internal/mpi"
 )
 
 // MPI is the MPI library that RINGO_BACKEND=mpi would use.

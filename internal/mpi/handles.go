@@ -5,45 +5,53 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/dl"
-	"github.com/ringo-ml/ringo/tensor"
 )
 
-// handles are what a library calls MPI's constants. A handle is passed as a word: MPICH's have 32 bits, the others 64.
-type handles struct {
-	of                         [len(constants)]uintptr
-	inPlace, ignore, anySource uintptr
+// Handles are what a library calls MPI's constants. A handle is passed as a word: MPICH's have 32 bits, the others 64.
+type Handles struct {
+	Of                         [len(constants)]uintptr
+	InPlace, Ignore, AnySource uintptr
 	levels                     [4]int32 // MPI_THREAD_SINGLE, FUNNELED, SERIALIZED, MULTIPLE
 }
 
-// constants are those that are needed, with the names of Open MPI's variables. The tables below have the same order.
+// Places in Handles.Of.
+const (
+	World = iota
+	ErrorsReturn
+	Byte
+	Float
+	Double
+	Int32
+	Int64
+	Uint8
+	Sum
+	Min
+	Max
+	Prod
+	BAnd
+	BOr
+	BXor
+)
+
+// constants are the names of Open MPI's variables.
 var constants = [...]string{"comm_world", "errors_return", "byte", "float", "double", "int32_t", "int64_t", "uint8_t",
 	"op_sum", "op_min", "op_max", "op_prod", "op_band", "op_bor", "op_bxor"}
 
-const world, errorsReturn, aByte = 0, 1, 2
-
-// types and reds are where the constants have ours; 0: MPI has no such type or reduction.
-var (
-	types = [tensor.NumDTypes]int{tensor.Float32: 3, tensor.Float64: 4, tensor.Int32: 5, tensor.Int64: 6, tensor.Uint8: 7}
-	reds  = [backend.NumReds]int{backend.Sum: 8, backend.Min: 9, backend.Max: 10, backend.Prod: 11, backend.BAnd: 12, backend.BOr: 13,
-		backend.BXor: 14}
-)
-
 // standard is the ABI of MPI 5.0. Its thread levels are no small numbers: a request for level 2 silently gives MPI_THREAD_SINGLE.
-var standard = handles{of: [...]uintptr{0x101, 0x143, 0x247, 0x210, 0x214, 0x250, 0x258, 0x241, 0x21, 0x22, 0x23, 0x24, 0x28, 0x29, 0x2a},
-	inPlace: 1, ignore: 0, anySource: ^uintptr(0), levels: [4]int32{0, 1024, 2048, 4096}}
+var standard = Handles{Of: [...]uintptr{0x101, 0x143, 0x247, 0x210, 0x214, 0x250, 0x258, 0x241, 0x21, 0x22, 0x23, 0x24, 0x28, 0x29, 0x2a},
+	InPlace: 1, Ignore: 0, AnySource: ^uintptr(0), levels: [4]int32{0, 1024, 2048, 4096}}
 
 // mpich is the ABI that MPICH, Intel MPI and others have in common (libmpi.so.12).
-var mpich = handles{of: [...]uintptr{0x44000000, 0x54000001, 0x4c00010d, 0x4c00040a, 0x4c00080b, 0x4c000439, 0x4c00083a, 0x4c00013b,
+var mpich = Handles{Of: [...]uintptr{0x44000000, 0x54000001, 0x4c00010d, 0x4c00040a, 0x4c00080b, 0x4c000439, 0x4c00083a, 0x4c00013b,
 	0x58000003, 0x58000002, 0x58000001, 0x58000004, 0x58000006, 0x58000008, 0x5800000a},
-	inPlace: ^uintptr(0), ignore: 1, anySource: ^uintptr(1), levels: [4]int32{0, 1, 2, 3}}
+	InPlace: ^uintptr(0), Ignore: 1, AnySource: ^uintptr(1), levels: [4]int32{0, 1, 2, 3}}
 
 // openMPI are the addresses of Open MPI 4 and 5: its handles are pointers to its own variables.
-func openMPI(d *dl.Lib) (h handles, err error) {
-	h = handles{inPlace: 1, ignore: 0, anySource: ^uintptr(0), levels: [4]int32{0, 1, 2, 3}}
+func openMPI(d *dl.Lib) (h Handles, err error) {
+	h = Handles{InPlace: 1, Ignore: 0, AnySource: ^uintptr(0), levels: [4]int32{0, 1, 2, 3}}
 	for i, name := range constants {
-		if h.of[i], err = d.Sym("ompi_mpi_" + name); err != nil {
+		if h.Of[i], err = d.Sym("ompi_mpi_" + name); err != nil {
 			return h, err
 		}
 	}
@@ -51,7 +59,7 @@ func openMPI(d *dl.Lib) (h handles, err error) {
 }
 
 // handlesOf returns the handles of an open library, and the name of its ABI.
-func handlesOf(d *dl.Lib, version string) (h handles, abi string, err error) {
+func handlesOf(d *dl.Lib, version string) (h Handles, abi string, err error) {
 	if d.Has("ompi_mpi_comm_world") {
 		h, err = openMPI(d)
 		return h, "Open MPI", err

@@ -11,14 +11,14 @@ import (
 // A library that gives less than SERIALIZED is refused, with its name. The numbers of the levels are those of its ABI: 2 is none of the
 // standard one.
 func TestThreadLevels(t *testing.T) {
-	l := &Lib{Path: "libmpi_abi.so.1", Version: "MPICH Version: 5.0.2", ABI: "standard", h: standard}
+	l := &Lib{Path: "libmpi_abi.so.1", Version: "MPICH Version: 5.0.2", ABI: "standard", Handles: standard}
 	require.NoError(t, l.checkLevel(2048))
 	require.NoError(t, l.checkLevel(4096))
 	for level, name := range map[int32]string{0: "MPI_THREAD_SINGLE", 1024: "MPI_THREAD_FUNNELED", 2: "thread level 2"} {
 		require.EqualError(t, l.checkLevel(level), "mpi: MPICH Version: 5.0.2 (libmpi_abi.so.1, standard ABI) gives "+name+
 			", but MPI_THREAD_SERIALIZED is needed: use a library that was built with threads")
 	}
-	l.h = mpich
+	l.Handles = mpich
 	require.NoError(t, l.checkLevel(2))
 	require.ErrorContains(t, l.checkLevel(1), "MPI_THREAD_FUNNELED")
 }

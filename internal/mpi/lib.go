@@ -19,13 +19,13 @@ var ErrMissing = errors.New("no MPI")
 
 // Lib is the MPI library of this process.
 type Lib struct {
-	Path               string
-	Version            string // the first line of its own version string, such as "MPICH Version: 5.0.2"
-	ABI                string // "standard", "MPICH" or "Open MPI": how handles look
-	h                  handles
-	fn                 map[string]uintptr // its functions
-	test, isend, irecv uintptr            // the same, for what is called most
-	large              bool               // those that are counted take counts of 64 bits
+	Path    string
+	Version string // the first line of its own version string, such as "MPICH Version: 5.0.2"
+	ABI     string // "standard", "MPICH" or "Open MPI": how handles look
+	Handles
+	Test, Isend, Irecv uintptr            // the addresses of what is called most
+	Large              bool               // the functions with counts take them with 64 bits
+	fn                 map[string]uintptr // by name
 	dl                 *dl.Lib
 }
 
@@ -83,14 +83,14 @@ func (l *Lib) read() error {
 	first, _, _ := strings.Cut(string(text[:min(int(*n), len(text))]), "\n")
 	l.Version = strings.Join(strings.Fields(strings.Trim(first, "\x00")), " ")
 	l.dl.Version = l.Version
-	if l.h, l.ABI, err = handlesOf(l.dl, l.Version); err != nil {
+	if l.Handles, l.ABI, err = handlesOf(l.dl, l.Version); err != nil {
 		return err
 	}
 	suffix := "_c"
 	if slices.ContainsFunc(counted, func(name string) bool { return !l.dl.Has(name + "_c") }) {
 		suffix = ""
 	}
-	l.fn, l.large = map[string]uintptr{}, suffix != ""
+	l.fn, l.Large = map[string]uintptr{}, suffix != ""
 	for i, name := range slices.Concat(plain, counted) {
 		symbol := name
 		if i >= len(plain) {
@@ -100,15 +100,15 @@ func (l *Lib) read() error {
 			return err
 		}
 	}
-	l.test, l.isend, l.irecv = l.fn["MPI_Test"], l.fn["MPI_Isend"], l.fn["MPI_Irecv"]
+	l.Test, l.Isend, l.Irecv = l.fn["MPI_Test"], l.fn["MPI_Isend"], l.fn["MPI_Irecv"]
 	return nil
 }
 
 // String returns "MPICH Version: 5.0.2 (libmpi_abi.so.1, standard ABI)".
 func (l *Lib) String() string { return fmt.Sprintf("%s (%s, %s ABI)", l.Version, l.Path, l.ABI) }
 
-// err is nil for MPI_SUCCESS; otherwise it has the name of the call and the library's own text.
-func (l *Lib) err(call string, code uintptr) error {
+// Err is nil for MPI_SUCCESS; otherwise it has the name of the call and the library's own text.
+func (l *Lib) Err(call string, code uintptr) error {
 	if int32(code) == 0 {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (l *Lib) err(call string, code uintptr) error {
 		strings.Join(strings.Fields(string(text[:min(int(*n), len(text))])), " "))
 }
 
-// do makes a call. A pointer to Go memory must be converted in the argument list itself.
+// Do makes a call. A pointer to Go memory must be converted in the argument list itself.
 //
 //go:uintptrescapes
-func (l *Lib) do(name string, a ...uintptr) error { return l.err(name, dl.Call(l.fn[name], a...)) }
+func (l *Lib) Do(name string, a ...uintptr) error { return l.Err(name, dl.Call(l.fn[name], a...)) }

@@ -35,6 +35,3 @@ func keepSignals(f func()) (changed []syscall.Signal) {
 	}
 	return changed
 }
-
-// yield lets another process run that waits for this core.
-func yield() { syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
