@@ -153,6 +153,21 @@ func TestLongSelected(t *testing.T) {
 	}
 }
 
+// Stage fresh runs tests that start programs, also through other declarations and in tables, and no others of their packages.
+func TestLongStarting(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	cmd := exec.Command("bash", "-c", `source <(sed '/^cd /d; /^tmp=/,$d' .ci/run); starters | starting`)
+	cmd.Dir = moduleRoot
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	names := strings.Split(strings.TrimSpace(string(out)), "|")
+	assert.Subset(t, names, []string{"TestRealProcessDies", "TestConformanceOnHosts", "TestSharedFailures", "TestDevicesEqualOneRank",
+		"TestVectorAdd", "TestSignals", "TestLongStarting"})
+	for _, name := range []string{"TestMain", "TestHostileGarbage", "TestGradients", "TestEqualsNaive"} {
+		assert.NotContains(t, names, name)
+	}
+}
+
 func TestCheckRaced(t *testing.T) {
 	sources := fixture(t, map[string]string{
 		"a/a.go":      "package a\nfunc f() { go f() }",
