@@ -44,14 +44,13 @@ var chains = []struct {
 	run  func(c *chain, g *dist.Group) error
 }{
 	{"parts that overlap", func(c *chain, g *dist.Group) error {
-		low, mid := c.part/3, 2*c.part/3
+		low, mid, once, twice := c.part/3, 2*c.part/3, c.times(1), c.times(2)
 		w := last(g.AllReduce(c.x.Range(0, mid), dist.Sum), c.twin.AllReduce(c.x.Range(low, c.part), dist.Sum), g.AllReduce(c.x, dist.Sum))
 		return want(w, "x", c.x, func(i int) float64 {
-			k := 1
 			if i >= low && i < mid {
-				k = 2
+				return twice(i)
 			}
-			return c.times(k)(i)
+			return once(i)
 		})
 	}},
 	{"read, then overwritten", func(c *chain, g *dist.Group) error {

@@ -157,20 +157,22 @@ func (s *suite) randomPrograms(t *testing.T) {
 		steps = 100
 	}
 	for _, n := range s.sizes() {
-		s.ok(t, n, func(r *dist.Rank) error {
-			rng := rand.New(rand.NewPCG(uint64(n), 11)) // the same on all ranks
-			groups, ops := []*dist.Group{r.World, r.World.With(), r.World.With()}, collectives()
-			for step := range steps {
-				c := call{Operation: ops[rng.IntN(len(ops))], dtype: tensor.DType(rng.IntN(int(tensor.Bool))), red: rng.IntN(len(reds)),
-					root: rng.IntN(n), count: rng.IntN(1000)}
-				if c.reduces && !valid(reds[c.red].name, c.dtype) {
-					c.red = 0
+		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
+			s.ok(t, n, func(r *dist.Rank) error {
+				// All ranks have the same numbers.
+				rng, ops, groups := rand.New(rand.NewPCG(uint64(n), 11)), collectives(), []*dist.Group{r.World, r.World.With(), r.World.With()}
+				for step := range steps {
+					c := call{Operation: ops[rng.IntN(len(ops))], dtype: tensor.DType(rng.IntN(int(tensor.Bool))),
+						red: rng.IntN(len(reds)), root: rng.IntN(n), count: rng.IntN(1000)}
+					if c.reduces && !valid(reds[c.red].name, c.dtype) {
+						c.red = 0
+					}
+					if err := c.run(groups[rng.IntN(3)]); err != nil {
+						return fmt.Errorf("step %d: %w", step, err)
+					}
 				}
-				if err := c.run(groups[rng.IntN(3)]); err != nil {
-					return fmt.Errorf("step %d: %w", step, err)
-				}
-			}
-			return nil
+				return nil
+			})
 		})
 	}
 }

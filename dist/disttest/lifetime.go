@@ -34,7 +34,7 @@ func (s *suite) lifetimes(t *testing.T) {
 func (s *suite) oldWork(t *testing.T) {
 	ops := 320
 	if s.long() {
-		ops = 100_000 // more than 16 bits
+		ops = 2200 * 32 // more than 16 bits
 	}
 	s.ok(t, 2, func(r *dist.Rank) error {
 		x := []float64{1}
@@ -62,7 +62,7 @@ var seed = maphash.MakeSeed()
 // more.
 func (s *suite) abortLeavesBuffersAlone(t *testing.T) {
 	if s.long() {
-		abortEach(t, s.start, 50, 16<<20) // filling 64 MiB takes longer than the rest of the test
+		abortEach(t, s.start, 50, 4<<20) // more than sockets hold
 		abortEach(t, s.start, 450, 1<<20)
 	} else {
 		abortEach(t, s.start, 15, 1<<18)

@@ -83,7 +83,7 @@ func TestLongGroupsLeaveNothingBehind(t *testing.T) {
 func TestEnginesLeaveNothingBehind(t *testing.T) {
 	warmUp(t)
 	goroutines, files := runtime.NumGoroutine(), descriptors()
-	for i := range rounds(t, 6, 1000) {
+	for i := range rounds(t, 6, 500) { // in the long runs, with shared memory as often
 		cs := configs(t, 3)
 		engines, errs := joinAll(cs)
 		require.NoError(t, errors.Join(errs...))

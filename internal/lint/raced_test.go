@@ -149,7 +149,23 @@ func TestLongSelected(t *testing.T) {
 		}
 	}
 	for part := range strings.SplitSeq(strings.TrimSpace(string(out)), "|") {
+		part, _, _ = strings.Cut(part, "/") // names of subtests
 		assert.True(t, slices.ContainsFunc(names, regexp.MustCompile(part).MatchString), "no test is named like %s", part)
+	}
+}
+
+// Stage fresh runs tests that start programs, also through other declarations and in tables, and no others of their packages.
+func TestLongStarting(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	cmd := exec.Command("bash", "-c", `source <(sed '/^cd /d; /^tmp=/,$d' .ci/run); starters | starting`)
+	cmd.Dir = moduleRoot
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	names := strings.Split(strings.TrimSpace(string(out)), "|")
+	assert.Subset(t, names, []string{"TestRealProcessDies", "TestConformanceOnHosts", "TestSharedFailures", "TestDevicesEqualOneRank",
+		"TestVectorAdd", "TestSignals", "TestLongStarting"})
+	for _, name := range []string{"TestMain", "TestHostileGarbage", "TestGradients", "TestEqualsNaive"} {
+		assert.NotContains(t, names, name)
 	}
 }
 
