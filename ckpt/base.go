@@ -47,7 +47,7 @@ func fingerprint(ctx context.Context, g *dist.Group, path string, frozen nn.Para
 	}
 	var mine []string
 	if g.Rank() < readers {
-		mine, err = tensorHashes(ctx, path, c.Prefix, all, g.Rank(), readers)
+		mine, err = tensorHashes(ctx, path, c.Rename, all, g.Rank(), readers)
 	}
 	if err := gatherErrors(g, err); err != nil {
 		return "", err
@@ -73,13 +73,13 @@ func allNames(g *dist.Group, params nn.Params) (names []string, err error) {
 }
 
 // tensorHashes returns a line with the name and hash of each tensor that this reader has to read.
-func tensorHashes(ctx context.Context, path, prefix string, names []string, reader, readers int) ([]string, error) {
+func tensorHashes(ctx context.Context, path string, as func(string) string, names []string, reader, readers int) ([]string, error) {
 	src, err := storage.Open(disk.OS{}, path)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close() // opened for reading only
-	if err := src.Strip(prefix); err != nil {
+	if err := src.Rename(as); err != nil {
 		return nil, err
 	}
 	var todo []*storage.Tensor

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,7 +57,8 @@ func TestBaseOf(t *testing.T) {
 	for name, shape := range othersShapes {
 		prefixed["m."+name] = shape
 	}
-	require.Equal(t, want, baseOf(t, file("prefixed", tensor.Float32, prefixed), 2, tensor.Float32, LoadConfig{Prefix: "m."}))
+	renamed := LoadConfig{Rename: func(name string) string { return strings.TrimPrefix(name, "m.") }}
+	require.Equal(t, want, baseOf(t, file("prefixed", tensor.Float32, prefixed), 2, tensor.Float32, renamed))
 
 	to := t.TempDir()
 	onRanks(t, 3, func(g *dist.Group) error {

@@ -68,7 +68,7 @@
 // hashes (Report.Unverified).
 //
 // Names, shapes and types must match exactly. Otherwise one error lists all differences, unless LoadConfig.Partial is set.
-// For files of other programs, LoadConfig has Cast, Prefix, and patterns for names that may be missing or unexpected.
+// For files of other programs, LoadConfig has Cast, Rename, and patterns for names that may be missing or unexpected.
 //
 // With Partial, the optimizer may differ from the one that was saved. A parameter gets its step count and all its moments,
 // or none of them (Report.Anew): with a step count but no moments, AdamW's bias correction would be wrong. The learning rate

@@ -40,8 +40,8 @@ type LoadConfig struct {
 	// Cast converts floating-point tensors whose type differs from the State's, such as bfloat16 files into float32
 	// parameters.
 	Cast bool
-	// Prefix, such as "transformer.", is removed from names in the files that begin with it.
-	Prefix string
+	// Rename returns the name here of what is called name in the files; nil: names stay.
+	Rename func(name string) string
 	// AllowMissing has patterns (path.Match) for names of tensors that the checkpoint need not have, nor the optimizer's
 	// state for them (see Report.Anew). AllowUnexpected has patterns for names, such as "h.*.attn.bias", that the
 	// checkpoint may have although no rank asks for them. Other missing or unexpected names are an error.
@@ -111,7 +111,7 @@ func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *Sta
 		if err = storage.WithPrevious(fsys, path, err); err == nil {
 			defer l.src.Close() // opened for reading only
 			l.pieces = make([]byte, l.src.Pieces)
-			if err = l.src.Strip(c.Prefix); err == nil {
+			if err = l.src.Rename(c.Rename); err == nil {
 				l.cat, err = newCatalog(l.src)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,6 +21,9 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// withoutNet is LoadConfig.Rename for names that may begin with "net.".
+func withoutNet(name string) string { return strings.TrimPrefix(name, "net.") }
 
 // othersFile writes a file of another program: element i of each tensor is i/4 + 1, which every type can represent.
 func othersFile(t *testing.T, path string, d tensor.DType, shapes map[string][]int) {
@@ -152,7 +156,7 @@ func TestPrefixAndPatterns(t *testing.T) {
 			r, err := Load(context.Background(), g, path, &State{Params: params}, c)
 			return r, params, err
 		}
-		r, params, err := load(long, LoadConfig{Prefix: "net.", AllowUnexpected: []string{"h.*.mask"}})
+		r, params, err := load(long, LoadConfig{Rename: withoutNet, AllowUnexpected: []string{"h.*.mask"}})
 		require.NoError(t, err)
 		requireOthers(t, params)
 		require.Equal(t, []string{"model:h.0.mask", "model:h.11.mask"}, r.Unexpected)
@@ -160,8 +164,8 @@ func TestPrefixAndPatterns(t *testing.T) {
 			want string
 			c    LoadConfig
 		}{
-			{"unexpected: model:h.0.mask, model:h.11.mask", LoadConfig{Prefix: "net."}},
-			{"unexpected: model:h.11.mask", LoadConfig{Prefix: "net.", AllowUnexpected: []string{"h.0.*"}}},
+			{"unexpected: model:h.0.mask, model:h.11.mask", LoadConfig{Rename: withoutNet}},
+			{"unexpected: model:h.11.mask", LoadConfig{Rename: withoutNet, AllowUnexpected: []string{"h.0.*"}}},
 			{"missing: model:k, model:v, model:w; unexpected: model", LoadConfig{}},
 			{`"[": syntax error in pattern`, LoadConfig{AllowMissing: []string{"["}}},
 		} {
@@ -172,8 +176,8 @@ func TestPrefixAndPatterns(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"model:w"}, r.Missing)
 		requireOthers(t, params[1:])
-		_, _, err = load(both, LoadConfig{Prefix: "net."})
-		require.ErrorContains(t, err, `tensor "w" is there twice, with and without the prefix "net."`)
+		_, _, err = load(both, LoadConfig{Rename: withoutNet})
+		require.ErrorContains(t, err, `tensor "w" is there twice, under two names`)
 		_, _, err = load(other, LoadConfig{AllowMissing: []string{"*"}, AllowUnexpected: []string{"*"}})
 		require.ErrorContains(t, err, "the checkpoint has none of the 4 tensors, such as model:k")
 		return nil

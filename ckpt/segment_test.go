@@ -231,10 +231,10 @@ func TestPrefixOfOptimizer(t *testing.T) {
 		}
 		path := filepath.Join(dir, storage.StepName(1))
 		got := state("w", "b")
-		_, err := Load(context.Background(), g, path, got, LoadConfig{Prefix: "net."})
+		_, err := Load(context.Background(), g, path, got, LoadConfig{Rename: withoutNet})
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"w": 7, "b": 7}, got.Optimizer.State().Counts)
-		r, err := Load(context.Background(), g, path, state("w", "b", "x"), LoadConfig{Prefix: "net."})
+		r, err := Load(context.Background(), g, path, state("w", "b", "x"), LoadConfig{Rename: withoutNet})
 		require.ErrorContains(t, err, "missing: model:x, optimizer:x.exp_avg, optimizer:x.exp_avg_sq, the step count of x")
 		require.Zero(t, r.Tensors)
 		return nil

@@ -157,6 +157,9 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 				p.skip(err)
 				err = nil
 			}
+			if p.len() == 1024 {
+				p.reserve(float64(size) / float64(p.r.InputOffset()))
+			}
 		}
 		if err != nil {
 			return nil, err

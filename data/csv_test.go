@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -370,4 +371,18 @@ func FuzzCSV(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Memory is reserved for the rows of a file, in place of slices that are copied as they grow.
+func TestCSVReserves(t *testing.T) {
+	const rows, columns = 60_000, 8
+	file := filepath.Join(t.TempDir(), "long.csv")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("0.25,1,2,3,4,5,6,7\n", rows)), 0o666))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	table, err := CSV(file, CSVConfig{})
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	require.Equal(t, rows, table.Len())
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*4*rows*columns))
 }

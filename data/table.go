@@ -66,6 +66,15 @@ func (r *textRows) choose(x []string, target string, categories []string, budget
 	return nil
 }
 
+// reserve makes room for so many times as many rows, and some more, so that they are not copied as they grow.
+func (r *textRows) reserve(times float64) {
+	more := int(1.05 * (times - 1) * float64(r.len()))
+	r.xs = slices.Grow(r.xs, max(0, more*len(r.x)))
+	if !r.labeled {
+		r.ys = slices.Grow(r.ys, max(0, more))
+	}
+}
+
 // skip leaves out what an unfinished row has added, and counts it.
 func (r *textRows) skip(err error) {
 	r.skipped.add(err)

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -18,6 +17,7 @@ type LoRAConfig struct {
 	Alpha   float64  // the product of an adapter is scaled by Alpha/Rank
 	RSLoRA  bool     // by Alpha/√Rank instead (Kalajdzievski 2023, https://arxiv.org/abs/2312.03732)
 	Targets []string // names of Linears, or patterns of path.Match such as "blocks.*.attn.?", in which * matches dots, too
+	Save    []string // ends of names that modules have in files, such as "embed_tokens": PEFT's modules_to_save
 }
 
 // Adapter is a low-rank addition to a Linear's weight: W + Alpha/r·Up·Down (Hu et al. 2021, https://arxiv.org/abs/2106.09685, who
@@ -44,17 +44,21 @@ func (a *Adapter) merged() bool { return !a.base.IsZero() }
 
 // LoRA gives each Linear that is a target an adapter, and freezes all other parameters. Call it before values are made, that is,
 // before Init and Attach. At first Up is zero and Down uniform in ±1/√in, so that the model computes what it did. It returns the
-// adapters' parameters, which are the only ones to train and to save, named "<linear>.lora_A.weight" and "<linear>.lora_B.weight".
+// adapters' parameters, named "<linear>.lora_A.weight" and "<linear>.lora_B.weight", and then those of the modules to Save: the only ones
+// to train and to save. Modules to save are trained as a whole; their Linears get no adapters.
 // Linears that files have as one matrix (GPT-2's c_attn) have one adapter, as in PEFT: they share Down, and each has its rows of Up.
 // It panics with a *tensor.Failure, and leaves the model as it was, for a rank or alpha that is not positive, a pattern that is
 // malformed or matches no Linear, a Linear that has values, has an adapter, or is cut by tensor parallelism, which comes later
-// (package tp), and a part of a matrix whose other parts are no targets.
+// (package tp), a part of a matrix whose other parts are no targets, and a module to save that is none, or has a weight that is also
+// another module's.
 func LoRA(model any, cfg LoRAConfig) Params {
 	if cfg.Rank <= 0 || !(cfg.Alpha > 0) {
 		fail("LoRA", "rank %d and alpha %v must be positive", cfg.Rank, cfg.Alpha)
 	}
 	all := ParamsOf(model) // gives names in files
-	found := targets("LoRA", walk(model).linears, cfg.Targets)
+	w := walk(model)
+	saved := w.saved(cfg.Save)
+	found := slices.DeleteFunc(targets("LoRA", w.linears, cfg.Targets), func(l placedLinear) bool { return slices.Contains(saved, l.W) })
 	rows := map[string]int{} // of the matrices of files, that are targets
 	for _, l := range found {
 		s := l.matrix()
@@ -74,6 +78,9 @@ func LoRA(model any, cfg LoRAConfig) Params {
 	for _, p := range all {
 		p.Freeze()
 	}
+	for _, p := range saved {
+		p.Unfreeze()
+	}
 	var made Params
 	downs := map[string]*tensor.Param{} // of those matrices
 	for _, l := range found {
@@ -86,7 +93,59 @@ func LoRA(model any, cfg LoRAConfig) Params {
 		made = append(made, l.Adapter.Up)
 	}
 	ParamsOf(model) // gives names
-	return made
+	return append(made, saved...)
+}
+
+// saved returns the parameters of the modules whose names in files end so, in the model's order.
+func (w *walker) saved(ends []string) (saved Params) {
+	hits := make([]bool, len(ends))
+	names := map[*tensor.Param][]string{} // of the modules that a parameter is in
+	for _, f := range slices.Concat(w.params, w.again) {
+		names[f.param] = append(names[f.param], f.modules()...)
+	}
+	for _, f := range w.params {
+		for i, end := range ends {
+			at := slices.IndexFunc(names[f.param], func(name string) bool { return strings.HasSuffix(name, end) })
+			if at < 0 || end == "" {
+				continue
+			}
+			if again := slices.IndexFunc(w.again, func(o found) bool { return o.param == f.param }); again >= 0 {
+				fail("LoRA", "the module %s cannot be saved: its weight is tied, as that of %s and of %s, which would change both",
+					names[f.param][at], f.at.name, w.again[again].at.name)
+			}
+			if len(f.param.Stored()) > 1 {
+				fail("LoRA", "the module %s cannot be saved: %s is several modules in files", names[f.param][at], f.at.name)
+			}
+			if hits[i] = true; !slices.Contains(saved, f.param) {
+				saved = append(saved, f.param)
+			}
+		}
+	}
+	if i := slices.Index(hits, false); i >= 0 {
+		fail("LoRA", "%q ends the name of no module of the model in files", ends[i])
+	}
+	return saved
+}
+
+// modules returns the names of the modules that a parameter is in, in files.
+func (f found) modules() (names []string) {
+	as, _ := f.stored()
+	if as == nil {
+		as = []tensor.Stored{{Name: f.at.name}}
+	}
+	name := as[0].Name
+	for at := strings.LastIndexByte(name, '.'); at > 0; at = strings.LastIndexByte(name, '.') {
+		name = name[:at]
+		names = append(names, name)
+	}
+	return names
+}
+
+// Base returns the parameters of a model that are no adapters': those that the files of the model without adapters have.
+func (ps Params) Base() Params {
+	return slices.DeleteFunc(slices.Clone(ps), func(p *tensor.Param) bool {
+		return strings.HasSuffix(p.Name(), ".lora_A.weight") || strings.HasSuffix(p.Name(), ".lora_B.weight")
+	})
 }
 
 // placedLinear is a Linear and its name.
@@ -196,7 +255,7 @@ func Merge(model any) {
 		switch {
 		case l.W.Value.IsZero() || l.W.Value != l.W.Local || a.Up.Value != a.Up.Local:
 			fail("Merge", "%s has no values yet, or they are divided over ranks", l.name)
-		case slices.Contains(w.tied, unsafe.Pointer(l.W)):
+		case slices.ContainsFunc(w.again, func(f found) bool { return f.param == l.W }):
 			fail("Merge", "the weight of %s is also another layer's, which would change", l.name)
 		}
 	}, func(l *Linear) {

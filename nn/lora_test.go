@@ -187,3 +187,62 @@ func TestLoRAMisuse(t *testing.T) {
 		}()
 	}
 }
+
+// sharing has a head whose weight is the table's, and a norm in each of its parts.
+type sharing struct {
+	Table *nn.Embedding
+	Parts []*normed
+	Norm  *nn.RMSNorm
+	Head  *nn.Linear
+	Out   *nn.Linear
+}
+
+type normed struct {
+	InNorm *nn.RMSNorm
+	Up     *nn.Linear
+}
+
+func newSharing() *sharing {
+	m := &sharing{Table: nn.NewEmbedding(5, 4), Norm: nn.NewRMSNorm(4), Out: nn.NewLinear(4, 3)}
+	m.Head = &nn.Linear{W: m.Table.W}
+	for range 2 {
+		m.Parts = append(m.Parts, &normed{nn.NewRMSNorm(4), nn.NewLinear(4, 4)})
+	}
+	return m
+}
+
+// Modules to save are those whose names end so, as in PEFT, with all that is in them. Their Linears have no adapters.
+func TestLoRASaves(t *testing.T) {
+	adapters := []string{"parts.0.up.lora_A.weight", "parts.0.up.lora_B.weight", "parts.1.up.lora_A.weight", "parts.1.up.lora_B.weight"}
+	for end, want := range map[string][]string{
+		"norm":       append(adapters, "parts.0.in_norm.weight", "parts.1.in_norm.weight", "norm.weight"),
+		"0.in_norm":  append(adapters, "parts.0.in_norm.weight"),
+		"parts.0.up": append(adapters[2:], "parts.0.up.weight", "parts.0.up.bias"),
+		"s.1":        append(adapters[:2:2], "parts.1.in_norm.weight", "parts.1.up.weight", "parts.1.up.bias"),
+		"out":        append(adapters, "out.weight", "out.bias"),
+	} {
+		m := newSharing()
+		cfg := nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"parts.*", "out"}, Save: []string{end}}
+		if end != "out" {
+			cfg.Targets = cfg.Targets[:1]
+		}
+		made := nn.LoRA(m, cfg)
+		assert.Equal(t, want, made.Names(), end)
+		all := nn.ParamsOf(m)
+		assert.ElementsMatch(t, want, all.Trainable().Names(), end)
+		assert.Equal(t, nn.ParamsOf(newSharing()).Names(), all.Base().Names())
+	}
+	for end, want := range map[string]string{
+		"table": "the module table cannot be saved: its weight is tied, as that of table.weight and of head.weight, which would change both",
+		"head":  "the module head cannot be saved: its weight is tied",
+		"tail":  `"tail" ends the name of no module of the model in files`,
+		"":      `"" ends the name of no module`,
+	} {
+		m := newSharing()
+		assert.ErrorContains(t, tensor.Try(func() {
+			nn.LoRA(m, nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"out"}, Save: []string{end}})
+		}), want)
+		assert.Len(t, nn.ParamsOf(m).Trainable(), 10, "it is as it was")
+		assert.Nil(t, m.Out.Adapter)
+	}
+}

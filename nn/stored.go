@@ -39,6 +39,13 @@ func (at place) askStorer(v reflect.Value) place {
 
 // setStored tells the parameter how files keep it.
 func (f found) setStored() {
+	as, transposed := f.stored()
+	f.param.SetStored(as)
+	f.param.SetTransposed(transposed && len(f.param.Global()) == 2)
+}
+
+// stored asks the Storers above a parameter; without one that answers, as is nil.
+func (f found) stored() (as []tensor.Stored, transposed bool) {
 	dims := f.param.Global()
 	for _, s := range f.at.storers {
 		name, prefix := f.at.name, ""
@@ -57,12 +64,9 @@ func (f found) setStored() {
 				below[i].Name = prefix + x.Name
 			}
 		}
-		f.param.SetStored(below)
-		f.param.SetTransposed(transposed && len(dims) == 2)
-		return
+		return below, transposed
 	}
-	f.param.SetStored(nil)
-	f.param.SetTransposed(f.at.transposed && len(dims) == 2)
+	return nil, f.at.transposed
 }
 
 // checkStored panics when two parameters would be in one place of a file.

@@ -56,8 +56,8 @@ type walker struct {
 	linears  []placedLinear
 	layers   []placedLayer // structs of this package
 	norms    []*BatchNorm2d
-	tied     []unsafe.Pointer // what was reached again
-	hidden   []hidden         // unexported fields and maps
+	again    []found  // parameters that were reached before, and where
+	hidden   []hidden // unexported fields and maps
 
 	// A search takes maps, and unexported fields in the structs of one package: the one that the hidden field is from. The
 	// insides of others, such as groups of ranks, are not looked at: they may be in use.
@@ -115,8 +115,13 @@ func mayHold(t reflect.Type) bool {
 
 func (w *walker) pointer(v reflect.Value, at place) {
 	key := visit{v.UnsafePointer(), v.Type()}
-	if v.IsNil() || w.seen[key] {
-		w.tied = append(w.tied, key.p)
+	if v.IsNil() {
+		return
+	}
+	if w.seen[key] {
+		if v.Type().Elem() == paramType {
+			w.again = append(w.again, found{at, (*tensor.Param)(key.p)})
+		}
 		return
 	}
 	w.seen[key] = true

@@ -36,6 +36,7 @@ type job struct {
 	cfg    tp.Config // without groups
 	naive  bool      // in place of layers that are divided
 	lora   bool
+	save   string                              // modules that are trained beside adapters
 	again  bool                                // blocks are computed again in backward
 	ones   bool                                // layers and sequences are divided also where an axis has one rank
 	change func(m *gpt.Model, mesh *dist.Mesh) // of the program, before Attach
@@ -62,7 +63,7 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	m := disttest.Must(gpt.New(models[j.model]))
 	m.Recompute = j.again
 	if j.lora {
-		nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 3, Targets: []string{"blocks.*", "head"}})
+		nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 3, Targets: []string{"blocks.*", "head"}, Save: strings.Fields(j.save)})
 	}
 	loss := func(logits, labels nn.T) nn.T { return nn.CrossEntropy(logits, labels) }
 	part := func(x nn.T) nn.T { return x } // this rank's positions

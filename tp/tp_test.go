@@ -34,6 +34,8 @@ func TestEqualsOneRank(t *testing.T) {
 		{job{model: "gpt2", lora: true}, "dp=2,kv=3 fsdp=2,kv=2"},
 		{job{model: "llama", lora: true}, "kv=2 fsdp=3,kv=2"},
 		{job{model: "gqa", lora: true}, "kv=2,rep=2 fsdp=2,kv=2,rep=2"},
+		{job{model: "llama", lora: true, save: "embed_tokens lm_head norm"}, "dp=2 fsdp=2 kv=2 fsdp=2,kv=3"},
+		{job{model: "gpt2", lora: true, save: "wpe ln_f c_attn"}, "dp=2 fsdp=2 kv=2 fsdp=2,kv=3"},
 		{job{model: "phi3", lora: true}, "dp=2 fsdp=2 kv=2 kv=2,rep=2 fsdp=2,kv=2,rep=2"},
 		{job{model: "gpt2", again: true}, "dp=2,kv=2 cp=2"},
 		{job{model: "llama", again: true}, "cp=3"},
@@ -43,9 +45,9 @@ func TestEqualsOneRank(t *testing.T) {
 		{job{model: "gpt2", naive: true}, "kv=2 dp=2,kv=3"},
 		{job{model: "gqa", naive: true}, "kv=5 fsdp=2,kv=2"},
 	} {
-		t.Run(fmt.Sprintf("%s, lora %v, again %v, naive %v, ones %v", c.model, c.lora, c.again, c.naive, c.ones), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, lora %v %s, again %v, naive %v, ones %v", c.model, c.lora, c.save, c.again, c.naive, c.ones), func(t *testing.T) {
 			t.Parallel()
-			want := job{model: c.model, lora: c.lora}.training().Run(t)
+			want := job{model: c.model, lora: c.lora, save: c.save}.training().Run(t)
 			if require.NotEqual(t, want.Losses[0], want.Losses[9]); !c.lora {
 				require.Greater(t, want.Norms[0], 0.4, "clipping does something")
 				require.Less(t, want.Losses[9], 0.97*want.Losses[0], "it learns")

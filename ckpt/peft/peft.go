@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/nn"
@@ -33,16 +34,19 @@ const (
 
 // config has the settings of adapter_config.json that affect the computation.
 type config struct {
-	Type    string  `json:"peft_type"`
-	Task    string  `json:"task_type,omitempty"`
-	Rank    int     `json:"r"`
-	Alpha   float64 `json:"lora_alpha"`
-	RSLoRA  bool    `json:"use_rslora"`
-	Targets targets `json:"target_modules"`
-	Base    string  `json:"base_model_name_or_path,omitempty"`
-	InOut   bool    `json:"fan_in_fan_out"` // the base's matrices are [in, out]; PEFT also checks each layer itself
-	Bias    string  `json:"bias"`
-	Dropout float64 `json:"lora_dropout"`
+	Type    string   `json:"peft_type"`
+	Task    string   `json:"task_type,omitempty"`
+	Rank    int      `json:"r"`
+	Alpha   float64  `json:"lora_alpha"`
+	RSLoRA  bool     `json:"use_rslora"`
+	Targets targets  `json:"target_modules"`
+	Save    []string `json:"modules_to_save,omitempty"`
+	Base    string   `json:"base_model_name_or_path,omitempty"`
+	InOut   bool     `json:"fan_in_fan_out"` // the base's matrices are [in, out]; PEFT also checks each layer itself
+	Bias    string   `json:"bias"`
+	Dropout float64  `json:"lora_dropout"`
+
+	names map[string]string // in PEFT's file, by those in a checkpoint
 }
 
 // harmless lists settings that do not change what trained adapters compute.
@@ -50,8 +54,8 @@ var harmless = []string{"auto_mapping", "peft_version", "base_model_name_or_path
 	"runtime_config", "lora_dropout", "qalora_group_size", "loftq_config", "eva_config", "corda_config", "lora_ga_config",
 	"ensure_weight_tying", "task_type"}
 
-// Apply adds the adapters that dir/adapter_config.json describes to a model, and returns their parameters (nn.LoRA). It
-// does not load values; ckpt.Load reads them from File in dir. PEFT's dropout of the adapters' input during training is
+// Apply adds the adapters that dir/adapter_config.json describes to a model, and returns their parameters and those of modules_to_save
+// (nn.LoRA). It does not load values; ckpt.Load reads them from File in dir. PEFT's dropout of the adapters' input during training is
 // left out. A setting that would change the computation is an error that names it, and so are adapters that are far larger
 // than File; then the model is unchanged.
 func Apply(model any, dir string) (adapters nn.Params, err error) {
@@ -98,7 +102,7 @@ func parse(text []byte) (c config, err error) {
 	for name, v := range all {
 		known := slices.Contains(harmless, name) ||
 			slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "use_rslora", "target_modules", "fan_in_fan_out",
-				"bias"}, name)
+				"bias", "modules_to_save"}, name)
 		if layer0 := name == "layers_to_transform" && string(v) == "0"; !known && (layer0 || !empty(v)) {
 			return c, fmt.Errorf("%s is %s, which is not computed here", bounded.Plain(name), bounded.Plain(string(v)))
 		}
@@ -115,6 +119,9 @@ func empty(v json.RawMessage) bool {
 func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, err error) {
 	nn.ParamsOf(model) // sets the stored names
 	cfg := nn.LoRAConfig{Rank: c.Rank, Alpha: c.Alpha, RSLoRA: c.RSLoRA}
+	for _, name := range c.Save {
+		cfg.Save = append(cfg.Save, rename(model, name))
+	}
 	list := c.Targets.list
 	hits := make([]bool, len(list))
 	for name, l := range nn.Linears(model) {
@@ -142,6 +149,25 @@ func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, e
 		}
 	}()
 	return nn.LoRA(model, cfg), nil
+}
+
+// LoadConfig returns the settings of ckpt.Load for File: types are converted, and modules_to_save have the names that they have in the
+// base.
+func LoadConfig(model any) ckpt.LoadConfig {
+	return ckpt.LoadConfig{Cast: true, Rename: func(name string) string {
+		if strings.HasSuffix(name, downSuffix) || strings.HasSuffix(name, upSuffix) {
+			return name
+		}
+		return rename(model, strings.TrimPrefix(name, modulesOf))
+	}}
+}
+
+// rename returns the name that a model has for one of Hugging Face's.
+func rename(model any, name string) string {
+	if m, ok := model.(interface{ LoadConfig() ckpt.LoadConfig }); ok && m.LoadConfig().Rename != nil {
+		return m.LoadConfig().Rename(name)
+	}
+	return name
 }
 
 // targets are the modules with adapters: a list of their names, or of the ends of these, or one pattern.
@@ -200,9 +226,10 @@ func moduleOf(l *nn.Linear) string {
 	return strings.TrimSuffix(name, ".weight")
 }
 
-// Export writes a PEFT folder, to, from a checkpoint of a model's adapters alone, from (saved with the parameters of
-// nn.LoRA as State.Params). It copies the values to File and writes adapter_config.json. Call it on one rank. All
-// adapters must have the same rank and alpha, and each of their layers must be a module of its own in PEFT.
+// Export writes a PEFT folder, to, from a checkpoint of a model's adapters alone, from (saved with the parameters that nn.LoRA
+// returned as State.Params). What is trained beside adapters are modules_to_save. It copies the values to File and writes
+// adapter_config.json. Call it on one rank. All adapters must have the same rank and alpha, and each of their layers must be
+// a module of its own in PEFT.
 func Export(model any, from, to string) error {
 	c, err := describe(model)
 	if err != nil {
@@ -210,7 +237,7 @@ func Export(model any, from, to string) error {
 	}
 	values, err := os.ReadFile(filepath.Join(from, savedName))
 	if err == nil {
-		err = c.fits(values)
+		values, err = c.renamed(values)
 	}
 	if err == nil {
 		err = os.MkdirAll(to, 0o777)
@@ -228,26 +255,26 @@ func Export(model any, from, to string) error {
 	return os.WriteFile(filepath.Join(to, configName), append(text, '\n'), 0o666)
 }
 
-// fits returns an error if a file does not have exactly the adapters' tensors.
-func (c *config) fits(file []byte) error {
+// renamed returns the bytes of a file with PEFT's names, or an error if it does not have exactly the tensors to save.
+func (c *config) renamed(file []byte) ([]byte, error) {
 	h, err := safetensors.Read(savedName, bytes.NewReader(file), int64(len(file)))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	want := map[string]bool{}
-	for _, module := range c.Targets.list {
-		want[modulesOf+module+downSuffix], want[modulesOf+module+upSuffix] = true, true
-	}
-	for _, x := range h.Tensors {
-		if !want[x.Name] {
-			return fmt.Errorf("%s has %s, which is not of the model's adapters", savedName, x.Name)
+	data := file[h.Size:]
+	for i := range h.Tensors {
+		x := &h.Tensors[i]
+		name, ok := c.names[x.Name]
+		if !ok {
+			return nil, fmt.Errorf("%s has %s, which is not of the model's adapters", savedName, x.Name)
 		}
-		delete(want, x.Name)
+		delete(c.names, x.Name)
+		x.Name = name
 	}
-	for name := range want {
-		return fmt.Errorf("%s lacks %s", savedName, name)
+	for name := range c.names {
+		return nil, fmt.Errorf("%s lacks %s", savedName, name)
 	}
-	return nil
+	return append(h.Encode(), data...), nil
 }
 
 // describe returns the settings of a model's adapters, or an error if PEFT cannot express them.
@@ -284,7 +311,53 @@ func describe(model any) (c config, err error) {
 		}
 	}
 	if c.Targets.list == nil {
-		err = errors.New("the model has no adapters")
+		return c, errors.New("the model has no adapters")
 	}
-	return c, err
+	c.names = map[string]string{}
+	for _, module := range c.Targets.list {
+		for _, suffix := range []string{downSuffix, upSuffix} {
+			c.names[modulesOf+module+suffix] = modulesOf + module + suffix
+		}
+	}
+	return c, c.describeSaved(model)
+}
+
+// describeSaved adds the modules that are trained beside the adapters.
+func (c *config) describeSaved(model any) error {
+	all := nn.ParamsOf(model).Base()
+	frozen := map[string]bool{}
+	for _, p := range all {
+		frozen[moduleIn(p)] = frozen[moduleIn(p)] || p.Frozen()
+	}
+	for _, p := range all.Trainable() {
+		module := moduleIn(p)
+		if frozen[module] {
+			return fmt.Errorf("PEFT saves modules as a whole, and not all of %s is trained", module)
+		}
+		s, ok := model.(nn.Storer)
+		if !ok || len(p.Stored()) != 1 {
+			return fmt.Errorf("the files have no module of its own for %s, which is trained", p.Name())
+		}
+		// PEFT's name of a module begins that of its adapter, which the model knows.
+		own := p.Name()[:strings.LastIndexByte(p.Name(), '.')]
+		as, _ := s.Stored(own+downSuffix, []int{1, 1})
+		if len(as) != 1 {
+			return fmt.Errorf("PEFT has no name for %s, which is trained", own)
+		}
+		name := strings.TrimSuffix(as[0].Name, downSuffix)
+		c.names[p.Stored()[0].Name] = name + strings.TrimPrefix(p.Stored()[0].Name, module)
+		if name = strings.TrimPrefix(name, modulesOf); !slices.Contains(c.Save, name) {
+			c.Save = append(c.Save, name)
+		}
+	}
+	return nil
+}
+
+// moduleIn returns the stored name of the module that a parameter is in.
+func moduleIn(p *tensor.Param) string {
+	name := p.Name()
+	if as := p.Stored(); as != nil {
+		name = as[0].Name
+	}
+	return name[:max(strings.LastIndexByte(name, '.'), 0)]
 }

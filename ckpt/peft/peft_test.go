@@ -80,7 +80,7 @@ func TestWrongConfigs(t *testing.T) {
 		`{` + fine + `, "bias": "all"}`:    `bias is "all", and only none is trained here`,
 		`{` + fine + `, "use_dora": true}`: "use_dora is true, which is not computed here",
 		`{` + fine + `, "rank_pattern": {"up": 3}}`:    `rank_pattern is {"up": 3}`,
-		`{` + fine + `, "modules_to_save": ["head"]}`:  `modules_to_save is ["head"]`,
+		`{` + fine + `, "modules_to_save": ["head"]}`:  `"head" ends the name of no module of the model in files`,
 		`{` + fine + `, "init_lora_weights": "pissa"}`: `init_lora_weights is "pissa", which changes the base's weights too`,
 		`{` + fine + `, "something_new": 1}`:           "something_new is 1",
 		`{` + fine + `, "layers_to_transform": 0}`:     "layers_to_transform is 0, which is not computed here",

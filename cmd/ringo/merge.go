@@ -59,11 +59,11 @@ func (c *ckptMergeCmd) merge(ctx context.Context, r *dist.Rank) error {
 		return err
 	}
 	params := nn.Init(m, r.Device, tensor.Float32, 0)
-	if _, err := ckpt.Load(ctx, r.World, c.Base, &ckpt.State{Params: params.Frozen()}, m.LoadConfig()); err != nil {
+	if _, err := ckpt.Load(ctx, r.World, c.Base, &ckpt.State{Params: params.Base()}, m.LoadConfig()); err != nil {
 		return err
 	}
 	values := filepath.Join(c.Adapters, peft.File)
-	if _, err := ckpt.Load(ctx, r.World, values, &ckpt.State{Params: adapters}, ckpt.LoadConfig{Cast: true}); err != nil {
+	if _, err := ckpt.Load(ctx, r.World, values, &ckpt.State{Params: adapters}, peft.LoadConfig(m)); err != nil {
 		return err
 	}
 	nn.Merge(m)

@@ -144,6 +144,30 @@ func TestAdaptersApart(t *testing.T) {
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "shape")
 }
 
+// Modules beside adapters are trained, saved with them, and continued, on any layout.
+func TestSavedBesideAdapters(t *testing.T) {
+	o := short(t)
+	o.Load, o.LoRA, o.LR, o.Steps = folder(t, gpt2), 2, 0.1, 6
+	without := trained(t, o)
+	o.LoRASave = []string{"wpe", "ln_f"}
+	want := trained(t, o)
+	require.Greater(t, math.Abs(float64(want.FinalLoss-without.FinalLoss)), 1e-3)
+	o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
+	for _, l := range []lm.Layout{on(1, 2, 3), lay(1, 1, 3, 3, true, 0, 1, 1, 0, 0), on(2, 1, 3)} {
+		o.Layout = l
+		o.Steps += 2
+		requireLosses(t, want.Losses[:o.Steps], trained(t, o).Losses, 1e-9, "%+v", l)
+	}
+	m, err := gpt.Open(o.Load)
+	require.NoError(t, err)
+	adapters, err := peft.Apply(m, filepath.Join(o.Save, "adapters"))
+	require.NoError(t, err)
+	require.Len(t, adapters, 2*(4+3*2)+3)
+	require.NotNil(t, adapters.ByName("pos.weight"))
+	o.LoRASave = []string{"tail"}
+	require.ErrorContains(t, o.run(new(bytes.Buffer)), `-lora-save: nn.LoRA: "tail" ends the name of no module`)
+}
+
 // A training in 16 bits, of the whole model or of adapters, can be continued on layouts where the masters are beside a copy of the model,
 // and where they are its shards. GPT-2's files have several parameters in one matrix, and transposed matrices.
 func TestHalfResumesElsewhere(t *testing.T) {
@@ -187,6 +211,7 @@ func TestWrongLoad(t *testing.T) {
 	for want, change := range map[string]func(o *options){
 		"-lora -1: a rank is at least 1": func(o *options) { o.LoRA = -1 },
 		"-lora needs -load":              func(o *options) { o.LoRA = 2 },
+		"-lora-save needs -lora":         func(o *options) { o.LoRASave = []string{"lm_head"} },
 		"-load: gpt: ":                   func(o *options) { o.Load = t.TempDir() },
 		"-heads: the model is that of -load": func(o *options) {
 			o.Load, o.Given = base, map[string]bool{"heads": true}

@@ -179,7 +179,7 @@ func (t *trainer) load(ctx context.Context) (saved nn.Params, base *ckpt.Base, e
 	}
 	loaded, saved := all, all
 	if t.o.LoRA > 0 {
-		loaded, saved = all.Frozen(), all.Trainable()
+		loaded, saved = all.Base(), all.Trainable()
 	}
 	c := t.model.LoadConfig()
 	switch {
@@ -192,7 +192,7 @@ func (t *trainer) load(ctx context.Context) (saved nn.Params, base *ckpt.Base, e
 		return nil, nil, err
 	}
 	if t.o.LoRA > 0 && t.o.Save != "" {
-		base, err = ckpt.BaseOf(ctx, t.r.World, t.o.Load, loaded, c)
+		base, err = ckpt.BaseOf(ctx, t.r.World, t.o.Load, all.Frozen(), c)
 	}
 	return saved, base, err
 }

@@ -72,7 +72,10 @@ func (o *options) newModel() (*gpt.Model, error) {
 		return nil, train.Usagef("-load: %v", err)
 	}
 	if o.LoRA > 0 {
-		nn.LoRA(m, nn.LoRAConfig{Rank: o.LoRA, Alpha: 2 * float64(o.LoRA), Targets: []string{"blocks.*"}})
+		cfg := nn.LoRAConfig{Rank: o.LoRA, Alpha: 2 * float64(o.LoRA), Targets: []string{"blocks.*"}, Save: o.LoRASave}
+		if err := tensor.Try(func() { nn.LoRA(m, cfg) }); err != nil {
+			return nil, train.Usagef("-lora-save: %v", err)
+		}
 	}
 	return m, nil
 }

@@ -131,7 +131,7 @@ var table = map[string]row{
 		others: "golang.org/x/sync"},
 	"ckpt/safetensors": {own: "internal/bounded"},
 	"ckpt/torch":       {own: "ckpt/safetensors internal/bounded"},
-	"ckpt/peft":        {own: "nn tensor ckpt/safetensors internal/bounded"},
+	"ckpt/peft":        {own: "nn tensor ckpt ckpt/safetensors internal/bounded"},
 
 	"train":                     {own: "nn optim data dist ckpt tensor tensor/cpu train/metrics train/internal/... internal/rebuild"},
 	"train/internal/checkpoint": {own: "nn data dist ckpt train/metrics train/internal/values"},

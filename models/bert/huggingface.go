@@ -145,7 +145,8 @@ func hasPooler(path string) bool {
 // LoadConfig returns the settings of ckpt.Load for Hugging Face's files: types are converted, names may begin with "bert.", and the table
 // of positions' numbers in older files, and heads of other tasks, are ignored.
 func (m *Model) LoadConfig() ckpt.LoadConfig {
-	return ckpt.LoadConfig{Cast: true, Prefix: "bert.", AllowUnexpected: []string{"embeddings.position_ids", "cls.*"}}
+	return ckpt.LoadConfig{Cast: true, Rename: func(name string) string { return strings.TrimPrefix(name, "bert.") },
+		AllowUnexpected: []string{"embeddings.position_ids", "cls.*"}}
 }
 
 // keptFiles are the other files of a model. Training does not change them.

@@ -128,7 +128,8 @@ func (c *Config) memory() int64 {
 // begin with "transformer.", and masks and tables in some files are ignored.
 func (m *Model) LoadConfig() ckpt.LoadConfig {
 	k := m.Config.kind()
-	c := ckpt.LoadConfig{Cast: true, Prefix: k.prefix, AllowUnexpected: slices.Clone(k.ignored)}
+	c := ckpt.LoadConfig{Cast: true, Rename: func(name string) string { return strings.TrimPrefix(name, k.prefix) },
+		AllowUnexpected: slices.Clone(k.ignored)}
 	if m.Config.Tied {
 		c.AllowUnexpected = append(c.AllowUnexpected, "lm_head.weight")
 	}

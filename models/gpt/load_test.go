@@ -86,23 +86,14 @@ func filesOf(t *testing.T, m *gpt.Model) map[string][]byte {
 	return files
 }
 
-// inFiles returns the parameters that are in files: all, or, with adapters, the frozen ones.
-func inFiles(params nn.Params) nn.Params {
-	if base := params.Frozen(); len(base) > 0 {
-		return base
-	}
-	return params
-}
-
-// tuned opens a model on two ranks with ZeRO 3, trains it, or adapters with the given targets, for a few steps, and saves it with its
-// config.
-func tuned(t *testing.T, dir string, targets ...string) (path string) {
+// tuned opens a model on two ranks with ZeRO 3, trains it, or adapters, for a few steps, and saves it with its config.
+func tuned(t *testing.T, dir string, adapters ...nn.LoRAConfig) (path string) {
 	to := t.TempDir()
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		m := disttest.Must(gpt.Open(dir))
 		saved := nn.ParamsOf(m)
-		if targets != nil {
-			saved = nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: targets})
+		for _, cfg := range adapters {
+			saved = nn.LoRA(m, cfg)
 		}
 		s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
 		s.Keep(m.Tok, m.Head, m.Norm, m.Pos)
@@ -114,7 +105,7 @@ func tuned(t *testing.T, dir string, targets ...string) (path string) {
 		}
 		params := disttest.Must(s.Attach(m))
 		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s})
-		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: inFiles(params)}, m.LoadConfig()))
+		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params.Base()}, m.LoadConfig()))
 		text := disttest.Must(data.NewText(someTokens, 6, 1))
 		tape, loader := tensor.NewTape(r.Device), data.NewLoader(text, data.Config{Batch: 3, Sharder: r.World, Device: r.Device})
 		for _, b := range loader.Epoch(ctx, 0) {

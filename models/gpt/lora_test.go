@@ -28,11 +28,19 @@ var adapted = map[string][]string{
 	"phi3":  {"blocks.*.attn.*", "blocks.*.mlp.*"},
 }
 
+// The modules that are trained beside adapters.
+var alsoSaved = map[string][]string{
+	"gpt2":  {"wpe", "ln_f", "h.1.attn.c_attn", "h.0.mlp"},
+	"llama": {"embed_tokens", "norm", "layers.1.mlp"},
+}
+
 // names are their names in PEFT.
 var names = map[string]string{
-	"gpt2":  `^base_model\.model\.transformer\.h\.\d\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.lora_[AB]\.weight$`,
-	"phi3":  `^base_model\.model\.model\.layers\.\d\.(self_attn\.(qkv|o)_proj|mlp\.(gate_up|down)_proj)\.lora_[AB]\.weight$`,
-	"llama": `^base_model\.model\.(model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)|lm_head)\.lora_[AB]\.weight$`,
+	"gpt2": `^base_model\.model\.transformer\.h\.\d\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.lora_[AB]\.weight$` +
+		`|^base_model\.model\.transformer\.(wpe\.weight|(ln_f|h\.1\.attn\.c_attn|h\.0\.mlp\.c_(fc|proj))\.(weight|bias))$`,
+	"phi3": `^base_model\.model\.model\.layers\.\d\.(self_attn\.(qkv|o)_proj|mlp\.(gate_up|down)_proj)\.lora_[AB]\.weight$`,
+	"llama": `^base_model\.model\.(model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)|lm_head)\.lora_[AB]\.weight$` +
+		`|^base_model\.model\.model\.(embed_tokens|norm|layers\.(\d\.(input|post_attention)_layernorm|1\.mlp\.(gate|up|down)_proj))\.weight$`,
 }
 
 // withAdapters opens a base on one rank, and the adapters in a PEFT folder.
@@ -42,18 +50,19 @@ func withAdapters(t *testing.T, base, dir string) (*gpt.Model, tensor.Device) {
 	adapters, err := peft.Apply(m, dir)
 	require.NoError(t, err)
 	params, dev := filled(t, m, tensor.Float64)
-	loaded(t, base, params.Frozen(), m.LoadConfig())
-	loaded(t, filepath.Join(dir, peft.File), adapters, ckpt.LoadConfig{Cast: true})
+	loaded(t, base, params.Base(), m.LoadConfig())
+	loaded(t, filepath.Join(dir, peft.File), adapters, peft.LoadConfig(m))
 	return m, dev
 }
 
 // exported trains adapters on two ranks with ZeRO 3, and makes a PEFT folder from the checkpoint, which has only adapters.
 func exported(t *testing.T, name string) (base, dir string) {
 	base = filepath.Join("testdata", name)
-	path := tuned(t, base, adapted[name]...)
+	cfg := nn.LoRAConfig{Rank: 3, Alpha: 5, RSLoRA: name == "llama", Targets: adapted[name], Save: alsoSaved[name]}
+	path := tuned(t, base, cfg)
 	m, err := gpt.Open(base)
 	require.NoError(t, err)
-	nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, RSLoRA: name == "llama", Targets: adapted[name]})
+	nn.LoRA(m, cfg)
 	dir = filepath.Join(t.TempDir(), "adapters")
 	require.NoError(t, peft.Export(m, path, dir))
 	return base, dir
@@ -97,6 +106,30 @@ func TestAdaptersWithoutNames(t *testing.T) {
 		}
 		require.EqualError(t, peft.Export(m, "none", t.TempDir()), want)
 	}
+}
+
+// Modules to save are whole, and their names are those of PEFT. A tied table is also the head.
+func TestSavedModules(t *testing.T) {
+	cfg := nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: []string{"blocks.*"}}
+	for end, want := range map[string]string{
+		"lm_head": "the module lm_head cannot be saved: its weight is tied, as that of tok.weight and of head.weight, which would change both",
+		"wte":     "the module wte cannot be saved: its weight is tied",
+	} {
+		m, err := gpt.Open(filepath.Join("testdata", "gpt2"))
+		require.NoError(t, err)
+		cfg.Save = []string{end}
+		require.ErrorContains(t, tensor.Try(func() { nn.LoRA(m, cfg) }), want)
+	}
+	m, err := gpt.Open(filepath.Join("testdata", "mixtral"))
+	require.NoError(t, err)
+	cfg.Targets, cfg.Save = []string{"blocks.*.attn.*"}, []string{"experts.0.w1"}
+	require.ErrorContains(t, tensor.Try(func() { nn.LoRA(m, cfg) }), "is several modules in files")
+	m, err = gpt.Open(filepath.Join("testdata", "gpt2"))
+	require.NoError(t, err)
+	cfg.Targets, cfg.Save = []string{"blocks.*"}, nil
+	nn.LoRA(m, cfg)
+	m.Norm.(*nn.LayerNorm).B.Unfreeze()
+	require.ErrorContains(t, peft.Export(m, "none", t.TempDir()), "peft: PEFT saves modules as a whole, and not all of ln_f is trained")
 }
 
 // A part of a matrix of the files has no adapter of its own.
@@ -162,13 +195,16 @@ for base, settings, to in json.loads(sys.argv[1]):
     base = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float64)
     torch.manual_seed(1)
     model = get_peft_model(base, LoraConfig(r=4, lora_alpha=6, use_rslora=True, init_lora_weights=False, **settings)).eval()
+    for name, p in model.named_parameters():
+        if "modules_to_save" in name:
+            p.data += 0.3 * torch.randn_like(p)
     with torch.inference_mode():
         result.append(model(ids).logits.flatten().tolist())
     model.save_pretrained(to, save_embedding_layers=False)
 print(json.dumps(result))
 `
 
-// TestPythonTargets: patterns and rank-stabilized adapters that PEFT made give its logits.
+// TestPythonTargets: patterns, rank-stabilized adapters, and modules_to_save, which PEFT made, give its logits.
 func TestPythonTargets(t *testing.T) {
 	python := pythonWith(t, "transformers, peft")
 	var all [][3]any
@@ -176,6 +212,19 @@ func TestPythonTargets(t *testing.T) {
 		{"gpt2", `transformer\.h\.\d+\.mlp\.c_(fc|proj)`}, {"gpt2", "all-linear"}, {"gpt2", `.*\.c_attn`}, {"phi3", "all-linear"},
 		{"phi3", `.*\.(qkv|gate_up)_proj`}} {
 		all = append(all, [3]any{filepath.Join("testdata", c[0]), map[string]string{"target_modules": c[1]}, t.TempDir()})
+	}
+	for _, c := range []struct {
+		base    string
+		targets any
+		save    []string
+	}{
+		{"llama", []string{"q_proj", "o_proj"}, []string{"embed_tokens", "lm_head", "model.norm", "o_proj"}},
+		{"llama", "all-linear", []string{"tokens", "layernorm", "layers.0.mlp"}},
+		{"gpt2", []string{"c_attn", "c_fc"}, []string{"transformer.wpe", "ln_f", "c_proj"}},
+		{"phi3", []string{"o_proj", "qkv_proj"}, []string{"qkv_proj", "lm_head"}},
+	} {
+		settings := map[string]any{"target_modules": c.targets, "modules_to_save": c.save}
+		all = append(all, [3]any{filepath.Join("testdata", c.base), settings, t.TempDir()})
 	}
 	arg, err := json.Marshal(all)
 	require.NoError(t, err)

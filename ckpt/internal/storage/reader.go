@@ -213,22 +213,25 @@ func (s *Reader) readIndex(names []string) {
 	s.checkRest(IndexName)
 }
 
-// Strip removes a prefix from the names of tensors and of the optimizer's parameters that begin with it.
-func (s *Reader) Strip(prefix string) error {
+// Rename gives tensors and the optimizer's parameters other names.
+func (s *Reader) Rename(as func(name string) string) error {
+	if as == nil {
+		return nil
+	}
 	if s.Manifest != nil && s.Manifest.Optimizer != nil {
 		counts := map[string]int{}
 		for name, n := range s.Manifest.Optimizer.Counts {
-			counts[strings.TrimPrefix(name, prefix)] = n
+			counts[as(name)] = n
 		}
 		s.Manifest.Optimizer.Counts = counts
 	}
 	all := s.Each()
 	clear(s.Tensors)
 	for _, x := range all {
-		x.Name = strings.TrimPrefix(x.Name, prefix)
+		x.Name = as(x.Name)
 		key := ItemKey(x.Model, x.Name)
 		if s.Tensors[key] != nil {
-			return fmt.Errorf("tensor %s is there twice, with and without the prefix %q", bounded.Quote(x.Name), prefix)
+			return fmt.Errorf("tensor %s is there twice, under two names", bounded.Quote(x.Name))
 		}
 		s.Tensors[key] = x
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
@@ -24,6 +25,7 @@ type Options struct {
 	LR                          float64
 	Optim, DType, Data, Load    string
 	LoRA                        int
+	LoRASave                    []string
 	Seed                        uint64
 	Given                       map[string]bool // flags of the command line
 }
@@ -46,6 +48,11 @@ func (o *Options) Flags(fs *flag.FlagSet) (parsed func()) {
 	fs.StringVar(&o.Load, "load", "",
 		"`folder` of a model in Hugging Face's form (config.json, safetensors) to go on from, in place of -layers to -kv-heads")
 	fs.IntVar(&o.LoRA, "lora", 0, "`rank` of adapters (LoRA) to train, and to save, in place of the loaded model")
+	fs.Func("lora-save", "with -lora: `modules` to train and save as a whole, by the ends of their names in files: embed_tokens,lm_head",
+		func(s string) error {
+			o.LoRASave = strings.Split(s, ",")
+			return nil
+		})
 	o.Layout.flags(fs)
 	common := train.Flags(fs)
 	fs.BoolVar(&common.Quiet, "json", false, "print the summary as one JSON line, and nothing else")
@@ -72,6 +79,8 @@ func (o *Options) Check() (tensor.DType, error) {
 		return 0, train.Usagef("unexpected argument %q", flag.Arg(0))
 	case o.LoRA < 0:
 		return 0, train.Usagef("-lora %d: a rank is at least 1", o.LoRA)
+	case o.LoRA == 0 && o.LoRASave != nil:
+		return 0, train.Usagef("-lora-save needs -lora")
 	case o.LoRA > 0 && o.Load == "":
 		return 0, train.Usagef("-lora needs -load: adapters stand on a trained model")
 	}
