@@ -150,7 +150,7 @@ var sees = map[tensor.Clash]string{
 	tensor.ClashRows:         "attach the parameter with ddp or fsdp over this axis, or let it go through autograd.Copy (Param.Through)",
 	tensor.ClashFeatures:     "see autograd.Copy for what is the same, autograd.Sum for parts of a sum",
 	tensor.ClashRowsFeatures: "see autograd.AllGather and autograd.AllToAll",
-	tensor.ClashOnce:         "see autograd.Copy and Param.Through; in a later stage of a pipeline, does the batch lack the ranks in its Rows (Group.Rows)?",
+	tensor.ClashOnce:         "see autograd.Copy and Param.Through; in a pipeline, does the batch have the Rows of Group.Rows?",
 	tensor.ClashPart:         "see autograd.Sum",
 	tensor.ClashNonlinear:    "see autograd.Sum",
 	tensor.ClashAdded:        "see autograd.Sum",

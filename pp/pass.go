@@ -120,8 +120,8 @@ func (p *Pipeline) compareCounts(t *task, tape *tensor.Tape) {
 	for _, others := range p.counts {
 		x, y := except(mine, others), except(others, mine)
 		if len(x) > 0 && len(y) > 0 {
-			fail("%v divides by the count %v, and another microbatch of the step by %v: Count of CrossEntropyOptions, and the number of Tape.Agree, "+
-				"are those of all microbatches together, in each of them", t.Action, x[0], y[0])
+			fail("%v divides by the count %v, and another microbatch of the step by %v: Count of CrossEntropyOptions, and the number of "+
+				"Tape.Agree, are those of all microbatches together, in each of them", t.Action, x[0], y[0])
 		}
 	}
 }
@@ -193,8 +193,8 @@ func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 		s.tape.Backward(s.out, p.opts...)
 		if n := p.Schedule.Micros; n > 1 && s.tape.MeansOwn() && !p.warned {
 			p.warned = true
-			slog.Warn(fmt.Sprintf("pp: the loss of %v is a mean over this microbatch alone, and Step adds up those of all %d: give inputs and labels "+
-				"their Rows, and end a loss of your own with tensor.GlobalMean, or divide it by %d", t.Action, n, n))
+			slog.Warn(fmt.Sprintf("pp: the loss of %v is a mean over this microbatch alone, and Step adds up those of all %d: give inputs and "+
+				"labels their Rows, and end a loss of your own with tensor.GlobalMean, or divide it by %d", t.Action, n, n))
 		}
 		p.loss += s.out.Item()
 		return

@@ -430,7 +430,7 @@ func TestEvaluation(t *testing.T) {
 func TestHints(t *testing.T) {
 	plain := func(j *job) { j.plain = true }
 	for want, l := range map[string]layout{
-		"in a later stage of a pipeline, does the batch lack the ranks in its Rows (Group.Rows)?": {mesh: "pp=2,dp=2", change: plain},
+		"in a pipeline, does the batch have the Rows of Group.Rows?": {mesh: "pp=2,dp=2", change: plain},
 		"Step after it. In a pipeline, the schedule trains, and a stage whose output is detached is frozen (Freeze)": {mesh: "pp=2",
 			config: func(c *pp.Config) { c.Schedule = c.Schedule.Forward() }},
 	} {
