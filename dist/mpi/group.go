@@ -58,7 +58,7 @@ func (b *endpoint) check(op *backend.Op) error {
 		return nil
 	}
 	if !op.Kind.Reduces() {
-		return fmt.Errorf("%v has no large counts: an %v of %d bytes is too large for it", b.e.lib.Version, op.Kind, max(op.Src.Bytes, op.Dst.Bytes))
+		return fmt.Errorf("%v has no large counts: an %v of %d bytes is too large", b.e.lib.Version, op.Kind, max(op.Src.Bytes, op.Dst.Bytes))
 	}
 	return fmt.Errorf("MPI has no %v of %v by %v: leave the choice of the algorithm to the engine", op.Kind, op.DType, op.Red)
 }
