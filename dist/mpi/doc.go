@@ -6,7 +6,8 @@
 //
 // The library (package internal/mpi) is libmpi_abi.so.1, with the standard ABI of MPI 5.0, or that of MPICH (libmpi.so.12; in Debian
 // libmpich.so.12) or of Open MPI 4 and 5 (libmpi.so.40). RINGO_MPI_LIB names the library. It must be that of the mpiexec. Open MPI 4
-// has no calls with counts of 64 bits: there, buffers of more than 2^31-1 bytes go by our algorithms, and long messages in pieces.
+// has no calls with counts of 64 bits: there, buffers of more than 2^31-1 bytes go by our algorithms, and long messages in pieces; such an
+// AllToAllV is an error.
 //
 // # Two layers
 //

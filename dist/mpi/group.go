@@ -2,7 +2,6 @@ package mpi
 
 import (
 	"fmt"
-	"math"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/algo"
@@ -34,13 +33,12 @@ func (b *endpoint) Choice(op *backend.Op) string {
 }
 
 // native reports whether MPI's own collective runs op. MPI has no 16-bit floats, no truth values, and neither Avg nor PreMulSum; it may
-// drop a NaN in Min and Max; and it does not add in rank order. Without large counts it does no large buffers, and no AllToAllV: a rank
-// does not know how large the buffers of others are.
+// drop a NaN in Min and Max; and it does not add in rank order. Without large counts it does no large buffers.
 func (b *endpoint) native(op *backend.Op) bool {
 	switch {
 	case op.Algo != "" && op.Algo != byMPI && op.Algo != backend.RankOrder, len(b.spec.Ranks) == 1:
 		return false
-	case op.Kind == backend.AllToAllV && b.e.limit < math.MaxInt, algo.Bytes(op, len(b.spec.Ranks)) > b.e.limit:
+	case algo.Bytes(op, len(b.spec.Ranks)) > b.e.limit:
 		return false
 	case !op.Kind.Reduces():
 		return op.Kind != backend.Send && op.Kind != backend.Recv
@@ -51,14 +49,16 @@ func (b *endpoint) native(op *backend.Op) bool {
 
 // check returns an error if op names an algorithm that cannot do it.
 func (b *endpoint) check(op *backend.Op) error {
+	large := op.Kind == backend.AllToAllV && max(op.Src.Bytes, op.Dst.Bytes) > b.e.limit // other ranks do not know
 	switch {
+	case b.native(op) && large:
 	case op.Algo != byMPI:
 		return b.tuner.Check(op)
 	case b.native(op) || len(b.spec.Ranks) == 1:
 		return nil
 	}
 	if !op.Kind.Reduces() {
-		return fmt.Errorf("%v has no %v of %d bytes: leave the choice of the algorithm to the engine", b.e.lib.Version, op.Kind, op.Src.Bytes)
+		return fmt.Errorf("%v has no large counts: an %v of %d bytes is too large", b.e.lib.Version, op.Kind, max(op.Src.Bytes, op.Dst.Bytes))
 	}
 	return fmt.Errorf("MPI has no %v of %v by %v: leave the choice of the algorithm to the engine", op.Kind, op.DType, op.Red)
 }

@@ -83,17 +83,6 @@ func large(r *dist.Rank) (results []float32, err error) {
 	do(x, w.ReduceScatter(x, ints(n*each), dist.Sum))
 	x = empty(n * each)
 	do(x, w.AllToAll(x, ints(n*each)))
-	send, recv, sent := make([]int, n), make([]int, n), 0
-	for i := range n {
-		send[i], recv[i] = each+me*n+i, each+i*n+me
-		sent += send[i]
-	}
-	got := 0
-	for _, c := range recv {
-		got += c
-	}
-	x = empty(got)
-	do(x, w.AllToAllV(x, ints(sent), recv, send))
 	x = ints(each)
 	switch me {
 	case 0:
