@@ -97,6 +97,11 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	if err != nil {
 		return nil, err
 	}
+	part := a.Part
+	a.Part = func(x tensor.Tensor, docs ...tensor.Tensor) tensor.Tensor {
+		m.Packed = len(docs) > 0
+		return part(x, docs...)
+	}
 	if c.FSDP != nil {
 		err = a.shard(mesh, m, *c.FSDP)
 	} else {
