@@ -32,16 +32,13 @@ type Report struct {
 // microbatch once, in an order that is possible, and no rank holds more than the limit.
 func (s *Schedule) Check(c Costs, most Limit) (*Report, error) {
 	k := &checker{Schedule: s}
-	k.complete()
-	if k.failed() {
-		return nil, k.error()
+	if k.complete(); len(k.reasons) == 0 {
+		k.measure(c)
 	}
-	k.simulate(c)
-	if k.failed() {
+	if len(k.reasons) > 0 {
 		return nil, k.error()
 	}
 	k.messages()
-	k.rep.Sync = k.synchronous()
 	for r := range s.Actions {
 		k.limit(r, "activations of", k.rep.Live[r], most.Live)
 		k.limit(r, "put-off weight gradients of", k.rep.PutOff[r], most.PutOff)
@@ -61,16 +58,14 @@ func (k *checker) refuse(format string, a ...any) {
 	k.reasons = append(k.reasons, fmt.Sprintf(format, a...))
 }
 
-func (k *checker) failed() bool { return len(k.reasons) > 0 }
-
 func (k *checker) error() error {
 	const most = 12
 	list := k.reasons
-	switch n := len(list); {
-	case n == 0:
+	if len(list) == 0 {
 		return nil
-	case n > most:
-		list = append(list[:most:most], fmt.Sprintf("and %d more", n-most))
+	}
+	if n := len(list) - most; n > 0 {
+		list = append(list[:most:most], fmt.Sprintf("and %d more", n))
 	}
 	return fmt.Errorf("pp: schedule %s: %s", k.Name, strings.Join(list, "; "))
 }
@@ -81,25 +76,13 @@ func (k *checker) limit(rank int, what string, n, most int) {
 	}
 }
 
-// at is the place of an action in a table of all. That of I is B's, too.
-func (s *Schedule) at(a Action) int {
-	pass := [...]int{F: 0, B: 1, I: 1, W: 2}[a.Kind]
-	return (a.Stage*s.Micros+a.Micro)*3 + pass
-}
-
-// table returns one false for each place.
-func table[T any](s *Schedule) []T { return make([]T, 3*len(s.Ranks)*s.Micros) }
-
 // complete refuses actions that are wrong, missing or there twice.
 func (k *checker) complete() {
 	if len(k.Ranks) == 0 || k.Micros < 1 {
 		k.refuse("%d stages and %d microbatches: it needs one or more of each", len(k.Ranks), k.Micros)
 		return
 	}
-	n := 0
-	for _, list := range k.Actions {
-		n += len(list)
-	}
+	n := len(slices.Concat(k.Actions...))
 	if n/len(k.Ranks) < k.Micros {
 		k.refuse("%d actions are too few for %d stages and %d microbatches", n, len(k.Ranks), k.Micros)
 		return
@@ -137,75 +120,73 @@ func (k *checker) completeOne(stage, m int, trains bool, counts map[Action]int) 
 	}
 }
 
-// needs returns the actions whose results a needs: on its own rank, and on another one; none: they are a itself.
-func (s *Schedule) needs(a Action) (list [2]Action) {
-	list = [2]Action{a, a}
-	switch {
-	case a.Kind == W:
-		list[0].Kind = I
-	case a.Kind == F && a.Stage > 0:
-		list[0].Stage--
-	case a.Kind != F:
-		list[0].Kind = F
-		if a.Stage < len(s.Ranks)-1 {
-			list[1] = Action{I, a.Stage + 1, a.Micro}
+// measure finds the times, if sends do not wait, and what ranks hold.
+func (k *checker) measure(c Costs) {
+	n, work, end := len(k.Actions), 0.0, []float64(nil)
+	k.rep = Report{Live: make([]int, n), PutOff: make([]int, n), Held: make([]int, n), Waiting: make([]int, n)}
+	k.rep.Start, end = k.simulate(c, false)
+	sync, _ := k.simulate(c, true)
+	k.rep.Sync = slices.EqualFunc(sync, k.Actions, func(begun []float64, list []Action) bool { return len(begun) == len(list) })
+	for r, list := range k.Actions {
+		if at := len(k.rep.Start[r]); at < len(list) {
+			k.stuck(r, list[at], end)
+		}
+		live, putOff := 0, 0
+		for _, a := range list {
+			work += c.of(a.Kind)
+			d := [...][2]int{F: {1, 0}, B: {-1, 0}, I: {-1, 1}, W: {0, -1}}[a.Kind]
+			live, putOff = live+d[0], putOff+d[1]
+			k.rep.Live[r], k.rep.PutOff[r] = max(k.rep.Live[r], live), max(k.rep.PutOff[r], putOff)
+			k.rep.Held[r] = max(k.rep.Held[r], live+putOff)
 		}
 	}
-	return list
+	if k.rep.Time = slices.Max(end); k.rep.Time > 0 {
+		k.rep.Bubble = 1 - work/(k.rep.Time*float64(n))
+	}
 }
 
-// simulate gives each action its time, if sends do not wait.
-func (k *checker) simulate(c Costs) {
-	n := len(k.Actions)
-	k.rep = Report{Live: make([]int, n), PutOff: make([]int, n), Held: make([]int, n), Waiting: make([]int, n), Start: make([][]float64, n)}
-	done, free := slices.Repeat([]float64{-1}, len(table[bool](k.Schedule))), make([]float64, n) // done: -1 before
+// simulate returns when each rank's actions begin, and when each action ends; -1: never. If sends wait, a rank goes on when the receiver
+// begins what needs its message.
+func (s *Schedule) simulate(c Costs, wait bool) (start [][]float64, end []float64) {
+	start, end = make([][]float64, len(s.Actions)), slices.Repeat([]float64{-1}, len(table[bool](s)))
+	free := make([]float64, len(s.Actions))
+	used := func(a Action) bool { b, sent := s.sends(a); return !sent || end[s.at(b)] >= 0 }
 	for moved := true; moved; {
 		moved = false
-		for r, list := range k.Actions {
-			for len(k.rep.Start[r]) < len(list) {
-				a := list[len(k.rep.Start[r])]
-				t, ready := k.ready(a, done, free[r], c.Send)
-				if !ready {
+		for r, list := range s.Actions {
+			for i := len(start[r]); i < len(list); i++ {
+				t, ready := s.ready(list[i], end, free[r], c.Send)
+				if !ready || wait && i > 0 && !used(list[i-1]) {
 					break
 				}
-				k.rep.Start[r] = append(k.rep.Start[r], t)
-				free[r] = t + c.of(a.Kind)
-				done[k.at(a)], moved = free[r], true
+				start[r] = append(start[r], t)
+				free[r] = t + c.of(list[i].Kind)
+				end[s.at(list[i])], moved = free[r], true
 			}
 		}
 	}
-	for r, list := range k.Actions {
-		if at := len(k.rep.Start[r]); at < len(list) {
-			k.stuck(r, list[at], done)
-		}
-		k.hold(r)
-	}
-	k.bubble(c, free)
+	return start, end
 }
 
-// ready returns when an action can begin.
-func (k *checker) ready(a Action, done []float64, free, send float64) (t float64, ok bool) {
-	t = free
-	for _, b := range k.needs(a) {
-		if b == a {
-			continue
-		}
-		end := done[k.at(b)]
+// ready returns when an action can begin on a rank that is free.
+func (s *Schedule) ready(a Action, done []float64, free, send float64) (t float64, ok bool) {
+	for b := range s.needs(a) {
+		end := done[s.at(b)]
 		if end < 0 {
 			return 0, false
 		}
-		if k.Ranks[b.Stage] != k.Ranks[a.Stage] {
+		if s.Ranks[b.Stage] != s.Ranks[a.Stage] {
 			end += send
 		}
-		t = max(t, end)
+		free = max(free, end)
 	}
-	return t, true
+	return free, true
 }
 
 // stuck says for what a rank waits for ever.
 func (k *checker) stuck(r int, a Action, done []float64) {
-	for _, b := range k.needs(a) {
-		if b == a || done[k.at(b)] >= 0 {
+	for b := range k.needs(a) {
+		if done[k.at(b)] >= 0 {
 			continue
 		}
 		where, q := "which comes later on this rank", k.Ranks[b.Stage]
@@ -216,129 +197,17 @@ func (k *checker) stuck(r int, a Action, done []float64) {
 	}
 }
 
-// hold counts what a rank holds.
-func (k *checker) hold(r int) {
-	live, putOff := 0, 0
-	for _, a := range k.Actions[r] {
-		d := [...][2]int{F: {1, 0}, B: {-1, 0}, I: {-1, 1}, W: {0, -1}}[a.Kind]
-		live, putOff = live+d[0], putOff+d[1]
-		k.rep.Live[r], k.rep.PutOff[r] = max(k.rep.Live[r], live), max(k.rep.PutOff[r], putOff)
-		k.rep.Held[r] = max(k.rep.Held[r], live+putOff)
-	}
-}
-
-func (k *checker) bubble(c Costs, free []float64) {
-	work := 0.0
-	for r, list := range k.Actions {
-		for _, a := range list {
-			work += c.of(a.Kind)
-		}
-		k.rep.Time = max(k.rep.Time, free[r])
-	}
-	if k.rep.Time > 0 {
-		k.rep.Bubble = 1 - work/(k.rep.Time*float64(len(k.Actions)))
-	}
-}
-
-// sends returns the rank to which an action's result goes, or -1.
-func (s *Schedule) sends(a Action) (to int) {
-	next := a.Stage + 1
-	if a.Kind != F {
-		next = a.Stage - 1
-	}
-	if a.Kind == W || next < 0 || next >= len(s.Ranks) || s.Ranks[next] == s.Ranks[a.Stage] {
-		return -1
-	}
-	return s.Ranks[next]
-}
-
-// gets returns the action of another rank whose result an action needs.
-func (s *Schedule) gets(a Action) (from Action, ok bool) {
-	for _, b := range s.needs(a) {
-		if b != a && s.Ranks[b.Stage] != s.Ranks[a.Stage] {
-			return b, true
-		}
-	}
-	return a, false
-}
-
-// numbers returns the number of an action's message, among all of its rank to the same one, and how many these are.
-func (s *Schedule) numbers() (number []int, sent map[[2]int]int) {
-	number, sent = table[int](s), map[[2]int]int{}
-	for r, list := range s.Actions {
-		for _, a := range list {
-			if to := s.sends(a); to >= 0 {
-				number[s.at(a)] = sent[[2]int{r, to}]
-				sent[[2]int{r, to}]++
-			}
-		}
-	}
-	return number, sent
-}
-
 // messages compares the orders in which messages are sent and used.
 func (k *checker) messages() {
-	k.rep.Ordered = true
-	number, _ := k.numbers()
-	for r, list := range k.Actions {
+	for r, list := range k.tasks() {
 		come, used := map[int]int{}, map[int]int{} // from each rank
-		for _, a := range list {
-			b, ok := k.gets(a)
-			if !ok {
-				continue
-			}
-			from := k.Ranks[b.Stage]
-			come[from] = max(come[from], number[k.at(b)]+1)
-			used[from]++
-			if n := come[from] - used[from]; n > 0 {
-				k.rep.Ordered = false
-				k.rep.Waiting[r] = max(k.rep.Waiting[r], n)
+		for _, t := range list {
+			if t.from >= 0 {
+				come[t.from] = max(come[t.from], t.index+1)
+				used[t.from]++
+				k.rep.Waiting[r] = max(k.rep.Waiting[r], come[t.from]-used[t.from])
 			}
 		}
 	}
-}
-
-// synchronous reports whether the schedule ends if each send waits until the receiver is about to use it.
-func (k *checker) synchronous() bool {
-	n := len(k.Actions)
-	pos, done := make([]int, n), table[bool](k.Schedule)
-	sending := slices.Repeat([]int{-1}, n) // a place in the table, or -1
-	for moved := true; moved; {
-		moved = false
-		for r, list := range k.Actions {
-			for pos[r] < len(list) && sending[r] < 0 && k.take(list[pos[r]], done, sending) {
-				a := list[pos[r]]
-				done[k.at(a)], moved = true, true
-				if k.sends(a) >= 0 {
-					sending[r] = k.at(a)
-				}
-				pos[r]++
-			}
-		}
-	}
-	for r, list := range k.Actions {
-		if pos[r] < len(list) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(sending, func(at int) bool { return at >= 0 })
-}
-
-// take reports whether an action can begin, and takes what another rank sends it.
-func (k *checker) take(a Action, done []bool, sending []int) bool {
-	for _, b := range k.needs(a) {
-		if b != a && k.Ranks[b.Stage] == k.Ranks[a.Stage] && !done[k.at(b)] {
-			return false
-		}
-	}
-	b, ok := k.gets(a)
-	if !ok {
-		return true
-	}
-	from := k.Ranks[b.Stage]
-	if sending[from] != k.at(b) {
-		return false
-	}
-	sending[from] = -1
-	return true
+	k.rep.Ordered = slices.Max(k.rep.Waiting) == 0
 }

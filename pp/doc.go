@@ -68,6 +68,6 @@
 //
 // # Files
 //
-//	schedule.go   Schedule and its actions; schedules.go, vee.go: the schedules with names; check.go: Check
+//	schedule.go   Schedule, its actions and their messages; named.go, vee.go: the schedules with names; check.go: Check
 //	pipeline.go   Pipeline: New and Step; pass.go: the passes of a microbatch; messages.go: what stages send; ties.go: tied parameters
 package pp

@@ -71,13 +71,6 @@ type Pipeline struct {
 	opts  []tensor.BackwardOption
 }
 
-// task is an action, and what else there is to know of it.
-type task struct {
-	Action
-	to, from int // the rank to which the result goes, and from which an input comes; −1: none
-	index    int // of the input, among all that come from there
-}
-
 // New checks that the schedule can run, and that all ranks have the same one. It is collective, and all ranks return the same error.
 func New(c Config) (*Pipeline, error) {
 	if c.Group == nil {
@@ -161,23 +154,21 @@ func (c *Config) lines() []string {
 // plan makes the tasks of this rank, and the lists of what comes.
 func (p *Pipeline) plan() {
 	s, rank := p.Schedule, p.Group.Rank()
-	number, sent := s.numbers()
 	for q := range s.Actions {
-		n := sent[[2]int{q, rank}]
-		p.boxes = append(p.boxes, &inbox{from: q, n: n, buffers: make([]*buffer, n), arriving: make([]dist.Work, n)})
+		p.boxes = append(p.boxes, &inbox{from: q})
 	}
+	p.tasks = s.tasks()[rank]
 	p.ends = [2]int{-1, -1}
-	for i, a := range s.Actions[rank] {
-		t := task{Action: a, to: s.sends(a), from: -1}
-		if a.Kind != F {
-			if p.ends[0] = i; a.Stage > 0 {
+	for i, t := range p.tasks {
+		if t.from >= 0 {
+			b := p.boxes[t.from]
+			b.n, b.buffers, b.arriving = b.n+1, append(b.buffers, nil), append(b.arriving, dist.Work{})
+		}
+		if t.Kind != F {
+			if p.ends[0] = i; t.Stage > 0 {
 				p.ends[1] = i
 			}
 		}
-		if b, ok := s.gets(a); ok {
-			t.from, t.index = s.Ranks[b.Stage], number[s.at(b)]
-		}
-		p.tasks = append(p.tasks, t)
 	}
 	p.live, p.ofRows, p.counts = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}, make([][]float64, s.Micros)
 	p.SetRows(tensor.Rows{}, 0)

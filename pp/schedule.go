@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -69,6 +70,68 @@ func vee(ranks int) []int {
 		place[i] = min(i, 2*ranks-1-i)
 	}
 	return place
+}
+
+// at is the place of an action in a table of all. That of I is B's, too.
+func (s *Schedule) at(a Action) int {
+	pass := [...]int{F: 0, B: 1, I: 1, W: 2}[a.Kind]
+	return (a.Stage*s.Micros+a.Micro)*3 + pass
+}
+
+// table returns one zero for each place.
+func table[T any](s *Schedule) []T { return make([]T, 3*len(s.Ranks)*s.Micros) }
+
+// needs are the actions whose results an action needs. I stands for B, too.
+func (s *Schedule) needs(a Action) iter.Seq[Action] {
+	return func(yield func(Action) bool) {
+		switch {
+		case a.Kind == W:
+			yield(Action{I, a.Stage, a.Micro})
+		case a.Kind == F && a.Stage > 0:
+			yield(Action{F, a.Stage - 1, a.Micro})
+		case a.Kind != F && yield(Action{F, a.Stage, a.Micro}) && a.Stage < len(s.Ranks)-1:
+			yield(Action{I, a.Stage + 1, a.Micro})
+		}
+	}
+}
+
+// sends returns the action of another rank that needs an action's result, if there is one. I stands for B, too.
+func (s *Schedule) sends(a Action) (to Action, ok bool) {
+	to = Action{F, a.Stage + 1, a.Micro}
+	if a.Kind != F {
+		to = Action{I, a.Stage - 1, a.Micro}
+	}
+	return to, a.Kind != W && to.Stage >= 0 && to.Stage < len(s.Ranks) && s.Ranks[to.Stage] != s.Ranks[a.Stage]
+}
+
+// task is an action, and what else there is to know of it.
+type task struct {
+	Action
+	number   int // among those of its rank
+	to, from int // the rank to which the result goes, and from which an input comes; -1: none
+	index    int // of the input, among all that come from there
+}
+
+// tasks returns those of each rank, of a complete schedule.
+func (s *Schedule) tasks() [][]task {
+	all, of, sent := make([][]task, len(s.Actions)), table[*task](s), map[[2]int]int{}
+	for r, list := range s.Actions {
+		all[r] = make([]task, len(list))
+		for i, a := range list {
+			all[r][i] = task{Action: a, number: i, to: -1, from: -1}
+			of[s.at(a)] = &all[r][i]
+		}
+	}
+	for r, list := range all {
+		for i := range list {
+			if b, ok := s.sends(list[i].Action); ok {
+				pair, to := [2]int{r, s.Ranks[b.Stage]}, of[s.at(b)]
+				list[i].to, to.from, to.index = pair[1], r, sent[pair]
+				sent[pair]++
+			}
+		}
+	}
+	return all
 }
 
 // WriteCSV writes the form that torchtitan and torch read: a line for each rank, with its actions.

@@ -178,8 +178,8 @@ func (f *filler) possible(a Action, r, time int) bool {
 	if a.Kind == F && f.held[r] == f.most {
 		return false
 	}
-	for _, b := range f.s.needs(a) {
-		if at := f.done[f.s.at(b)]; b != a && (at == 0 || at == time) {
+	for b := range f.s.needs(a) {
+		if at := f.done[f.s.at(b)]; at == 0 || at == time {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 var named = map[string]func(ranks, chunks, micros int) (*Schedule, error){
@@ -31,11 +32,8 @@ func ByName(name string, ranks, chunks, micros int) (*Schedule, error) {
 
 // build makes the schedule in which rank r does what list returns.
 func build(name string, micros int, place []int, list func(rank int) []Action) *Schedule {
-	s, ranks := &Schedule{Name: name, Micros: micros, Ranks: place}, 0
-	for _, r := range place {
-		ranks = max(ranks, r+1)
-	}
-	for r := range ranks {
+	s := &Schedule{Name: name, Micros: micros, Ranks: place}
+	for r := range slices.Max(append(place, -1)) + 1 {
 		s.Actions = append(s.Actions, list(r))
 	}
 	return s
@@ -149,77 +147,33 @@ func DualPipeV(ranks, micros int) (*Schedule, error) {
 	if micros < 2*ranks {
 		return nil, fmt.Errorf("pp: DualPipeV needs at least %d microbatches on %d ranks, not %d", 2*ranks, ranks, micros)
 	}
-	return build("dualpipev", micros, vee(ranks), func(r int) []Action {
-		d := dual{stage: [2]int{r, 2*ranks - 1 - r}}
-		d.run(r, ranks, micros)
-		return d.list
-	}), nil
+	return build("dualpipev", micros, vee(ranks), func(r int) []Action { return dual(r, ranks, micros) }), nil
 }
 
-// dual is a rank of DualPipeV: the next microbatch of each of its two stages.
-type dual struct {
-	stage, forwards, backwards [2]int
-	put, list                  []Action
-}
-
-func (d *dual) forward(c int) {
-	d.list = append(d.list, Action{F, d.stage[c], d.forwards[c]})
-	d.forwards[c]++
-}
-
-func (d *dual) backward(c int, putOff bool) {
-	a := Action{B, d.stage[c], d.backwards[c]}
-	if d.backwards[c]++; putOff {
-		a.Kind = I
-		d.put = append(d.put, Action{W, a.Stage, a.Micro})
+// dual returns what rank r does in DualPipeV: the eight phases of the reference implementation (github.com/deepseek-ai/DualPipe). In their
+// actions, 0 is its first stage, and 1 its second one.
+func dual(r, ranks, micros int) (list []Action) {
+	behind, half := ranks-1-r, (r+1)/2
+	var putOff []Action
+	var next [2][2]int // microbatch, forward and backward, of each stage
+	for _, phase := range []struct {
+		times   int
+		actions string
+	}{{2 * behind, "F0 "}, {r + 1, "F0 F1 "}, {behind, "I1 W F1 "}, {micros - 2*ranks + r + 1, "F0 B1 F1 B0 "}, {behind, "B1 F1 B0 "},
+		{half, "B1 B0 "}, {1 - r%2, "B1 I0 "}, {half, "I1 I0 "}, {behind, "W I0 "}} {
+		for _, what := range strings.Fields(strings.Repeat(phase.actions, phase.times)) {
+			k := Kind(strings.IndexByte(letters, what[0]))
+			if k == W {
+				n := min(1, len(putOff))
+				list, putOff = append(list, putOff[:n]...), putOff[n:]
+				continue
+			}
+			stage, micro := [2]int{r, 2*ranks - 1 - r}[what[1]-'0'], &next[min(k, B)][what[1]-'0']
+			if list = append(list, Action{k, stage, *micro}); k == I {
+				putOff = append(putOff, Action{W, stage, *micro})
+			}
+			*micro++
+		}
 	}
-	d.list = append(d.list, a)
-}
-
-func (d *dual) weights() {
-	if len(d.put) > 0 {
-		d.list, d.put = append(d.list, d.put[0]), d.put[1:]
-	}
-}
-
-// run does the eight phases of the reference implementation (github.com/deepseek-ai/DualPipe).
-func (d *dual) run(r, ranks, micros int) {
-	behind := ranks - r - 1
-	for range 2 * behind {
-		d.forward(0)
-	}
-	for range r + 1 {
-		d.forward(0)
-		d.forward(1)
-	}
-	for range behind {
-		d.backward(1, true)
-		d.weights()
-		d.forward(1)
-	}
-	for range micros - 2*ranks + r + 1 {
-		d.forward(0)
-		d.backward(1, false)
-		d.forward(1)
-		d.backward(0, false)
-	}
-	for range behind {
-		d.backward(1, false)
-		d.forward(1)
-		d.backward(0, false)
-	}
-	putOff, half := false, (r+1)/2
-	for i := range r + 1 {
-		putOff = putOff || i == half && r%2 == 1
-		d.backward(1, putOff)
-		putOff = putOff || i == half && r%2 == 0
-		d.backward(0, putOff)
-	}
-	for range behind {
-		d.weights()
-		d.backward(0, true)
-	}
-	for len(d.put) > 0 {
-		d.weights()
-	}
+	return append(list, putOff...)
 }
