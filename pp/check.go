@@ -148,7 +148,7 @@ func (k *checker) measure(c Costs) {
 // simulate returns when each rank's actions begin, and when each action ends; -1: never. If sends wait, a rank goes on when the receiver
 // begins what needs its message.
 func (s *Schedule) simulate(c Costs, wait bool) (start [][]float64, end []float64) {
-	start, end = make([][]float64, len(s.Actions)), slices.Repeat([]float64{-1}, len(table[bool](s)))
+	start, end = make([][]float64, len(s.Actions)), slices.Repeat([]float64{-1}, s.places())
 	free := make([]float64, len(s.Actions))
 	used := func(a Action) bool { b, sent := s.sends(a); return !sent || end[s.at(b)] >= 0 }
 	for moved := true; moved; {

@@ -68,25 +68,24 @@ func (p *Pipeline) SetRows(at tensor.Rows, n int) {
 
 // inbox is what one rank sends to this one in a step.
 type inbox struct {
-	from, n      int
-	buffers      []*buffer   // of messages
-	arriving     []dist.Work // the same
-	posted, used int
-	spare        []*buffer
+	from, n, used int
+	posted        []*buffer // of messages, in order
+	spare         []*buffer
 }
 
 // buffer is memory for messages of one origin.
 type buffer struct {
 	origin
-	from tensor.Origin
-	box  *inbox
-	view tensor.Tensor
+	from     tensor.Origin
+	box      *inbox
+	view     tensor.Tensor
+	arriving dist.Work
 }
 
 // post begins to receive what is needed next.
 func (p *Pipeline) post() {
 	for _, b := range p.boxes {
-		for p.known && b.posted < min(b.used+ahead, b.n) {
+		for p.known && len(b.posted) < min(b.used+ahead, b.n) {
 			p.receive(b)
 		}
 	}
@@ -94,7 +93,7 @@ func (p *Pipeline) post() {
 
 // receive begins to receive the next message.
 func (p *Pipeline) receive(b *inbox) {
-	o := &p.come[b.from][b.posted]
+	o := &p.come[b.from][len(b.posted)]
 	if !p.known {
 		must(p.Group.Recv(tensor.FromSlice(o[:], headerLen), b.from, headerTag).Wait())
 	}
@@ -104,34 +103,34 @@ func (p *Pipeline) receive(b *inbox) {
 	}
 	buf := b.spare[i]
 	b.spare = slices.Delete(b.spare, i, i+1)
-	b.buffers[b.posted], b.arriving[b.posted] = buf, p.note(p.Group.Recv(buf.view, b.from, dataTag))
-	b.posted++
+	buf.arriving = p.note(p.Group.Recv(buf.view, b.from, dataTag))
+	b.posted = append(b.posted, buf)
 }
 
 func (p *Pipeline) newBuffer(b *inbox, o *origin) *buffer {
 	s := o.shape()
 	from, err := tensor.OriginOf([tensor.OriginLen]int64(o[2+tensor.MaxNDim:]))
 	must(err)
-	return &buffer{*o, from, b, p.Group.Alloc(s.DType, s.Dims...).WithTypes(from.Types)}
+	return &buffer{origin: *o, from: from, box: b, view: p.Group.Alloc(s.DType, s.Dims...).WithTypes(from.Types)}
 }
 
 // recv waits for what a task needs. The pass keeps the buffer, as its input or its gradient.
 func (p *Pipeline) recv(t *task, s *pass, as int) *buffer {
 	b := p.boxes[t.from]
-	for b.posted <= t.index {
+	for len(b.posted) <= t.index {
 		p.receive(b)
 	}
 	b.used++
-	must(b.arriving[t.index].Wait())
-	s.got[as] = b.buffers[t.index]
+	s.got[as] = b.posted[t.index]
+	must(s.got[as].arriving.Wait())
 	return s.got[as]
 }
 
 // send sends a task's result. In the first step with these rows its origin goes before it; later ones must have the same.
-func (p *Pipeline) send(i int, t *task, o origin, x tensor.Tensor) dist.Work {
-	old := &p.sent[i]
+func (p *Pipeline) send(t *task, o origin, x tensor.Tensor) dist.Work {
+	old := &p.sent[t.number]
 	if !p.known {
-		for j, q := range p.tasks[:i] {
+		for j, q := range p.tasks[:t.number] {
 			if t.Kind == F && q.Kind == F && q.Stage == t.Stage && p.sent[j] == o && x.Origin().N() > 0 {
 				fail("microbatches %d and %d have the same rows of the batch: losses divide by the rows of the whole step, Rows.Total, of which "+
 					"each has some", q.Micro, t.Micro)

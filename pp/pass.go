@@ -26,7 +26,7 @@ func (p *Pipeline) at(stage, micro int) **pass { return &p.live[stage*p.Schedule
 // makePasses makes as many as are held at once, and one whose gradient may still be on its way.
 func (p *Pipeline) makePasses(n int) {
 	opts := []tensor.TapeOption{tensor.ShareMemory(p.Tape)}
-	if p.ends[0] < 0 {
+	if p.ends[0] == nil {
 		opts = append(opts, tensor.NoGrad())
 	}
 	for range n {
@@ -66,7 +66,7 @@ func (p *Pipeline) free() {
 	p.idle = append(p.idle, s)
 }
 
-func (p *Pipeline) forward(i int, t *task) {
+func (p *Pipeline) forward(t *task) {
 	s := p.take()
 	*p.at(t.Stage, t.Micro) = s
 	p.now.Micro = t.Micro
@@ -92,13 +92,13 @@ func (p *Pipeline) forward(i int, t *task) {
 	switch {
 	case t.Stage == len(p.Schedule.Ranks)-1:
 		p.compareCounts(t, s.tape)
-		if p.ends[0] < 0 { // else in Backward, which may compute the loss with its gradients
+		if p.ends[0] == nil { // else in Backward, which may compute the loss with its gradients
 			p.loss += s.out.Item()
 		}
 	case t.to >= 0:
-		s.sent = p.send(i, t, originOf(s.out, s.out.Origin()), s.out)
+		s.sent = p.send(t, originOf(s.out, s.out.Origin()), s.out)
 	}
-	if p.ends[0] >= 0 {
+	if p.ends[0] != nil {
 		return
 	}
 	if before != nil {
@@ -134,11 +134,8 @@ func except(list, others []float64) []float64 {
 	return list
 }
 
-// isLast reports whether a task is the last one that computes gradients of parameters. One owner has those of all stages of the rank, and
-// sums them then.
-func (p *Pipeline) isLast(i int) bool { return i == p.last() }
-
-func (p *Pipeline) last() int {
+// last returns the task that computes gradients of parameters last. One owner has those of all stages of the rank, and sums them then.
+func (p *Pipeline) last() *task {
 	if p.frozen {
 		return p.ends[1]
 	}
@@ -147,23 +144,23 @@ func (p *Pipeline) last() int {
 
 // isLastPass reports whether that task is of the same pass.
 func (p *Pipeline) isLastPass(t *task) bool {
-	i := p.last()
-	return i >= 0 && p.tasks[i].Stage == t.Stage && p.tasks[i].Micro == t.Micro
+	last := p.last()
+	return last != nil && last.Stage == t.Stage && last.Micro == t.Micro
 }
 
 // backward sends the gradient before the owners of parameters wait for sums over other ranks, and of the last backward pass, before it
 // computes gradients of weights: the stage before waits for it.
-func (p *Pipeline) backward(i int, t *task) {
+func (p *Pipeline) backward(t *task) {
 	s := *p.at(t.Stage, t.Micro)
-	putOff := t.Kind == I || p.isLast(i) && t.to >= 0
-	p.differentiate(i, t, s, putOff)
+	putOff := t.Kind == I || t == p.last() && t.to >= 0
+	p.differentiate(t, s, putOff)
 	if t.Stage > 0 {
 		g := s.tape.GradOf(s.in)
 		if g.IsZero() {
 			fail("the output of stage %d does not depend on its input: there is no gradient for stage %d", t.Stage, t.Stage-1)
 		}
 		if t.to >= 0 {
-			s.sent = p.send(i, t, originOf(g, tensor.Origin{Types: g.Types()}), g)
+			s.sent = p.send(t, originOf(g, tensor.Origin{Types: g.Types()}), g)
 		} else {
 			q := *p.at(t.Stage-1, t.Micro)
 			q.grad = q.tape.Input(g)
@@ -172,21 +169,21 @@ func (p *Pipeline) backward(i int, t *task) {
 	switch {
 	case t.Kind == B:
 		if putOff {
-			p.weights(i, s)
+			p.weights(t, s)
 		}
 		p.retire(t.Stage, t.Micro, s)
 	case !s.tape.Deferred() && !p.isLastPass(t):
-		p.weights(i, s) // a stage that is computed again has them all: until W they would take memory for each microbatch
+		p.weights(t, s) // a stage that is computed again has them all: until W they would take memory for each microbatch
 		s.added = true
 	}
 }
 
-func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
+func (p *Pipeline) differentiate(t *task, s *pass, putOff bool) {
 	p.opts = append(p.opts[:0], tensor.Scale(p.scale))
 	switch {
 	case putOff:
 		p.opts = append(p.opts, tensor.DeferWeights())
-	case !p.isLast(i):
+	case t != p.last():
 		p.opts = append(p.opts, tensor.More())
 	}
 	if t.Stage == len(p.Schedule.Ranks)-1 {
@@ -210,11 +207,11 @@ func (p *Pipeline) differentiate(i int, t *task, s *pass, putOff bool) {
 }
 
 // weights computes gradients that were put off.
-func (p *Pipeline) weights(i int, s *pass) {
+func (p *Pipeline) weights(t *task, s *pass) {
 	if !s.needs || s.added {
 		return
 	}
-	if p.opts = p.opts[:0]; !p.isLast(i) {
+	if p.opts = p.opts[:0]; t != p.last() {
 		p.opts = append(p.opts, tensor.More())
 	}
 	s.tape.RunDeferred(p.opts...)

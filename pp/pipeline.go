@@ -40,8 +40,8 @@ type Config struct {
 type Pipeline struct {
 	Config
 	tasks []task
-	ends  [2]int // the task that computes gradients of parameters last, with stage 0 and if that is frozen; -1: none
-	err   error  // of a Step, after which there is no other one
+	ends  [2]*task // the task that computes gradients of parameters last, with stage 0 and if that is frozen; nil: none
+	err   error    // of a Step, after which there is no other one
 
 	frozen bool // stage 0, on this rank
 
@@ -153,20 +153,19 @@ func (c *Config) lines() []string {
 
 // plan makes the tasks of this rank, and the lists of what comes.
 func (p *Pipeline) plan() {
-	s, rank := p.Schedule, p.Group.Rank()
+	s := p.Schedule
 	for q := range s.Actions {
 		p.boxes = append(p.boxes, &inbox{from: q})
 	}
-	p.tasks = s.tasks()[rank]
-	p.ends = [2]int{-1, -1}
-	for i, t := range p.tasks {
+	p.tasks = s.tasks()[p.Group.Rank()]
+	for i := range p.tasks {
+		t := &p.tasks[i]
 		if t.from >= 0 {
-			b := p.boxes[t.from]
-			b.n, b.buffers, b.arriving = b.n+1, append(b.buffers, nil), append(b.arriving, dist.Work{})
+			p.boxes[t.from].n++
 		}
 		if t.Kind != F {
-			if p.ends[0] = i; t.Stage > 0 {
-				p.ends[1] = i
+			if p.ends[0] = t; t.Stage > 0 {
+				p.ends[1] = t
 			}
 		}
 	}
@@ -214,12 +213,12 @@ func (p *Pipeline) tasksOfStep() {
 		p.post()
 		switch t.Kind {
 		case F:
-			p.forward(i, t)
+			p.forward(t)
 		case B, I:
-			p.backward(i, t)
+			p.backward(t)
 		case W:
 			s := *p.at(t.Stage, t.Micro)
-			p.weights(i, s)
+			p.weights(t, s)
 			p.retire(t.Stage, t.Micro, s)
 		}
 	}
@@ -231,7 +230,7 @@ func (p *Pipeline) tasksOfStep() {
 		p.free()
 	}
 	for _, b := range p.boxes {
-		b.posted, b.used = 0, 0
+		b.posted, b.used = b.posted[:0], 0
 	}
 	for m := range p.counts {
 		p.counts[m] = p.counts[m][:0]
@@ -266,7 +265,7 @@ func (p *Pipeline) explain(err error) error {
 
 // finish ends a step that trained.
 func (p *Pipeline) finish() error {
-	if p.ends[0] < 0 {
+	if p.ends[0] == nil {
 		return nil
 	}
 	p.Tape.SetStep(p.now.Step+1, 0)

@@ -78,8 +78,7 @@ func (s *Schedule) at(a Action) int {
 	return (a.Stage*s.Micros+a.Micro)*3 + pass
 }
 
-// table returns one zero for each place.
-func table[T any](s *Schedule) []T { return make([]T, 3*len(s.Ranks)*s.Micros) }
+func (s *Schedule) places() int { return 3 * len(s.Ranks) * s.Micros }
 
 // needs are the actions whose results an action needs. I stands for B, too.
 func (s *Schedule) needs(a Action) iter.Seq[Action] {
@@ -114,7 +113,7 @@ type task struct {
 
 // tasks returns those of each rank, of a complete schedule.
 func (s *Schedule) tasks() [][]task {
-	all, of, sent := make([][]task, len(s.Actions)), table[*task](s), map[[2]int]int{}
+	all, of, sent := make([][]task, len(s.Actions)), make([]*task, s.places()), map[[2]int]int{}
 	for r, list := range s.Actions {
 		all[r] = make([]task, len(list))
 		for i, a := range list {

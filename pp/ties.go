@@ -16,17 +16,33 @@ type tie struct {
 	group *dist.Group
 }
 
+// tied is what a rank has of a parameter, and how it changes it.
+type tied struct {
+	Cut, Rule string
+	Frozen    bool
+}
+
+// differs says in what copies differ, if they do.
+func (a tied) differs(b tied) string {
+	switch {
+	case a.Frozen != b.Frozen:
+		return "only one of them has frozen it: copies of one parameter must change alike; call its Freeze on both, before Attach"
+	case a.Cut != b.Cut && !a.Frozen:
+		return fmt.Sprintf("not cut alike: they have %s, and %s; with fsdp, make it a unit of its own", a.Cut, b.Cut)
+	case a.Rule != b.Rule && a.Rule != "" && b.Rule != "":
+		return fmt.Sprintf("their optimizers differ: %s, and %s; copies of one parameter must change alike", a.Rule, b.Rule)
+	}
+	return ""
+}
+
 // findTies makes a group for each parameter that several ranks train. It is collective.
 func (p *Pipeline) findTies() error {
-	mine := map[string][3]string{} // what this rank has of each, how it is changed, and whether it is frozen
+	mine := map[string]tied{}
 	for _, x := range p.Params {
 		lo, hi := x.Placement().Range()
-		has := [3]string{fmt.Sprintf("elements %d to %d of %v", lo, hi, x.Placement().Boxes())}
-		if x.Frozen() {
-			has[2] = "frozen"
-		}
+		has := tied{Cut: fmt.Sprintf("elements %d to %d of %v", lo, hi, x.Placement().Boxes()), Frozen: x.Frozen()}
 		if p.Optimizer != nil {
-			has[1] = p.Optimizer.RuleOf(x)
+			has.Rule = p.Optimizer.RuleOf(x)
 		}
 		mine[x.Name()] = has
 	}
@@ -43,21 +59,11 @@ func (p *Pipeline) findTies() error {
 	for _, name := range slices.Sorted(maps.Keys(holders)) {
 		ranks, color := holders[name], -1
 		for _, r := range ranks[1:] {
-			a, b := all[ranks[0]][name], all[r][name]
-			if a[2] != b[2] {
-				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and only one of them has frozen it: copies of one parameter must "+
-					"change alike; call its Freeze on both, before Attach", name, ranks[0], r)
-			}
-			if a[0] != b[0] && a[2] == "" {
-				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and not cut alike: they have %s, and %s; with fsdp, make it a unit "+
-					"of its own", name, ranks[0], r, a[0], b[0])
-			}
-			if a[1] != b[1] && a[1] != "" && b[1] != "" {
-				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and their optimizers differ: %s, and %s; copies of one parameter "+
-					"must change alike", name, ranks[0], r, a[1], b[1])
+			if what := all[ranks[0]][name].differs(all[r][name]); what != "" {
+				return fmt.Errorf("pp: %s is on ranks %d and %d of the pipeline, and %s", name, ranks[0], r, what)
 			}
 		}
-		if len(ranks) == 1 || all[ranks[0]][name][2] != "" {
+		if len(ranks) == 1 || all[ranks[0]][name].Frozen {
 			continue
 		}
 		if slices.Contains(ranks, p.Group.Rank()) {

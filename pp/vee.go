@@ -124,7 +124,7 @@ type filler struct {
 func newFiller(ranks, micros, most int, b block) *filler {
 	f := &filler{s: &Schedule{Micros: micros, Ranks: vee(ranks), Actions: make([][]Action, ranks)},
 		held: make([]int, ranks), put: make([][]Action, ranks), most: most}
-	f.done = table[int](f.s)
+	f.done = make([]int, f.s.places())
 	for r := range ranks {
 		f.order = append(f.order, b.order(r, ranks, micros))
 	}
