@@ -63,7 +63,11 @@ func newOptimizer(params nn.Params, r rule, m *matrices, c common) *Optimizer {
 		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
 	}
 	o.mustHoldAll()
-	o.tellScale(params)
+	for _, p := range params {
+		if !p.Frozen() || p.LossScale() == 0 { // a stage of a pipeline may have frozen ones alone, and scales losses
+			o.tellScale(p)
+		}
+	}
 	slices.SortStableFunc(o.states, func(a, b paramState) int { return a.group - b.group })
 	first := params[0]
 	if len(o.states) > 0 {
@@ -172,6 +176,7 @@ func (o *Optimizer) Step() error {
 	}
 	for i := range o.states {
 		o.states[i].p.Consume()
+		o.tellScale(o.states[i].p) // another optimizer may be newer
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package optim
 import (
 	"math"
 
-	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Scaler is dynamic loss scaling, torch.amp.GradScaler with its defaults. Small gradients would become 0 in Float16. So the loss is
@@ -38,14 +38,14 @@ func (s *Scaler) update(norm float64) bool {
 // Scaler returns that of the configuration, or nil.
 func (o *Optimizer) Scaler() *Scaler { return o.scaler }
 
-// tellScale tells parameters by what their gradients are divided, also frozen ones: a stage of a pipeline may have no others, and scales
-// losses.
-func (c *common) tellScale(params nn.Params) {
-	var by *float64
+// unscaled is that of gradients without a Scaler.
+var unscaled = 1.0
+
+// tellScale tells p by what its gradient is divided.
+func (c *common) tellScale(p *tensor.Param) {
+	by := &unscaled
 	if c.scaler != nil {
 		by = &c.scaler.Scale
 	}
-	for _, p := range params {
-		p.SetLossScale(by)
-	}
+	p.SetLossScale(by)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 )
 
@@ -73,7 +74,8 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 		"all of a middle stage is frozen": {program{frozen: []string{"blocks.1"}}, []layout{
 			{mesh: "pp=4"}, {mesh: "pp=4", schedule: "zb-h1"}}},
 		"scaled losses": {program{tied: true, scaled: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"},
-			{mesh: "pp=2", config: func(c *pp.Config) { c.Optimizer = nil }}}},
+			{mesh: "pp=2", config: func(c *pp.Config) { c.Optimizer = nil }},
+			{mesh: "pp=2", config: func(c *pp.Config) { optim.NewSGD(c.Params, optim.SGDConfig{LR: 1}) }}}}, // one that does no steps
 		"scaled losses of frozen stages": {program{frozen: []string{"blocks.2", "blocks.3", "norm", "head"}, scaled: true}, []layout{
 			{mesh: "pp=2", config: func(c *pp.Config) { c.Optimizer = nil }}}},
 		"experts on one stage, with a balance loss": {program{kind: gpt.Llama, experts: true, scaled: true}, []layout{

@@ -1,6 +1,7 @@
 package pp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc64"
@@ -29,7 +30,8 @@ type Config struct {
 	// Params are this rank's, of all its stages together, as one Attach returned them. Parameters that have one name on several ranks are
 	// tied: Step adds up their gradients.
 	Params nn.Params
-	// Optimizer, if not nil, has Params: ranks compare the norms that it found.
+	// Optimizer, if not nil, has Params: ranks compare the norms that it found, and losses are scaled by its Scaler. Otherwise they are by
+	// that of whichever optimizer has Params.
 	Optimizer *optim.Optimizer
 	// CheckEvery, if not 0, compares norms, tied parameters and the rows of microbatches in every so many steps, besides 0, 1, 4, 16, 64
 	// and so on.
@@ -180,13 +182,9 @@ func (p *Pipeline) Step() (loss float64, err error) {
 	if p.err != nil {
 		return 0, fmt.Errorf("pp: a Step has failed before: %w", p.err)
 	}
-	p.now, p.loss, p.scale = p.Tape.State(), 0, 1
-	for _, x := range p.Params {
-		if s := x.LossScale(); s != 1 { // that of its optimizer
-			p.scale = s
-		}
-	}
-	if p.due {
+	p.now, p.loss = p.Tape.State(), 0
+	p.scale, err = p.lossScale()
+	if err == nil && p.due {
 		p.due, err = false, p.compare()
 	}
 	if err == nil {
@@ -204,6 +202,25 @@ func (p *Pipeline) Step() (loss float64, err error) {
 		return 0, err
 	}
 	return p.loss, nil
+}
+
+// lossScale returns by what Config.Optimizer divides gradients, or else the optimizers of this rank.
+func (p *Pipeline) lossScale() (scale float64, err error) {
+	if o := p.Optimizer; o != nil && o.Scaler() != nil {
+		return o.Scaler().Scale, nil
+	} else if o != nil {
+		return 1, nil
+	}
+	for _, x := range p.Params {
+		switch s := x.LossScale(); {
+		case scale == 0:
+			scale = s
+		case s != 0 && s != scale:
+			return 0, fmt.Errorf("pp: losses have one scale, and optimizers divide the gradients of %s by %v and others by %v: give "+
+				"Config.Optimizer the one that is to Step", x.Name(), s, scale)
+		}
+	}
+	return cmp.Or(scale, 1), nil
 }
 
 func (p *Pipeline) tasksOfStep() {

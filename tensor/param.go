@@ -33,7 +33,7 @@ type Param struct {
 	version                    uint32 // counts changes of the values
 	sync                       Pending
 	last                       *leafState
-	lossScale                  *float64 // nil: 1
+	lossScale                  *float64 // nil: no optimizer
 }
 
 // NewParam returns a parameter of the given shape, without values.
@@ -173,13 +173,14 @@ func (p *Param) HasGrad() bool { return p.state != gradEmpty }
 // leaves the parameter as it is.
 func (p *Param) Consume() { p.state = gradEmpty }
 
-// SetLossScale says that the optimizer divides the gradient by *by, which may change from step to step; nil means 1. Optimizers call it.
+// SetLossScale says that the optimizer divides the gradient by *by, which may change from step to step. Optimizers call it when they are
+// made, and in Step.
 func (p *Param) SetLossScale(by *float64) { p.lossScale = by }
 
-// LossScale returns by what the optimizer divides the gradient: Scale of Backward must be the same. It is 1 if there is no optimizer.
+// LossScale returns by what the optimizer divides the gradient: Scale of Backward must be the same. It is 0 if there is no optimizer.
 func (p *Param) LossScale() float64 {
 	if p.lossScale == nil {
-		return 1
+		return 0
 	}
 	return *p.lossScale
 }

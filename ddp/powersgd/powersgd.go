@@ -1,6 +1,7 @@
 package powersgd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -185,7 +186,7 @@ func (h *hook) Start(b *ddp.Bucket) dist.Work {
 		}
 		m := h.tape.Input(x.grad)
 		if !x.p.Frozen() {
-			m = m.Add(x.low.rescaled(h.tape, x.p.LossScale()))
+			m = m.Add(x.low.rescaled(h.tape, cmp.Or(x.p.LossScale(), 1)))
 			tensor.Copy(x.grad, m)
 		}
 		tensor.Copy(x.a, tensor.MatMul(x.low.startVectors(h.tape), m, false, true))

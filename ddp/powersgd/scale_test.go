@@ -50,7 +50,10 @@ func (c scaledRun) run(t *testing.T) (res disttest.Result, end optim.State) {
 		if c.scale != 0 {
 			s = &optim.Scaler{Scale: c.scale}
 		}
-		optimizer := func() { a.Own = optim.NewSGD(a.Params, optim.SGDConfig{LR: 1, Scaler: s, Nonfinite: optim.Skip(1)}) }
+		optimizer := func() {
+			a.Own = optim.NewSGD(a.Params, optim.SGDConfig{LR: 1, Scaler: s, Nonfinite: optim.Skip(1)})
+			optim.NewSGD(a.Params, optim.SGDConfig{LR: 1}) // one that does no steps
+		}
 		if c.late {
 			a.Params = nn.Init(model, r.Device, c.dtype, 5)
 			optimizer()

@@ -25,9 +25,6 @@ type Model struct {
 	// Recompute is activation checkpointing: Backward computes each block again, and nothing but blocks' inputs is kept until then.
 	Recompute bool `nn:"-"`
 
-	// Packed refuses tokens without their documents. Part of package parallel sets it, if it was given some.
-	Packed bool `nn:"-"`
-
 	origin origin
 }
 

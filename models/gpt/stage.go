@@ -100,9 +100,6 @@ func (s *Stage) blocks(x nn.T, batch, time int, c *decode.Cache, documents []nn.
 	if before+time > m.Config.Positions {
 		m.fail("%d tokens behind %d: the model has %d positions", time, before, m.Config.Positions)
 	}
-	if m.Packed && len(documents) == 0 && c == nil {
-		m.fail("tokens without the documents that Part was given: Features(x, docs...)")
-	}
 	for i, b := range m.Blocks[s.first:s.end] {
 		if b == nil {
 			m.fail("this rank does not have layer %d of the model: it is a part of a pipeline (Stages)", s.first+i)

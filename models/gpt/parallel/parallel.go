@@ -64,7 +64,7 @@ type Attached struct {
 	Groups, Experts []*dist.Group
 	mixtures        []*moe.Layer
 	// Part returns this rank's positions of sequences, of tokens and of labels. Where ranks share sequences, give it the numbers of packed
-	// documents, too, which gpt.Documents returns: those of whole sequences, in host memory.
+	// documents, too, which gpt.Documents returns: those of whole sequences, in host memory. Features needs them as well.
 	Part func(x tensor.Tensor, docs ...tensor.Tensor) tensor.Tensor
 	// Loss is this rank's part of the mean over labels, as nn.CrossEntropy; if ranks divide the words, options set Ignore and Count.
 	// FeatureLoss is Loss of the logits for x, of Model.Features, which are never whole in memory.
@@ -96,11 +96,6 @@ func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	err := a.divideSequences(mesh, m)
 	if err != nil {
 		return nil, err
-	}
-	part := a.Part
-	a.Part = func(x tensor.Tensor, docs ...tensor.Tensor) tensor.Tensor {
-		m.Packed = len(docs) > 0
-		return part(x, docs...)
 	}
 	if c.FSDP != nil {
 		err = a.shard(mesh, m, *c.FSDP)
