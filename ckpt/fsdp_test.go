@@ -163,6 +163,33 @@ func TestMuonResumes(t *testing.T) {
 	}
 }
 
+// TestAdafactorResumes is TestFSDP for Adafactor, whose row and column moments all ranks have whole. Training is that of one rank.
+func TestAdafactorResumes(t *testing.T) {
+	adafactor := func(p nn.Params, n optim.Norm) *optim.Optimizer {
+		c := optim.AdafactorConfig{LR: 0.1, WeightDecay: 0.1, Clip: 0.5, Norm: n}
+		if n != nil {
+			c.Ranks = n.(optim.TensorNorm)
+		}
+		return optim.NewAdafactor(p, c)
+	}
+	one := job{1, 0, false, nil}
+	want, _ := one.trainBy(t, "", 12, adafactor)
+	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {2, 2, false, nil}, {4, 3, false, nil}} {
+		all, _ := j.trainBy(t, "", 12, adafactor)
+		require.InDeltaSlice(t, want, all, 1e-10, j)
+	}
+	_, path := job{2, 3, false, nil}.trainBy(t, "", 6, adafactor)
+	for _, j := range []job{one, {2, 3, false, nil}, {3, 1, false, nil}, {2, 0, false, nil}} {
+		rest, _ := j.trainBy(t, path, 12, adafactor)
+		require.InDeltaSlice(t, want[6:], rest, 1e-10, j)
+		_, next := j.trainBy(t, path, 6, adafactor)
+		d, err := inspect.Diff(context.Background(), path, next, nil)
+		require.NoError(t, err)
+		require.True(t, d.Same, "%v: %v", j, d)
+		path = next
+	}
+}
+
 // TestResumeAfterOverflow: dynamic loss scaling skips some steps before and after the checkpoint. A run that resumes
 // has the losses of an uninterrupted run, bit by bit: it loads the scale, the random state of dropout and the
 // optimizer's counts.

@@ -95,8 +95,8 @@ func NewAdamW(params nn.Params, c AdamWConfig) *Optimizer {
 	return newAdam(params, AdamConfig(c), true, nil)
 }
 
-// newAdam has the matrices that Muon updates, or nil.
-func newAdam(params nn.Params, c AdamConfig, decoupled bool, m *matrices) *Optimizer {
+// newAdam has a rule for some of the parameters, or nil.
+func newAdam(params nn.Params, c AdamConfig, decoupled bool, b beside) *Optimizer {
 	if c.Betas == [2]float64{} {
 		c.Betas = [2]float64{0.9, 0.999}
 	}
@@ -110,7 +110,7 @@ func newAdam(params nn.Params, c AdamConfig, decoupled bool, m *matrices) *Optim
 	}
 	notNegative("Eps", c.Eps)
 	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
-	return newOptimizer(params, r, m, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
+	return newOptimizer(params, r, b, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
 }
 
 // common holds the fields of all configurations.

@@ -1,4 +1,4 @@
-// Package optim holds the optimizers SGD, Adam, AdamW and Muon, learning rate schedules, clipping and loss scaling.
+// Package optim holds the optimizers SGD, Adam, AdamW, Muon and Adafactor, learning rate schedules, clipping and loss scaling.
 //
 //	params := nn.Init(model, dev, tensor.Float32, 1)
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1,
@@ -30,6 +30,9 @@
 //		AdjustLR: optim.MatchRMSAdamW, AdamW: optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1}})
 //
 // On several ranks, Ranks is their group (r.World without a pipeline). For each matrix one rank does the work, with the bits of one rank.
+//
+// [NewAdafactor] is for little memory: of a matrix it keeps a number for each row and each column, where AdamW keeps two for each element.
+// It is here in place of an AdamW with moments of 8 bits because these numbers need no rounding, no kernels and no files of their own.
 //
 // An [EMA] keeps exponential moving averages of the parameters, for evaluation.
 //

@@ -31,3 +31,18 @@ func Example() {
 	fmt.Printf("y = %.3fx + %.3f\n", line.W.Value.Item(), line.B.Value.Item())
 	// Output: y = 3.000x + -1.000
 }
+
+// Of a matrix, Adafactor keeps a number for each row and each column.
+func ExampleNewAdafactor() {
+	dev := cpu.New(1)
+	defer dev.Close()
+	layer := nn.NewLinear(300, 200)
+	opt := optim.NewAdafactor(nn.Init(layer, dev, tensor.Float32, 1), optim.AdafactorConfig{LR: 0.01})
+	for _, x := range opt.State().Tensors {
+		fmt.Println(x.Name, x.Tensor.Len())
+	}
+	// Output:
+	// weight.row_var 200
+	// weight.col_var 300
+	// bias.variance 200
+}

@@ -41,6 +41,8 @@ func TestMisuse(t *testing.T) {
 		do("NewAdamW", "optim: Clip is -1, want 0 (no clipping) or more", func() { optim.NewAdamW(params(), optim.AdamWConfig{Clip: -1}) }),
 		do("NewAdamW", "optim: WeightDecay is -1, want 0 or more", func() { optim.NewAdamW(params(), optim.AdamWConfig{WeightDecay: -1}) }),
 		do("NewMuon", "optim: Momentum 1 is not in (0,1)", func() { optim.NewMuon(params(), optim.MuonConfig{Momentum: 1}) }),
+		do("NewAdafactor", "optim: ClipThreshold is 0.5, want 1 or more",
+			func() { optim.NewAdafactor(params(), optim.AdafactorConfig{ClipThreshold: 0.5}) }),
 		do("Linear", "optim: Linear needs at least one step, not 0", func() { optim.Linear(1, 0, 0) }),
 		do("Cosine", "optim: Cosine needs at least one step, not 0", func() { optim.Cosine(0, 0) }),
 		do("StepDecay", "optim: StepDecay needs at least one step, not 0", func() { optim.StepDecay(0, 0.1) }),

@@ -1,7 +1,6 @@
 package optim
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -60,15 +59,9 @@ func (r *muon) set(a *tensor.Args, h hyper) {
 
 // matrices has what an Optimizer needs for the matrices that Muon updates.
 type matrices struct {
-	rule    *muon
-	parts   map[*tensor.Param][]int // widths of the matrices in a parameter
-	states  []*paramState
-	ranks   TensorNorm
-	counted []bool // which of states this rank gives to the sum over ranks; nil: not known yet
-	tape    *tensor.Tape
-	update  tensor.Tensor // memory for the update of a parameter
-	whole   tensor.Tensor // memory for matrices of each of ranks
-	one     tensor.Tensor // 1, or NaN if the step is not to be done
+	shared
+	rule  *muon
+	parts map[*tensor.Param][]int // widths of the matrices in a parameter
 }
 
 // NewMuon returns Muon (Jordan et al. 2024) for matrices, torch.optim.Muon, and AdamW for all other parameters. The momentum of a matrix is
@@ -76,7 +69,8 @@ type matrices struct {
 // matrices: their rows belong to tokens. A fused weight has several matrices, and a shard is none: with Ranks, the owner of a matrix puts
 // its shards together.
 func NewMuon(params nn.Params, c MuonConfig) *Optimizer {
-	m := &matrices{ranks: c.Ranks, parts: map[*tensor.Param][]int{}}
+	m := &matrices{parts: map[*tensor.Param][]int{},
+		shared: shared{name: "Muon", part: "matrix", parts: "matrices", ranks: c.Ranks}}
 	if c.Momentum == 0 {
 		c.Momentum = 0.95
 	}
@@ -130,32 +124,17 @@ func partsOf(x nn.Matrix) []int {
 	return parts
 }
 
-// begin makes the memory of the matrices. It panics if one is divided and there are no Ranks.
+// choose gives a matrix its rule.
+func (m *matrices) choose(o *Optimizer, s *paramState) {
+	if m.parts[s.p] != nil {
+		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.lr, m.rule.decay
+	}
+}
+
+// begin makes the memory of the matrices.
 func (m *matrices) begin(o *Optimizer) {
-	most := 0
-	for i := range o.states {
-		s := &o.states[i]
-		if s.rule != rule(m.rule) {
-			continue
-		}
-		if p := s.p; m.ranks == nil && p.Local.Len() != p.GlobalLen() {
-			fail("this rank holds %d of the %d elements of %s, and a part of a matrix cannot be made orthogonal: give MuonConfig.Ranks the group "+
-				"of all ranks that hold parts (Ranks: r.World)", p.Local.Len(), p.GlobalLen(), p.Name())
-		}
-		m.states = append(m.states, s)
-		most = max(most, s.p.Local.Len())
-		if s.dtype != m.states[0].dtype {
-			fail("matrices of %v and %v: Muon needs one type", m.states[0].dtype, s.dtype)
-		}
-	}
-	if len(m.states) == 0 {
-		return
-	}
-	dev, d := o.exec.Device(), m.states[0].dtype
-	m.tape = tensor.NewTape(dev, tensor.NoGrad())
-	m.update = tensor.NewFor(tensor.OptimizerState, dev, d, most)
-	m.one = tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, 1)
-	if m.ranks == nil {
+	m.take(o, "a part of a matrix cannot be made orthogonal", func(s *paramState) bool { return s.rule == rule(m.rule) })
+	if len(m.states) == 0 || m.ranks == nil {
 		return
 	}
 	size := 0
@@ -166,62 +145,28 @@ func (m *matrices) begin(o *Optimizer) {
 		}
 		size = max(size, n)
 	}
-	m.whole = tensor.NewFor(tensor.OptimizerState, dev, d, size)
+	m.whole = tensor.NewFor(tensor.OptimizerState, o.exec.Device(), m.states[0].dtype, size)
 }
 
 // step updates the matrices. It is collective over Ranks.
 func (m *matrices) step(o *Optimizer) error {
-	if m == nil || len(m.states) == 0 {
+	if len(m.states) == 0 {
 		return nil
 	}
-	if o.exec.Recording() != nil {
-		return fmt.Errorf("optim: tensor.Capture cannot record a step of Muon: call Step outside it")
+	if err := m.start(o); err != nil {
+		return err
 	}
-	a := o.exec.Args(tensor.OpAffine, tensor.Float64).Out(m.one).In(o.factor.Range(0, 1))
-	a.F[1] = 1
-	o.exec.Launch()
 	if m.ranks != nil {
 		return m.stepOnRanks(o)
 	}
 	for _, s := range m.states {
 		if s.ready() {
-			u := m.momentum(o, s)
+			u := m.direction(o, s, s.moments[0].Ptr())
 			m.orthogonalize(u, s)
 			m.apply(o, s, u)
 		}
 	}
 	return nil
-}
-
-// momentum updates the momentum of this rank's part of a parameter, and returns the direction of its update.
-func (m *matrices) momentum(o *Optimizer, s *paramState) tensor.Tensor {
-	u := m.update.Range(0, s.p.Local.Len())
-	o.exec.Fill(u, 0)
-	if u.Len() == 0 || !s.ready() {
-		return u
-	}
-	g := o.grad(s)
-	a := o.exec.Args(tensor.OpSGD, s.dtype)
-	a.List = append(a.List, u.Ptr(), g.Ptr(), s.moments[0].Ptr())
-	a.ListLen = append(a.ListLen, u.Len())
-	a.In(o.factor)
-	m.rule.set(a, hyper{step: s.steps + 1})
-	o.exec.Launch()
-	return u
-}
-
-// apply changes this rank's part of a parameter by the orthogonal update u.
-func (m *matrices) apply(o *Optimizer, s *paramState, u tensor.Tensor) {
-	if u.Len() == 0 || !s.ready() {
-		return
-	}
-	a := o.exec.Args(tensor.OpSGD, s.dtype)
-	a.List = append(a.List, s.value().Ptr(), u.Ptr(), nil)
-	a.ListLen = append(a.ListLen, u.Len())
-	a.In(m.one)
-	a.F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
-	o.exec.Launch()
-	o.writeBack(s)
 }
 
 // orthogonalize replaces each matrix in u, the whole of a parameter, by one with nearly the same singular vectors and with singular values

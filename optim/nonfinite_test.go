@@ -124,14 +124,14 @@ func TestStopOnRanks(t *testing.T) {
 
 // late trains on a device with memory of its own, with NaN in the third step, and requires that this step and later ones change nothing,
 // and that the error comes when it is asked for. With captured, steps are recorded and replayed.
-func late(t *testing.T, dev tensor.Device, captured bool) {
+func late(t *testing.T, dev tensor.Device, captured bool, rule func(nn.Params) *optim.Optimizer) {
 	a, b := tensor.NewParam(tensor.Constant(1), 3), tensor.NewParam(tensor.Constant(1), 3)
 	for i, p := range []*tensor.Param{a, b} {
 		p.SetName([]string{"a", "b"}[i])
 		p.Make(dev, tensor.Float32, 0)
 	}
 	ps := nn.Params{a, b}
-	o, tape := optim.NewAdamW(ps, optim.AdamWConfig{LR: 0.1, WeightDecay: 0.1}), tensor.NewTape(dev)
+	o, tape := rule(ps), tensor.NewTape(dev)
 	defer tape.Close()
 	one := func(in ...tensor.Tensor) error {
 		tape.Backward(tape.Use(a).Sum().Add(tape.Use(b).Mul(tape.Input(in[0])).Sum()))
@@ -168,11 +168,18 @@ func late(t *testing.T, dev tensor.Device, captured bool) {
 
 // On a device with memory of its own nobody waits for the norm: the device leaves out the step, and those after it.
 func TestStopOnDevices(t *testing.T) {
-	late(t, tensortest.NewRemote(t, 1), false)
+	adamW := func(p nn.Params) *optim.Optimizer {
+		return optim.NewAdamW(p, optim.AdamWConfig{LR: 0.1, WeightDecay: 0.1})
+	}
+	adafactor := func(p nn.Params) *optim.Optimizer {
+		return optim.NewAdafactor(p, optim.AdafactorConfig{LR: 0.1, WeightDecay: 0.1})
+	}
+	late(t, tensortest.NewRemote(t, 1), false, adamW)
 	emu.Start(t, emu.Config{Lazy: true})
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, dev.Close()) }()
-	late(t, dev, false)
-	late(t, dev, true)
+	late(t, dev, false, adamW)
+	late(t, dev, true, adamW)
+	late(t, dev, false, adafactor)
 }

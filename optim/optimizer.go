@@ -24,8 +24,8 @@ type Optimizer struct {
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 	skipping
-	matrices *matrices // of Muon; or nil
-	agreed   bool      // compared: ranks with parts of the same parameters have the same settings
+	beside beside // or nil
+	agreed bool   // compared: ranks with parts of the same parameters have the same settings
 }
 
 // paramState is one parameter with its state.
@@ -38,16 +38,17 @@ type paramState struct {
 	place   int // in the model
 	dtype   tensor.DType
 	moments [2]tensor.Tensor
-	master  tensor.Tensor // of a 16-bit parameter
-	synced  bool          // master holds the parameter's value
-	wide    tensor.Tensor // part of scratch, if the gradient needs a cast
-	average tensor.Tensor // EMA's
+	factors [2]*tensor.Param // whose shapes the moments have, on all ranks whole; nil: p's
+	master  tensor.Tensor    // of a 16-bit parameter
+	synced  bool             // master holds the parameter's value
+	wide    tensor.Tensor    // part of scratch, if the gradient needs a cast
+	average tensor.Tensor    // EMA's
 	steps   int
 }
 
-func newOptimizer(params nn.Params, r rule, m *matrices, c common) *Optimizer {
+func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, matrices: m, idle: frozen(params)}
+	o := &Optimizer{common: c, rule: r, beside: b, idle: frozen(params)}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
@@ -80,16 +81,16 @@ func newOptimizer(params nn.Params, r rule, m *matrices, c common) *Optimizer {
 		blocks += sumBlocks(o.states[i].p.Local.Len())
 	}
 	o.clipping = newClipping(dev, blocks)
-	if m != nil {
-		m.begin(o)
+	if b != nil {
+		b.begin(o)
 	}
 	return o
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
 	s := paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
-	if m := o.matrices; m != nil && m.parts[p] != nil {
-		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.lr, m.rule.decay
+	if o.beside != nil {
+		o.beside.choose(o, &s)
 	}
 	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
 		g := o.groups[i]
@@ -109,7 +110,11 @@ func (o *Optimizer) addParamState(p *tensor.Param) {
 		s.master = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
 	for i := range s.rule.state() {
-		s.moments[i] = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
+		size := n
+		if f := s.factors[i]; f != nil {
+			size = f.GlobalLen()
+		}
+		s.moments[i] = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, size)
 	}
 	o.states = append(o.states, s)
 }
@@ -151,9 +156,9 @@ func (o *Optimizer) Trace(r *trace.Recorder) {
 }
 
 // Step updates the parameters that have gradients, and consumes the gradients. Scaler and Nonfinite say which steps are skipped, and which
-// are a *NonfiniteError. If Config.Norm or a probe returns an error, Step returns it and changes no parameter. An error of MuonConfig.Ranks
-// may come when some matrices are updated: go on from a checkpoint. Ranks of fsdp compare their settings in the first Step: others on one
-// of them are an error on all.
+// are a *NonfiniteError. If Config.Norm or a probe returns an error, Step returns it and changes no parameter. An error of the Ranks of
+// Muon or Adafactor may come when some parameters are updated: go on from a checkpoint. Ranks of fsdp compare their settings in the first
+// Step: others on one of them are an error on all.
 func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")
@@ -238,8 +243,10 @@ func (o *Optimizer) apply() error {
 	if r := o.exec.Recording(); r != nil {
 		r.Host(func() { o.takeRate(first) })
 	}
-	if err := o.matrices.step(o); err != nil {
-		return err
+	if o.beside != nil {
+		if err := o.beside.step(o); err != nil {
+			return err
+		}
 	}
 	for i := 0; i < len(o.states); {
 		i = o.update(i)
@@ -248,6 +255,14 @@ func (o *Optimizer) apply() error {
 		o.ema.update()
 	}
 	return nil
+}
+
+// of returns the parameter whose shape and division a moment has.
+func (s *paramState) of(moment int) *tensor.Param {
+	if f := s.factors[moment]; f != nil {
+		return f
+	}
+	return s.p
 }
 
 // ready reports whether the parameter is updated in this step.

@@ -18,7 +18,7 @@ func (o *Optimizer) settings() []setting {
 		scale = o.scaler.Scale
 	}
 	rules := describe(o.rule)
-	if m := o.matrices; m != nil {
+	if m, ok := o.beside.(*matrices); ok {
 		rules += fmt.Sprintf(", Muon %+v", *m.rule)
 	}
 	for i := range o.states {

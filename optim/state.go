@@ -22,8 +22,8 @@ type State struct {
 
 // StateTensor is a tensor of a parameter's state, divided over ranks like Param.Local.
 type StateTensor struct {
-	Name   string // the parameter's, a dot, and momentum_buffer, exp_avg, exp_avg_sq, master or ema
-	Param  *tensor.Param
+	Name   string        // the parameter's, a dot, and momentum_buffer, exp_avg, exp_avg_sq, row_var, col_var, variance, master or ema
+	Param  *tensor.Param // the parameter; of row_var and col_var, one of their shape, which all ranks have whole
 	Tensor tensor.Tensor
 }
 
@@ -47,17 +47,17 @@ func (o *Optimizer) State() State {
 
 // appendTensors adds the tensors of a parameter's state.
 func (o *Optimizer) appendTensors(ts []StateTensor, s *paramState) []StateTensor {
-	add := func(key string, x tensor.Tensor) {
-		ts = append(ts, StateTensor{s.p.Name() + "." + key, s.p, x})
+	add := func(key string, of *tensor.Param, x tensor.Tensor) {
+		ts = append(ts, StateTensor{s.p.Name() + "." + key, of, x})
 	}
 	for k, key := range s.rule.state() {
-		add(key, s.moments[k])
+		add(key, s.of(k), s.moments[k])
 	}
 	if !s.master.IsZero() {
-		add("master", s.master)
+		add("master", s.p, s.master)
 	}
 	if o.ema != nil {
-		add("ema", s.average)
+		add("ema", s.p, s.average)
 	}
 	return ts
 }

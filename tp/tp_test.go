@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tp"
 )
@@ -60,6 +61,24 @@ func TestEqualsOneRank(t *testing.T) {
 				disttest.RequireEqual(t, want, c.training().Run(t), 1e-10)
 			}
 		})
+	}
+}
+
+// Adafactor's means are of whole matrices, also where tp divides them by rows or columns, or with fsdp beside it. The loss does not depend
+// on biases of keys: their gradients are roundings, which Eps keeps small.
+func TestAdafactorEqualsOneRank(t *testing.T) {
+	run := func(mesh string) disttest.Result {
+		c := job{model: "gpt2", mesh: mesh}.training()
+		c.Rule = func(p nn.Params, n optim.Norm) *optim.Optimizer {
+			return optim.NewAdafactor(p, optim.AdafactorConfig{LR: 0.1, WeightDecay: 0.1, Eps: [2]float64{1e-8}, Clip: 0.4, Norm: n,
+				Ranks: n.(optim.TensorNorm)})
+		}
+		return c.Run(t)
+	}
+	want := run("")
+	require.Less(t, want.Losses[9], 0.97*want.Losses[0], "it learns")
+	for _, mesh := range []string{"kv=2", "kv=3", "fsdp=2,kv=2"} {
+		disttest.RequireEqual(t, want, run(mesh), 1e-10)
 	}
 }
 

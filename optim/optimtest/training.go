@@ -47,6 +47,9 @@ func optimizerCases() map[string]func(ps nn.Params) *optim.Optimizer {
 		"adamw, scaled and clipped": func(ps nn.Params) *optim.Optimizer {
 			return optim.NewAdamW(ps, optim.AdamWConfig{LR: 0.01, Clip: 2, Scaler: &optim.Scaler{Scale: 8}})
 		},
+		"adafactor": func(ps nn.Params) *optim.Optimizer {
+			return optim.NewAdafactor(ps, optim.AdafactorConfig{LR: 0.1, WeightDecay: 0.1, Clip: 2, Scaler: &optim.Scaler{Scale: 8}})
+		},
 	}
 }
 

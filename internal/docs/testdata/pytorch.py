@@ -32,6 +32,7 @@ ALONE = {
     'ImageFolder("photos", Compose([Resize((64, 64)), ToTensor()]))', 'pandas.read_csv("t.csv")', 'pandas.read_json("t.jsonl", lines=True)',
     'pandas.read_parquet("t")', "random_split(set, [0.5, 0.5])", "Subset(set, [0])", "WeightedRandomSampler(weights, 150)",
     "StandardScaler", "Compose([RandomResizedCrop(64), RandomHorizontalFlip()])", "SimpleImputer", "OneHotEncoder", "MulticlassAccuracy", "MulticlassF1Score", "BinaryAUROC",
+    "ReduceLROnPlateau(opt, patience=3)", "scheduler.get_last_lr()[0]",
 }
 
 

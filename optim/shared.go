@@ -1,0 +1,139 @@
+package optim
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// beside is a rule that looks at whole parameters, beside the rules of elements.
+type beside interface {
+	choose(o *Optimizer, s *paramState) // gives s its rule
+	begin(o *Optimizer)
+	step(o *Optimizer) error // collective over Ranks
+}
+
+// shared has what such rules have in common.
+type shared struct {
+	name, part, parts string // in errors
+	ranks             TensorNorm
+	states            []*paramState
+	counted           []bool // which of states this rank gives to the sum over ranks; nil: not known yet
+	tape              *tensor.Tape
+	update            tensor.Tensor // memory for the update of this rank's part of a parameter
+	whole             tensor.Tensor // memory for what ranks put together
+	one               tensor.Tensor // 1, or NaN if the step is not to be done
+}
+
+// take takes states, and makes their memory. It panics if this rank has a part of one and there are no Ranks.
+func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
+	most := 0
+	for i := range o.states {
+		s := &o.states[i]
+		if !mine(s) {
+			continue
+		}
+		if p := s.p; b.ranks == nil && p.Local.Len() != p.GlobalLen() {
+			fail("this rank holds %d of the %d elements of %s, and %s: give %sConfig.Ranks the group of all ranks that hold parts "+
+				"(Ranks: r.World)", p.Local.Len(), p.GlobalLen(), p.Name(), why, b.name)
+		}
+		b.states = append(b.states, s)
+		most = max(most, s.p.Local.Len())
+		if s.dtype != b.states[0].dtype {
+			fail("%s of %v and %v: %s needs one type", b.parts, b.states[0].dtype, s.dtype, b.name)
+		}
+	}
+	if len(b.states) == 0 {
+		return
+	}
+	dev := o.exec.Device()
+	b.tape = tensor.NewTape(dev, tensor.NoGrad())
+	b.update = tensor.NewFor(tensor.OptimizerState, dev, b.states[0].dtype, most)
+	b.one = tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, 1)
+}
+
+// start begins a step.
+func (b *shared) start(o *Optimizer) error {
+	if o.exec.Recording() != nil {
+		return fmt.Errorf("optim: tensor.Capture cannot record a step of %s: call Step outside it", b.name)
+	}
+	if b.ranks != nil && b.counted == nil {
+		if err := b.findCounted(o); err != nil {
+			return err
+		}
+	}
+	a := o.exec.Args(tensor.OpAffine, tensor.Float64).Out(b.one).In(o.factor.Range(0, 1))
+	a.F[1] = 1
+	o.exec.Launch()
+	return nil
+}
+
+// direction returns the gradient of this rank's part of a parameter, clipped and without the loss's scale, or its momentum if there is one.
+func (b *shared) direction(o *Optimizer, s *paramState, momentum tensor.Ptr) tensor.Tensor {
+	u := b.update.Range(0, s.p.Local.Len())
+	o.exec.Fill(u, 0)
+	if u.Len() == 0 || !s.ready() {
+		return u
+	}
+	g := o.grad(s)
+	a := o.exec.Args(tensor.OpSGD, s.dtype)
+	a.List = append(a.List, u.Ptr(), g.Ptr(), momentum)
+	a.ListLen = append(a.ListLen, u.Len())
+	a.In(o.factor)
+	s.rule.set(a, hyper{step: s.steps + 1})
+	o.exec.Launch()
+	return u
+}
+
+// apply changes this rank's part of a parameter by the update u.
+func (b *shared) apply(o *Optimizer, s *paramState, u tensor.Tensor) {
+	if u.Len() == 0 || !s.ready() {
+		return
+	}
+	a := o.exec.Args(tensor.OpSGD, s.dtype)
+	a.List = append(a.List, s.value().Ptr(), u.Ptr(), nil)
+	a.ListLen = append(a.ListLen, u.Len())
+	a.In(b.one)
+	a.F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
+	o.exec.Launch()
+	o.writeBack(s)
+}
+
+// each calls f for the runs of elements that this rank has of p: in all, the whole, and in part, its part.
+func each(p *tensor.Param, all, part tensor.Tensor, f func(all, part tensor.Tensor)) {
+	lo, hi := p.Placement().Range()
+	at := 0
+	for global, n := range p.Runs(lo, hi) {
+		f(all.Range(global, global+n), part.Range(at, at+n))
+		at += n
+	}
+}
+
+// findCounted finds out which parameters this rank gives to the sums. It returns an error on all ranks unless they have the same matrices,
+// and each element of thew.
+func (b *shared) findCounted(o *Optimizer) error {
+	params := make([]*tensor.Param, len(b.states))
+	for i, s := range b.states {
+		params[i] = s.p
+	}
+	all, first, err := holdings(b.ranks, params)
+	if err != nil {
+		return err
+	}
+	n := len(params)
+	for i, h := range all {
+		if len(all) != n*b.ranks.Size() || h.name != all[i%n].name {
+			return fmt.Errorf("optim: the ranks of %sConfig.Ranks have different %s: it is the group of the ranks that have parts or copies of "+
+				"the same ones, such as those of one stage of a pipeline", b.name, b.parts)
+		}
+	}
+	counted, elements := countHeld(all)
+	for _, h := range all {
+		if elements[h.name] != h.want {
+			return fmt.Errorf("optim: the ranks of %sConfig.Ranks hold %v of the %v elements of a %s: give all ranks that have parts of it",
+				b.name, elements[h.name], h.want, b.part)
+		}
+	}
+	b.counted = counted[first : first+n]
+	return o.agree(b.ranks)
+}
