@@ -16,7 +16,7 @@ func TestLongReached(t *testing.T) {
 	const script = `source <(sed '/^cd /d; /^tmp=/,$d' .ci/run); changes=$1; go list ./nn ./tp ./plan ./ddp ./internal/wait | reached`
 	for change, want := range map[string]string{
 		"README.md":                     "",
-		"internal/wait/policy.go":       "ddp internal/wait nn tp", // the CPU device waits
+		"internal/wait/policy.go":       "ddp internal/wait nn plan tp", // the CPU device waits
 		"nn/linear.go":                  "ddp nn plan tp",
 		"tp/parallel.go\nplan/plan.go":  "plan tp", // plan's tests use tp
 		"ddp/bucket_test.go":            "ddp",     // nobody else's

@@ -104,10 +104,11 @@ var refusals = []struct {
 	says string // a part of the error
 	when func(p program, l layout) bool
 }{
-	{" do not divide over ", func(p program, l layout) bool { // whole heads, experts, features of experts, and positions
+	{" are fewer than the ", func(p program, l layout) bool { return l.Ring*l.CP > p.Positions }},
+	{" do not divide over ", func(p program, l layout) bool { // whole heads, experts, and features of experts
 		kv, _ := l.heads(p)
 		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0 ||
-			l.Ring*l.CP > p.Positions || p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
+			p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
 	}},
 	{" need Ranks.Positions", func(p program, l layout) bool { // tokens are counted in the order of ranks
 		return l.Ring > 1 && p.Experts.Experts > 0 && (p.Experts.Capacity > 0 || p.Experts.Sequence > 0)
