@@ -109,8 +109,8 @@ func each(p *tensor.Param, all, part tensor.Tensor, f func(all, part tensor.Tens
 	}
 }
 
-// findCounted finds out which parameters this rank gives to the sums. It returns an error on all ranks unless they have the same matrices,
-// and each element of thew.
+// findCounted finds out which parameters this rank gives to the sums. It returns an error on all ranks unless they have the same ones,
+// and each element of them.
 func (b *shared) findCounted(o *Optimizer) error {
 	params := make([]*tensor.Param, len(b.states))
 	for i, s := range b.states {
