@@ -5,19 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
-
-// frozen returns the parameters that are not trained now.
-func frozen(params nn.Params) (list nn.Params) {
-	for _, p := range params {
-		if p.Frozen() {
-			list = append(list, p)
-		}
-	}
-	return list
-}
 
 // checkIdle panics if a parameter that was frozen when the optimizer was made has a gradient now. The step would not change it, and the
 // next Backward would find the gradient still there.

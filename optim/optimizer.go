@@ -48,7 +48,7 @@ type paramState struct {
 
 func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, beside: b, idle: frozen(params)}
+	o := &Optimizer{common: c, rule: r, beside: b, idle: params.Frozen()}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
