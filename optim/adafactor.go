@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // AdafactorConfig configures NewAdafactor. The zero value of a field is its default.
@@ -222,17 +223,17 @@ func (f *factors) updateOf(o *Optimizer, s *paramState) tensor.Tensor {
 	if s.isFactored() {
 		b, n, m := g.Dim(0), g.Dim(1), g.Dim(2)
 		rows := v.Reshape(b, n, 1)
-		v = rows.Div(rows.Mean(1).Reshape(b, 1, 1).Clamp(eps, math.Inf(1))).Mul(f.tape.Input(s.moments[1]).Reshape(b, 1, m))
+		v = rows.Div(ops.Clamp(rows.Mean(1).Reshape(b, 1, 1), eps, math.Inf(1))).Mul(f.tape.Input(s.moments[1]).Reshape(b, 1, m))
 	}
-	return g.Div(v.Clamp(eps*eps, math.Inf(1)).Sqrt())
+	return g.Div(ops.Clamp(v, eps*eps, math.Inf(1)).Sqrt())
 }
 
 // scaled returns what apply multiplies by the rate: the update of this rank's part, clipped, times the size of the parameter.
 func (f *factors) scaled(o *Optimizer, s *paramState, i int) tensor.Tensor {
 	all := 1 / float64(s.p.GlobalLen())
 	rms := func(sum tensor.Tensor) tensor.Tensor { return f.tape.Input(sum).Scale(all).Sqrt() }
-	size := rms(f.squares[i].values).Clamp(f.rule.eps2, math.Inf(1))
-	clip := rms(f.updates.Range(i, i+1)).Scale(1/f.rule.threshold).Clamp(1, math.Inf(1))
+	size := ops.Clamp(rms(f.squares[i].values), f.rule.eps2, math.Inf(1))
+	clip := ops.Clamp(rms(f.updates.Range(i, i+1)).Scale(1/f.rule.threshold), 1, math.Inf(1))
 	relative := min(1, 1/(o.rate*s.lrScale*math.Sqrt(float64(s.steps+1))))
 	u := f.updateOf(o, s).Mul(size.Div(clip).Scale(relative))
 	u = u.Reshape(u.Len())
