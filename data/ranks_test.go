@@ -30,7 +30,7 @@ func gradients(t *testing.T, ds data.Dataset, r rank) (losses []float64, grads [
 	batches := data.NewLoader(ds, data.Config{Batch: 10, Shuffle: true, Seed: 3, Sharder: r, Device: dev})
 	for i, b := range batches.Epoch(t.Context(), 0) {
 		tape.SetStep(i, 0)
-		x := tape.Input(b.X).Dropout(0.5, 4)
+		x := ops.Dropout(tape.Input(b.X), 0.5, 4)
 		loss := ops.CrossEntropy(tensor.Linear(x, tape.Use(w), tensor.Tensor{}), b.Y, ops.CrossEntropyOptions{})
 		losses = append(losses, loss.Item())
 		tape.Backward(loss)

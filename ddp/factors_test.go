@@ -97,14 +97,16 @@ var ownFactors = map[string]step{
 		h := r.hidden()
 		r.backward(nn.GlobalMean(r.B.Forward(tensor.WithAux(h, h.Square().Sum(), 1/float64(r.n))).Square()))
 	},
-	"a bound of Clamp": func(r *rows) { r.backward(nn.GlobalMean(r.losses().Clamp(0, float64(r.n)))) },
-	"the lower bound":  func(r *rows) { r.backward(nn.GlobalMean(r.losses().Clamp(1/float64(r.n), 9))) },
+	"a bound of Clamp": func(r *rows) { r.backward(nn.GlobalMean(ops.Clamp(r.losses(), 0, float64(r.n)))) },
+	"the lower bound":  func(r *rows) { r.backward(nn.GlobalMean(ops.Clamp(r.losses(), 1/float64(r.n), 9))) },
 	"LayerNorm's eps": func(r *rows) {
 		r.backward(nn.GlobalMean(ops.LayerNorm(r.hidden(), nn.T{}, nn.T{}, 1/float64(r.n)).Square()))
 	},
-	"RMSNorm's eps":     func(r *rows) { r.backward(nn.GlobalMean(ops.RMSNorm(r.hidden(), nn.T{}, 1/float64(r.n)).Square())) },
-	"Dropout":           func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(1/float64(r.n), 1).Square())) },
-	"no Dropout on one": func(r *rows) { r.backward(nn.GlobalMean(r.hidden().Dropout(0.5*float64(r.group.Rank()), 1).Square())) },
+	"RMSNorm's eps": func(r *rows) { r.backward(nn.GlobalMean(ops.RMSNorm(r.hidden(), nn.T{}, 1/float64(r.n)).Square())) },
+	"Dropout":       func(r *rows) { r.backward(nn.GlobalMean(ops.Dropout(r.hidden(), 1/float64(r.n), 1).Square())) },
+	"no Dropout on one": func(r *rows) {
+		r.backward(nn.GlobalMean(ops.Dropout(r.hidden(), 0.5*float64(r.group.Rank()), 1).Square()))
+	},
 	"Smoothing": func(r *rows) {
 		r.backward(ops.CrossEntropy(r.C.Forward(r.hidden()), r.y, ops.CrossEntropyOptions{Smoothing: 1 / float64(r.n)}))
 	},
@@ -121,7 +123,7 @@ var ownFactors = map[string]step{
 	},
 	"Arange": func(r *rows) {
 		share := 1 / float64(r.n)
-		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Arange(tensor.Float64, share, share+.5, 1)).Square()))
+		r.backward(nn.GlobalMean(r.hidden().Mul(ops.Arange(r.tape, tensor.Float64, share, share+.5, 1)).Square()))
 	},
 	"a threshold for each row": func(r *rows) {
 		l := r.losses()
@@ -130,7 +132,7 @@ var ownFactors = map[string]step{
 	},
 	"a column of one number": func(r *rows) {
 		h := r.hidden()
-		r.backward(nn.GlobalMean(tensor.Concat(1, h, r.tape.Input(r.filled(1, 1)).Scale(1/float64(r.n))).LogSumExp()))
+		r.backward(nn.GlobalMean(ops.LogSumExp(tensor.Concat(1, h, r.tape.Input(r.filled(1, 1)).Scale(1/float64(r.n))))))
 	},
 	"ones, scaled": func(r *rows) {
 		r.backward(nn.GlobalMean(r.hidden().Mul(r.tape.Zeros(tensor.Float64, r.n, 8).Affine(0, 1).Scale(float64(r.n))).Square()))
@@ -197,8 +199,8 @@ var wholeFactors = map[string]step{
 		r.backward(l)
 	},
 	"numbers from the first row on": func(r *rows) {
-		r.tape.Arange(tensor.Float64, 0, float64(r.total), 1).Affine(1, -float64(r.lo))
-		r.tape.Arange(tensor.Float64, float64(r.lo), float64(r.lo+r.n), 1).Scale(2)
+		ops.Arange(r.tape, tensor.Float64, 0, float64(r.total), 1).Affine(1, -float64(r.lo))
+		ops.Arange(r.tape, tensor.Float64, float64(r.lo), float64(r.lo+r.n), 1).Scale(2)
 		r.backward(nn.GlobalMean(r.losses()))
 	},
 	"a Function that keeps a result": func(r *rows) {

@@ -73,7 +73,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"mixture by hand": func(r *rows) nn.T {
 		h := r.hidden()
-		gate := r.C.Forward(h).Slice(1, 0, 4).Softmax().Permute(1, 0).Reshape(4, -1, 1)
+		gate := ops.Softmax(r.C.Forward(h).Slice(1, 0, 4)).Permute(1, 0).Reshape(4, -1, 1)
 		return ce(r.C.Forward(stacked(h, h.Tanh(), h.ReLU(), h.Square()).Mul(gate).Sum(0)), r.y)
 	},
 	"IWAE": func(r *rows) nn.T {
@@ -82,12 +82,12 @@ var relatives = map[string]func(r *rows) nn.T{
 			z := r.hidden().Add(r.tape.Input(r.noise).Scale(float64(k)))
 			all = append(all, r.B.Forward(z).Sub(r.in()).Square().Sum(1).Neg().Reshape(1, -1))
 		}
-		return nn.GlobalMean(tensor.Concat(0, all...).Permute(1, 0).LogSumExp().Neg())
+		return nn.GlobalMean(ops.LogSumExp(tensor.Concat(0, all...).Permute(1, 0)).Neg())
 	},
 	"mean, largest and softmax of codes": func(r *rows) nn.T {
 		c := r.tape.Use(r.Code)
 		most, _ := c.Max(0)
-		h := tensor.MatMul(r.hidden().Add(c.Mean(0)).Mul(most), c.Permute(1, 0).Softmax(), false, false)
+		h := tensor.MatMul(r.hidden().Add(c.Mean(0)).Mul(most), ops.Softmax(c.Permute(1, 0)), false, false)
 		return ce(r.C.Forward(tensor.MatMul(h, c, false, false)), r.y)
 	},
 	"normalized codes": func(r *rows) nn.T {
@@ -133,7 +133,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"entropy of the batch": func(r *rows) nn.T {
 		z := r.C.Forward(r.hidden())
-		q := r.summed(z.Softmax().Sum(0))
+		q := r.summed(ops.Softmax(z).Sum(0))
 		return ce(tensor.WithAux(z, q.Mul(q.Log()).Sum(), 0.1), r.y)
 	},
 	// Features of a tape without gradients.
@@ -156,7 +156,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"pseudo-labels and their weights": func(r *rows) nn.T {
 		var w nn.T
-		y := r.frozen(func(x, _ nn.T) (y nn.T) { w, y = r.C.Forward(r.A.Forward(x)).Softmax().Max(1); return y })
+		y := r.frozen(func(x, _ nn.T) (y nn.T) { w, y = ops.Softmax(r.C.Forward(r.A.Forward(x))).Max(1); return y })
 		l := ops.CrossEntropy(r.C.Forward(r.hidden()), r.tape.Input(y), ops.CrossEntropyOptions{PerRow: true})
 		return nn.GlobalMean(l.Mul(r.tape.Input(w)))
 	},
@@ -168,7 +168,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	"SupCon": func(r *rows) nn.T {
 		z, y := r.hidden(), r.tape.Input(r.y).Cast(tensor.Float64)
 		same := y.Reshape(-1, 1).Eq(r.gathered(y).Reshape(1, -1)).Cast(tensor.Float64)
-		return nn.GlobalMean(tensor.MatMul(z, r.gathered(z), false, true).LogSoftmax().Mul(same).Sum(1).Neg())
+		return nn.GlobalMean(ops.LogSoftmax(tensor.MatMul(z, r.gathered(z), false, true)).Mul(same).Sum(1).Neg())
 	},
 	"farthest of all": func(r *rows) nn.T {
 		far, _ := r.hidden().Reshape(-1, 1, 8).Sub(r.gathered(r.hidden().Scale(0.9)).Reshape(1, -1, 8)).Square().Sum(2).Max(1)
@@ -193,7 +193,7 @@ var relatives = map[string]func(r *rows) nn.T{
 		return ce(z, r.y.Cast(tensor.Int32)).Add(nn.GlobalMean(z.Gather(1, y.Reshape(-1, 1)))).Add(ce(z, ops.OneHot(y, 5, tensor.Float64)))
 	},
 	"int32 positions": func(r *rows) nn.T {
-		at := r.At.Forward(r.tape.Arange(tensor.Int32, 0, words, 1))
+		at := r.At.Forward(ops.Arange(r.tape, tensor.Int32, 0, words, 1))
 		return ce(r.C.Forward(r.text().Add(at)), clip(r.ids).Cast(tensor.Int32))
 	},
 	"int32 places": func(r *rows) nn.T {

@@ -100,7 +100,7 @@ var right = map[string]func(r *rows) nn.T{
 	},
 	"a loss of the whole batch, and one of rows": func(r *rows) nn.T {
 		h := r.hidden()
-		q := r.summed(h.Softmax().Sum(0))
+		q := r.summed(ops.Softmax(h).Sum(0))
 		return nn.MSE(r.D.Forward(h), r.w).Add(q.Mul(q.Log()).Sum()).Sub(r.summed(h.Square().Sum(0)).Affine(1, 1).Sqrt().Mean())
 	},
 	"a penalty by WithAux": func(r *rows) nn.T {
@@ -131,7 +131,7 @@ var right = map[string]func(r *rows) nn.T{
 		return nn.MSE(r.B.Forward(z), r.x).Add(nn.GlobalMean(kl))
 	},
 	"contrastive": func(r *rows) nn.T {
-		a, b := r.hidden(), r.A.Forward(r.in().Dropout(0.2, 5))
+		a, b := r.hidden(), r.A.Forward(ops.Dropout(r.in(), 0.2, 5))
 		all := r.gathered(b)
 		at := make([]int64, r.n)
 		for i := range at {
@@ -141,7 +141,7 @@ var right = map[string]func(r *rows) nn.T{
 	},
 	"distillation": func(r *rows) nn.T {
 		t := tensor.NewTape(r.tape.Zeros(tensor.Float64, 1).Device(), tensor.NoGrad())
-		soft := r.C.Forward(r.A.Forward(t.Input(r.x))).Softmax()
+		soft := ops.Softmax(r.C.Forward(r.A.Forward(t.Input(r.x))))
 		logits := r.C.Forward(r.hidden())
 		return ce(logits, r.y).Add(ce(logits, r.tape.Input(soft)).Scale(0.5))
 	},
@@ -150,12 +150,12 @@ var right = map[string]func(r *rows) nn.T{
 		return ce(r.C.Forward(r.tape.Input(r.A.Forward(t.Input(r.x)).Tanh())), r.y)
 	},
 	"focal loss, raw labels": func(r *rows) nn.T {
-		logp := r.C.Forward(r.hidden()).LogSoftmax().Gather(1, r.y.Reshape(-1, 1))
+		logp := ops.LogSoftmax(r.C.Forward(r.hidden())).Gather(1, r.y.Reshape(-1, 1))
 		return nn.GlobalMean(logp.Exp().Affine(-1, 1).Square().Mul(logp).Neg())
 	},
 	"label smoothing by hand": func(r *rows) nn.T {
 		q := ops.OneHot(r.tape.Input(r.y), 5, tensor.Float64).Affine(0.9, 0.1/5)
-		return nn.GlobalMean(r.C.Forward(r.hidden()).LogSoftmax().Mul(q).Sum(-1).Neg())
+		return nn.GlobalMean(ops.LogSoftmax(r.C.Forward(r.hidden())).Mul(q).Sum(-1).Neg())
 	},
 	"masked words by Gather": func(r *rows) nn.T {
 		at := make([]int64, r.n*2)
@@ -215,7 +215,7 @@ var right = map[string]func(r *rows) nn.T{
 	},
 	"attention": func(r *rows) nn.T { return ce(r.C.Forward(attend(r, r.text(), 2)), clip(r.ids)) },
 	"positions": func(r *rows) nn.T {
-		at := r.At.Forward(r.tape.Arange(tensor.Int64, 0, words, 1))
+		at := r.At.Forward(ops.Arange(r.tape, tensor.Int64, 0, words, 1))
 		return ce(r.C.Forward(r.text().Add(at)), clip(r.ids))
 	},
 	"GroupNorm by hand": func(r *rows) nn.T {
@@ -252,7 +252,7 @@ var right = map[string]func(r *rows) nn.T{
 		return ce(logits, r.y).Add(nn.GlobalMean(logits).Scale(hits * 0))
 	},
 	"policy gradient": func(r *rows) nn.T {
-		logp := r.C.Forward(r.hidden()).LogSoftmax()
+		logp := ops.LogSoftmax(r.C.Forward(r.hidden()))
 		picked := logp.Gather(1, r.tape.Input(r.y).Reshape(-1, 1)).Mul(r.tape.Input(r.w))
 		return nn.GlobalMean(picked.Neg()).Add(nn.GlobalMean(logp.Exp().Mul(logp).Sum(1)).Scale(0.01))
 	},
@@ -299,7 +299,7 @@ var right = map[string]func(r *rows) nn.T{
 		s, n := r.D.Forward(r.A.Forward(r.tape.Input(r.twelve(2))).Tanh()).Reshape(-1, 2), 12/r.group.Size()
 		y := tensor.FromSlice(make([]int64, n/2), n/2).WithRows(r.group.Rows(n/2*r.group.Rank(), 6))
 		adv := s.Sub(s.Mean(1).Reshape(-1, 1))
-		return ce(s, y).Add(nn.GlobalMean(adv.Square())).Add(nn.GlobalMean(s.LogSoftmax().Slice(1, 0, 1)))
+		return ce(s, y).Add(nn.GlobalMean(adv.Square())).Add(nn.GlobalMean(ops.LogSoftmax(s).Slice(1, 0, 1)))
 	},
 }
 
@@ -321,7 +321,7 @@ func attend(r *rows, x nn.T, heads int) nn.T {
 		return w.Forward(x).Slice(2, 0, 8).Reshape(b, words, heads, d).Permute(0, 2, 1, 3)
 	}
 	q, k, v := split(r.B), split(r.B).Scale(0.5), x.Reshape(b, words, heads, d).Permute(0, 2, 1, 3)
-	p := tensor.MatMul(q, k, false, true).Scale(1/math.Sqrt(float64(d))).SoftmaxCausal().Dropout(0.1, 2)
+	p := ops.Dropout(ops.SoftmaxCausal(tensor.MatMul(q, k, false, true).Scale(1/math.Sqrt(float64(d)))), 0.1, 2)
 	return tensor.MatMul(p, v, false, false).Permute(0, 2, 1, 3).Reshape(b, words, 8)
 }
 

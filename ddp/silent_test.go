@@ -75,14 +75,14 @@ var silent = map[string]struct {
 }{
 	"constants of rows that the host made": {heldByHost, []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Mul(p.host(4, 1))) },                                   // weights of samples
-		func(p *program) nn.T { return global(p.z.LogSoftmax().Mul(p.host(4, 2))) },                      // advantages
+		func(p *program) nn.T { return global(ops.LogSoftmax(p.z).Mul(p.host(4, 2))) },                   // advantages
 		func(p *program) nn.T { return global(p.z.Sub(p.host(4, 2)).Square()) },                          // targets
 		func(p *program) nn.T { return global(p.model.Forward(p.x.Add(p.host(4, 3))).Square()) },         // noise
 		func(p *program) nn.T { return global(tensor.Concat(1, p.z, p.host(4, 1)).Square()) },            // a feature
 		func(p *program) nn.T { return tensor.MatMul(p.host(1, 4), p.z, false, false).Sum() },            // weighted sum
 		func(p *program) nn.T { return global(p.z.Permute(1, 0).Mul(p.host(4))) },                        // another layout
 		func(p *program) nn.T { return global(tensor.Where(p.host(4, 1).Gt(p.host()), p.z, p.z.Neg())) }, // a mask
-		func(p *program) nn.T { return global(p.z.LogSoftmax().Gather(1, p.ids(4, 1))) },                 // actions
+		func(p *program) nn.T { return global(ops.LogSoftmax(p.z).Gather(1, p.ids(4, 1))) },              // actions
 	}},
 	"a mean over this rank's rows": {"GlobalMean", []func(p *program) nn.T{
 		func(p *program) nn.T { return p.z.Square().Mean() },
@@ -96,12 +96,12 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return sum2(ops.TopK(p.z.Sum(1), 2)) },
 		func(p *program) nn.T { return sum2(p.z.Reshape(8).Min(0)) },
 		func(p *program) nn.T { return ops.CumSum(p.z, 0).Square().Sum() },
-		func(p *program) nn.T { return p.z.Permute(1, 0).LogSumExp().Sum() },
-		func(p *program) nn.T { return p.z.Permute(1, 0).Softmax().Square().Sum() },
+		func(p *program) nn.T { return ops.LogSumExp(p.z.Permute(1, 0)).Sum() },
+		func(p *program) nn.T { return ops.Softmax(p.z.Permute(1, 0)).Square().Sum() },
 	}},
 	"contrastive losses of this rank's rows": {from, []func(p *program) nn.T{
 		func(p *program) nn.T { return ops.CrossEntropy(scores(p.z), p.ids(4), ops.CrossEntropyOptions{}) },
-		func(p *program) nn.T { return scores(p.z).LogSoftmax().Sum() },
+		func(p *program) nn.T { return ops.LogSoftmax(scores(p.z)).Sum() },
 		func(p *program) nn.T { return global(scores(p.z).Sigmoid()) },
 		func(p *program) nn.T { return p.z.Reshape(4, 1, 2).Sub(p.z.Reshape(1, 4, 2)).Square().Sum() },
 	}},
@@ -125,7 +125,7 @@ var silent = map[string]struct {
 			return tensor.MatMul(p.z, p.model.Forward(p.x.Scale(2)), true, false).Affine(1, -1).Square().Sum()
 		},
 		func(p *program) nn.T { return tensor.AsPart(tensor.MatMul(p.z, p.z, true, false).Square().Sum(), 1) },
-		func(p *program) nn.T { return p.z.Softmax().Sum(0).Log().Sum() }, // entropy of the batch
+		func(p *program) nn.T { return ops.Softmax(p.z).Sum(0).Log().Sum() }, // entropy of the batch
 	}},
 	"losses that all ranks compute of all rows": {"needs autograd.Sum or Gather", []func(p *program) nn.T{
 		func(p *program) nn.T { return p.everywhere(p.z.Square().Sum(0)).Sqrt().Mean() },
@@ -139,9 +139,9 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return global(p.normed(2, tensor.Concat(0, p.z, p.z.Scale(2)))) },
 	}},
 	"unequal parts that are gathered": {"set AllGather.Counts to their sizes", []func(p *program) nn.T{
-		func(p *program) nn.T { return global(tensor.MatMul(p.z, p.gathered(p.z), false, true).LogSumExp()) },
+		func(p *program) nn.T { return global(ops.LogSumExp(tensor.MatMul(p.z, p.gathered(p.z), false, true))) },
 		func(p *program) nn.T {
-			return global(tensor.MatMul(p.z, p.gathered(p.z.Detach()), false, true).LogSumExp())
+			return global(ops.LogSumExp(tensor.MatMul(p.z, p.gathered(p.z.Detach()), false, true)))
 		},
 		func(p *program) nn.T {
 			return global(p.z.Reshape(4, 1, 2).Sub(p.gathered(p.x).Slice(1, 0, 2).Reshape(1, -1, 2)))
@@ -169,7 +169,7 @@ var silent = map[string]struct {
 	"features of a frozen model": {from, []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Sub(p.frozen(func(z nn.T) nn.T { return z.Mean(0) }))) },
 		func(p *program) nn.T {
-			return global(p.z.Mul(p.frozen(func(z nn.T) nn.T { return z.Permute(1, 0).Softmax().Permute(1, 0) })))
+			return global(p.z.Mul(p.frozen(func(z nn.T) nn.T { return ops.Softmax(z.Permute(1, 0)).Permute(1, 0) })))
 		},
 		func(p *program) nn.T { return global(p.z.Mul(p.frozen(rolled))) },
 		func(p *program) nn.T {

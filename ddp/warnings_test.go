@@ -106,12 +106,12 @@ func TestOwnRowsBehindAsPart(t *testing.T) {
 		"the worst quarter":  func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Slice(0, 0, 1).Sum() },
 		"weights by their order": func(r *rows) nn.T {
 			v, _ := ops.Sort(r.losses(), 0, true)
-			return v.Mul(r.tape.Arange(tensor.Float64, 1, float64(1+r.n), 1)).Mean()
+			return v.Mul(ops.Arange(r.tape, tensor.Float64, 1, float64(1+r.n), 1)).Mean()
 		},
-		"a soft maximum":      func(r *rows) nn.T { return r.losses().LogSumExp() },
+		"a soft maximum":      func(r *rows) nn.T { return ops.LogSumExp(r.losses()) },
 		"a deviation":         func(r *rows) nn.T { h := r.hidden(); return h.Sub(h.Mean(0)).Square().Mean(0).Sqrt().Mean() },
-		"of the mean":         func(r *rows) nn.T { p := r.hidden().Softmax().Mean(0); return p.Mul(p.Log()).Sum() },
-		"products of rows":    func(r *rows) nn.T { h := r.hidden(); return tensor.MatMul(h, h, false, true).LogSoftmax().Mean() },
+		"of the mean":         func(r *rows) nn.T { p := ops.Softmax(r.hidden()).Mean(0); return p.Mul(p.Log()).Sum() },
+		"products of rows":    func(r *rows) nn.T { h := r.hidden(); return ops.LogSoftmax(tensor.MatMul(h, h, false, true)).Mean() },
 		"pairs":               func(r *rows) nn.T { l := r.losses(); return l.Slice(0, 0, 2).Sub(l.Slice(0, 2, 4)).ReLU().Mean() },
 		"chosen, against all": func(r *rows) nn.T { return r.losses().Sub(r.losses().Mean()).ReLU().Sum() },
 	} {
@@ -128,7 +128,7 @@ func TestOwnRowsBehindAsPart(t *testing.T) {
 		"chosen, and their mean":   func(r *rows) nn.T { return pick(r, r.hidden()).Square().Sum(1).Mean() },
 		"sorted, and all":          func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Neg().Mean() },
 		"a weighted mean of columns": func(r *rows) nn.T {
-			return r.hidden().Mean(0).Mul(r.tape.Arange(tensor.Float64, 0, 8, 1)).Slice(0, 2, 6).Sum()
+			return r.hidden().Mean(0).Mul(ops.Arange(r.tape, tensor.Float64, 0, 8, 1)).Slice(0, 2, 6).Sum()
 		},
 		"a Function": func(r *rows) nn.T { return r.tape.Apply(&scaled{by: 1}, r.losses()).Mean() },
 	} {

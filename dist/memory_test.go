@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // OpenGroups is how many groups a rank has that are not closed.
@@ -80,10 +81,10 @@ func TestStepMemoryStaysWhileItIsSent(t *testing.T) {
 			}
 			tape := tensor.NewTape(r.Device, tensor.NoGrad())
 			defer tape.Close()
-			ones := tape.Arange(tensor.Float64, 0, 1, 1.0/count).Affine(0, 1)
+			ones := ops.Arange(tape, tensor.Float64, 0, 1, 1.0/count).Affine(0, 1)
 			w := r.World.Send(ones, 1, 0)
 			tape.Reset()
-			tape.Arange(tensor.Float64, 0, 1, 1.0/count).Affine(0, 2)
+			ops.Arange(tape, tensor.Float64, 0, 1, 1.0/count).Affine(0, 2)
 			return w.Wait()
 		}))
 	})

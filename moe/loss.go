@@ -25,7 +25,7 @@ func (l *Layer) seed(y nn.T, r router.Routing, experts, counts nn.T, tokens int)
 		y = tensor.WithAux(y, scores.Mul(l.parts(r, experts, counts)).Sum().Scale(float64(counts.Len())/float64(tokens)), l.c.Balance)
 	}
 	if l.c.Z != 0 {
-		y = tensor.WithAux(y, r.Logits.LogSumExp().Square().Sum().Scale(1/float64(tokens)), l.c.Z)
+		y = tensor.WithAux(y, ops.LogSumExp(r.Logits).Square().Sum().Scale(1/float64(tokens)), l.c.Z)
 	}
 	return y
 }
@@ -40,7 +40,7 @@ func (l *Layer) parts(r router.Routing, experts, counts nn.T) nn.T {
 		counts = counts.Tape().Apply(l.ranks.sumTokens, counts)
 	}
 	f := counts.Cast(r.Scores.DType())
-	return f.Div(f.Sum().Clamp(1, math.Inf(1)))
+	return f.Div(ops.Clamp(f.Sum(), 1, math.Inf(1)))
 }
 
 // partsOfSequences is parts where a balance loss is of each sequence [tokens, experts]. Slots of a sequence are counted over the ranks that

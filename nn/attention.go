@@ -1,8 +1,6 @@
 package nn
 
-import (
-	"github.com/ringo-ml/ringo/tensor/ops"
-)
+import "github.com/ringo-ml/ringo/tensor/ops"
 
 // Attention is causal multi-head self-attention (Vaswani et al. 2017): position i sees positions 0 to i.
 type Attention struct {

@@ -1,6 +1,9 @@
 package nn
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // Dropout zeroes elements with probability P on a tape in training, and divides the others by 1−P. Which ones depends
 // on the tape's seed and step, the number of the microbatch in it, the layer's name and an element's place in the global
@@ -26,7 +29,7 @@ func (d *Dropout) setName(name string) { d.name, d.key = name, tensor.HashName(n
 // name yet: Init, ParamsOf and each Attach give one.
 func (d *Dropout) Forward(x T) T {
 	d.check(x)
-	return x.DropoutAt(d.P, d.key, d.region(x))
+	return ops.DropoutAt(x, d.P, d.key, d.region(x))
 }
 
 func (d *Dropout) region(x T) tensor.Region {

@@ -72,11 +72,7 @@ func (l *Linear) IsProduct() bool {
 
 // Operands returns the operands of that product, for what takes its place: Pre(x) and W.
 func (l *Linear) Operands(x T) (in, w T) {
-	t := tapeOf(x)
-	if l.Pre != nil {
-		x = t.Apply(l.Pre, x)
-	}
-	return x, t.Use(l.W)
+	return apply(l.Pre, x), tapeOf(x).Use(l.W)
 }
 
 // ForwardAdd returns r + Forward(x) in one operation.
@@ -85,13 +81,8 @@ func (l *Linear) ForwardAdd(x, r T) T {
 		return r.Add(l.Forward(x))
 	}
 	t := tapeOf(x)
-	if l.Pre != nil {
-		x = t.Apply(l.Pre, x)
-	}
-	var b T
-	if l.B != nil {
-		b = t.Use(l.B)
-	}
+	x = apply(l.Pre, x)
+	b := use(t, l.B)
 	return tensor.LinearAdd(x, t.Use(l.W), b, r)
 }
 
@@ -110,9 +101,7 @@ func (l *Linear) forward(x T, act tensor.Activation) T {
 	if l.Float8 != ops.NoFloat8 {
 		return l.forward8(x)
 	}
-	if l.Pre != nil {
-		x = t.Apply(l.Pre, x)
-	}
+	x = apply(l.Pre, x)
 	late := l.Post != nil && l.B != nil && !l.B.IsCut()
 	var b T
 	if l.B != nil && !late {
@@ -146,12 +135,7 @@ func NewEmbedding(n, d int) *Embedding {
 
 // Forward returns the vectors [..., d] of ids [...], Int64 or Int32.
 func (e *Embedding) Forward(ids T) T {
-	t := tapeOf(ids)
-	y := e.lookup(t.Use(e.W), ids)
-	if e.Post != nil {
-		y = t.Apply(e.Post, y)
-	}
-	return y
+	return apply(e.Post, e.lookup(tapeOf(ids).Use(e.W), ids))
 }
 
 // LayerNorm normalizes the last dimension to mean 0 and variance 1, and scales and shifts it (Ba et al. 2016).

@@ -293,8 +293,3 @@ func merge(op string, w *walker, merged bool, check func(placedLinear), do func(
 		l.W.Changed()
 	}
 }
-
-// Frozen returns what Trainable leaves out: frozen parameters and buffers.
-func (ps Params) Frozen() Params {
-	return slices.DeleteFunc(slices.Clone(ps), func(p *tensor.Param) bool { return !p.Frozen() })
-}

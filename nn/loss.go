@@ -93,7 +93,7 @@ func Huber(x, y T, delta float64) T {
 	}
 	x, y = pair("Huber", x, y)
 	far := x.Sub(y).Abs()
-	near := far.Clamp(0, delta)
+	near := ops.Clamp(far, 0, delta)
 	return GlobalMean(near.Mul(far.Sub(near.Scale(0.5))))
 }
 
@@ -106,10 +106,10 @@ func SmoothL1(x, y T, beta float64) T {
 }
 
 // KLDiv returns the mean over rows of Σ y·(log y − x), the Kullback-Leibler divergence, for x [..., classes], logarithms of probabilities
-// such as x.LogSoftmax(), and y of probabilities, of one shape. For two dimensions it is PyTorch's kl_div with reduction="batchmean".
+// such as ops.LogSoftmax(x), and y of probabilities, of one shape. For two dimensions it is PyTorch's kl_div with reduction="batchmean".
 func KLDiv(x, y T) T {
 	x, y = pair("KLDiv", x, y)
-	log := y.Clamp(1e-37, math.Inf(1)).Log() // 0·log 0 is 0
+	log := ops.Clamp(y, 1e-37, math.Inf(1)).Log() // 0·log 0 is 0
 	return GlobalMean(y.Mul(log.Sub(x)).Sum(-1))
 }
 

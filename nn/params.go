@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"slices"
+
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -58,13 +60,12 @@ func Init(model any, dev tensor.Device, dtype tensor.DType, seed uint64) Params 
 
 // Trainable returns the parameters without buffers and frozen ones.
 func (ps Params) Trainable() Params {
-	var out Params
-	for _, p := range ps {
-		if !p.Frozen() {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(ps), (*tensor.Param).Frozen)
+}
+
+// Frozen returns what Trainable leaves out: frozen parameters and buffers.
+func (ps Params) Frozen() Params {
+	return slices.DeleteFunc(slices.Clone(ps), func(p *tensor.Param) bool { return !p.Frozen() })
 }
 
 // ByName returns the parameter with the given name, or nil.

@@ -134,7 +134,7 @@ func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{NewDropout(p)} }
 // Forward returns x [batch, channels, ..], in training without some of the channels.
 func (d *Dropout2d) Forward(x T) T {
 	d.check(x)
-	return x.DropoutChannels(d.P, d.key)
+	return ops.DropoutChannels(x, d.P, d.key)
 }
 
 // perChannel shapes a vector of channels like pictures of rank dimensions.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // AdafactorConfig configures NewAdafactor. The zero value of a field is its default.
@@ -32,7 +33,6 @@ type adafactor struct {
 }
 
 func (r *adafactor) op() tensor.Op   { return tensor.OpSGD }
-func (r *adafactor) width() int      { return 3 }
 func (r *adafactor) state() []string { return r.moments }
 
 // set is for the direction of a gradient: SGD of a zero, with the rate −1, is the gradient.
@@ -102,10 +102,10 @@ func (f *factors) begin(o *Optimizer) {
 	if len(f.states) == 0 {
 		return
 	}
-	dev, d := o.exec.Device(), f.states[0].dtype
-	f.whole = tensor.NewFor(tensor.OptimizerState, dev, d, whole)
-	f.sums = tensor.NewFor(tensor.OptimizerState, dev, d, size)
-	f.updates = tensor.NewFor(tensor.OptimizerState, dev, d, len(f.states))
+	memory := func(n int) tensor.Tensor {
+		return tensor.NewFor(tensor.OptimizerState, o.exec.Device(), f.states[0].dtype, n)
+	}
+	f.whole, f.sums, f.updates = memory(whole), memory(size), memory(len(f.states))
 	at := 0
 	next := func(n int) tensor.Tensor { at += n; return f.sums.Range(at-n, at) }
 	for _, s := range f.states {
@@ -196,12 +196,7 @@ func (f *factors) sumSquares(o *Optimizer, s *paramState, q squares) {
 // updateMoments moves the moments towards the means of squares. OpSGD changes nothing in a step that is not to be done.
 func (f *factors) updateMoments(o *Optimizer, s *paramState, q squares) {
 	move := func(moment, to tensor.Tensor) {
-		d := f.tape.Input(moment).Sub(to)
-		a := o.exec.Args(tensor.OpSGD, s.dtype)
-		a.List = append(a.List, moment.Ptr(), d.Ptr(), nil)
-		a.ListLen = append(a.ListLen, moment.Len())
-		a.In(f.one)
-		a.F = [8]float64{math.Pow(float64(s.steps+1), f.rule.beta2Decay)}
+		o.sgd(moment, f.tape.Input(moment).Sub(to), nil, f.one).F = [8]float64{math.Pow(float64(s.steps+1), f.rule.beta2Decay)}
 		o.exec.Launch()
 	}
 	if !s.isFactored() {
@@ -215,34 +210,31 @@ func (f *factors) updateMoments(o *Optimizer, s *paramState, q squares) {
 
 // updateOf returns the update of a parameter before it is clipped, as gradient returns the gradient.
 func (f *factors) updateOf(o *Optimizer, s *paramState) tensor.Tensor {
-	g, v, eps := f.gradient(o, s), f.tape.Input(s.moments[0]), f.rule.eps1
-	if eps == 0 {
-		eps = map[tensor.DType]float64{tensor.Float32: 0x1p-23, tensor.Float64: 0x1p-52}[s.dtype]
-	}
+	g, v := f.gradient(o, s), f.tape.Input(s.moments[0])
+	eps := cmp.Or(f.rule.eps1, map[tensor.DType]float64{tensor.Float32: 0x1p-23, tensor.Float64: 0x1p-52}[s.dtype])
 	if s.isFactored() {
 		b, n, m := g.Dim(0), g.Dim(1), g.Dim(2)
 		rows := v.Reshape(b, n, 1)
-		v = rows.Div(rows.Mean(1).Reshape(b, 1, 1).Clamp(eps, math.Inf(1))).Mul(f.tape.Input(s.moments[1]).Reshape(b, 1, m))
+		v = rows.Div(ops.Clamp(rows.Mean(1).Reshape(b, 1, 1), eps, math.Inf(1))).Mul(f.tape.Input(s.moments[1]).Reshape(b, 1, m))
 	}
-	return g.Div(v.Clamp(eps*eps, math.Inf(1)).Sqrt())
+	return g.Div(ops.Clamp(v, eps*eps, math.Inf(1)).Sqrt())
 }
 
 // scaled returns what apply multiplies by the rate: the update of this rank's part, clipped, times the size of the parameter.
 func (f *factors) scaled(o *Optimizer, s *paramState, i int) tensor.Tensor {
 	all := 1 / float64(s.p.GlobalLen())
 	rms := func(sum tensor.Tensor) tensor.Tensor { return f.tape.Input(sum).Scale(all).Sqrt() }
-	size := rms(f.squares[i].values).Clamp(f.rule.eps2, math.Inf(1))
-	clip := rms(f.updates.Range(i, i+1)).Scale(1/f.rule.threshold).Clamp(1, math.Inf(1))
+	size := ops.Clamp(rms(f.squares[i].values), f.rule.eps2, math.Inf(1))
+	clip := ops.Clamp(rms(f.updates.Range(i, i+1)).Scale(1/f.rule.threshold), 1, math.Inf(1))
 	relative := min(1, 1/(o.rate*s.lrScale*math.Sqrt(float64(s.steps+1))))
 	u := f.updateOf(o, s).Mul(size.Div(clip).Scale(relative))
-	u = u.Reshape(u.Len())
 	part := f.update.Range(0, s.p.Local.Len())
 	if part.Len() == u.Len() {
-		tensor.Copy(part, u)
+		tensor.Copy(part, u.Reshape(u.Len()))
 		return part
 	}
 	whole := f.whole.Range(0, u.Len())
-	tensor.Copy(whole, u)
+	tensor.Copy(whole, u.Reshape(u.Len()))
 	each(s.p, whole, part, func(all, part tensor.Tensor) { tensor.Copy(part, all) })
 	return part
 }

@@ -18,7 +18,7 @@ type clipping struct {
 // firstBlock says where the blocks of a gradient begin.
 type firstBlock struct {
 	at int
-	of *tensor.Param
+	of *paramState
 }
 
 // clipFloats is the number of floats that are needed in addition to the blocks.
@@ -38,7 +38,7 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 			return false, err
 		}
 	}
-	o.sumSquares()
+	o.sumSquares(func(i int) bool { return o.norm == nil || o.counted[i] })
 	a := o.exec.Args(tensor.OpGradNorm, tensor.Float64).Out(o.sums).In(o.blocks)
 	a.I[0] = o.at
 	o.exec.Launch()
@@ -71,17 +71,17 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 // scales reports whether gradients are multiplied by a factor before they are used.
 func (o *Optimizer) scales() bool { return o.clip != 0 || o.scaler != nil }
 
-// sumSquares computes the sums of squares of the gradients that this rank counts.
-func (o *Optimizer) sumSquares() {
+// sumSquares computes the sums of squares of the gradients that count.
+func (o *Optimizer) sumSquares(counts func(i int) bool) {
 	o.at, o.firsts = 0, o.firsts[:0]
 	for _, d := range [...]tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		a := o.exec.Args(tensor.OpSumSquares, d).Out(o.blocks)
 		a.I[0] = o.at
-		for i := range o.states {
-			if s := &o.states[i]; o.counts(i) && s.p.Grad.DType() == d {
+		for i, s := range o.states {
+			if s.ready() && s.p.Grad.Len() > 0 && s.p.Grad.DType() == d && counts(i) {
 				a.List = append(a.List, s.p.Grad.Ptr())
 				a.ListLen = append(a.ListLen, s.p.Grad.Len())
-				o.firsts = append(o.firsts, firstBlock{o.at, s.p})
+				o.firsts = append(o.firsts, firstBlock{o.at, s})
 				o.at += sumBlocks(s.p.Grad.Len())
 			}
 		}
@@ -89,12 +89,6 @@ func (o *Optimizer) sumSquares() {
 			o.exec.Launch()
 		}
 	}
-}
-
-// counts reports whether this rank adds the gradient of parameter i to the norm.
-func (o *Optimizer) counts(i int) bool {
-	s := &o.states[i]
-	return s.ready() && s.p.Grad.Len() > 0 && (o.norm == nil || o.counted[i])
 }
 
 // sumBlocks is the number of blocks of a gradient of n elements.

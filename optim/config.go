@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -97,16 +98,11 @@ func NewAdamW(params nn.Params, c AdamWConfig) *Optimizer {
 
 // newAdam has a rule for some of the parameters, or nil.
 func newAdam(params nn.Params, c AdamConfig, decoupled bool, b beside) *Optimizer {
-	if c.Betas == [2]float64{} {
-		c.Betas = [2]float64{0.9, 0.999}
-	}
+	c.Betas, c.Eps = cmp.Or(c.Betas, [2]float64{0.9, 0.999}), cmp.Or(c.Eps, 1e-8)
 	for _, b := range c.Betas {
 		if !(b >= 0 && b < 1) {
 			fail("Betas %v are not in [0,1)", c.Betas)
 		}
-	}
-	if c.Eps == 0 {
-		c.Eps = 1e-8
 	}
 	notNegative("Eps", c.Eps)
 	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
@@ -131,9 +127,7 @@ func (c *common) check() {
 		fail("Clip is %v, want 0 (no clipping) or more", c.clip)
 	}
 	c.nonfinite.check()
-	if c.lr == 0 {
-		c.lr = 1e-3
-	}
+	c.lr = cmp.Or(c.lr, 1e-3)
 	for i, g := range c.groups {
 		if g.Match == nil {
 			fail("group %d has no Match", i)

@@ -1,8 +1,6 @@
 package optim
 
-import (
-	"github.com/ringo-ml/ringo/tensor"
-)
+import "github.com/ringo-ml/ringo/tensor"
 
 // EMA keeps exponential moving averages of the parameters that an optimizer trains: torch.optim.swa_utils.AveragedModel with
 // get_ema_multi_avg_fn. Each Step moves them towards the new values, avg += (1−decay)·(value − avg); the first Step copies the values.
@@ -36,8 +34,7 @@ func NewEMA(o *Optimizer, decay float64) *EMA {
 	}
 	e := &EMA{o: o, decay: decay, begun: o.steps > 0}
 	dev, most := o.exec.Device(), 0
-	for i := range o.states {
-		s := &o.states[i]
+	for _, s := range o.states {
 		s.average = tensor.NewFor(tensor.OptimizerState, s.p.Local.Device(), s.dtype, s.p.Local.Len())
 		if e.begun {
 			o.syncMaster(s)
@@ -68,8 +65,7 @@ func (e *EMA) Use(fn func() error) error {
 // exchange swaps averages and values: in puts the averages into the parameters, else they are taken out again.
 func (e *EMA) exchange(in bool) {
 	e.in = in
-	for i := range e.o.states {
-		s := &e.o.states[i]
+	for _, s := range e.o.states {
 		tensor.Raw(s.p.Local).Settle() // a collective may still read it
 		switch {
 		case s.master.IsZero():
@@ -100,8 +96,8 @@ func (e *EMA) swap(a, b tensor.Tensor) {
 // update moves the averages with SGD's kernel: the values are the gradients, the weight decay is −1 and the rate is negative.
 func (e *EMA) update() {
 	o := e.o
-	for i := range o.states {
-		o.syncMaster(&o.states[i])
+	for _, s := range o.states {
+		o.syncMaster(s)
 	}
 	rate := e.decay - 1
 	if !e.begun {
@@ -111,7 +107,7 @@ func (e *EMA) update() {
 		d := o.states[i].dtype
 		a := o.exec.Args(tensor.OpSGD, d)
 		for ; i < len(o.states) && o.states[i].dtype == d; i++ {
-			if s := &o.states[i]; s.p.Local.Len() > 0 {
+			if s := o.states[i]; s.p.Local.Len() > 0 {
 				a.List = append(a.List, s.average.Ptr(), s.value().Ptr(), nil)
 				a.ListLen = append(a.ListLen, s.p.Local.Len())
 			}

@@ -12,8 +12,8 @@ import (
 func (o *Optimizer) begin() (err error) {
 	o.checkIdle()
 	o.mustHaveGradients()
-	for i := range o.states {
-		o.states[i].check()
+	for _, s := range o.states {
+		s.check()
 	}
 	if o.grads == nil {
 		if o.grads, err = grads.Create(o.exec.Device(), o.steps, o.shares); err != nil {
@@ -34,37 +34,25 @@ func (o *Optimizer) begin() (err error) {
 // shares returns what this rank has of the parameters.
 func (o *Optimizer) shares() []grads.Share {
 	shares := make([]grads.Share, len(o.states))
-	for i := range o.states {
-		p := o.states[i].p
+	for _, s := range o.states {
+		p := s.p
 		lo, hi := p.Placement().Range()
-		shares[o.states[i].place] = grads.Share{Name: p.Name(), Shape: p.Global(), Of: fmt.Sprint(p.Placement().Boxes()), Lo: lo, Hi: hi}
+		shares[s.place] = grads.Share{Name: p.Name(), Shape: p.Global(), Of: fmt.Sprint(p.Placement().Boxes()), Lo: lo, Hi: hi}
 	}
 	return shares
 }
 
 // squares returns the sum of the squares of each gradient, without the loss's scale; 0 if there is none.
 func (o *Optimizer) squares() []float64 {
-	at := make([]int, 1, len(o.states)+1) // first block of each parameter
-	for i := range o.states {
-		p, end := o.states[i].p, at[i]
-		if p.HasGrad() && p.Grad.Len() > 0 {
-			n := p.Grad.Len()
-			a := o.exec.Args(tensor.OpSumSquares, p.Grad.DType()).Out(o.blocks)
-			a.I[0] = end
-			a.List, a.ListLen = append(a.List, p.Grad.Ptr()), append(a.ListLen, n)
-			o.exec.Launch()
-			end += sumBlocks(n)
-		}
-		at = append(at, end)
-	}
+	o.sumSquares(func(int) bool { return true })
 	blocks, scale := tensor.Data[float64](tensor.ToHost(o.blocks)), 1.0
 	if o.scaler != nil {
 		scale = 1 / o.scaler.Scale
 	}
 	sums := make([]float64, len(o.states))
-	for i := range o.states {
-		for _, x := range blocks[at[i]:at[i+1]] {
-			sums[o.states[i].place] += float64(x * scale * scale)
+	for _, f := range o.firsts {
+		for _, x := range blocks[f.at : f.at+sumBlocks(f.of.p.Grad.Len())] {
+			sums[f.of.place] += float64(x * scale * scale)
 		}
 	}
 	return sums

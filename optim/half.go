@@ -13,27 +13,21 @@ func (o *Optimizer) grad(s *paramState) tensor.Tensor {
 	if g.DType() == s.dtype {
 		return g
 	}
-	if s.wide.IsZero() {
-		s.wide = o.scratchFor(s)
-	}
-	o.exec.Cast(s.wide, g)
-	return s.wide
-}
-
-// scratchFor returns memory for the parameter's gradient. All parameters share it. It is made when it is first needed.
-func (o *Optimizer) scratchFor(s *paramState) tensor.Tensor {
-	n := s.p.Local.Len()
 	if s.dtype != tensor.Float32 {
-		fail("gradient of %v is %v; a %v parameter needs one of its own type", s.p, s.p.Grad.DType(), s.dtype)
+		fail("gradient of %v is %v; a %v parameter needs one of its own type", s.p, g.DType(), s.dtype)
 	}
-	if o.scratch.IsZero() {
+	if o.scratch.IsZero() { // all parameters share it
 		most := 0
-		for i := range o.states {
-			most = max(most, o.states[i].p.Local.Len())
+		for _, s := range o.states {
+			most = max(most, s.p.Local.Len())
 		}
 		o.scratch = tensor.NewFor(tensor.OptimizerState, o.exec.Device(), tensor.Float32, most)
 	}
-	return o.scratch.Range(0, n)
+	if s.wide.IsZero() {
+		s.wide = o.scratch.Range(0, s.p.Local.Len())
+	}
+	o.exec.Cast(s.wide, g)
+	return s.wide
 }
 
 // syncMaster copies a 16-bit parameter to its master before the first step. It is not done earlier, because a checkpoint may set the value
@@ -48,8 +42,7 @@ func (o *Optimizer) syncMaster(s *paramState) {
 // Reload is for values that were loaded without masters or averages. The next step copies the values of these parameters to their masters,
 // and restarts their averages.
 func (o *Optimizer) Reload(masters, averages nn.Params) {
-	for i := range o.states {
-		s := &o.states[i]
+	for _, s := range o.states {
 		if slices.Contains(masters, s.p) {
 			s.synced = false
 		}

@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -48,7 +49,6 @@ type muon struct {
 }
 
 func (r *muon) op() tensor.Op   { return tensor.OpSGD }
-func (r *muon) width() int      { return 3 }
 func (r *muon) state() []string { return []string{"momentum_buffer"} }
 
 // set is for the momentum, which is all that an update of elements has: SGD of a zero, with the rate −1, is its gradient with momentum.
@@ -71,12 +71,7 @@ type matrices struct {
 func NewMuon(params nn.Params, c MuonConfig) *Optimizer {
 	m := &matrices{parts: map[*tensor.Param][]int{},
 		shared: shared{name: "Muon", part: "matrix", parts: "matrices", ranks: c.Ranks}}
-	if c.Momentum == 0 {
-		c.Momentum = 0.95
-	}
-	if c.LR == 0 {
-		c.LR = 1e-3
-	}
+	c.Momentum, c.LR = cmp.Or(c.Momentum, 0.95), cmp.Or(c.LR, 1e-3)
 	notNegative("LR", c.LR)
 	notNegative("WeightDecay", c.WeightDecay)
 	if !(c.Momentum > 0 && c.Momentum < 1) {

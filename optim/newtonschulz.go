@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The quintic of Jordan 2024, a·x + b·x³ + c·x⁵, five times: it brings singular values in (0, 1] to about 0.7 to 1.2.
@@ -22,7 +23,7 @@ func newtonSchulz(in ...tensor.Tensor) tensor.Tensor {
 		x = x.Transpose(0, 1)
 	}
 	root := math.Sqrt(math.Sqrt(quinticC))
-	norm := x.Square().Sum().Sqrt().Clamp(smallestNorm, math.Inf(1))
+	norm := ops.Clamp(x.Square().Sum().Sqrt(), smallestNorm, math.Inf(1))
 	z := x.Div(norm.Scale(1 / root))
 	for range quinticSteps {
 		z = z.Tape().Scope(quintic, z)

@@ -77,7 +77,7 @@ func (o *Optimizer) Alike(size int, axes tensor.Axes) bool {
 	if o.norm != nil || size == 1 {
 		return size == 1 || o.norm.Size() == size
 	}
-	return axes != 0 && !slices.ContainsFunc(o.states, func(s paramState) bool {
+	return axes != 0 && !slices.ContainsFunc(o.states, func(s *paramState) bool {
 		return s.p.Local.Len() != s.p.GlobalLen() || s.p.Placement().Summed()&axes != axes
 	})
 }
@@ -132,7 +132,7 @@ func (o *Optimizer) report(e *NonfiniteError) {
 func (o *Optimizer) firstBad(block float64) (name string) {
 	for _, f := range o.firsts {
 		if float64(f.at) <= block {
-			name = f.of.Name()
+			name = f.of.p.Name()
 		}
 	}
 	return name

@@ -29,8 +29,8 @@ func (o *Optimizer) mustHoldAll() {
 	if o.norm != nil || !o.scales() && o.nonfinite == Stop {
 		return
 	}
-	for i := range o.states {
-		if p := o.states[i].p; p.Local.Len() != p.GlobalLen() {
+	for _, s := range o.states {
+		if p := s.p; p.Local.Len() != p.GlobalLen() {
 			fail("this rank holds %d of the %d elements of %s, and there is no Norm: Clip, Scaler and Skip would go by the norm of this rank's "+
 				"part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)", p.Local.Len(), p.GlobalLen(), p.Name())
 		}
@@ -44,85 +44,83 @@ const fields = 5
 
 func key(s string) float64 { return float64(tensor.HashName(s) >> 12) }
 
-// holdings returns the table, and the first of this rank's rows. It is collective.
-func holdings(n Norm, params []*tensor.Param) (all []holding, first int, err error) {
-	held := make([]float64, n.Size()) // number of parameters of each rank
-	held[n.Rank()] = float64(len(params))
-	if err := n.SumFloats(held); err != nil {
-		return nil, 0, err
+// held is what the table says: which of this rank's parameters count in a sum over ranks (layout.Counted), whether all ranks have the same
+// ones, and the first whose elements do not count once, or nil, with the number of elements that do.
+type held struct {
+	counted  []bool
+	alike    bool
+	wrong    *holding
+	elements float64
+}
+
+// holdings makes the table. It is collective.
+func holdings(n Norm, states []*paramState) (t held, err error) {
+	sizes := make([]float64, n.Size()) // number of parameters of each rank
+	sizes[n.Rank()] = float64(len(states))
+	if err := n.SumFloats(sizes); err != nil {
+		return t, err
 	}
-	total := 0
-	for r, h := range held {
+	first, total := 0, 0
+	for r, size := range sizes {
 		if r == n.Rank() {
 			first = total
 		}
-		total += int(h)
+		total += int(size)
 	}
 	table := make([]float64, fields*total)
-	for i, p := range params {
+	for i, s := range states {
+		p := s.p
 		lo, hi := p.Placement().Range()
 		copy(table[fields*(first+i):],
 			[]float64{key(p.Name()), key(fmt.Sprint(p.Placement().Boxes())), float64(lo), float64(hi), float64(p.GlobalLen())})
 	}
 	if err := n.SumFloats(table); err != nil {
-		return nil, 0, err
+		return t, err
 	}
+	var all []holding
+	var parts []layout.Held[[2]float64]
+	t.alike = total == len(states)*n.Size()
 	for x := range slices.Chunk(table, fields) {
-		all = append(all, holding{x[0], x[1], x[2], x[3], x[4]})
+		h := holding{x[0], x[1], x[2], x[3], x[4]}
+		all, parts = append(all, h), append(parts, layout.Held[[2]float64]{Of: [2]float64{h.name, h.boxes}, Lo: int(h.lo), Hi: int(h.hi)})
+		t.alike = t.alike && h.name == all[(len(all)-1)%len(states)].name
 	}
-	return all, first, nil
+	counted, elements := layout.Counted(parts), map[float64]float64{}
+	for i, h := range all {
+		if counted[i] {
+			elements[h.name] += h.hi - h.lo
+		}
+	}
+	if i := slices.IndexFunc(all, func(h holding) bool { return elements[h.name] != h.want }); i >= 0 {
+		t.wrong, t.elements = &all[i], elements[all[i].name]
+	}
+	t.counted = counted[first : first+len(states)]
+	return t, nil
 }
 
 // findCounted finds out which parameters this rank counts in the norm (layout.Counted). It returns an error, on all ranks, unless the ranks
 // count each element: the norm would be wrong, and nobody would notice. Ranks with the same parameters must have the same settings, too. It
 // is collective, and is called before the first norm.
 func (o *Optimizer) findCounted() error {
-	params := make([]*tensor.Param, len(o.states))
-	for i := range o.states {
-		params[i] = o.states[i].p
-	}
-	all, first, err := holdings(o.norm, params)
-	if err != nil {
+	h, err := holdings(o.norm, o.states)
+	switch {
+	case err != nil:
 		return err
+	case h.wrong != nil:
+		return o.miscounted(*h.wrong, h.elements)
 	}
-	n, alike := len(o.states), true
-	for i, h := range all {
-		alike = alike && len(all) == n*o.norm.Size() && h.name == all[i%n].name
-	}
-	counted, elements := countHeld(all)
-	for _, h := range all {
-		if elements[h.name] != h.want {
-			return o.miscounted(h, elements[h.name])
-		}
-	}
-	o.counted = counted[first : first+n]
-	if !alike {
+	if o.counted = h.counted; !h.alike {
 		return nil // stages of a pipeline
 	}
 	return o.agree(o.norm)
 }
 
-// countHeld says which of the holdings count, and how many elements of each parameter these have.
-func countHeld(all []holding) (counted []bool, elements map[float64]float64) {
-	held := make([]layout.Held[[2]float64], len(all))
-	for i, h := range all {
-		held[i] = layout.Held[[2]float64]{Of: [2]float64{h.name, h.boxes}, Lo: int(h.lo), Hi: int(h.hi)}
-	}
-	counted, elements = layout.Counted(held), map[float64]float64{}
-	for i, h := range all {
-		if counted[i] {
-			elements[h.name] += h.hi - h.lo
-		}
-	}
-	return counted, elements
-}
-
 // miscounted says which parameter the ranks do not count once.
 func (o *Optimizer) miscounted(h holding, elements float64) error {
 	name := "a parameter that this rank does not have"
-	for i := range o.states {
-		if p := o.states[i].p; key(p.Name()) == h.name {
-			name = p.Name()
+	for _, s := range o.states {
+		if key(s.p.Name()) == h.name {
+			name = s.p.Name()
 		}
 	}
 	size, what := "small", "Norm must be the group of all ranks that hold parts of it (Norm: r.World)"

@@ -14,8 +14,8 @@ type Optimizer struct {
 	common
 	rule   rule
 	exec   *tensor.Exec
-	states []paramState // those of a group are neighbours
-	idle   nn.Params    // frozen when the optimizer was made: they have no state
+	states []*paramState // those of a group are neighbours
+	idle   nn.Params     // frozen when the optimizer was made: they have no state
 	steps  int
 	spans  *trace.Recorder // of Trace, or nil
 	rate   float64         // LR of this step
@@ -48,7 +48,7 @@ type paramState struct {
 
 func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, beside: b, idle: frozen(params)}
+	o := &Optimizer{common: c, rule: r, beside: b, idle: params.Frozen()}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
@@ -69,7 +69,7 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 			o.tellScale(p)
 		}
 	}
-	slices.SortStableFunc(o.states, func(a, b paramState) int { return a.group - b.group })
+	slices.SortStableFunc(o.states, func(a, b *paramState) int { return a.group - b.group })
 	first := params[0]
 	if len(o.states) > 0 {
 		first = o.states[0].p
@@ -77,8 +77,8 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	dev := first.Local.Device()
 	o.exec = tensor.NewExec(dev)
 	blocks := 0
-	for i := range o.states {
-		blocks += sumBlocks(o.states[i].p.Local.Len())
+	for _, s := range o.states {
+		blocks += sumBlocks(s.p.Local.Len())
 	}
 	o.clipping = newClipping(dev, blocks)
 	if b != nil {
@@ -88,9 +88,9 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
+	s := &paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
 	if o.beside != nil {
-		o.beside.choose(o, &s)
+		o.beside.choose(o, s)
 	}
 	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
 		g := o.groups[i]
@@ -179,9 +179,9 @@ func (o *Optimizer) Step() error {
 		}
 		o.count()
 	}
-	for i := range o.states {
-		o.states[i].p.Consume()
-		o.tellScale(o.states[i].p) // another optimizer may be newer
+	for _, s := range o.states {
+		s.p.Consume()
+		o.tellScale(s.p) // another optimizer may be newer
 	}
 	return nil
 }
@@ -191,8 +191,8 @@ func (o *Optimizer) count() {
 	r := o.exec.Recording()
 	var took []*paramState
 	o.steps++
-	for i := range o.states {
-		if s := &o.states[i]; s.ready() {
+	for _, s := range o.states {
+		if s.ready() {
 			s.steps++
 			s.p.Changed()
 			if r != nil {
@@ -220,8 +220,8 @@ func (o *Optimizer) count() {
 func (o *Optimizer) takeRate(p *tensor.Param) {
 	o.rate = o.LR()
 	frozen := uint64(0)
-	for i := range o.states {
-		if o.states[i].p.Frozen() {
+	for i, s := range o.states {
+		if s.p.Frozen() {
 			frozen = frozen*1099511628211 + uint64(i) + 1 // FNV's prime
 		}
 	}
@@ -233,12 +233,12 @@ func (o *Optimizer) apply() error {
 	if len(o.states) == 0 {
 		return nil
 	}
-	for i := range o.states {
-		if s := &o.states[i]; s.ready() {
+	for _, s := range o.states {
+		if s.ready() {
 			o.syncMaster(s)
 		}
 	}
-	first := o.states[max(slices.IndexFunc(o.states, func(s paramState) bool { return s.ready() }), 0)].p
+	first := o.states[max(slices.IndexFunc(o.states, (*paramState).ready), 0)].p
 	o.takeRate(first)
 	if r := o.exec.Recording(); r != nil {
 		r.Host(func() { o.takeRate(first) })
@@ -278,8 +278,8 @@ func (s *paramState) check() {
 	mustBeItsValue(p)
 	v, g := p.Local, p.Grad
 	if v.Len() != g.Len() || v.DType() != s.dtype && s.master.IsZero() || !v.Contiguous() || !g.Contiguous() {
-		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{v.Shape(), g.Shape()},
-			Err: errShape})
+		failStep(p, []tensor.Shape{v.Shape(), g.Shape()},
+			"value and gradient must be contiguous, of one length, and of the type that the optimizer was made for")
 	}
 	tensor.Raw(v).Settle()
 	tensor.Raw(g).Settle()
@@ -288,7 +288,7 @@ func (s *paramState) check() {
 // update launches the kernel for parameter i and for all following ones with the same hyperparameters. It returns the index of the next
 // one.
 func (o *Optimizer) update(i int) int {
-	s := &o.states[i]
+	s := o.states[i]
 	if !s.ready() || s.rule != o.rule {
 		return i + 1
 	}
@@ -302,7 +302,7 @@ func (o *Optimizer) update(i int) int {
 	}
 	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
 	for ; i < len(o.states); i++ {
-		x := &o.states[i]
+		x := o.states[i]
 		if !x.ready() || x.rule != o.rule {
 			continue
 		}
@@ -332,7 +332,7 @@ func (o *Optimizer) add(a *tensor.Args, s *paramState, g tensor.Tensor) {
 		return
 	}
 	a.List = append(a.List, s.value().Ptr(), g.Ptr())
-	for k := range o.rule.width() - 2 {
+	for k := range 1 + flag(a.Op == tensor.OpAdam) { // moments of the kernel
 		if s.moments[k].IsZero() {
 			a.List = append(a.List, nil)
 		} else {

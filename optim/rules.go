@@ -7,8 +7,6 @@ type rule interface {
 	op() tensor.Op
 	// state names the tensors kept for each parameter, with the names of PyTorch's state_dict.
 	state() []string
-	// width is the number of tensors per parameter in the kernel's list: value, gradient, state.
-	width() int
 	// set sets the kernel's attributes.
 	set(a *tensor.Args, h hyper)
 }
@@ -25,7 +23,6 @@ type sgd struct {
 }
 
 func (r *sgd) op() tensor.Op { return tensor.OpSGD }
-func (r *sgd) width() int    { return 3 }
 
 func (r *sgd) state() []string {
 	if r.momentum == 0 {
@@ -45,7 +42,6 @@ type adam struct {
 }
 
 func (r *adam) op() tensor.Op   { return tensor.OpAdam }
-func (r *adam) width() int      { return 4 }
 func (r *adam) state() []string { return []string{"exp_avg", "exp_avg_sq"} }
 
 func (r *adam) set(a *tensor.Args, h hyper) {

@@ -21,8 +21,8 @@ func (o *Optimizer) settings() []setting {
 	if m, ok := o.beside.(*matrices); ok {
 		rules += fmt.Sprintf(", Muon %+v", *m.rule)
 	}
-	for i := range o.states {
-		groups[[2]float64{o.states[i].lrScale, o.states[i].decay}]++
+	for _, s := range o.states {
+		groups[[2]float64{s.lrScale, s.decay}]++
 	}
 	return []setting{
 		{"rule", rules},
@@ -48,11 +48,11 @@ func (o *Optimizer) RuleOf(p *tensor.Param) string {
 func (o *Optimizer) RateOf(p *tensor.Param) float64 { return o.LR() * o.stateOf(p).lrScale }
 
 // stateOf returns that of p; none if Step does not change p.
-func (o *Optimizer) stateOf(p *tensor.Param) (s paramState) {
-	if k := slices.IndexFunc(o.states, func(s paramState) bool { return s.p == p }); k >= 0 {
-		s = o.states[k]
+func (o *Optimizer) stateOf(p *tensor.Param) *paramState {
+	if k := slices.IndexFunc(o.states, func(s *paramState) bool { return s.p == p }); k >= 0 {
+		return o.states[k]
 	}
-	return s
+	return &paramState{}
 }
 
 // key is a hash of the value that float64 adds up exactly.
@@ -88,8 +88,8 @@ func (o *Optimizer) agreeOnce() error {
 		return nil
 	}
 	asked := map[tensor.Hooks]bool{}
-	for i := range o.states {
-		owner := o.states[i].p.Owner()
+	for _, s := range o.states {
+		owner := s.p.Owner()
 		if n, ok := owner.(summer); ok && !asked[owner] {
 			asked[owner] = true
 			if err := o.agree(n); err != nil {

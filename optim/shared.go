@@ -28,8 +28,7 @@ type shared struct {
 // take takes states, and makes their memory. It panics if this rank has a part of one and there are no Ranks.
 func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
 	most := 0
-	for i := range o.states {
-		s := &o.states[i]
+	for _, s := range o.states {
 		if !mine(s) {
 			continue
 		}
@@ -75,12 +74,7 @@ func (b *shared) direction(o *Optimizer, s *paramState, momentum tensor.Ptr) ten
 	if u.Len() == 0 || !s.ready() {
 		return u
 	}
-	g := o.grad(s)
-	a := o.exec.Args(tensor.OpSGD, s.dtype)
-	a.List = append(a.List, u.Ptr(), g.Ptr(), momentum)
-	a.ListLen = append(a.ListLen, u.Len())
-	a.In(o.factor)
-	s.rule.set(a, hyper{step: s.steps + 1})
+	s.rule.set(o.sgd(u, o.grad(s), momentum, o.factor), hyper{step: s.steps + 1})
 	o.exec.Launch()
 	return u
 }
@@ -90,13 +84,16 @@ func (b *shared) apply(o *Optimizer, s *paramState, u tensor.Tensor) {
 	if u.Len() == 0 || !s.ready() {
 		return
 	}
-	a := o.exec.Args(tensor.OpSGD, s.dtype)
-	a.List = append(a.List, s.value().Ptr(), u.Ptr(), nil)
-	a.ListLen = append(a.ListLen, u.Len())
-	a.In(b.one)
-	a.F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
+	o.sgd(s.value(), u, nil, b.one).F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
 	o.exec.Launch()
 	o.writeBack(s)
+}
+
+// sgd prepares a launch of SGD's kernel: x is updated by the gradient g, with momentum or nil, unless the factor of g is NaN.
+func (o *Optimizer) sgd(x, g tensor.Tensor, momentum tensor.Ptr, factor tensor.Tensor) *tensor.Args {
+	a := o.exec.Args(tensor.OpSGD, x.DType())
+	a.List, a.ListLen = append(a.List, x.Ptr(), g.Ptr(), momentum), append(a.ListLen, x.Len())
+	return a.In(factor)
 }
 
 // each calls f for the runs of elements that this rank has of p: in all, the whole, and in part, its part.
@@ -112,28 +109,17 @@ func each(p *tensor.Param, all, part tensor.Tensor, f func(all, part tensor.Tens
 // findCounted finds out which parameters this rank gives to the sums. It returns an error on all ranks unless they have the same ones,
 // and each element of them.
 func (b *shared) findCounted(o *Optimizer) error {
-	params := make([]*tensor.Param, len(b.states))
-	for i, s := range b.states {
-		params[i] = s.p
-	}
-	all, first, err := holdings(b.ranks, params)
-	if err != nil {
+	h, err := holdings(b.ranks, b.states)
+	switch {
+	case err != nil:
 		return err
+	case !h.alike:
+		return fmt.Errorf("optim: the ranks of %sConfig.Ranks have different %s: it is the group of the ranks that have parts or copies of "+
+			"the same ones, such as those of one stage of a pipeline", b.name, b.parts)
+	case h.wrong != nil:
+		return fmt.Errorf("optim: the ranks of %sConfig.Ranks hold %v of the %v elements of a %s: give all ranks that have parts of it",
+			b.name, h.elements, h.wrong.want, b.part)
 	}
-	n := len(params)
-	for i, h := range all {
-		if len(all) != n*b.ranks.Size() || h.name != all[i%n].name {
-			return fmt.Errorf("optim: the ranks of %sConfig.Ranks have different %s: it is the group of the ranks that have parts or copies of "+
-				"the same ones, such as those of one stage of a pipeline", b.name, b.parts)
-		}
-	}
-	counted, elements := countHeld(all)
-	for _, h := range all {
-		if elements[h.name] != h.want {
-			return fmt.Errorf("optim: the ranks of %sConfig.Ranks hold %v of the %v elements of a %s: give all ranks that have parts of it",
-				b.name, elements[h.name], h.want, b.part)
-		}
-	}
-	b.counted = counted[first : first+n]
+	b.counted = h.counted
 	return o.agree(b.ranks)
 }

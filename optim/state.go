@@ -9,8 +9,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-var errShape = errors.New("value and gradient must be contiguous, of one length, and of the type that the optimizer was made for")
-
 // State is the state of an Optimizer, to resume a run. It does not hold the configuration. A schedule needs only Steps.
 type State struct {
 	Steps   int            // steps done
@@ -36,8 +34,7 @@ func (o *Optimizer) State() State {
 		st.Scaler = &scaler
 	}
 	st.Tensors = make([]StateTensor, 0, len(o.states)*(len(o.rule.state())+1))
-	for i := range o.states {
-		s := &o.states[i]
+	for _, s := range o.states {
 		o.syncMaster(s)
 		st.Counts[s.p.Name()] = s.steps
 		st.Tensors = o.appendTensors(st.Tensors, s)
@@ -70,19 +67,20 @@ func (o *Optimizer) SetState(st State) error {
 	for _, x := range st.Tensors {
 		given[x.Name] = x.Tensor
 	}
+	from := maps.Clone(given)
 	var errs []error
 	if (st.Scaler == nil) != (o.scaler == nil) {
 		errs = append(errs, fmt.Errorf("a Scaler in the state: %v, in the optimizer: %v", st.Scaler != nil, o.scaler != nil))
 	}
 	var own []StateTensor
 	unknown := maps.Clone(st.Counts)
-	for i := range o.states {
-		name := o.states[i].p.Name()
+	for _, s := range o.states {
+		name := s.p.Name()
 		if _, ok := st.Counts[name]; !ok {
 			errs = append(errs, fmt.Errorf("no step count for %s", name))
 		}
 		delete(unknown, name)
-		own = o.appendTensors(own, &o.states[i])
+		own = o.appendTensors(own, s)
 	}
 	for _, name := range slices.Sorted(maps.Keys(unknown)) {
 		errs = append(errs, fmt.Errorf("unknown parameter %s", name))
@@ -105,18 +103,15 @@ func (o *Optimizer) SetState(st State) error {
 	if len(errs) > 0 {
 		return fmt.Errorf("optim: the state does not fit: %w", errors.Join(errs...))
 	}
-	o.adopt(st, own)
-	return nil
-}
-
-func (o *Optimizer) adopt(st State, own []StateTensor) {
-	from := map[string]tensor.Tensor{}
-	for _, x := range st.Tensors {
-		from[x.Name] = x.Tensor
-	}
 	for _, x := range own {
 		tensor.Copy(x.Tensor, from[x.Name])
 	}
+	o.adopt(st)
+	return nil
+}
+
+// adopt takes the numbers of a state.
+func (o *Optimizer) adopt(st State) {
 	o.steps, o.lr = st.Steps, st.LR
 	o.forget()
 	if o.ema != nil {
@@ -125,8 +120,7 @@ func (o *Optimizer) adopt(st State, own []StateTensor) {
 	if o.scaler != nil {
 		*o.scaler = *st.Scaler
 	}
-	for i := range o.states {
-		s := &o.states[i]
+	for _, s := range o.states {
 		s.steps, s.synced = st.Counts[s.p.Name()], true
 	}
 }

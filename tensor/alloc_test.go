@@ -37,13 +37,13 @@ func TestOpsAllocateNothing(t *testing.T) {
 	lengths, docs := FromSlice([]int64{6, 3}, 2), FromSlice([]int32{0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2}, 2, 6)
 	ignore := int64(3)
 	step := func() {
-		in := tape.Use(p).Add(tape.Input(x)).Clamp(-1, 1)
+		in := ops.Clamp(tape.Use(p).Add(tape.Input(x)), -1, 1)
 		ids := tape.Input(y)
 		soft := ops.CrossEntropy(in, ops.OneHot(ids, 7, Float32), ops.CrossEntropyOptions{Weights: w})
 		hard := ops.CrossEntropy(in, ids, ops.CrossEntropyOptions{Weights: w, Ignore: &ignore, Smoothing: 0.1, PerRow: true})
 		mask := in.Lt(in.Detach()).And(in.Gt(in)).Or(in.Eq(in)).Not()
 		_ = Where(mask, in, in)
-		_, _ = ops.Bincount(ids, 7), tape.Arange(Int64, 0, 9, 1)
+		_, _ = ops.Bincount(ids, 7), ops.Arange(tape, Int64, 0, 9, 1)
 		turned := in.Slice(1, 0, 4).Reshape(2, 6, 4)
 		seen := ops.CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2,
 			ops.AttentionOptions{Causal: true, KeyLengths: lengths, QueryDocs: docs, KeyDocs: docs})

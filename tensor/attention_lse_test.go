@@ -76,7 +76,7 @@ func plainBoth(q, k, v Tensor) (out, lse Tensor) {
 			h.Dim(2), 4)
 	}
 	s := MatMul(heads(q).Scale(0.5), repeat(k), false, true)
-	return MatMul(s.Softmax(), repeat(v), false, false).Permute(0, 2, 1, 3).Reshape(q.Shape().Dims...), s.LogSumExp()
+	return MatMul(ops.Softmax(s), repeat(v), false, false).Permute(0, 2, 1, 3).Reshape(q.Shape().Dims...), ops.LogSumExp(s)
 }
 
 // The gradients are those of plain operations, whichever of the results the loss depends on: in a Scope, in a Checkpoint, for parameters

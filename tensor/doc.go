@@ -73,7 +73,7 @@
 // # Randomness
 //
 // Random numbers are a function of a key and an index ([RandomBits]), without hidden state. The mask of
-// [Tensor.Dropout] depends on the tape's [Seed], the step, the microbatch, the layer's name and the place of the element in
+// dropout (package ops) depends on the tape's [Seed], the step, the microbatch, the layer's name and the place of the element in
 // the global batch. The [Rows] of the Input say this place, so a batch that is divided over ranks has the same mask as on one
 // rank. Losses divide by the rows of the global batch, so that their sum over ranks is the loss of the whole batch.
 //

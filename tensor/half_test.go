@@ -23,7 +23,7 @@ func TestHalfGradients(t *testing.T) {
 		"cross_entropy": func(x, _ Tensor) Tensor {
 			return ops.CrossEntropy(x, randomTokens(hostDevice, 40, 3), ops.CrossEntropyOptions{Ignore: &ignore, Count: 3})
 		},
-		"logsumexp":  func(x, _ Tensor) Tensor { return x.LogSumExp().Sum() },
+		"logsumexp":  func(x, _ Tensor) Tensor { return ops.LogSumExp(x).Sum() },
 		"layer_norm": func(x, w Tensor) Tensor { return ops.LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },
 		"rms_norm":   func(x, w Tensor) Tensor { return ops.RMSNorm(x, w, 1e-5).Mul(w).Sum() },
 		"mse":        func(x, w Tensor) Tensor { return ops.MSE(x, w.Broadcast(3, 40)) },
@@ -137,9 +137,9 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 			compared, table := map[Op]bool{}, *hostDevice.Kernels()
 			dev := &faultyDevice{Device: cpu.New(threads), table: table}
 			defer dev.Close()
-			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, OpSoftmax, OpSoftmaxGrad, OpLogSoftmax,
-				OpLogSoftmaxGrad, ops.OpLayerNorm, ops.OpLayerNormGradX, ops.OpLayerNormGradW, ops.OpRMSNorm, ops.OpRMSNormGradX, ops.OpRMSNormGradW,
-				OpSoftmaxCausal, OpLogSumExp, ops.OpCrossEntropy, ops.OpCrossEntropyGrad} {
+			for _, op := range []Op{OpAdd, OpSub, OpMul, OpDiv, OpMaximum, OpAddTo, OpColSum, ops.OpSoftmax, ops.OpSoftmaxGrad, ops.OpLogSoftmax,
+				ops.OpLogSoftmaxGrad, ops.OpLayerNorm, ops.OpLayerNormGradX, ops.OpLayerNormGradW, ops.OpRMSNorm, ops.OpRMSNormGradX,
+				ops.OpRMSNormGradW, ops.OpSoftmaxCausal, ops.OpLogSumExp, ops.OpCrossEntropy, ops.OpCrossEntropyGrad} {
 				wide := cpu.ThroughFloat32(table[op][Float32])
 				dev.table[op][d] = func(q Queue, a *Args) {
 					compared[op] = true
@@ -191,7 +191,7 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 	for i := range 2 {
 		x, w, b, c := tape.Use(x), tape.Use(w), tape.Use(b), tape.Use(col)
 		y := ops.LayerNorm(x, w, b, 1e-5).Add(ops.RMSNorm(x, w, 1e-5).Mul(c))
-		z := y.Softmax().Sub(y.LogSoftmax().Div(c)).Maximum(b).Add(ops.LayerNorm(y, Tensor{}, Tensor{}, 1e-5))
+		z := ops.Softmax(y).Sub(ops.LogSoftmax(y).Div(c)).Maximum(b).Add(ops.LayerNorm(y, Tensor{}, Tensor{}, 1e-5))
 		if cols > 3 { // not the whole operand
 			z = z.Add(z.Slice(1, 1, cols-1).Sum(1).Reshape(rows, 1))
 		}
@@ -203,7 +203,7 @@ func halfProgram(dev Device, d DType, rows, cols int) {
 		if rows < 3 || rows/3 > cols {
 			scores = y.Reshape(rows, 1, cols)
 		}
-		loss = loss.Add(scores.SoftmaxCausal().Sum().Cast(Float32)).Add(z.LogSumExp().Sum().Cast(Float32))
+		loss = loss.Add(ops.SoftmaxCausal(scores).Sum().Cast(Float32)).Add(ops.LogSumExp(z).Sum().Cast(Float32))
 		tape.Backward(z.Mul(x.Slice(0, 0, 1).Add(w)).Add(x.Slice(1, 0, 1)).Sum().Cast(Float32).Add(loss), []BackwardOption{More()}[i:]...)
 	}
 }

@@ -48,8 +48,12 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	if n != nil {
 		n.I[0] = int(act)
 	}
-	if pre != nil {
-		t.keepStats(n, pre)
+	switch {
+	case pre == nil:
+	case n != nil:
+		n.aux[0] = pre
+	default:
+		t.release(pre)
 	}
 	return out.tensor()
 }

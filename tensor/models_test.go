@@ -137,7 +137,7 @@ func (b *gptBlock) forward(in ...Tensor) Tensor {
 	t := x.Tape()
 	x = x.Add(b.attention(ops.LayerNorm(x, t.Use(b.n1w), t.Use(b.n1b), 1e-5)))
 	h := Linear(ops.LayerNorm(x, t.Use(b.n2w), Tensor{}, 1e-5), t.Use(b.up), t.Use(b.upB)).GELU()
-	return x.Add(Linear(h, t.Use(b.down), t.Use(b.downB)).Dropout(b.m.drop, HashName(b.name)))
+	return x.Add(ops.Dropout(Linear(h, t.Use(b.down), t.Use(b.downB)), b.m.drop, HashName(b.name)))
 }
 
 func (b *gptBlock) attention(x Tensor) Tensor {
@@ -148,7 +148,7 @@ func (b *gptBlock) attention(x Tensor) Tensor {
 		return qkv.Slice(1, i*width, (i+1)*width).Reshape(n, length, b.m.heads, hd).Permute(0, 2, 1, 3)
 	}
 	q, k, v := head(0), head(1), head(2)
-	p := MatMul(q, k, false, true).Scale(1 / math.Sqrt(float64(hd))).SoftmaxCausal()
+	p := ops.SoftmaxCausal(MatMul(q, k, false, true).Scale(1 / math.Sqrt(float64(hd))))
 	y := MatMul(p, v, false, false).Permute(0, 2, 1, 3).Reshape(n, length, width)
 	return Linear(y, t.Use(b.out), t.Use(b.outB))
 }

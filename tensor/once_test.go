@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // chooser chooses rows of x by a number that grows with every choice, like a router whose scores differ in the last bit.
@@ -25,7 +26,7 @@ func newChooser() *chooser {
 func (c *chooser) forward(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
 	row := t.Once(func() tensor.Tensor {
 		c.choices++
-		return t.Arange(tensor.Int64, float64(c.choices), float64(c.choices+2), 1)
+		return ops.Arange(t, tensor.Int64, float64(c.choices), float64(c.choices+2), 1)
 	})
 	return tensor.Embedding(t.Use(c.w), row).Mul(x).Tanh()
 }

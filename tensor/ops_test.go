@@ -33,17 +33,17 @@ func gradOf(t *testing.T, x []float64, f func(x tensor.Tensor) tensor.Tensor) []
 // TestClampLikePyTorch: the gradient passes at the bounds. NaN stays NaN and has no gradient.
 func TestClampLikePyTorch(t *testing.T) {
 	x := []float64{-2, -1, 0.5, 1, 3, math.NaN()}
-	grad := gradOf(t, x, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(-1, 1) })
+	grad := gradOf(t, x, func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, -1, 1) })
 	assert.Equal(t, []float64{0, 1, 1, 1, 0, 0}, grad)
-	crossed := gradOf(t, x, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(2, -3) })
+	crossed := gradOf(t, x, func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, 2, -3) })
 	assert.Equal(t, make([]float64, 6), crossed)
 	tape := onTape(t)
 	ints := tape.Input(tensor.FromSlice([]uint8{0, 7, 255}, 3))
-	assert.Equal(t, []float64{2, 7, 8}, tensor.Floats(ints.Clamp(1.2, 8.9)))
-	assert.Equal(t, []float64{0, 7, 255}, tensor.Floats(ints.Clamp(-1e9, math.Inf(1))))
+	assert.Equal(t, []float64{2, 7, 8}, tensor.Floats(ops.Clamp(ints, 1.2, 8.9)))
+	assert.Equal(t, []float64{0, 7, 255}, tensor.Floats(ops.Clamp(ints, -1e9, math.Inf(1))))
 	wide := tape.Input(tensor.FromSlice([]int64{math.MinInt64, 5, math.MaxInt64}, 3))
-	assert.Equal(t, []int64{math.MinInt64, 5, math.MaxInt64}, tensor.Data[int64](wide.Clamp(math.Inf(-1), math.Inf(1))))
-	assert.ErrorContains(t, tensor.Try(func() { ints.Clamp(math.NaN(), 1) }), "clamp uint8[3]: a bound is NaN")
+	assert.Equal(t, []int64{math.MinInt64, 5, math.MaxInt64}, tensor.Data[int64](ops.Clamp(wide, math.Inf(-1), math.Inf(1))))
+	assert.ErrorContains(t, tensor.Try(func() { ops.Clamp(ints, math.NaN(), 1) }), "clamp uint8[3]: a bound is NaN")
 }
 
 // TestDetach: the value has the same memory, and no gradient flows through it.
@@ -77,10 +77,10 @@ func TestOpsRefuse(t *testing.T) {
 		"one_hot int64[2], int64[2]: index 1 is 3, not in [0,3)":                func() { ops.OneHot(ids, 3, tensor.Float32) },
 		"bincount int64[2], int64[2]: index 1 is 3, not in [0,2)":               func() { ops.Bincount(ids, 2) },
 		"one_hot float32[2,3], float32[2,3]: indices must be int64":             func() { ops.OneHot(x, 3, tensor.Float32) },
-		"arange: uint8 from 0 to 300 in steps of 1: 299 does not":               func() { tape.Arange(tensor.Uint8, 0, 300, 1) },
-		"arange: int32 from 0 to 3 in steps of 0.5: 0.5 does not":               func() { tape.Arange(tensor.Int32, 0, 3, 0.5) },
-		"arange: from 0 to 3 in steps of -1":                                    func() { tape.Arange(tensor.Float32, 0, 3, -1) },
-		"arange: from 0 to 0 in steps of 0":                                     func() { tape.Arange(tensor.Float32, 0, 0, 0) },
+		"arange: uint8 from 0 to 300 in steps of 1: 299 does not":               func() { ops.Arange(tape, tensor.Uint8, 0, 300, 1) },
+		"arange: int32 from 0 to 3 in steps of 0.5: 0.5 does not":               func() { ops.Arange(tape, tensor.Int32, 0, 3, 0.5) },
+		"arange: from 0 to 3 in steps of -1":                                    func() { ops.Arange(tape, tensor.Float32, 0, 3, -1) },
+		"arange: from 0 to 0 in steps of 0":                                     func() { ops.Arange(tape, tensor.Float32, 0, 0, 0) },
 		"and float32[6], float32[6], float32[6]: cpu has no kernel for float32": func() { x.And(x) },
 		"not float32[2,3]: needs bool":                                          func() { x.Not() },
 		"sort float32[2,3]: no dimension 2":                                     func() { ops.Sort(x, 2, false) },

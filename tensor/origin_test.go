@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/layout"
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // What a stage of a pipeline gets from another rank is what it would be on the sender's tape: types, places of rows, the rows themselves
@@ -34,7 +35,7 @@ func TestOrigin(t *testing.T) {
 	assert.Equal(t, o, in.Origin())
 	assert.Equal(t, 7*9*5, GlobalCount(in))
 	assert.Equal(t, rows.Seq, second.Spans(in.Reshape(4, 3, 5)))
-	assert.Equal(t, Floats(flat.Dropout(0.5, 9)), Floats(in.Dropout(0.5, 9)), "random numbers follow the places of rows")
+	assert.Equal(t, Floats(ops.Dropout(flat, 0.5, 9)), Floats(ops.Dropout(in, 0.5, 9)), "random numbers follow the places of rows")
 
 	o.Types = o.Types.With(1, Cut)
 	third := NewTape(hostDevice)

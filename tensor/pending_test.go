@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 	. "github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // lane is a fake lane of collectives: an operation runs only when it is waited for.
@@ -113,7 +114,7 @@ var pendingModels = map[string]func(t *Tape, f Function, x Tensor, w []*Param) T
 	"q, k, v with their own": func(t *Tape, f Function, x Tensor, w []*Param) Tensor {
 		q, k, v := Linear(t.Apply(f, x), t.Use(w[0]), Tensor{}), Linear(t.Apply(f, x), t.Use(w[1]), Tensor{}),
 			Linear(t.Apply(f, x), t.Use(w[2]), Tensor{})
-		return x.Add(MatMul(MatMul(q, k, false, true).Softmax(), v, false, false))
+		return x.Add(MatMul(ops.Softmax(MatMul(q, k, false, true)), v, false, false))
 	},
 	"twice in a row, and a slice": func(t *Tape, f Function, x Tensor, w []*Param) Tensor {
 		y := t.Apply(f, t.Apply(f, x))

@@ -52,7 +52,7 @@ func TestPlacesOfPositions(t *testing.T) {
 		{held, func() Tensor { return MatMul(c(4, 1, 3), x, false, false) }},
 		{"this rank's own", func() Tensor { return first(x.Max(1)) }},
 		{"this rank's own", func() Tensor { return x.Mean(1) }},
-		{"this rank's own", func() Tensor { return x.Permute(0, 2, 1).Softmax() }},
+		{"this rank's own", func() Tensor { return ops.Softmax(x.Permute(0, 2, 1)) }},
 		{"this rank's own", func() Tensor { return x.Sub(Concat(1, x.Slice(1, 2, 3), x.Slice(1, 0, 2))) }},
 		{"this rank's own", func() Tensor { return x.Slice(1, 1, 3).Sub(x.Slice(1, 0, 2)) }},
 		{"this rank's own", func() Tensor { return MatMul(x, x, false, true) }},
@@ -86,8 +86,8 @@ func TestPlacesOfParts(t *testing.T) {
 	}{
 		{"cut", func(x Tensor) Tensor { return x.ReLU() }},
 		{"cut", func(x Tensor) Tensor { return x.Sum(0) }},
-		{"cut", func(x Tensor) Tensor { return x.Permute(1, 0).Softmax() }},
-		{"cut", func(x Tensor) Tensor { return x.Permute(1, 0).LogSumExp() }},
+		{"cut", func(x Tensor) Tensor { return ops.Softmax(x.Permute(1, 0)) }},
+		{"cut", func(x Tensor) Tensor { return ops.LogSumExp(x.Permute(1, 0)) }},
 		{"partial", func(x Tensor) Tensor { return x.Sum(1) }},
 		{"partial", func(x Tensor) Tensor { return x.Permute(1, 0).Sum(0) }},
 		{"partial", func(x Tensor) Tensor { return MatMul(x, x, false, true) }},
@@ -104,9 +104,9 @@ func TestPlacesOfParts(t *testing.T) {
 		{"cut", func(x Tensor) Tensor { return x.Mul(tape.Input(upward(3).WithTypes(Types{}.With(2, Cut)))) }},
 		{"cut", func(x Tensor) Tensor { return x.Mul(tape.Input(FromSlice([]float64{2, 2, 2}, 3))) }},
 		{"cut", func(x Tensor) Tensor { return x.Mul(tape.Input(upward(4, 1).WithRows(half))) }},
-		{"is a partial sum", func(x Tensor) Tensor { return MatMul(x, x, false, true).Softmax() }},
-		{"logsumexp float64[4,3]: axis 1", func(x Tensor) Tensor { return x.LogSumExp() }},
-		{"softmax float64[4,3]: axis 1", func(x Tensor) Tensor { return x.Softmax() }},
+		{"is a partial sum", func(x Tensor) Tensor { return ops.Softmax(MatMul(x, x, false, true)) }},
+		{"logsumexp float64[4,3]: axis 1", func(x Tensor) Tensor { return ops.LogSumExp(x) }},
+		{"softmax float64[4,3]: axis 1", func(x Tensor) Tensor { return ops.Softmax(x) }},
 		{"max float64[4,3]: axis 1", func(x Tensor) Tensor { return first(x.Max(1)) }},
 		{"this rank's own", func(x Tensor) Tensor { return x.Mean(1) }},
 		{"axis 1", func(x Tensor) Tensor { return GlobalMean(x) }},
@@ -238,7 +238,7 @@ func TestZerosInPartialSums(t *testing.T) {
 	}
 	for name, f := range map[string]func(zeros Tensor) Tensor{
 		"exp":     Tensor.Exp,
-		"softmax": Tensor.Softmax,
+		"softmax": ops.Softmax,
 		"pad":     func(z Tensor) Tensor { return z.Slice(1, 0, 1).Affine(1, 1).Pad(1, 0, 1) },
 		"concat":  func(z Tensor) Tensor { return Concat(1, z.Slice(1, 0, 1), z.Exp().Slice(1, 0, 1)) },
 	} {

@@ -93,11 +93,11 @@ type placeCase struct {
 
 // placesOf has the kind of an operation's output and the dimensions of its rows, as bits.
 var placesOf = []placeCase{
-	{"varying 1", func(e *env) Tensor { return Linear(e.x, e.w, Tensor{}).ReLU().Softmax() }},
+	{"varying 1", func(e *env) Tensor { return ops.Softmax(Linear(e.x, e.w, Tensor{}).ReLU()) }},
 	{"varying 1", func(e *env) Tensor { return ops.LayerNorm(e.x, e.tape.Use(summedParam(6)), Tensor{}, 1e-5) }},
 	{"varying 1", func(e *env) Tensor { return e.x.Add(e.c(6)).Mul(e.c(1, 6)) }},
 	{"varying 1", func(e *env) Tensor { return first(e.x.Max(1)) }},
-	{"varying 1", func(e *env) Tensor { return e.x.LogSumExp() }},
+	{"varying 1", func(e *env) Tensor { return ops.LogSumExp(e.x) }},
 	// Other layouts.
 	{"varying 10", func(e *env) Tensor { return e.x.Permute(1, 0) }},
 	{"varying 10", func(e *env) Tensor { return e.major }},
@@ -141,16 +141,16 @@ var placesOf = []placeCase{
 	{"this rank's own", func(e *env) Tensor { return e.x.Mean(0) }},
 	{"this rank's own", func(e *env) Tensor { return first(e.x.Max(0)) }},
 	{"this rank's own", func(e *env) Tensor { return first(e.x.Min(0)) }},
-	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).Softmax() }},
-	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSoftmax() }},
-	{"this rank's own", func(e *env) Tensor { return e.x.Permute(1, 0).LogSumExp() }},
+	{"this rank's own", func(e *env) Tensor { return ops.Softmax(e.x.Permute(1, 0)) }},
+	{"this rank's own", func(e *env) Tensor { return ops.LogSoftmax(e.x.Permute(1, 0)) }},
+	{"this rank's own", func(e *env) Tensor { return ops.LogSumExp(e.x.Permute(1, 0)) }},
 	{"this rank's own", func(e *env) Tensor {
 		return ops.LayerNorm(e.x.Permute(1, 0), e.tape.Use(summedParam(4)), Tensor{}, 1e-5)
 	}},
 	{"this rank's own", func(e *env) Tensor { return ops.RMSNorm(e.x.Reshape(24), e.tape.Use(summedParam(24)), 1e-5) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Sum(1) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 12).Sum(1) }},
-	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Softmax().Permute(0, 2, 1).Softmax() }},
+	{"this rank's own", func(e *env) Tensor { return ops.Softmax(ops.Softmax(e.x.Reshape(2, 2, 6)).Permute(0, 2, 1)) }},
 	// Rows that meet other rows.
 	{"this rank's own", func(e *env) Tensor { return MatMul(e.x, e.x, false, true) }},
 	{"this rank's own", func(e *env) Tensor { return e.x.Reshape(4, 1, 6).Sub(e.x.Reshape(1, 4, 6)) }},
@@ -209,7 +209,7 @@ var wrong = []placeCase{
 	{held, func(e *env) Tensor {
 		return ops.CrossAttention(e.cube, e.c(4, 5, 3), e.c(4, 5, 3), 3, ops.AttentionOptions{})
 	}},
-	{held, func(e *env) Tensor { return e.x.LogSoftmax().Mul(e.c(4).Reshape(4, 1)) }},
+	{held, func(e *env) Tensor { return ops.LogSoftmax(e.x).Mul(e.c(4).Reshape(4, 1)) }},
 	{held, func(e *env) Tensor { return e.x.Mul(ops.OneHot(e.ids(4), 6, Float64)) }},
 	{held, func(e *env) Tensor { return e.x.Gather(1, e.ids(4, 1)) }},
 	// Sums that are not over all rows, or not linear.
@@ -217,10 +217,10 @@ var wrong = []placeCase{
 	{"it came from mean", func(e *env) Tensor { return GlobalMean(e.x.Sub(e.x.Mean(0)).Square()) }},
 	{"it came from max, which is not linear, over this rank's rows", func(e *env) Tensor { return first(e.x.Max(0)).Sum() }},
 	{"it came from min", func(e *env) Tensor { return first(e.x.Min(0)).Sum() }},
-	{"it came from softmax", func(e *env) Tensor { return e.x.Permute(1, 0).Softmax().Square().Sum() }},
-	{"it came from log_softmax", func(e *env) Tensor { return e.x.Permute(1, 0).LogSoftmax().Slice(0, 0, 1).Sum() }},
-	{"it came from logsumexp", func(e *env) Tensor { return e.x.Permute(1, 0).LogSumExp().Sum() }},
-	{"it came from logsumexp", func(e *env) Tensor { return e.x.Reshape(24).LogSumExp() }},
+	{"it came from softmax", func(e *env) Tensor { return ops.Softmax(e.x.Permute(1, 0)).Square().Sum() }},
+	{"it came from log_softmax", func(e *env) Tensor { return ops.LogSoftmax(e.x.Permute(1, 0)).Slice(0, 0, 1).Sum() }},
+	{"it came from logsumexp", func(e *env) Tensor { return ops.LogSumExp(e.x.Permute(1, 0)).Sum() }},
+	{"it came from logsumexp", func(e *env) Tensor { return ops.LogSumExp(e.x.Reshape(24)) }},
 	{"Rows.Group", func(e *env) Tensor { return e.x.Reshape(2, 2, 6).Sum(1).Square().Sum() }},
 	{"Rows.Group", func(e *env) Tensor { return first(e.x.Reshape(2, 12).Mean(1).Square().Sum(), e.x) }},
 	{"it came from max", func(e *env) Tensor { return first(e.x.Reshape(2, 2, 6).Max(1)).Sum() }},
@@ -231,7 +231,7 @@ var wrong = []placeCase{
 	{"is a partial sum", func(e *env) Tensor { return e.x.Div(e.x.Abs().Sum().Reshape(1)).Sum() }},
 	{"is a partial sum", func(e *env) Tensor { return e.x.Mul(ops.Bincount(e.x.ArgMax(1), 6).Cast(Float64)).Sum() }},
 	// Rows of this rank that meet.
-	{"a product of rows of this rank", func(e *env) Tensor { return e.scores().LogSoftmax().Sum() }},
+	{"a product of rows of this rank", func(e *env) Tensor { return ops.LogSoftmax(e.scores()).Sum() }},
 	{"it came from", func(e *env) Tensor { return ops.CrossEntropy(e.scores(), e.ids(4), ops.CrossEntropyOptions{}) }},
 	{"it came from sub, where other rows of this rank meet", func(e *env) Tensor {
 		return e.x.Reshape(4, 1, 6).Sub(e.x.Reshape(1, 4, 6)).Sum()

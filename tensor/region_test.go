@@ -84,7 +84,7 @@ func TestRowsThatCannotBe(t *testing.T) {
 		},
 		"the tensor is on a tape: call WithRows before Tape.Input": func() { NewTape(hostDevice).Input(x).WithRows(Rows{Stride: 1, Total: 4}) },
 		"does not fit the Region that was given: {Rows:{First:0 Total:0} Cols:{First:1": func() {
-			NewTape(hostDevice).Input(x).DropoutAt(0.5, 1, Region{Cols: Span{First: 1, Total: 3}})
+			ops.DropoutAt(NewTape(hostDevice).Input(x), 0.5, 1, Region{Cols: Span{First: 1, Total: 3}})
 		},
 	} {
 		assert.ErrorContains(t, Try(f), msg)
@@ -184,7 +184,7 @@ func TestDropoutOfRegions(t *testing.T) {
 		p := NewParam(Constant(1), 1)
 		p.Make(hostDevice, Float64, 0)
 		in := tape.Input(whole.tensor(x, odd)).Mul(tape.Use(p))
-		y := tape.Keep(in.Slice(2, b.lo[2], b.hi[2]).DropoutAt(0.5, 77, Region{Cols: Span{First: b.lo[2], Total: odd[2]}}))
+		y := tape.Keep(ops.DropoutAt(in.Slice(2, b.lo[2], b.hi[2]), 0.5, 77, Region{Cols: Span{First: b.lo[2], Total: odd[2]}}))
 		out = Floats(y)
 		tape.Backward(y.Sum())
 		return out, []float64{p.Grad.Item()}
@@ -209,7 +209,7 @@ func TestTokensOfOnePosition(t *testing.T) {
 	in := tape.Input(x.WithRows(Rows{First: 2, Stride: 1, Total: 7, Seq: Spans{First: 3, Total: time}, Over: 2, SeqOver: 2}))
 	flat := in.Reshape(rows, time)
 	require.Equal(t, 7*time*time, GlobalCount(flat))
-	require.Equal(t, Floats(in.Dropout(0.5, 7)), Floats(flat.Dropout(0.5, 7)))
+	require.Equal(t, Floats(ops.Dropout(in, 0.5, 7)), Floats(ops.Dropout(flat, 0.5, 7)))
 	whole := tape.Input(New(hostDevice, Float64, rows, time).WithTypes(flat.Types().With(2, Cut))) // as after an exchange for heads
 	require.Equal(t, 7*time, GlobalCount(whole))
 }
@@ -223,13 +223,13 @@ func TestDropoutOfTokens(t *testing.T) {
 		tape.Input(New(hostDevice, Float32, rows, steps).WithRows(r))
 		x := New(hostDevice, Float32, hi-lo, cols)
 		Constant(1).Fill(x, 0, 0)
-		return Floats(tape.Input(x).DropoutAt(0.5, 7, Region{Span{First: lo, Total: rows * steps}, Span{First: col, Total: width}}))
+		return Floats(ops.DropoutAt(tape.Input(x), 0.5, 7, Region{Span{First: lo, Total: rows * steps}, Span{First: col, Total: width}}))
 	}
 	whole := drop(0, rows*steps, 0, width)
 	tape := NewTape(hostDevice, Seed(4))
 	ones := New(hostDevice, Float32, rows, steps, width)
 	Constant(1).Fill(ones, 0, 0)
-	require.Equal(t, Floats(tape.Input(ones.WithRows(r)).Dropout(0.5, 7)), whole, "the same as not flat")
+	require.Equal(t, Floats(ops.Dropout(tape.Input(ones.WithRows(r)), 0.5, 7)), whole, "the same as not flat")
 	for _, cut := range [][]int{{0, 12}, {0, 5, 12}, {0, 1, 2, 7, 12}} {
 		for i, hi := range cut[1:] {
 			lo := cut[i]
@@ -245,7 +245,7 @@ func TestDropoutOfTokens(t *testing.T) {
 		err := Try(func() {
 			tape := NewTape(hostDevice)
 			tape.Input(New(hostDevice, Float32, rows, 3).WithRows(r))
-			tape.Input(New(hostDevice, Float32, 5, width)).DropoutAt(0.5, 7, Region{Rows: Span{Total: tokens}})
+			ops.DropoutAt(tape.Input(New(hostDevice, Float32, 5, width)), 0.5, 7, Region{Rows: Span{Total: tokens}})
 		})
 		assert.ErrorContains(t, err, "which are not the tokens of the step's input (3 rows of 9")
 	}
@@ -268,7 +268,7 @@ func TestDropoutOfTokensOfPartsOfSequences(t *testing.T) {
 		Constant(1).Fill(x, 0, 0)
 		in := tape.Leaf(x)
 		f := func(in ...Tensor) Tensor {
-			return in[0].Exp().DropoutAt(0.5, 7, Region{Span{First: cut[0], Total: rows * n}, Span{First: cols[0], Total: dims[2]}})
+			return ops.DropoutAt(in[0].Exp(), 0.5, 7, Region{Span{First: cut[0], Total: rows * n}, Span{First: cols[0], Total: dims[2]}})
 		}
 		out := Tensor{}
 		if again {
@@ -315,7 +315,7 @@ func TestCheckpointKeepsTheRegion(t *testing.T) {
 		tape := NewTape(hostDevice, Seed(4))
 		p := NewParam(Constant(1.5), 1)
 		p.Make(hostDevice, Float64, 0)
-		f := func(in ...Tensor) Tensor { return GlobalMean(in[0].Square().Dropout(0.5, 9).Square()) }
+		f := func(in ...Tensor) Tensor { return GlobalMean(ops.Dropout(in[0].Square(), 0.5, 9).Square()) }
 		in := tape.Input(b.tensor(x, odd)).Mul(tape.Use(p))
 		var l Tensor
 		if checkpoint {

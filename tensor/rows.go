@@ -309,6 +309,25 @@ func (t *Tape) place(op string, in *header, n, cols, width int, at Region) [8]in
 	return t.placeOf(op, in, n, cols, width, at)
 }
 
+// ElementPlace is RandomPlace of a number for each element of in, which may have several times the rows of a batch, behind each other: all
+// elements have the random numbers that they have on one rank, where each time has all rows of the batch.
+func (t *Tape) ElementPlace(op Op, in Tensor, at Region) [8]int {
+	h, cols := in.hdr(), 1
+	if h.ndim > 0 {
+		cols = h.dims[h.ndim-1]
+	}
+	if b := *t.batchAt(h.at); h.at.Of != 0 && at == (Region{}) {
+		t.mustPlace(op.String(), h, at)
+		if k := t.timesRows(op.String(), h, &b); k > 1 && b.Positions > 0 {
+			fail(op.String(), these(h), "a part of the positions of each row (%v): the rows must be dimension 0", b)
+		} else if k > 1 {
+			each := h.n / (k * b.N)
+			return [8]int{b.First * each, b.Total * each, b.N * each, each, b.Stride * each}
+		}
+	}
+	return t.placeOf(op.String(), h, h.n, cols, 1, at)
+}
+
 // placeOf returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: the fields of kernel.Rows. The
 // last dimension has cols columns of width elements.
 func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p [8]int) {

@@ -47,7 +47,7 @@ func TestDropoutOverRanks(t *testing.T) {
 		tape := NewTape(dev, Seed(5))
 		tape.SetStep(3, 1)
 		in := tape.Input(x)
-		flat := in.Reshape(in.Dim(0)*3, 1000).Dropout(0.3, HashName("blocks.0.drop")) // batch and positions flattened
+		flat := ops.Dropout(in.Reshape(in.Dim(0)*3, 1000), 0.3, HashName("blocks.0.drop")) // batch and positions flattened
 		return Floats(flat)
 	}
 	want := drop(x, 1)
@@ -171,15 +171,15 @@ func TestLossesAddUp(t *testing.T) {
 		ops.CrossEntropy(shared, shareOf(labels, 0, 2, true), ops.CrossEntropyOptions{Ignore: &ignore})
 	})
 	assert.ErrorContains(t, err, "give Count")
-	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
+	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); ops.Dropout(x, 0.5, 1) })
 	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
 	none := shared.Slice(0, 0, 0)
 	assert.Zero(t, ops.MSE(none, none).Item(), "no elements, of a batch with rows")
 	tape.Input(New(hostDevice, Float64, 0, 3).WithRows(Rows{First: 2, Stride: 1, Total: 4}))
-	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
+	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); ops.Dropout(x, 0.5, 1) })
 	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
 	tape.Reset() // forgets the rows
-	assert.NoError(t, Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) }))
+	assert.NoError(t, Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); ops.Dropout(x, 0.5, 1) }))
 }
 
 // Initial values depend only on the seed, the name and the index of the element, so a shard is made without the whole.
@@ -277,7 +277,7 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 				Constant(1).Fill(x, 0, 0)
 				in := tape.Leaf(x.WithRows(Rows{First: first, Stride: stride, Total: total, Over: 1}))
 				h := form(in)
-				out := h.Dropout(0.4, 9)
+				out := ops.Dropout(h, 0.4, 9)
 				place, values := PlaceOf(h).Rows(), Floats(out)
 				right := 1
 				for d := h.NDim() - 1; place.Dims()>>d == 0; d-- {
@@ -309,12 +309,12 @@ func TestDropoutOfRowsElsewhere(t *testing.T) {
 		defer tape.Close()
 		x := New(hostDevice, Float64, rows, width)
 		Constant(1).Fill(x, 0, 0)
-		return Floats(form(tape.Input(x.WithRows(Rows{Stride: 1, Total: rows, Over: 1}))).Dropout(0.4, 9))
+		return Floats(ops.Dropout(form(tape.Input(x.WithRows(Rows{Stride: 1, Total: rows, Over: 1}))), 0.4, 9))
 	}
 	require.Equal(t, masks(2*total, func(x Tensor) Tensor { return x }), masks(total, func(x Tensor) Tensor { return Concat(0, x, x) }),
 		"views have masks of their own")
 	tape := NewTape(hostDevice)
 	defer tape.Close()
 	x := tape.Input(New(hostDevice, Float64, 4, 2).WithRows(Rows{Stride: 1, Total: total, Over: 1}))
-	require.ErrorContains(t, Try(func() { x.Slice(0, 1, 3).Dropout(0.5, 1) }), "which are not known here")
+	require.ErrorContains(t, Try(func() { ops.Dropout(x.Slice(0, 1, 3), 0.5, 1) }), "which are not known here")
 }

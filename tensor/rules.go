@@ -73,19 +73,11 @@ const (
 	OpSum
 	OpMax
 	OpMin
-	OpSoftmax
-	OpSoftmaxGrad
-	OpSoftmaxCausal
-	OpLogSoftmax
-	OpLogSoftmaxGrad
-	OpLogSumExp
-	OpLogSumExpGrad
 
 	OpEmbedding
 	OpEmbeddingGrad
 	OpGather
 	OpScatterAdd
-	OpDropout
 
 	OpSumSquares
 	OpGradNorm
@@ -93,9 +85,6 @@ const (
 	OpSGD
 	OpAdam
 
-	OpClamp
-	OpClampGrad
-	OpArange
 	OpAnd
 	OpOr
 	OpSecond // a second result of the operation before
@@ -177,22 +166,14 @@ var rules = map[Op]OpSpec{
 	OpLinearGradW: {Name: "linear_grad_w", Const: true, Optional: true},
 	OpColSum:      {Name: "colsum", Const: true},
 
-	OpSum:            {Name: "sum", Class: ClassLinear, VJP: sumVJP},
-	OpMax:            {Name: "max", VJP: selectVJP},
-	OpMin:            {Name: "min", VJP: selectVJP},
-	OpSoftmax:        {Name: "softmax", Saves: SaveOut, VJP: softmaxVJP},
-	OpSoftmaxGrad:    {Name: "softmax_grad", Const: true},
-	OpSoftmaxCausal:  {Name: "softmax_causal", Saves: SaveOut, VJP: softmaxVJP},
-	OpLogSoftmax:     {Name: "log_softmax", Saves: SaveOut, VJP: logSoftmaxVJP},
-	OpLogSoftmaxGrad: {Name: "log_softmax_grad", Const: true},
-	OpLogSumExp:      {Name: "logsumexp", Saves: 1 | SaveOut, VJP: logSumExpVJP},
-	OpLogSumExpGrad:  {Name: "logsumexp_grad", Const: true},
+	OpSum: {Name: "sum", Class: ClassLinear, VJP: sumVJP},
+	OpMax: {Name: "max", VJP: selectVJP},
+	OpMin: {Name: "min", VJP: selectVJP},
 
 	OpEmbedding:     {Name: "embedding", Class: ClassIndexed, Saves: 2, VJP: embeddingVJP},
 	OpEmbeddingGrad: {Name: "embedding_grad", Const: true},
 	OpGather:        {Name: "gather", Class: ClassIndexed, Saves: 2, VJP: gatherVJP},
 	OpScatterAdd:    {Name: "scatter_add", Class: ClassIndexed, Saves: 2, VJP: scatterAddVJP},
-	OpDropout:       {Name: "dropout", Class: ClassLinear, VJP: dropoutVJP},
 
 	OpSumSquares: {Name: "sum_squares", Const: true},
 	OpGradNorm:   {Name: "grad_norm", Const: true},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/layout"
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // zigzag returns run rank and run 2·ranks-1-rank of as many runs of a sequence, and their positions.
@@ -29,27 +30,27 @@ func zigzag(total, rank, ranks int) (s Spans, at []int) {
 
 // ofPositions are operations on x [rows, positions, width] that depend on the place in the sequence.
 var ofPositions = map[string]func(x Tensor) Tensor{
-	"dropout": func(x Tensor) Tensor { return x.Dropout(0.5, 7) },
+	"dropout": func(x Tensor) Tensor { return ops.Dropout(x, 0.5, 7) },
 	"columns": func(x Tensor) Tensor {
-		return x.Slice(2, 1, 4).DropoutAt(0.5, 7, Region{Cols: Span{First: 1, Total: x.Dim(2)}})
+		return ops.DropoutAt(x.Slice(2, 1, 4), 0.5, 7, Region{Cols: Span{First: 1, Total: x.Dim(2)}})
 	},
 	"flat": func(x Tensor) Tensor {
-		return x.Reshape(-1, x.Dim(2)).Dropout(0.5, 7).Reshape(x.Dim(0), x.Dim(1), x.Dim(2))
+		return ops.Dropout(x.Reshape(-1, x.Dim(2)), 0.5, 7).Reshape(x.Dim(0), x.Dim(1), x.Dim(2))
 	},
 	"tokens": func(x Tensor) Tensor { // in two shares, as under sequence parallelism
 		n := x.Dim(0) * x.Dim(1)
 		drop := func(lo, hi int) Tensor {
-			return x.Tape().Input(New(hostDevice, Float64, hi-lo, x.Dim(2))).Affine(1, 1).
-				DropoutAt(0.5, 7, Region{Rows: Span{First: lo, Total: n}})
+			ones := x.Tape().Input(New(hostDevice, Float64, hi-lo, x.Dim(2))).Affine(1, 1)
+			return ops.DropoutAt(ones, 0.5, 7, Region{Rows: Span{First: lo, Total: n}})
 		}
 		mask := Concat(0, drop(0, n/3), drop(n/3, n)).Detach().Reshape(x.Dim(0), x.Dim(1), x.Dim(2))
 		return x.Mul(RowsLike(mask, x))
 	},
 	"a number for each position": func(x Tensor) Tensor {
-		return x.Mul(x.Sum(2).Dropout(0.5, 7).Reshape(x.Dim(0), x.Dim(1), 1))
+		return x.Mul(ops.Dropout(x.Sum(2), 0.5, 7).Reshape(x.Dim(0), x.Dim(1), 1))
 	},
 	"again": func(x Tensor) Tensor {
-		return x.Tape().Checkpoint(func(in ...Tensor) Tensor { return in[0].Exp().Dropout(0.5, 7) }, x)
+		return x.Tape().Checkpoint(func(in ...Tensor) Tensor { return ops.Dropout(in[0].Exp(), 0.5, 7) }, x)
 	},
 }
 

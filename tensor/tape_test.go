@@ -157,7 +157,7 @@ func TestNoGradAndEval(t *testing.T) {
 	for name, tape := range map[string]*Tape{"NoGrad": NewTape(hostDevice, NoGrad()), "Eval": NewTape(hostDevice, Eval())} {
 		x := tape.Use(p)
 		assert.False(t, tape.Training())
-		assert.Equal(t, x, x.Dropout(0.5, 1), name)
+		assert.Equal(t, x, ops.Dropout(x, 0.5, 1), name)
 		loss := x.Exp().Sum()
 		if name == "NoGrad" {
 			assert.Zero(t, Nodes(tape))
@@ -169,7 +169,7 @@ func TestNoGradAndEval(t *testing.T) {
 	}
 	tape := NewTape(hostDevice)
 	assert.True(t, tape.Training())
-	assert.Contains(t, Floats(tape.Use(p).Dropout(0.5, 1)), 0.0)
+	assert.Contains(t, Floats(ops.Dropout(tape.Use(p), 0.5, 1)), 0.0)
 }
 
 // Microbatches with More and Scale add up to the gradient of the whole batch, auxiliary losses included.

@@ -142,7 +142,7 @@ func TestTypesOfPartialSums(t *testing.T) {
 		{"square", none, func() Tensor { return p().Square() }},
 		{"exp", none, func() Tensor { return p().Exp() }},
 		{"relu", none, func() Tensor { return p().ReLU() }},
-		{"softmax", none, func() Tensor { return p().Softmax() }},
+		{"softmax", none, func() Tensor { return ops.Softmax(p()) }},
 		{"maximum along a dimension", none, func() Tensor { return p().ArgMax(0) }},
 		{"cast", Partial, func() Tensor { return p().Cast(Float32) }},
 		{"cast to integers", Own, func() Tensor { return p().Cast(Int64) }},
@@ -153,7 +153,7 @@ func TestTypesOfPartialSums(t *testing.T) {
 		{"broadcast", Partial, func() Tensor { return p().Broadcast(2, 3, 2) }},
 		{"concat", Partial, func() Tensor { return Concat(0, p(), p()) }},
 		{"concat with another", none, func() Tensor { return Concat(0, p(), r()) }},
-		{"dropout", Partial, func() Tensor { return p().Dropout(0.5, 1) }},
+		{"dropout", Partial, func() Tensor { return ops.Dropout(p(), 0.5, 1) }},
 		{"sum", Partial, func() Tensor { return p().Sum() }},
 		{"mean", Partial, func() Tensor { return p().Mean(0) }},
 		{"matmul", Partial, func() Tensor { return MatMul(p(), r(), false, true) }},
@@ -215,13 +215,13 @@ func TestTypesOfSums(t *testing.T) {
 		{"bce", Partial, func() Tensor { return ops.BCEWithLogits(of(tape, Varying), of(tape, Varying)) }},
 		{"a part, by hand", Partial, func() Tensor { return AsPart(of(tape, Own), 1) }},
 		{"replicated is no part", Replicated, func() Tensor { return AsPart(of(tape, Replicated), 1) }},
-		{"dropout", Varying, func() Tensor { return of(tape, Varying).Dropout(0.1, 1) }},
-		{"dropout of parts", none, func() Tensor { return of(tape, Cut).Dropout(0.1, 1) }},
+		{"dropout", Varying, func() Tensor { return ops.Dropout(of(tape, Varying), 0.1, 1) }},
+		{"dropout of parts", none, func() Tensor { return ops.Dropout(of(tape, Cut), 0.1, 1) }},
 	} {
 		assert.Equal(t, c.want, made(t, c.fn), c.name)
 	}
 	tape.Input(New(hostDevice, Float64, 3).WithRows(Rows{Stride: 1, Total: 6}))
-	assert.Equal(t, none, made(t, func() Tensor { return of(tape, Varying).Dropout(0.1, 1) }), "rows of which the tape does not know")
+	assert.Equal(t, none, made(t, func() Tensor { return ops.Dropout(of(tape, Varying), 0.1, 1) }), "rows of which the tape does not know")
 	assert.Equal(t, Varying, made(t, loss(Varying)))
 }
 
@@ -375,7 +375,7 @@ func TestTypesNoGrad(t *testing.T) {
 	tape := NewTape(hostDevice, NoGrad())
 	defer tape.Close()
 	x := tape.Input(New(hostDevice, Float64, 3, 2).WithRows(Rows{Stride: 1, Total: 3, Over: 1}))
-	assert.NotPanics(t, func() { Linear(x, tape.Use(ones(4, 2)), Tensor{}).Sum().Exp().Dropout(0.1, 1) })
+	assert.NotPanics(t, func() { ops.Dropout(Linear(x, tape.Use(ones(4, 2)), Tensor{}).Sum().Exp(), 0.1, 1) })
 }
 
 // A registered operation is not linear unless its Class says so.

@@ -172,5 +172,5 @@ func within(ids nn.T, first, n int) (at, mine nn.T) {
 }
 
 func number(beside nn.T, v int64) nn.T {
-	return beside.Tape().Arange(tensor.Int64, float64(v), float64(v)+1, 1)
+	return ops.Arange(beside.Tape(), tensor.Int64, float64(v), float64(v)+1, 1)
 }

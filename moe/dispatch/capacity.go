@@ -27,20 +27,20 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	runs, run := p.counts.Reshape(1, experts), slots // slots of each expert in each run of tokens that follow each other in the batch
 	if mine != 0 {
 		rows := slots.Len() / (mine * top)
-		of := t.Arange(tensor.Int64, 0, float64(rows*experts), float64(experts)).Reshape(rows, 1).Broadcast(rows, mine*top)
+		of := ops.Arange(t, tensor.Int64, 0, float64(rows*experts), float64(experts)).Reshape(rows, 1).Broadcast(rows, mine*top)
 		run = slots.Add(tensor.RowsLike(of.Reshape(slots.Len()), slots))
 		runs = ops.Bincount(run, rows*experts).Reshape(rows, experts)
 	}
 	before, all := d.before(p.counts, runs, all)
 	capacity := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
 	capacity = max(1, min(capacity, all/top)) // no token chooses an expert twice
-	limit, one := t.Arange(tensor.Int64, float64(capacity), float64(capacity+1), 1), t.Arange(tensor.Int64, 1, 2, 1)
-	kept := before.Add(runs).Minimum(limit).Sub(before).Clamp(0, math.Inf(1)).Sum(0)
+	limit, one := ops.Arange(t, tensor.Int64, float64(capacity), float64(capacity+1), 1), ops.Arange(t, tensor.Int64, 1, 2, 1)
+	kept := ops.Clamp(before.Add(runs).Minimum(limit).Sub(before), 0, math.Inf(1)).Sum(0)
 
 	start := ops.CumSum(p.counts, 0).Sub(p.counts) // of each expert, among the sorted slots
 	shift := before.Sub(ops.CumSum(runs, 0).Sub(runs)).Sub(start)
 	position := p.back.Add(shift.Reshape(runs.Len()).Gather(0, run))
-	first := t.Arange(tensor.Int64, 1, float64(experts*capacity)+1, float64(capacity)) // row of each expert, from 1
+	first := ops.Arange(t, tensor.Int64, 1, float64(experts*capacity)+1, float64(capacity)) // row of each expert, from 1
 	out := Plan{Dropped: p.counts.Sub(kept)}
 	out.back = tensor.Where(position.Lt(limit), first.Gather(0, slots).Add(position), one.Sub(one))
 	filled := ops.Bincount(out.back, experts*capacity+1).Slice(0, 1, experts*capacity+1).Reshape(experts, capacity)
@@ -58,13 +58,13 @@ func (d *Dispatcher) before(counts, runs nn.T, all int) (nn.T, int) {
 	}
 	d.places.all = all
 	t := counts.Tape()
-	number := func(n int) nn.T { return t.Arange(tensor.Int64, float64(n), float64(n)+1, 1) }
+	number := func(n int) nn.T { return ops.Arange(t, tensor.Int64, float64(n), float64(n)+1, 1) }
 	return t.Apply(&d.places, tensor.Concat(0, counts, number(all), number(t.Rows().First)), runs), d.places.all
 }
 
-// full returns counts of n rows for each expert.
-func full(t *tensor.Tape, experts, n int) nn.T {
-	return ops.Bincount(t.Arange(tensor.Int64, 0, float64(experts), 1).Reshape(experts, 1).Broadcast(experts, n).Reshape(experts*n), experts)
+// full returns counts of n rows for each of all experts.
+func full(t *tensor.Tape, all, n int) nn.T {
+	return ops.Bincount(ops.Arange(t, tensor.Int64, 0, float64(all), 1).Reshape(all, 1).Broadcast(all, n).Reshape(all*n), all)
 }
 
 // exchangeFixed is exchange with as many rows for all experts. Ranks fill different places, so that the sum of what comes has all.

@@ -74,11 +74,11 @@ func (d *Dispatcher) Plan(experts, counts nn.T, all, mine int) (p Plan) {
 }
 
 func (d *Dispatcher) plan(experts, counts nn.T, all, mine int) Plan {
-	rows, top := experts.Dim(0), experts.Dim(1)
-	slots := experts.Reshape(rows * top)
+	n, top := experts.Dim(0), experts.Dim(1)
+	slots := experts.Reshape(n * top)
 	_, sorted := ops.Sort(slots, 0, false) // stable: the slots of an expert keep their order
 	_, back := ops.Sort(sorted, 0, false)
-	token := slots.Tape().Arange(tensor.Int64, 0, float64(rows), 1).Reshape(rows, 1).Broadcast(rows, top).Reshape(rows*top).Gather(0, sorted)
+	token := ops.Arange(slots.Tape(), tensor.Int64, 0, float64(n), 1).Reshape(n, 1).Broadcast(n, top).Reshape(n*top).Gather(0, sorted)
 	p := Plan{top: top, token: token, back: back, counts: counts}
 	if d.c.Capacity > 0 && slots.Tape().Training() {
 		return d.limit(p, slots, all, mine)
@@ -145,7 +145,7 @@ func (d *Dispatcher) pack(rows nn.T) nn.T {
 func arrange(come nn.T, rows, ranks int) (order, counts nn.T) {
 	t, n := come.Tape(), come.Len()/ranks
 	run := ops.CumSum(ops.Bincount(ops.CumSum(come, 0), rows+1).Slice(0, 0, rows), 0) // a row's run is the number of runs that end before it
-	expert := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
+	expert := ops.Arange(t, tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
 	_, order = ops.Sort(expert, 0, false)
 	return order, ops.Bincount(expert, n)
 }

@@ -99,7 +99,7 @@ func (r *Router) Forward(x nn.T) Routing {
 	if r.c.Scoring == Sigmoid {
 		out.Scores = logits.Sigmoid()
 	} else {
-		out.Scores = logits.Softmax()
+		out.Scores = ops.Softmax(logits)
 	}
 	from := out.Scores // what is chosen from, and weights are made of
 	if r.c.Scoring == Chosen {
@@ -113,7 +113,7 @@ func (r *Router) Forward(x nn.T) Routing {
 	})
 	out.Weights = from.Gather(1, out.Experts)
 	if r.c.Scoring == Chosen {
-		out.Weights = out.Weights.Softmax()
+		out.Weights = ops.Softmax(out.Weights)
 	}
 	if r.c.Normalize {
 		out.Weights = out.Weights.Div(out.Weights.Sum(1).Reshape(x.Dim(0), 1).Affine(1, 1e-20))
@@ -149,7 +149,7 @@ func (r *Router) roundRobin(x nn.T) nn.T {
 		first = tensor.GlobalCount(x) / x.Dim(1) / b.Total * b.First * r.c.Top % n
 	}
 	turns := (first+rows*r.c.Top)/n + 1
-	all := t.Arange(tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(turns, n).Reshape(turns * n)
+	all := ops.Arange(t, tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(turns, n).Reshape(turns * n)
 	return tensor.RowsLike(all.Slice(0, first, first+rows*r.c.Top).Reshape(rows, r.c.Top), x)
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// rowOffset is the place in Args.I of the number of rows before those of a part, in kernels that are made by ByRows.
-const rowOffset = 7
+// RowOffset is the place in Args.I of the number of rows before those of a part, in kernels that are made by ByRows.
+const RowOffset = 7
 
 // ByRows are kernels of parts that go by Dim[0] rows of Dim[1] elements, for all floats. kinds has a letter for each operand: o for rows
 // that are overwritten, x for rows that are read, w for one row that all rows share, s for a number for each row, or one for all, which is
@@ -76,7 +76,7 @@ func widenRows(kinds string, a, w *tensor.Args, lo, n int) {
 			}
 		}
 	}
-	w.I[rowOffset] = lo
+	w.I[RowOffset] = lo
 }
 
 // rowsAtATime is the number of rows that are widened at a time: about two chunks, if there are as many.

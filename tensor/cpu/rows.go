@@ -5,28 +5,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// rows1 applies f(dst, x, cols, lo, hi) to rows.
-func rows1[T any](f func(dst, x []T, cols, lo, hi int)) Part {
-	return func(_ *Queue, a *tensor.Args, lo, hi, _ int) { f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi) }
-}
-
-// rowsYG applies f(dst, g, y, cols, lo, hi); the operands are y, g.
-func rowsYG[T any](f func(dst, g, y []T, cols, lo, hi int)) Part {
-	return func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
-		f(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), a.Dim[1], lo, hi)
-	}
-}
-
-func softmaxCausalPart[T kernel.Float](_ *Queue, a *tensor.Args, lo, hi, _ int) {
-	kernel.SoftmaxCausal(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi, a.I[rowOffset], a.I[0])
-}
-
-func logSumExpGradKernel[T kernel.Float]() tensor.Kernel {
-	return spread(dim0, dim1, 1, func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
-		kernel.LogSumExpGrad(slice[T](a, 0), slice[T](a, 3), slice[T](a, 1), slice[T](a, 2), a.Dim[1], lo, hi)
-	})
-}
-
 // colSumBF16 is colSumKernel for bfloat16.
 var colSumBF16 = spread(dim1, dim0, 16, func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
 	kernel.ColSumBF16(slice[tensor.BF16](a, 0), slice[tensor.BF16](a, 1), a.Dim[0], a.Dim[1], a.Dim[1], lo, hi, a.F[0] != 0)
@@ -88,13 +66,5 @@ func gatherKernel[T any]() tensor.Kernel {
 func scatterAddKernel[T kernel.Number]() tensor.Kernel {
 	return spread(dim0, gatherCost, 1, func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
 		kernel.ScatterAddDim(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], a.Dim[2], a.Dim[3], lo, hi)
-	})
-}
-
-func dropoutKernel[T kernel.Float]() tensor.Kernel {
-	return spread(outLen, one, 16, func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
-		rows := kernel.Rows{First: a.I[0], Stride: a.I[1], Elems: a.I[2], Cols: a.I[3], Line: a.I[4], Skip: a.I[5],
-			Break: a.I[6], Jump: a.I[7]}
-		kernel.Dropout(slice[T](a, 0), slice[T](a, 1), a.F[0], a.Key, rows, lo, hi)
 	})
 }

@@ -101,9 +101,9 @@ var indexKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 }
 
 var floatKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpDropout: floats("float.cu", "dropout", dropout),
-	ops.OpMSE:        floats("float.cu", "mse", pointLoss),
-	ops.OpMSEGrad:    floats("float.cu", "mse_grad", pointLossGrad),
-	ops.OpBCE:        floats("float.cu", "bce", pointLoss),
-	ops.OpBCEGrad:    floats("float.cu", "bce_grad", pointLossGrad),
+	ops.OpDropout: floats("float.cu", "dropout", dropout),
+	ops.OpMSE:     floats("float.cu", "mse", pointLoss),
+	ops.OpMSEGrad: floats("float.cu", "mse_grad", pointLossGrad),
+	ops.OpBCE:     floats("float.cu", "bce", pointLoss),
+	ops.OpBCEGrad: floats("float.cu", "bce_grad", pointLossGrad),
 }

@@ -51,7 +51,7 @@ func prepare(dev *cuda.Device) (ps []*prepared) {
 		product(a)
 		a.I[5] = int(tensor.ActGELU)
 	})
-	add(tensor.OpSoftmax, 512, 1, func(a *tensor.Args) { a.Dim = [6]int{16, 32} })
+	add(ops.OpSoftmax, 512, 1, func(a *tensor.Args) { a.Dim = [6]int{16, 32} })
 	add(ops.OpRMSNormGradW, 512, 3, func(a *tensor.Args) { a.Dim = [6]int{16, 32} })
 	attend := add(ops.OpAttention, 512, 2, func(a *tensor.Args) {
 		a.Dim, a.I, a.F, a.Outs = [6]int{1, 4, 24}, [8]int{8}, [8]float64{1, 0.5}, 2

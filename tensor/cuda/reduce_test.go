@@ -183,7 +183,7 @@ func TestDropout(t *testing.T) {
 		for i, n := range append([]int{4096}, lengths...) {
 			for _, rows := range [][3]int{{0, 1, n}, {3, 1, n}, {3, 1, 1}, {2, 4, n}, {1, 3, max(n/16, 1)}, {1 << 40, 1, n}} {
 				for _, p := range []float64{0.1, 0.5} {
-					launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n).shifted(i % 2)},
+					launch{op: ops.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n).shifted(i % 2)},
 						set: func(a *tensor.Args) {
 							a.Key, a.F[0] = 0x123456789abcdef0, p
 							a.I = [8]int{rows[0] * rows[2], rows[1] * rows[2], rows[2], rows[2], rows[2]}
@@ -195,7 +195,7 @@ func TestDropout(t *testing.T) {
 				{4, 8, 8, 4, 4, 0, 4, 4}, {36, 81, 12, 4, 9, 0, 8, 18}}
 			for _, region := range regions {
 				for _, region[5] = range []int{0, 3, 8, 29} { // and not from the first row on
-					launch{op: tensor.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
+					launch{op: ops.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
 						set: func(a *tensor.Args) { a.Key, a.F[0], a.I = 77, 0.5, region }}.agree(t, dev, exact)
 				}
 			}

@@ -52,14 +52,14 @@ func crossEntropyGrad(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 var rowKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpSoftmax:        floats("rows.cu", "softmax", byRow(2, nil)),
-	tensor.OpSoftmaxGrad:    floats("rows.cu", "softmax_grad", byRow(3, nil)),
-	tensor.OpSoftmaxCausal:  floats("rows.cu", "softmax_causal", byRow(2, causal)),
-	tensor.OpLogSoftmax:     floats("rows.cu", "log_softmax", byRow(2, nil)),
-	tensor.OpLogSoftmaxGrad: floats("rows.cu", "log_softmax_grad", byRow(3, nil)),
-	tensor.OpLogSumExp:      floats("rows.cu", "log_sum_exp", byRow(2, nil)),
-	tensor.OpLogSumExpGrad:  floats("rows.cu", "log_sum_exp_grad", byRow(4, nil)),
-	ops.OpCrossEntropy:      floats("rows.cu", "cross_entropy", crossEntropy),
-	ops.OpCrossEntropyBoth:  floats("rows.cu", "cross_entropy", crossEntropy),
-	ops.OpCrossEntropyGrad:  floats("rows.cu", "cross_entropy_grad", crossEntropyGrad),
+	ops.OpSoftmax:          floats("rows.cu", "softmax", byRow(2, nil)),
+	ops.OpSoftmaxGrad:      floats("rows.cu", "softmax_grad", byRow(3, nil)),
+	ops.OpSoftmaxCausal:    floats("rows.cu", "softmax_causal", byRow(2, causal)),
+	ops.OpLogSoftmax:       floats("rows.cu", "log_softmax", byRow(2, nil)),
+	ops.OpLogSoftmaxGrad:   floats("rows.cu", "log_softmax_grad", byRow(3, nil)),
+	ops.OpLogSumExp:        floats("rows.cu", "log_sum_exp", byRow(2, nil)),
+	ops.OpLogSumExpGrad:    floats("rows.cu", "log_sum_exp_grad", byRow(4, nil)),
+	ops.OpCrossEntropy:     floats("rows.cu", "cross_entropy", crossEntropy),
+	ops.OpCrossEntropyBoth: floats("rows.cu", "cross_entropy", crossEntropy),
+	ops.OpCrossEntropyGrad: floats("rows.cu", "cross_entropy_grad", crossEntropyGrad),
 }

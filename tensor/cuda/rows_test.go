@@ -71,10 +71,10 @@ func TestSoftmax(t *testing.T) {
 				for _, c := range []struct {
 					op       tensor.Op
 					operands string
-				}{{tensor.OpSoftmax, "ox"}, {tensor.OpLogSoftmax, "ox"}, {tensor.OpLogSumExp, "Sx"}, {tensor.OpSoftmaxGrad, "oyx"},
-					{tensor.OpLogSoftmaxGrad, "oxx"}, {tensor.OpLogSumExpGrad, "oxsg"}} {
+				}{{ops.OpSoftmax, "ox"}, {ops.OpLogSoftmax, "ox"}, {ops.OpLogSumExp, "Sx"}, {ops.OpSoftmaxGrad, "oyx"},
+					{ops.OpLogSoftmaxGrad, "oxx"}, {ops.OpLogSumExpGrad, "oxsg"}} {
 					l := rowLaunch(c.op, d, s[0], s[1], uint64(i), 1, c.operands)
-					if c.op == tensor.OpLogSoftmaxGrad {
+					if c.op == ops.OpLogSoftmaxGrad {
 						l.x[1] = values(d, s[0]*s[1], func(i int) float64 { return -math.Log(float64(s[1])) - float64(i%5)/8 })
 					}
 					l.x[1].offset = i % 2
@@ -92,7 +92,7 @@ func TestSoftmaxCausal(t *testing.T) {
 			if s[1] > s[2] {
 				continue
 			}
-			l := rowLaunch(tensor.OpSoftmaxCausal, d, s[0]*s[1], s[2], 3, 1, "ox")
+			l := rowLaunch(ops.OpSoftmaxCausal, d, s[0]*s[1], s[2], 3, 1, "ox")
 			l.with(func(a *tensor.Args) { a.I[0] = s[1] }).agree(t, dev, near)
 		}
 	})
@@ -106,7 +106,7 @@ func TestSoftmaxOfSpecialValues(t *testing.T) {
 		{-inf, -inf, nan}}
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 		x := values(d, len(rows)*3, func(i int) float64 { return rows[i/3][i%3] })
-		for op, operands := range map[tensor.Op]string{tensor.OpSoftmax: "ox", tensor.OpLogSoftmax: "ox", tensor.OpLogSumExp: "Sx"} {
+		for op, operands := range map[tensor.Op]string{ops.OpSoftmax: "ox", ops.OpLogSoftmax: "ox", ops.OpLogSumExp: "Sx"} {
 			l := rowLaunch(op, d, len(rows), 3, 1, 1, operands)
 			l.x[1] = x
 			l.agree(t, dev, near)

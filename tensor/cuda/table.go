@@ -10,16 +10,16 @@ var table tensor.Table
 
 // newKernels are the operations that need only a launch function: one line each.
 var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpClamp:     numbers("clamp.cu", "clamp", clamp),
-	tensor.OpClampGrad: floats("clamp.cu", "clamp_grad", clampGrad),
-	ops.OpCumSum:       cumSums(),
-	ops.OpSort:         sorts(),
-	ops.OpOneHot:       row("onehot.cu", "one_hot", oneHot, append(numberTypes, tensor.Bool)),
-	ops.OpBincount:     row("onehot.cu", "bincount", bincount, []tensor.DType{tensor.Int64}),
-	tensor.OpArange:    numbers("onehot.cu", "arange", arange),
-	tensor.OpAnd:       boolean("minimum"),
-	tensor.OpOr:        boolean("maximum"),
-	ops.OpRotary:       floats("rotary.cu", "rotary", rotary),
+	ops.OpClamp:     numbers("clamp.cu", "clamp", clamp),
+	ops.OpClampGrad: floats("clamp.cu", "clamp_grad", clampGrad),
+	ops.OpCumSum:    cumSums(),
+	ops.OpSort:      sorts(),
+	ops.OpOneHot:    row("onehot.cu", "one_hot", oneHot, append(numberTypes, tensor.Bool)),
+	ops.OpBincount:  row("onehot.cu", "bincount", bincount, []tensor.DType{tensor.Int64}),
+	ops.OpArange:    numbers("onehot.cu", "arange", arange),
+	tensor.OpAnd:    boolean("minimum"),
+	tensor.OpOr:     boolean("maximum"),
+	ops.OpRotary:    floats("rotary.cu", "rotary", rotary),
 }
 
 // groups are the tables of each file.

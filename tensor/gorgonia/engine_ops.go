@@ -4,6 +4,7 @@ import (
 	gt "gorgonia.org/tensor"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Add returns a + b.
@@ -98,10 +99,10 @@ func (e *Engine) Tanh(a gt.Tensor, opts ...gt.FuncOpt) (gt.Tensor, error) {
 
 // SoftMax returns eᵃ normalized to sum 1 along an axis.
 func (e *Engine) SoftMax(a gt.Tensor, axis int, opts ...gt.FuncOpt) (gt.Tensor, error) {
-	return e.lastAxis(tensor.OpSoftmax, e.StdEng.SoftMax, a, axis, opts)
+	return e.lastAxis(ops.OpSoftmax, e.StdEng.SoftMax, a, axis, opts)
 }
 
 // LogSoftMax returns the logarithm of SoftMax.
 func (e *Engine) LogSoftMax(a gt.Tensor, axis int, opts ...gt.FuncOpt) (gt.Tensor, error) {
-	return e.lastAxis(tensor.OpLogSoftmax, e.StdEng.LogSoftMax, a, axis, opts)
+	return e.lastAxis(ops.OpLogSoftmax, e.StdEng.LogSoftMax, a, axis, opts)
 }

@@ -32,7 +32,7 @@ type AttentionOptions struct {
 	Causal bool // position i sees positions 0 to i+Offset
 	Offset int  // of CrossAttention: see there
 	AttentionScores
-	Drop  float64       // drops probabilities as [tensor.Tensor.Dropout] does, on a tape in training
+	Drop  float64       // drops probabilities as [Dropout] does, on a tape in training
 	Layer uint64        // hash of the dropout layer's name
 	At    tensor.Region // the heads that this rank has (Cols), if it has only a part of them; only dropout uses it
 

@@ -33,13 +33,13 @@ func plainAttention(qkv tensor.Tensor, hd int, o ops.AttentionOptions) tensor.Te
 				tensor.Data[float32](hidden)[i*n+j] = float32(math.Inf(-1))
 			}
 		}
-		p = p.Add(qkv.Tape().Input(hidden).Cast(p.DType())).SoftmaxCausal()
+		p = ops.SoftmaxCausal(p.Add(qkv.Tape().Input(hidden).Cast(p.DType())))
 	case o.Causal:
-		p = p.SoftmaxCausal()
+		p = ops.SoftmaxCausal(p)
 	default:
-		p = p.Softmax()
+		p = ops.Softmax(p)
 	}
-	p = p.Dropout(o.Drop, o.Layer)
+	p = ops.Dropout(p, o.Drop, o.Layer)
 	return tensor.MatMul(p, part(2), false, false).Permute(0, 2, 1, 3).Reshape(b, n, heads*hd)
 }
 

@@ -63,7 +63,7 @@ func softRows(x, q, w tensor.Tensor, smoothing float64) tensor.Tensor {
 	if !w.IsZero() {
 		q = q.Mul(w)
 	}
-	return x.Cast(st).LogSoftmax().Mul(q).Sum(-1).Neg()
+	return LogSoftmax(x.Cast(st)).Mul(q).Sum(-1).Neg()
 }
 
 // hardRows returns the losses of labels y, each multiplied by the weight of its class, and these weights.

@@ -16,7 +16,7 @@ func EmbeddingPart(w, ids tensor.Tensor, first, total int) tensor.Tensor {
 		op.Fail([]tensor.Tensor{w}, "is not a part of a table of %d rows, from %d on", total, first)
 	}
 	t.CheckIndices(op, w, ids, total)
-	number := func(v int) tensor.Tensor { return t.Arange(tensor.Int64, float64(v), float64(v+1), 1) }
+	number := func(v int) tensor.Tensor { return Arange(t, tensor.Int64, float64(v), float64(v+1), 1) }
 	at := ids.Sub(number(first))
 	mine := at.Ge(number(0)).And(at.Lt(number(w.Dim(0))))
 	d, rank := dimsOf(ids)

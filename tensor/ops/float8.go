@@ -194,7 +194,7 @@ func scale8(t *tensor.Tape, o operand8, columns bool) (scale tensor.Tensor, shap
 		magnitudes, _ = magnitudes.Max(1)
 		shape[0] = magnitudes.Len()
 	}
-	amax := magnitudes.Cast(tensor.Float32).Clamp(float8Smallest, math.Inf(1))
+	amax := Clamp(magnitudes.Cast(tensor.Float32), float8Smallest, math.Inf(1))
 	most := t.NewLike(amax)
 	t.Args(tensor.OpFill, tensor.Float32).Out(most).F[0] = float64(o.format.Max())
 	t.Launch()

@@ -227,7 +227,7 @@ func (f *LinearCrossEntropy) rows(c *tensor.Ctx) linearRows {
 	l.memory = c.New(x.DType(), l.partRows(), w.Dim(0))
 	l.loss = c.New(statType(x.DType()), n)
 	if f.Classes != nil {
-		number := func(v int) tensor.Tensor { return t.Arange(tensor.Int64, float64(v), float64(v)+1, 1) }
+		number := func(v int) tensor.Tensor { return Arange(t, tensor.Int64, float64(v), float64(v)+1, 1) }
 		first, _ := f.Classes.Range()
 		ignore := l.ignore
 		if ignore == noLabel {
@@ -341,7 +341,7 @@ func (l *linearRows) wholeGradient() {
 // partGradient is wholeGradient where ranks divide the classes.
 func (l *linearRows) partGradient() {
 	g := l.part(l.counts).Mul(l.g).Cast(l.logits.DType())
-	l.args(tensor.OpLogSumExpGrad, l.logits).In(l.logits).In(l.part(l.lse)).In(g)
+	l.args(OpLogSumExpGrad, l.logits).In(l.logits).In(l.part(l.lse)).In(g)
 	l.t.Launch()
 	mine := l.mine()
 	one, at := mine.Cast(g.DType()).Mul(g).Neg(), mine.Cast(tensor.Int64).Mul(l.part(l.own))

@@ -40,7 +40,8 @@ func normOperand(t *tensor.Tape, op tensor.Op, x, w tensor.Tensor, role string) 
 	return w
 }
 
-func normInput(op tensor.Op, x tensor.Tensor) (*tensor.Tape, tensor.Tensor) {
+// lastDim returns x without gaps on its tape, which needs a last dimension.
+func lastDim(op tensor.Op, x tensor.Tensor) (*tensor.Tape, tensor.Tensor) {
 	t := op.Tape(x)
 	x = t.Packed(x)
 	if x.NDim() == 0 {
@@ -52,7 +53,7 @@ func normInput(op tensor.Op, x tensor.Tensor) (*tensor.Tape, tensor.Tensor) {
 // LayerNorm normalizes the last dimension of x to mean 0 and variance 1, then applies weight w and bias b. Each of them has the size of the
 // last dimension, or is none (Ba et al. 2016; the variance is the biased one, as in PyTorch).
 func LayerNorm(x, w, b tensor.Tensor, eps float64) tensor.Tensor {
-	t, x := normInput(OpLayerNorm, x)
+	t, x := lastDim(OpLayerNorm, x)
 	w, b = normOperand(t, OpLayerNorm, x, w, "the weight"), normOperand(t, OpLayerNorm, x, b, "the bias")
 	t.NoteNumber("LayerNorm", x, 0, eps)
 	out := t.NewLike(x)
@@ -70,7 +71,7 @@ func LayerNorm(x, w, b tensor.Tensor, eps float64) tensor.Tensor {
 // RMSNorm divides the last dimension of x by its root mean square, then multiplies it by weight w, which has the size of that dimension or
 // is none (Zhang and Sennrich 2019).
 func RMSNorm(x, w tensor.Tensor, eps float64) tensor.Tensor {
-	t, x := normInput(OpRMSNorm, x)
+	t, x := lastDim(OpRMSNorm, x)
 	w = normOperand(t, OpRMSNorm, x, w, "the weight")
 	t.NoteNumber("RMSNorm", x, 0, eps)
 	out := t.NewLike(x)

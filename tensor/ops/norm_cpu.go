@@ -35,38 +35,38 @@ func operands[T float](a *tensor.Args) (x [6][]T) {
 }
 
 func layerNormGradWKernels() kernels {
-	return floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64](), byColumns(func(a *tensor.Args, lo, hi int) {
+	return floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64](), aligned(dim1, dim0, func(a *tensor.Args, lo, hi int) {
 		kernel.NormGradWBF16(tensor.Operand[tensor.BF16](a, 0), tensor.Operand[tensor.BF16](a, 2), tensor.Operand[tensor.BF16](a, 1),
 			tensor.Operand[float32](a, 3), tensor.Operand[float32](a, 4), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	}))
 }
 
 func layerNormGradWKernel[T float]() tensor.Kernel {
-	return byColumns(func(a *tensor.Args, lo, hi int) {
+	return aligned(dim1, dim0, func(a *tensor.Args, lo, hi int) {
 		x := operands[T](a)
 		kernel.LayerNormGradW(x[0], nil, x[2], x[1], x[3], x[4], a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	})
 }
 
 func rmsNormGradWKernels() kernels {
-	return floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64](), byColumns(func(a *tensor.Args, lo, hi int) {
+	return floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64](), aligned(dim1, dim0, func(a *tensor.Args, lo, hi int) {
 		kernel.NormGradWBF16(tensor.Operand[tensor.BF16](a, 0), tensor.Operand[tensor.BF16](a, 2), tensor.Operand[tensor.BF16](a, 1), nil,
 			tensor.Operand[float32](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	}))
 }
 
 func rmsNormGradWKernel[T float]() tensor.Kernel {
-	return byColumns(func(a *tensor.Args, lo, hi int) {
+	return aligned(dim1, dim0, func(a *tensor.Args, lo, hi int) {
 		x := operands[T](a)
 		kernel.RMSNormGradW(x[0], x[2], x[1], x[3], a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
 	})
 }
 
-// byColumns makes a kernel whose threads share Dim[1] columns of Dim[0] elements: sums of columns have the order of the rows.
-func byColumns(f func(a *tensor.Args, lo, hi int)) tensor.Kernel {
+// aligned is cpu.Parallel where threads begin at multiples of 16 items.
+func aligned(count, cost func(a *tensor.Args) int, f func(a *tensor.Args, lo, hi int)) tensor.Kernel {
 	part := func(_ *cpu.Queue, a *tensor.Args, lo, hi, _ int) { f(a, lo, hi) }
 	return func(q tensor.Queue, a *tensor.Args) {
 		c := q.(*cpu.Queue)
-		c.Run(a, a.Dim[1], (c.Grain()-1)/max(a.Dim[0], 1)+1, 16, part)
+		c.Run(a, count(a), (c.Grain()-1)/max(cost(a), 1)+1, 16, part)
 	}
 }

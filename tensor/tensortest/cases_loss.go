@@ -57,7 +57,7 @@ func (c lossCase) call(x []tensor.Tensor) tensor.Tensor {
 		if x[1].DType().IsHalf() {
 			x[1] = x[1].Cast(tensor.Float32)
 		}
-		return ops.CrossEntropy(x[0], x[1].Softmax(), o)
+		return ops.CrossEntropy(x[0], ops.Softmax(x[1]), o)
 	}
 	return ops.CrossEntropy(x[0], tensor.FromSlice(c.labels, len(c.labels)), o)
 }
@@ -115,7 +115,7 @@ func generalLossGrads() map[tensor.Op][]GradCase {
 	for _, l := range generalLosses() {
 		op := ops.OpCrossEntropyRows
 		if l.labels == nil || l.weights && l.smoothing != 0 {
-			op = tensor.OpLogSoftmax
+			op = ops.OpLogSoftmax
 		}
 		shapes := func(r *rand.Rand) [][]int {
 			d := []int{5, 4 + r.IntN(3)}

@@ -28,10 +28,10 @@ func sortingCases() []ValueCase {
 	}
 	return []ValueCase{
 		one("detach", true, tensor.Tensor.Detach, func(x Array) Array { return x }),
-		one("clamp", true, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(-1, 1) }, clampOf(-1, 1)),
-		one("clamp below", true, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(2, math.Inf(1)) }, clampOf(2, math.Inf(1))),
-		one("clamp above", true, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(math.Inf(-1), 0) }, clampOf(math.Inf(-1), 0)),
-		one("clamp, crossed", true, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(3, 1) }, func(x Array) Array {
+		one("clamp", true, func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, -1, 1) }, clampOf(-1, 1)),
+		one("clamp below", true, func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, 2, math.Inf(1)) }, clampOf(2, math.Inf(1))),
+		one("clamp above", true, func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, math.Inf(-1), 0) }, clampOf(math.Inf(-1), 0)),
+		one("clamp, crossed", true, func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, 3, 1) }, func(x Array) Array {
 			return x.each(func(v float64) float64 {
 				if v != v {
 					return v
@@ -140,10 +140,10 @@ func countingCases() []ValueCase {
 		}),
 		of("bincount of none", true, func(t *tensor.Tape, _ tensor.DType) tensor.Tensor { return ops.Bincount(t.Input(randomInts(9, 0)), 2) },
 			func() Array { return Array{[]int{2}, []float64{0, 0}} }),
-		of("arange", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return t.Arange(d, 250, -1, -2) }, func() Array {
+		of("arange", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return ops.Arange(t, d, 250, -1, -2) }, func() Array {
 			return build([]int{126}, func(i []int) float64 { return 250 - 2*float64(i[0]) })
 		}),
-		of("arange of none", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return t.Arange(d, 3, 3, 1) },
+		of("arange of none", false, func(t *tensor.Tape, d tensor.DType) tensor.Tensor { return ops.Arange(t, d, 3, 3, 1) },
 			func() Array { return Array{[]int{0}, nil} }),
 	}
 }
@@ -154,8 +154,8 @@ func sortingGrads() map[tensor.Op][]GradCase {
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x[0]) }}
 	}
 	return map[tensor.Op][]GradCase{
-		tensor.OpClamp: append(unary(func(x tensor.Tensor) tensor.Tensor { return x.Clamp(-1, 0.7) }),
-			on("below", func(x tensor.Tensor) tensor.Tensor { return x.Clamp(0.1, math.Inf(1)).Exp() })),
+		ops.OpClamp: append(unary(func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, -1, 0.7) }),
+			on("below", func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, 0.1, math.Inf(1)).Exp() })),
 		ops.OpCumSum: {on("last", func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, -1) }),
 			on("middle", func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, 1).Sin() })},
 		tensor.OpGather: {on("sorted", func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, -1, true); return ops.CumSum(v, -1).Exp() }),

@@ -124,13 +124,13 @@ func rowCases() map[tensor.Op][]GradCase {
 	return map[tensor.Op][]GradCase{
 		ops.OpAttention: {attention(ops.AttentionOptions{}), attention(ops.AttentionOptions{Causal: true}),
 			attention(ops.AttentionOptions{Drop: 0.4, Layer: 3})},
-		tensor.OpSoftmax:    {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].Softmax() })},
-		tensor.OpLogSoftmax: {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSoftmax() })},
-		tensor.OpLogSumExp:  {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSumExp() })},
-		tensor.OpSoftmaxCausal: {row("square", func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{2, n, n}} },
-			func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() }),
+		ops.OpSoftmax:    {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return ops.Softmax(x[0]) })},
+		ops.OpLogSoftmax: {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return ops.LogSoftmax(x[0]) })},
+		ops.OpLogSumExp:  {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return ops.LogSumExp(x[0]) })},
+		ops.OpSoftmaxCausal: {row("square", func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{2, n, n}} },
+			func(x []tensor.Tensor) tensor.Tensor { return ops.SoftmaxCausal(x[0]) }),
 			row("more keys", func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 3 + r.IntN(3)}} },
-				func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() })},
+				func(x []tensor.Tensor) tensor.Tensor { return ops.SoftmaxCausal(x[0]) })},
 		ops.OpLayerNorm: {row("weight and bias", normShapes(2),
 			func(x []tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x[0], x[1], x[2], 1e-2) }),
 			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor {
@@ -166,8 +166,8 @@ func indexCases() map[tensor.Op][]GradCase {
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Gather(1, along(x[0], 3)) }}},
 		tensor.OpScatterAdd: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{d, {d[0], 3, d[2]}} },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].ScatterAdd(1, along(x[0], 3), x[1]) }}},
-		tensor.OpDropout: {{Name: "half", Shapes: anyShape,
-			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Dropout(0.5, 9) }}},
+		ops.OpDropout: {{Name: "half", Shapes: anyShape,
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return ops.Dropout(x[0], 0.5, 9) }}},
 	}
 }
 
@@ -182,7 +182,7 @@ func linearLossCase(name string, f ops.LinearCrossEntropy) GradCase {
 func graphCases() map[tensor.Op][]GradCase {
 	block := func(t *tensor.Tape) func(in ...tensor.Tensor) tensor.Tensor {
 		return func(in ...tensor.Tensor) tensor.Tensor {
-			return in[0].Mul(in[1]).Tanh().Dropout(0.3, 4).Add(in[0].Square())
+			return ops.Dropout(in[0].Mul(in[1]).Tanh(), 0.3, 4).Add(in[0].Square())
 		}
 	}
 	vectors := func(n int) func(r *rand.Rand) [][]int {

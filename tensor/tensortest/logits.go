@@ -42,7 +42,9 @@ func (s *logitsStep) head() tensor.Tensor {
 }
 
 // zLoss is a loss of ST-MoE that reads logits, too.
-func zLoss(z tensor.Tensor) tensor.Tensor { return z.LogSumExp().Square().Mean().Cast(tensor.Float32) }
+func zLoss(z tensor.Tensor) tensor.Tensor {
+	return ops.LogSumExp(z).Square().Mean().Cast(tensor.Float32)
+}
 
 // logitsCases read logits, and losses, before, in and after Backward.
 var logitsCases = []logitsCase{

@@ -250,13 +250,13 @@ func reducingCases() []ValueCase {
 			func(x Array) Array { return last(x, topOf(3, false)) }),
 		one1("top_k with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { _, at := ops.TopK(withNaN(x), 2); return at },
 			func(x Array) Array { return last(nanAbove(x), topOf(2, false)) }),
-		one1("softmax", rows, false, tensor.Tensor.Softmax, func(x Array) Array { return last(x, softmaxOf) }),
-		one1("log_softmax", rows, false, tensor.Tensor.LogSoftmax, func(x Array) Array {
+		one1("softmax", rows, false, ops.Softmax, func(x Array) Array { return last(x, softmaxOf) }),
+		one1("log_softmax", rows, false, ops.LogSoftmax, func(x Array) Array {
 			return last(x, func(l []float64) []float64 { return mapLine(softmaxOf(l), math.Log) })
 		}),
-		one1("logsumexp", append(rows, [][]int{{3, 0}}), false, tensor.Tensor.LogSumExp,
+		one1("logsumexp", append(rows, [][]int{{3, 0}}), false, ops.LogSumExp,
 			func(x Array) Array { return last(x, to1(logSumExpOf)).drop(len(x.Dims) - 1) }),
-		one1("softmax_causal", [][][]int{{{2, 3, 3}}, {{2, 5}}}, false, tensor.Tensor.SoftmaxCausal, func(x Array) Array {
+		one1("softmax_causal", [][][]int{{{2, 3, 3}}, {{2, 5}}}, false, ops.SoftmaxCausal, func(x Array) Array {
 			q, k := x.matrix()
 			return build(x.Dims, func(i []int) float64 {
 				n := len(i)

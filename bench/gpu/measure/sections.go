@@ -149,7 +149,7 @@ func (m *meter) rowKernels(dtype tensor.DType, r, c int, names string) (failed e
 	}{
 		{"add", 3, func(x tensor.Tensor) tensor.Tensor { return x.Add(tape.Input(y)) }, addRow},
 		{"gelu", 2, tensor.Tensor.GELUTanh, geluRow},
-		{"softmax", 2, tensor.Tensor.Softmax, softmaxRow},
+		{"softmax", 2, ops.Softmax, softmaxRow},
 		{"layernorm", 2, func(x tensor.Tensor) tensor.Tensor { return ops.LayerNorm(x, tape.Input(w), tape.Input(b), 1e-5) }, layerNormRow},
 		{"rmsnorm", 2, func(x tensor.Tensor) tensor.Tensor { return ops.RMSNorm(x, tape.Input(w), 1e-5) }, rmsNormRow},
 	} {
