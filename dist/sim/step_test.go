@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -52,6 +53,58 @@ func TestStep(t *testing.T) {
 	require.ErrorContains(t, err, "8 sequences do not divide over 2 ranks in microbatches of 3")
 }
 
+// Experts, by hand: four of a layer, in place of its MLP and as large, two for a token, shared by the four ranks of a host.
+func TestStepOfExperts(t *testing.T) {
+	const ns = Time(1000)
+	s := Step{Layers: 3, Hidden: 6, Seq: 8, Vocab: 3, Batch: 16, Micro: 1, TP: 1, PP: 1, DP: 8, Chunks: 1, Value: 2, Sum: 4, FLOPS: 1e9,
+		Experts: 4, Top: 2, EP: 4}
+	p, err := two(0).Time(s)
+	require.NoError(t, err)
+	work := 24.*16*8*3*36*(1+2*2) + 12*16*8*8*3*6 + 6*16*8*3*6*4 + 6*16*8*6*3 // weights, attention, routers, table
+	assert.InEpsilon(t, work, s.Work(), 1e-12)
+	part := Time(8*6*2*2/4) * ns // tokens of a microbatch, each to two experts, over four ranks
+	swap := 3 * (20*ns + part)
+	assert.Equal(t, 4*swap*3*2, p.Experts, "out and back, forward and backward, in three layers and two microbatches")
+	sums := func(far, n, parameters int) Time {
+		ranks := every(far, n)
+		all, err := two(0).ring(ranks, 4*parameters)
+		require.NoError(t, err)
+		return all
+	}
+	shared, own := 3*(4*36+6*4)+3*6, 3*8*36
+	data := sums(1, 8, shared) + sums(4, 2, own)
+	assert.Equal(t, data+data/2, p.Data, "gradients of a quarter of the experts go over two hosts, the others over all ranks")
+	assert.Equal(t, p.Compute+p.Experts+p.Data, p.Total())
+
+	s.PP, s.DP, s.EP = 2, 4, 2 // pairs of ranks of a host
+	s.Layers = 4
+	p, err = two(0).Time(s)
+	require.NoError(t, err)
+	part = Time(8*6*2*2/2) * ns
+	assert.Equal(t, 4*(20*ns+part)*2*4, p.Experts)
+	assert.Equal(t, (p.Compute+p.Experts)/4, p.Bubble)
+	s.Recompute = true
+	q, err := two(0).Time(s)
+	require.NoError(t, err)
+	assert.Equal(t, p.Experts*3/2, q.Experts, "forward runs again")
+
+	s.TP, s.DP = 2, 2 // ranks 0 and 2 share experts, as do 1 and 3
+	q, err = two(0).Time(s)
+	require.NoError(t, err)
+	assert.Equal(t, 6*(20*ns+part)*2*8, q.Experts)
+	s.TP, s.PP, s.DP, s.EP, s.Experts = 1, 1, 16, 8, 8 // over two hosts: seven steps, and in each some go between hosts
+	q, err = two(0).Time(s)
+	require.NoError(t, err)
+	assert.Greater(t, q.Experts, 6*4*(200+7*20)*ns)
+
+	for _, wrong := range [][4]int{{4, 0, 2, 8}, {4, 5, 2, 8}, {4, 2, 3, 9}, {4, 2, 4, 2}, {0, 0, 2, 8}, {-1, 1, 1, 8}} {
+		s.Experts, s.Top, s.EP, s.DP, s.Batch = wrong[0], wrong[1], wrong[2], wrong[3], wrong[3]
+		_, err = two(0).Time(s)
+		assert.EqualError(t, err, fmt.Sprintf("sim: %d experts, of which a token has %d, do not divide over %d of %d ranks",
+			wrong[0], wrong[1], wrong[2], wrong[3]))
+	}
+}
+
 // A long ring takes what all of its steps take, by the algorithm itself.
 func TestRings(t *testing.T) {
 	for _, name := range Names() {
@@ -63,7 +116,7 @@ func TestRings(t *testing.T) {
 				ranks[i] = i * x.stride
 			}
 			for _, part := range []int{8, 10_000, 1 << 20} {
-				all, err := top.hops(ranks, part, x.ranks-1)
+				all, err := top.hops(ranks, part, x.ranks-1, 0)
 				require.NoError(t, err)
 				if x.stride == 1 {
 					assert.Equal(t, timeOf(t, top, backend.AllGather, "ring", x.ranks, x.ranks*part), all)
