@@ -1,6 +1,9 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Step is a training step of a transformer, divided as Megatron-LM does it: layers over TP ranks of a host, stages over PP, rows over DP.
 type Step struct {
@@ -65,7 +68,7 @@ func (t *Topology) Time(s Step) (*StepTime, error) {
 	micros := Time(s.Batch / s.DP / s.Micro)
 	out := &StepTime{Compute: Time(s.Work() / float64(s.TP*s.PP*s.DP) / s.FLOPS * 1e12)}
 	activations := s.Micro * s.Seq * s.Hidden * s.Value
-	each, err := t.gather(upTo(s.TP), activations)
+	each, err := t.allReduce(upTo(s.TP), activations)
 	if err != nil {
 		return nil, err
 	}
@@ -73,14 +76,14 @@ func (t *Topology) Time(s Step) (*StepTime, error) {
 	if s.Recompute {
 		times = 6
 	}
-	out.Tensor = 2 * times * each * Time(s.Layers/s.PP) * micros
+	out.Tensor = times * each * Time(s.Layers/s.PP) * micros
 	if out.Experts, err = t.swap(every(s.TP, s.EP), activations*s.Top); err != nil {
 		return nil, err
 	}
 	out.Experts *= times * Time(s.Layers/s.PP) * micros
 	out.Bubble = (out.Compute + out.Tensor + out.Experts) * Time(s.PP-1) / (micros * Time(s.Chunks))
 	if s.PP > 1 { // ranks of a stage send a part each, and the next stage gathers them
-		hop, err := t.gather([]int{0, s.TP * s.DP}, 2*activations/s.TP)
+		hop, err := t.around([]int{0, s.TP * s.DP}, 2*activations/s.TP, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -108,11 +111,11 @@ func (t *Topology) sums(s *Step) (Time, error) {
 		own = s.Layers * mlps
 		shared += s.Layers*s.Hidden*s.Experts - own
 	}
-	all, err := t.gather(every(s.TP, s.DP), s.Sum*(shared/(s.TP*s.PP)))
+	all, err := t.around(every(s.TP, s.DP), s.Sum*(shared/(s.TP*s.PP)), 1)
 	if err != nil || own == 0 {
 		return all, err
 	}
-	of, err := t.gather(every(s.TP*s.EP, s.DP/s.EP), s.Sum*(own/(s.TP*s.PP*s.EP)))
+	of, err := t.around(every(s.TP*s.EP, s.DP/s.EP), s.Sum*(own/(s.TP*s.PP*s.EP)), 1)
 	return all + of, err
 }
 
@@ -132,6 +135,60 @@ func (t *Topology) swap(ranks []int, bytes int) (Time, error) {
 		return 0, nil
 	}
 	return t.hops(ranks, (bytes+n-1)/n, n-1, 1)
+}
+
+// around returns the time of so many all-gathers in one operation, by the fastest protocol.
+func (t *Topology) around(ranks []int, bytes, times int) (best Time, err error) {
+	protocols := t.Protocols
+	if len(protocols) == 0 {
+		protocols = []Protocol{{Part: 1}}
+	}
+	for i, p := range protocols {
+		by := *t
+		by.MessageNS += p.MessageNS
+		by.Links = slices.Clone(t.Links)
+		for k := range by.Links {
+			by.Links[k].GBs *= p.Part
+		}
+		once, err := by.gather(ranks, bytes)
+		if err != nil {
+			return 0, err
+		}
+		if x := nanoseconds(p.CallNS) + Time(times)*once; len(ranks) > 1 && (i == 0 || x < best) {
+			best = x
+		}
+	}
+	return best, nil
+}
+
+// allReduce returns the time of an all-reduce: two times around a ring, or by a switch that is above all ranks and adds up.
+func (t *Topology) allReduce(ranks []int, bytes int) (Time, error) {
+	best, err := t.around(ranks, bytes, 2)
+	for _, l := range t.Links {
+		if n := len(ranks); n > 1 && l.From == "rank" && !l.Rails && l.Sums > 0 && ranks[0]/l.Ports == ranks[n-1]/l.Ports {
+			best = min(best, t.bySwitch(l, n, bytes))
+		}
+	}
+	return best, err
+}
+
+// bySwitch is how NCCL does it: 16 channels of chunks, for each rank one, which are smaller for fewer bytes. Each rank reads the sum of its
+// chunk, for which all send, and writes it to all: bytes·(1+1/n) in each direction. Of the first chunks, reads, writes and two copies in
+// memory come one after the other.
+func (t *Topology) bySwitch(l Link, n, bytes int) Time {
+	first := 16 * n * 128 << 10
+	for _, few := range []int{64, 8, 2} {
+		if bytes < few*first {
+			first /= 2
+		}
+	}
+	first = min(first, bytes)
+	each := 1e3 / (l.GBs * l.Sums)
+	all := nanoseconds(l.SumsNS) + of(bytes, each*float64(n+1)/float64(n)) + of(first, each*float64(n-1)/float64(n))
+	if t.MemoryGBs > 0 {
+		all += of(2*first, 1e3/t.MemoryGBs)
+	}
+	return all
 }
 
 // gather returns the time of an all-gather around a ring of these ranks. Beyond 1 MiB from each rank it is a straight line.
@@ -164,26 +221,55 @@ func (t *Topology) ring(ranks []int, bytes int) (Time, error) {
 }
 
 // hops simulates so many steps in which each rank sends so many bytes to the next one. With each step they go so many ranks farther: 0 is
-// an all-gather around the ring, 1 an all-to-all.
+// an all-gather around the ring, 1 an all-to-all. If several ranks of each host are among them, there are as many rings, with a part of the
+// bytes each, which enter and leave hosts at other ranks: so all cards are in use.
 func (t *Topology) hops(ranks []int, part, steps, farther int) (Time, error) {
 	n := len(ranks)
 	plan, err := t.wire((ranks[n-1] + t.Host) / t.Host * t.Host)
 	if err != nil {
 		return 0, err
 	}
-	net := newNetwork(plan)
-	for i, r := range newGroup(net, ranks).ranks {
-		net.start(0, func() error {
-			b := r.Memory(part)
-			for k := range steps {
-				far := 1 + k*farther
-				if err := r.SendRecv((i+far)%n, b, (i-far+n)%n, b, 0); err != nil {
-					return err
+	net, rings := newNetwork(plan), 1
+	if farther == 0 {
+		rings = t.together(ranks)
+	}
+	for c := range rings {
+		for i, r := range newGroup(net, turned(ranks, rings, c)).ranks {
+			net.start(0, func() error {
+				b := r.Memory((part + rings - 1) / rings)
+				for k := range steps {
+					far := 1 + k*farther
+					if err := r.SendRecv((i+far)%n, b, (i-far+n)%n, b, 0); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
+		}
 	}
 	err = net.run()
 	return net.latest(), err
+}
+
+// together returns how many of the ranks each host has; 1 if that differs, or if there is one host.
+func (t *Topology) together(ranks []int) int {
+	n := slices.IndexFunc(ranks, func(r int) bool { return r/t.Host != ranks[0]/t.Host })
+	if n < 1 || len(ranks)%n != 0 {
+		return 1
+	}
+	for i, r := range ranks {
+		if r/t.Host != ranks[i/n*n]/t.Host {
+			return 1
+		}
+	}
+	return n
+}
+
+// turned returns the ranks with those of each host, n of them, turned by so many places.
+func turned(ranks []int, n, by int) []int {
+	out := make([]int, len(ranks))
+	for i := range ranks {
+		out[i] = ranks[i/n*n+(i+by)%n]
+	}
+	return out
 }
