@@ -45,11 +45,11 @@ prints the step of median length. In a recording of GPUs there are launches, and
 Topologies: ` + strings.Join(sim.Names(), " ") + `; folder dist/sim/topologies has their files.
 Operations: ` + strings.Join(simOps(), " ") + `; parts of ranks are equal.
 
-A ring of 1,024 ranks takes seconds, all sizes by several algorithms a minute. A ring of 16,384 ranks has half a billion messages, which take some 6 minutes and 160 MB.
+A ring of 1,024 ranks takes seconds, all sizes by several algorithms a minute. A ring of 16,384 ranks has half a billion messages, which
+take some 6 minutes and 160 MB.
 
-Published steps of training are met within 7% on average. Collectives are not: libraries for GPUs have other algorithms (NVLS), and
-networks lose bandwidth with size. So this compares algorithms; it does not say what a cluster will do. The choice without -algo is made
-for slow networks between hosts: compare it with all.`
+This compares the algorithms of package algo; it does not say what a library for GPUs will do, which has others (NVLS). The choice without
+-algo is made for slow networks between hosts: compare it with all.`
 }
 
 func simOps() []string {

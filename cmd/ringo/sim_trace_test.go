@@ -144,18 +144,19 @@ func TestSimOfTraceErrors(t *testing.T) {
 		return path
 	}
 	for want, args := range map[string][]string{
-		"-trace has operations, ranks and bytes: -op, -algo, -ranks, -bytes and -plot are for simulations without it": {
+		"-trace has operations, ranks and bytes: -op, -algo, -ranks, -bytes and -plot are for simulations without": {
 			"-trace", "x.json", "-ranks", "8"},
-		"-trace has operations":                        {"-trace", "x.json", "-op", "allreduce"},
-		"-trace: stat none.json: no such file":         {"-trace", "none.json"},
-		"the trace has no ranks":                       {"-trace", ","},
-		"cut.json: unexpected EOF":                     {"-trace", file("cut.json", string(whole[:len(whole)/2]))},
-		"it is not a timeline of Ringo":                {"-trace", file("list.json", "[1,2]")},
-		"the trace has no rank 0: a replay needs":      {"-trace", file("one.json", strings.ReplaceAll(string(whole), `"pid":0`, `"pid":4`))},
-		"3 ranks do not fit":                           {"-trace", file("all.json", string(whole)), "-topo", file("top.json", oneHost)},
-		"has no step that all ranks have":              {"-trace", file("steps.json", strings.ReplaceAll(string(whole), `"step":`, `"was":`))},
-		"-topo: no topology is called":                 {"-topo", "dgx", "-trace", "x.json"},
-		"on rank 0: the trace is damaged (see ringo s": {"-trace", file("bytes.json", strings.ReplaceAll(string(whole), `"bytes":`, `"bytes":-`))},
+		"-trace has operations":                   {"-trace", "x.json", "-op", "allreduce"},
+		"-trace: stat none.json: no such file":    {"-trace", "none.json"},
+		"the trace has no ranks":                  {"-trace", ","},
+		"cut.json: unexpected EOF":                {"-trace", file("cut.json", string(whole[:len(whole)/2]))},
+		"it is not a timeline of Ringo":           {"-trace", file("list.json", "[1,2]")},
+		"the trace has no rank 0: a replay needs": {"-trace", file("one.json", strings.ReplaceAll(string(whole), `"pid":0`, `"pid":4`))},
+		"3 ranks do not fit":                      {"-trace", file("all.json", string(whole)), "-topo", file("top.json", oneHost)},
+		"has no step that all ranks have":         {"-trace", file("steps.json", strings.ReplaceAll(string(whole), `"step":`, `"was":`))},
+		"-topo: no topology is called":            {"-topo", "dgx", "-trace", "x.json"},
+		"on rank 0: the trace is damaged (see ringo s": {
+			"-trace", file("bytes.json", strings.ReplaceAll(string(whole), `"bytes":`, `"bytes":-`))},
 	} {
 		stdout, stderr, code := run(t, append([]string{"sim"}, args...)...)
 		assert.Equal(t, 2, code, want)

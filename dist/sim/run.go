@@ -141,8 +141,3 @@ func (r *rank) do(c *call) error {
 	op := c.op(r)
 	return r.messages.Run(&op)
 }
-
-// namesOf returns the algorithms of a kind that differ over messages.
-func namesOf(k backend.Kind) []string {
-	return slices.DeleteFunc(algo.Names(k), func(name string) bool { return name == "direct" && k != backend.AllReduce })
-}

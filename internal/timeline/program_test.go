@@ -86,13 +86,15 @@ func TestRecordOfBatches(t *testing.T) {
 	assert.Equal(t, "send", rec.Exchanges[0].Kind)
 }
 
-// What only some ranks recorded at their ends is left out. Anything else that is not whole is an error that says so.
-func TestRecordOfDamagedTraces(t *testing.T) {
-	more := func(r *Rank, seq uint64) {
-		s := span(trace.Comm, "allreduce:ring", 700, 800, 8)
-		s.Lane, s.Seq = 1, seq
-		r.Spans = append(r.Spans, s)
-	}
+// more adds an all-reduce.
+func more(r *Rank, seq uint64) {
+	s := span(trace.Comm, "allreduce:ring", 700, 800, 8)
+	s.Lane, s.Seq = 1, seq
+	r.Spans = append(r.Spans, s)
+}
+
+// What only some ranks recorded at their ends is left out.
+func TestRecordOfUnevenEnds(t *testing.T) {
 	rec, err := Record(recordedPair("allreduce", func(r *Rank) {
 		if r.Rank == 1 {
 			more(r, 2)
@@ -101,7 +103,10 @@ func TestRecordOfDamagedTraces(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rec.Exchanges, 1)
 	assert.Equal(t, 1, rec.LeftOut)
+}
 
+// A trace that is not whole is an error that says so.
+func TestRecordOfDamagedTraces(t *testing.T) {
 	for want, damage := range map[string]func(r []Rank){
 		"the trace has no rank 1: a replay needs the files of all ranks, see ringo trace merge": func(r []Rank) { r[1].Rank = 2 },
 		"rank 1 did not record its last 9 spans: record fewer steps, or more spans (dist.Config.Trace)": func(r []Rank) {
@@ -152,7 +157,7 @@ func TestRecordOfDamagedTraces(t *testing.T) {
 		_, err := Record(ranks, false)
 		assert.ErrorContains(t, err, want)
 	}
-	_, err = Record(nil, false)
+	_, err := Record(nil, false)
 	assert.EqualError(t, err, "the trace has no ranks")
 	three := recordedPair("send", func(*Rank) {})
 	for i := range three {
