@@ -144,6 +144,11 @@ func TestRingsOfAllCards(t *testing.T) {
 	assert.Equal(t, 1, two(0).together([]int{0, 1, 2, 4, 5, 6, 7, 8}), "as many, but on other hosts")
 	assert.Equal(t, 1, two(0).together([]int{1, 2, 3}))
 	assert.Equal(t, []int{1, 2, 3, 0, 5, 6, 7, 4}, turned(upTo(8), 4, 1))
+
+	swap, err := two(0).swap(upTo(8), 8*part)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, swap, 4*4*part*ns, "an all-to-all has a part for each of the four ranks of the other host")
+	assert.LessOrEqual(t, swap, 7*(200+4*part)*ns)
 }
 
 // The fastest protocol is taken: its time of a call once, that of a message for each step, and a part of the bandwidth.
