@@ -23,8 +23,8 @@
 // a host, the fastest of several protocols, and switches that add up (NVLS). testdata/calibration.txt compares it, and collectives, with
 // published figures: five are fitted, the others predicted, also those that miss. Collectives and steps are within 7% on average. Beyond
 // 10% are: all-reduces of less than 1 MiB, where libraries choose among more algorithms, and of 16 MiB; and steps on many thousand GPUs,
-// which wait for each other more than a simulation without noise. On a cluster with EFA, all-reduces of 32 to 512 GPUs are predicted up to 8
-// times too fast: its bandwidth falls with each host, and nothing in this model does that.
+// which wait for each other more than a simulation without noise. On a cluster with EFA, all-reduces of 32 to 512 GPUs are predicted up to
+// 8 times too fast: its bandwidth falls with each host, and nothing in this model does that.
 //
 // Files:
 //
