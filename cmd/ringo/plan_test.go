@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/sim"
 )
 
 // TestPlan: ringo plan prints the plan as tables or as JSON.
@@ -62,7 +65,7 @@ func TestPlanOnTopology(t *testing.T) {
 	stdout, stderr, code := run(t, args...)
 	require.Zero(t, code, stderr)
 	for _, want := range []string{"\ntime of a step on hgx-h100x4, predicted: ", " FLOP over 32 ranks of 400 TFLOP/s\n",
-		"4 all-reduces of 128·1024·1024·4 bytes in each of 12 layers and 1 microbatches", "(pp−1)/m = 0/1 of both",
+		"4 all-reduces of 128·1024·1024·4 bytes in each of 12 layers and 1 microbatches", "(pp−1)/m = 0/1 of the above",
 		"4 bytes a parameter summed and 4 gathered over 4 ranks", "the fastest of as many ranks"} {
 		assert.Contains(t, stdout, want)
 	}
@@ -79,15 +82,23 @@ func TestPlanOnTopology(t *testing.T) {
 	assert.Equal(t, [2]string{"dp=4,tp=8", "pp=1,dp=32,tp=1"}, [2]string{mine.Layout, best.Layout})
 	assert.InDelta(t, mine.Step, mine.Compute+mine.Tensor+mine.Bubble+mine.Stages+mine.Data, 1e-9)
 	assert.Less(t, best.Step, mine.Step)
+	stdout, stderr, code = run(t, "plan", "-layout", "dp=4,ep=8", "-experts", "8", "-batch", "512", "-topo", "hgx-h100x4")
+	require.Zero(t, code, stderr)
+	// 32 ranks with 16 sequences each; a pair of ranks swaps an eighth, in seven steps of two latencies of 500 ns each at 370 GB/s.
+	each := 7 * (1000 + 16*1024*2*768*4/8/370.)
+	assert.Contains(t, stdout, fmt.Sprintf("\n  experts   %10v  4 all-to-alls of 16·1024·2·768·4 bytes over 8 ranks, in each of these",
+		sim.Time(4*12*each*1000)))
+	assert.Contains(t, stdout, "\n  pp=1,dp=4,ep=8,tp=1 ", "among the fastest layouts")
+
 	for want, more := range map[string][]string{
-		"-topo hgx-h100x3: 32 ranks do not fit on 3 hosts of 8":        {"-topo", "hgx-h100x3"},
-		`-topo: no topology is called "dgx"; there are hgx-h100`:       {"-topo", "dgxx4"},
-		"-topo: the time of experts, ep, ring and cp is not predicted": {"-layout", "dp=4,cp=8"},
-		"-topo: the time of -host, -int8 and -int4 is not predicted":   {"-layout", "fsdp=32", "-int8"},
-		"-tflops 0: what a rank computes is from 0.001 to 1e6":         {"-tflops", "0"},
-		"-tflops +Inf: what a rank computes is from 0.001 to 1e6":      {"-tflops", "Inf"},
-		"-topo hgx-h100x0: 32 ranks do not fit on 0 hosts of 8":        {"-topo", "hgx-h100x0"},
-		"-topo: the time of -schedule zb-h1 is not predicted, only":    {"-layout", "pp=4,dp=8", "-schedule", "zb-h1"},
+		"-topo hgx-h100x3: 32 ranks do not fit on 3 hosts of 8":      {"-topo", "hgx-h100x3"},
+		`-topo: no topology is called "dgx"; there are hgx-h100`:     {"-topo", "dgxx4"},
+		"-topo: the time of ring and cp is not predicted":            {"-layout", "dp=4,cp=8"},
+		"-topo: the time of -host, -int8 and -int4 is not predicted": {"-layout", "fsdp=32", "-int8"},
+		"-tflops 0: what a rank computes is from 0.001 to 1e6":       {"-tflops", "0"},
+		"-tflops +Inf: what a rank computes is from 0.001 to 1e6":    {"-tflops", "Inf"},
+		"-topo hgx-h100x0: 32 ranks do not fit on 0 hosts of 8":      {"-topo", "hgx-h100x0"},
+		"-topo: the time of -schedule zb-h1 is not predicted, only":  {"-layout", "pp=4,dp=8", "-schedule", "zb-h1"},
 	} {
 		_, stderr, code := run(t, append(args, more...)...)
 		assert.Equal(t, 2, code)

@@ -26,6 +26,7 @@ type timedLayout struct {
 	Step    float64 `json:"step"`
 	Compute float64 `json:"compute"`
 	Tensor  float64 `json:"tensor"`
+	Experts float64 `json:"experts"`
 	Bubble  float64 `json:"bubble"`
 	Stages  float64 `json:"stages"`
 	Data    float64 `json:"data"`
@@ -46,8 +47,8 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 	}
 	ranks := l.Ranks()
 	switch {
-	case l.EP > 1 || l.Ring > 1 || l.CP > 1 || c.Experts > 0:
-		return nil, fmt.Errorf("-topo: the time of experts, ep, ring and cp is not predicted")
+	case l.Ring > 1 || l.CP > 1:
+		return nil, fmt.Errorf("-topo: the time of ring and cp is not predicted")
 	case c.Host > 0 || c.Int8 || c.Int4:
 		return nil, fmt.Errorf("-topo: the time of -host, -int8 and -int4 is not predicted")
 	case l.PP > 1 && or(c.Sched, "1f1b") != "1f1b":
@@ -59,21 +60,27 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 	}
 	s := sim.Step{Layers: c.Layers, Hidden: c.Dim, Seq: c.Seq, Vocab: c.Vocab, Batch: c.Batch, Chunks: 1,
 		FLOPS: c.TFLOPS * 1e12, Overlap: true, Value: bytesOf(p.Params), Sum: bytesOf(p.Reduce),
-		Again: l.FSDP > 1 && l.PP <= 1 && c.Stage != 1 && c.Stage != 2}
+		Experts: c.Experts, Top: c.TopK, Again: l.FSDP > 1 && l.PP <= 1 && c.Stage != 1 && c.Stage != 2}
 	t := &timing{Topology: c.Topo}
-	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), ranks, or(c.Micro, 8))
+	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), max(l.EP, 1), ranks, or(c.Micro, 8))
 	mine, err := timed(top, l.String(), t.step)
 	if err != nil {
 		return nil, fmt.Errorf("-topo %s: %w", c.Topo, err)
 	}
 	for tp := 1; tp <= min(top.Host, ranks, c.Heads); tp *= 2 {
 		for pp := 1; pp <= min(ranks/tp, c.Layers); pp *= 2 {
-			other := plan.Layout{TP: tp, PP: pp, DP: ranks / tp / pp}
-			if ranks%(tp*pp) != 0 || c.Heads%tp != 0 || c.Vocab%tp != 0 || c.Layers%pp != 0 {
-				continue
-			}
-			if x, err := timed(top, other.String(), divided(s, tp, pp, ranks, or(c.Micro, 8))); err == nil { // else its batch does not divide
-				t.Layouts = append(t.Layouts, x)
+			for ep := 1; ep <= max(1, c.Experts); ep *= 2 {
+				other := plan.Layout{TP: tp, PP: pp, DP: ranks / tp / pp / ep}
+				if c.Experts > 0 {
+					other.EP = ep
+				}
+				if ranks%(tp*pp*ep) != 0 || c.Heads%tp != 0 || c.Vocab%tp != 0 || c.Layers%pp != 0 {
+					continue
+				}
+				x, err := timed(top, other.String(), divided(s, tp, pp, ep, ranks, or(c.Micro, 8)))
+				if err == nil { // else its batch or its experts do not divide
+					t.Layouts = append(t.Layouts, x)
+				}
 			}
 		}
 	}
@@ -92,8 +99,8 @@ func bytesOf(dtype string) int {
 }
 
 // divided returns s in a layout. Without a pipeline there is one microbatch.
-func divided(s sim.Step, tp, pp, ranks, micros int) sim.Step {
-	s.TP, s.PP, s.DP = tp, pp, ranks/tp/pp
+func divided(s sim.Step, tp, pp, ep, ranks, micros int) sim.Step {
+	s.TP, s.PP, s.DP, s.EP = tp, pp, ranks/tp/pp, ep
 	if pp == 1 {
 		micros = 1
 	}
@@ -107,8 +114,8 @@ func timed(top *sim.Topology, name string, s sim.Step) (timedLayout, error) {
 		return timedLayout{}, err
 	}
 	all := p.Total().Seconds()
-	return timedLayout{name, all, p.Compute.Seconds(), p.Tensor.Seconds(), p.Bubble.Seconds(), p.Stages.Seconds(), p.Data.Seconds(),
-		1 - p.Compute.Seconds()/all}, nil
+	return timedLayout{name, all, p.Compute.Seconds(), p.Tensor.Seconds(), p.Experts.Seconds(), p.Bubble.Seconds(),
+		p.Stages.Seconds(), p.Data.Seconds(), 1 - p.Compute.Seconds()/all}, nil
 }
 
 // String writes the times, with the arithmetic of the planned layout.
@@ -121,11 +128,18 @@ func (t *timing) String() string {
 		fmt.Fprintf(&out, "  %-9s %10s  %s\n", name, seconds(value), fmt.Sprintf(formula, a...))
 	}
 	micros := s.Batch / s.DP / s.Micro
-	line("compute", x.Compute, "72·B·s·l·h²·(1 + s/6h) + 6·B·s·h·V = %.4g FLOP over %d ranks of %.4g TFLOP/s", s.Work(),
-		s.TP*s.PP*s.DP, s.FLOPS/1e12)
+	work := "72·B·s·l·h²·(1 + s/6h) + 6·B·s·h·V"
+	if s.Experts > 0 {
+		work = fmt.Sprintf("24·B·s·l·h²·(1 + 2·%d + s/2h) + 6·B·s·h·(V + %d·l)", s.Top, s.Experts)
+	}
+	line("compute", x.Compute, "%s = %.4g FLOP over %d ranks of %.4g TFLOP/s", work, s.Work(), s.TP*s.PP*s.DP, s.FLOPS/1e12)
 	line("tp", x.Tensor, "4 all-reduces of %d·%d·%d·%d bytes in each of %d layers and %d microbatches", s.Micro,
 		s.Seq, s.Hidden, s.Value, s.Layers/s.PP, micros)
-	line("bubble", x.Bubble, "(pp−1)/m = %d/%d of both", s.PP-1, micros)
+	if s.Experts > 0 {
+		line("experts", x.Experts, "4 all-to-alls of %d·%d·%d·%d·%d bytes over %d ranks, in each of these, if experts are chosen equally often",
+			s.Micro, s.Seq, s.Top, s.Hidden, s.Value, s.EP)
+	}
+	line("bubble", x.Bubble, "(pp−1)/m = %d/%d of the above", s.PP-1, micros)
 	line("stages", x.Stages, "2·(pp−1) messages that nothing hides")
 	line("gradients", x.Data, "%d bytes a parameter summed and %d gathered over %d ranks, less half of the time above", s.Sum, s.Value, s.DP)
 	fmt.Fprintf(&out, "\nthe fastest of as many ranks, if they have memory for it (see ringo plan -layout):\n  %-22s %10s  exposed\n",

@@ -18,13 +18,14 @@ import (
 
 // simCmd is `ringo sim`.
 type simCmd struct {
-	Op    string `default:"allreduce" placeholder:"NAME" help:"The operation."`
-	Algo  string `placeholder:"LIST" help:"Algorithms to compare, or all; the one that would be chosen if absent."`
-	Ranks string `default:"8" placeholder:"LIST" help:"Numbers of ranks; 8..512 is every fourfold between."`
-	Bytes string `default:"1KiB..1GiB" placeholder:"LIST" help:"Sizes of the full buffer, in the same way."`
-	Topo  string `default:"hgx-h100" placeholder:"NAME" help:"The network: a name, or a JSON file."`
-	Plot  string `placeholder:"out.svg" help:"Draw bus bandwidth against bytes."`
-	JSON  bool   `help:"Print one JSON object."`
+	Op    *string `placeholder:"NAME" help:"The operation; allreduce if absent."`
+	Algo  string  `placeholder:"LIST" help:"Algorithms to compare, or all; the one that would be chosen if absent."`
+	Ranks *string `placeholder:"LIST" help:"Numbers of ranks; 8..512 is every fourfold between. 8 if absent."`
+	Bytes *string `placeholder:"LIST" help:"Sizes of the full buffer, in the same way; 1KiB..1GiB if absent."`
+	Trace string  `placeholder:"FILES" help:"Replay a step of a recorded training, see ringo trace, on the network."`
+	Topo  string  `default:"hgx-h100" placeholder:"NAME" help:"The network: a name, or a JSON file."`
+	Plot  string  `placeholder:"out.svg" help:"Draw bus bandwidth against bytes."`
+	JSON  bool    `help:"Print one JSON object."`
 }
 
 // Help is the text below the flags of `ringo sim -h`.
@@ -36,15 +37,19 @@ another algorithm is the fastest.
 
   ringo sim -algo ring,double-tree,hierarchical -ranks 8..512 -topo rails -plot sim.svg
   ringo topo -json > here.json && ringo sim -ranks 2 -topo here.json      # links as they are between ranks on this machine
+  ringo sim -trace trace-0.json,trace-1.json -topo rails                   # what a recorded step would take
+
+With -trace, each rank computes as long as in the recording, and issues and awaits the same operations; the network is the topology's. It
+prints the step of median length. In a recording of GPUs there are launches, and no computation: replay those of CPUs.
 
 Topologies: ` + strings.Join(sim.Names(), " ") + `; folder dist/sim/topologies has their files.
 Operations: ` + strings.Join(simOps(), " ") + `; parts of ranks are equal.
 
-A ring of 1,024 ranks takes seconds, all sizes by several algorithms a minute. A ring of 16,384 ranks has half a billion messages, which take some 6 minutes and 160 MB.
+A ring of 1,024 ranks takes seconds, all sizes by several algorithms a minute. A ring of 16,384 ranks has half a billion messages, which
+take some 6 minutes and 160 MB.
 
-Published steps of training are met within 7% on average. Collectives are not: libraries for GPUs have other algorithms (NVLS), and
-networks lose bandwidth with size. So this compares algorithms; it does not say what a cluster will do. The choice without -algo is made
-for slow networks between hosts: compare it with all.`
+This compares the algorithms of package algo; it does not say what a library for GPUs will do, which has others (NVLS). The choice without
+-algo is made for slow networks between hosts: compare it with all.`
 }
 
 func simOps() []string {
@@ -77,6 +82,9 @@ type simCase struct {
 
 // Run simulates what the flags say.
 func (c *simCmd) Run() error {
+	if c.Trace != "" {
+		return c.replay()
+	}
 	top, kind, cases, err := c.cases()
 	if err != nil {
 		return err
@@ -114,9 +122,9 @@ func (c *simCmd) Run() error {
 
 // cases reads the command line.
 func (c *simCmd) cases() (top *sim.Topology, kind backend.Kind, cases []simCase, err error) {
-	i := slices.Index(simOps(), c.Op)
+	i := slices.Index(simOps(), or(c.Op, "allreduce"))
 	if i < 0 {
-		return nil, 0, nil, usageOf("sim", "-op %q cannot be simulated; these can: %s", c.Op, strings.Join(simOps(), ", "))
+		return nil, 0, nil, usageOf("sim", "-op %q cannot be simulated; these can: %s", *c.Op, strings.Join(simOps(), ", "))
 	}
 	kind = sim.Kinds[i]
 	names, has := split(c.Algo), algo.Names(kind)
@@ -137,21 +145,22 @@ func (c *simCmd) cases() (top *sim.Topology, kind backend.Kind, cases []simCase,
 	if top, err = sim.Open(c.Topo); err != nil {
 		return nil, 0, nil, usageOf("sim", "-topo: %v", err)
 	}
-	ranks, wrong := ranged(c.Ranks, "..")
-	sizes, bad := ranged(c.Bytes, "..")
+	count, bytes := or(c.Ranks, "8"), or(c.Bytes, "1KiB..1GiB")
+	ranks, wrong := ranged(count, "..")
+	sizes, bad := ranged(bytes, "..")
 	switch {
 	case len(names) == 0:
 		return nil, 0, nil, usageOf("sim", "-algo %s names nothing", c.Algo)
 	case wrong != "" || len(ranks) == 0:
-		return nil, 0, nil, usageOf("sim", "-ranks %s: %q is neither a number nor a range such as 8..512", c.Ranks, wrong)
+		return nil, 0, nil, usageOf("sim", "-ranks %s: %q is neither a number nor a range such as 8..512", count, wrong)
 	case bad != "" || len(sizes) == 0:
-		return nil, 0, nil, usageOf("sim", "-bytes %s: %q is neither a size such as 64K nor a range such as 1KiB..1GiB", c.Bytes, bad)
+		return nil, 0, nil, usageOf("sim", "-bytes %s: %q is neither a size such as 64K nor a range such as 1KiB..1GiB", bytes, bad)
 	case kind == backend.Barrier:
 		sizes = sizes[:1]
 	}
 	for _, n := range ranks {
 		if err := top.Fits(n); err != nil {
-			return nil, 0, nil, usageOf("sim", "-ranks %s: %v", c.Ranks, err)
+			return nil, 0, nil, usageOf("sim", "-ranks %s: %v", count, err)
 		}
 		for _, name := range names {
 			for _, b := range sizes {

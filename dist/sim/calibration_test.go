@@ -53,10 +53,14 @@ func (r *report) point(name string, published, predicted float64) {
 }
 
 // cluster is hosts of eight GPUs with NVSwitch and a card for each. Large messages get nvlink of its bandwidth, which is fitted, and 47/50
-// of the card's, as published for NDR.
-func cluster(nvlink, card float64) *Topology {
-	return &Topology{Name: "cluster", Host: 8, Links: []Link{{Name: "nvlink", From: "rank", To: "nvswitch", Ports: 8, GBs: nvlink, NS: 500},
-		{Name: "nic", From: "rank", To: "fabric", Ports: maxRanks, GBs: card * 47 / 50, NS: 2500}}}
+// of the card's, as published for NDR. All other numbers are those of NCCL's own model (src/graph/tuning.cc): what an operation and a
+// message take by each protocol, in ns; LL gets ll GB/s at most, LL128 has 120 bytes of payload in 128; sums is the efficiency of NVLS,
+// which takes 25 µs at least. A message between hosts takes 2.1 µs more. A copy in memory has 3.03 TB/s.
+func cluster(nvlink, card, ll, sums float64) *Topology {
+	return &Topology{Name: "cluster", Host: 8, MemoryGBs: 3030. / 2,
+		Protocols: []Protocol{{"LL", 6600, 600, ll / nvlink}, {"LL128", 14000, 1900, 0.92}, {"Simple", 8400, 3400, 1}},
+		Links: []Link{{Name: "nvlink", From: "rank", To: "nvswitch", Ports: 8, GBs: nvlink, Sums: sums, SumsNS: 25000},
+			{Name: "nic", From: "rank", To: "fabric", Ports: maxRanks, GBs: card * 47 / 50, NS: 1050}}}
 }
 
 // rate returns the FLOPS with which a step takes so many seconds: the sum of a part that depends on them, and one that does not.
@@ -82,8 +86,9 @@ func TestCalibration(t *testing.T) {
 	const fit = 367.6 // GB/s
 	r.title("8×H200 without NVLS, all-reduce of 16 GiB, bus GB/s (ml-engineering)")
 	r.fitted("bandwidth of NVLink", fit)
-	a100, h100 := cluster(fit*300/450, 25), cluster(fit, 50)
+	a100, h100, b200 := cluster(fit*300/450, 25, 87.7, 0), cluster(fit, 50, 141, 0.85), cluster(2*fit, 50, 2*141, 0.74)
 	gatherings(t, r, h100)
+	large(t, r, a100, h100, b200)
 	collectives := r.all
 	megatron(t, r, a100)
 	megascale(t, r, a100)
@@ -95,37 +100,61 @@ func TestCalibration(t *testing.T) {
 	table(t, "calibration.txt", r.String())
 }
 
-// gatherings are collectives on NVLink and between hosts.
+// gatherings are collectives of one host.
 func gatherings(t *testing.T, r *report, top *Topology) {
-	twice := func(n, bytes int) float64 {
-		x, err := top.gather(upTo(n), bytes)
+	allReduce := func(n, bytes int) float64 {
+		x, err := top.allReduce(upTo(n), bytes)
 		require.NoError(t, err)
-		return 2 * x.Seconds()
+		return x.Seconds()
 	}
-	r.title("8×H200, NCCL 2.30.7, all-reduce, bus GB/s (ml-engineering); NVLS is not simulated")
-	for i, want := range []float64{3.15, 74.6, 145, 256, 369, 442, 466} {
-		bytes := []int{32 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30}[i]
-		r.point(fmt.Sprintf("%d KiB", bytes>>10), want, 1.75*float64(bytes)/twice(8, bytes)/1e9)
+	r.title("8×H200, NCCL 2.30.7, all-reduce, bus GB/s (ml-engineering)")
+	for i, want := range []float64{3.15, 74.6, 145, 256, 369, 442, 466, 482} {
+		bytes := []int{32 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30, 16 << 30}[i]
+		r.point(fmt.Sprintf("%d KiB", bytes>>10), want, 1.75*float64(bytes)/allReduce(8, bytes)/1e9)
 	}
-	r.title("4 H100, one-shot all-reduce, µs (vLLM #24532)")
+	r.title("8 H100, NCCL, all-reduce, µs (vLLM #42324)")
+	for i, want := range []float64{24, 50, 121, 561} {
+		bytes := []int{512 << 10, 4 << 20, 16 << 20, 128 << 20}[i]
+		r.point(fmt.Sprintf("%d KiB", bytes>>10), want, allReduce(8, bytes)*1e6)
+	}
+	r.title("4 H100, NCCL, all-reduce, µs (vLLM #24532)")
+	for i, want := range []float64{21, 23, 28, 39} {
+		bytes := 1 << (19 + i)
+		r.point(fmt.Sprintf("%d KiB", bytes>>10), want, allReduce(4, bytes)*1e6)
+	}
+	r.title("4 H100, one-shot all-reduce, µs (vLLM #24532); 512 bytes take 4.8 µs (sglang #2904)")
 	for i, want := range []float64{10, 14, 23, 38} {
 		bytes := 1 << (19 + i)
 		x, err := top.Run(backend.AllGather, "linear", 4, 4*bytes)
 		require.NoError(t, err)
-		r.point(fmt.Sprintf("%d KiB", bytes>>10), want, x.Seconds*1e6)
+		r.point(fmt.Sprintf("%d KiB", bytes>>10), want, 4.8+x.Seconds*1e6)
 	}
-	r.title("hosts of 8 H100 with EFA, all-reduce of 1 GiB, bus GB/s (Ultra-Scale Playbook), hierarchical")
-	for i, want := range []float64{361.7, 160.1, 99.6, 84.7, 64.9, 32.9} {
-		hosts := 2 << i
-		ranks := make([]int, hosts)
-		for h := range ranks {
-			ranks[h] = 8 * h
-		}
-		x, err := top.gather(ranks, 1<<27)
+}
+
+// large are large all-reduces of one or several hosts. The cluster with EFA is apart: nothing in this model takes bandwidth from larger
+// clusters, and its figures come without the bytes of a message.
+func large(t *testing.T, r *report, a100, h100, b200 *Topology) {
+	point := func(name string, top *Topology, hosts, bytes int, want float64) {
+		n := 8 * hosts
+		x, err := top.allReduce(upTo(n), bytes)
 		require.NoError(t, err)
-		n := float64(8 * hosts)
-		r.point(fmt.Sprintf("%d hosts", hosts), want, 2*(n-1)/n*(1<<30)/(twice(8, 1<<30)+2*x.Seconds())/1e9)
+		r.point(name, want, 2*float64(n-1)/float64(n)*float64(bytes)/x.Seconds()/1e9)
 	}
+	r.title("all-reduce of 16 GiB, bus GB/s (ml-engineering; nccl #812)")
+	point("8 B200", b200, 1, 16<<30, 839)
+	point("4 hosts of 8 H200", h100, 4, 16<<30, 369)
+	point("4 hosts of 8 B200", b200, 4, 16<<30, 376.7)
+	point("2 hosts of 8 A100", a100, 2, 16<<30, 192)
+	r.end()
+	all := r.all
+	r.title("hosts of 8 H100 with EFA, all-reduce of unknown size, bus GB/s (Ultra-Scale Playbook), as if of 1 GiB; not in the means below")
+	for i, want := range []float64{361.7, 160.1, 99.6, 84.7, 64.9, 32.9} {
+		point(fmt.Sprintf("%d hosts", 2<<i), h100, 2<<i, 1<<30, want)
+	}
+	with := r.all
+	r.end()
+	r.all = all
+	fmt.Fprintf(r, "collectives with these: 1 fitted, %v\n\n", &with)
 }
 
 // megatron is Table 1 of Narayanan et al. 2021: TFLOP/s of a GPU, by model and layout. The smallest and the largest model are fitted, by a

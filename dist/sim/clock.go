@@ -25,18 +25,18 @@ func of(n int, each float64) Time { return Time(math.Round(float64(n) * each)) }
 // writes down steps, which the engine takes later, without a change of goroutines for each. Each thread has its own clock, which is never
 // behind that of the engine. It may be ahead as long as no other thread notices it.
 type thread struct {
-	now    Time
-	steps  []step
-	done   int                     // of steps
-	ready  bool                    // to send: MessageNS is over
-	over   bool                    // all is done
-	rank   *rank                   // whose it is, once it has steps
-	behind *thread                 // in a bucket
-	joiner *thread                 // waits for its end
-	next   func() (struct{}, bool) // writes down more steps
-	stop   func()
-	yield  func(struct{}) bool
-	err    error
+	now     Time
+	steps   []step
+	done    int                     // of steps
+	ready   bool                    // to send: MessageNS is over
+	over    bool                    // all is done
+	rank    *rank                   // whose it is, once it has steps
+	behind  *thread                 // in a bucket
+	joiners []*thread               // wait for its end
+	next    func() (struct{}, bool) // writes down more steps
+	stop    func()
+	yield   func(struct{}) bool
+	err     error
 }
 
 // manySteps is how many steps a thread writes down at a time.
@@ -224,8 +224,8 @@ func (e *engine) turn(t *thread) {
 
 // end is after the last step of a thread.
 func (e *engine) end(t *thread) {
-	t.over, e.err = true, t.err
-	if t.joiner != nil {
-		e.resume(t.now, t.joiner)
+	t.over, t.steps, e.err = true, nil, t.err
+	for _, x := range t.joiners {
+		e.resume(t.now, x)
 	}
 }

@@ -59,6 +59,9 @@ func TestWrongTopologies(t *testing.T) {
 	file := func(links ...string) string {
 		return `{"name": "x", "host": 4, "links": [` + strings.Join(links, ",") + `]}`
 	}
+	with := func(protocols string) string {
+		return strings.Replace(file(link("a", "rank", "s", plain)), `"links"`, `"protocols": [`+protocols+`], "links"`, 1)
+	}
 	fast := func(gbs string) string { return file(link("a", "rank", "s", `"ports": 8, "ns": 5, "gbs": `+gbs)) }
 	named := func(name string) string { return strings.Replace(file(link("a", "rank", "s", plain)), "x", name, 1) }
 	tables := func(gbs int, hosts string) string {
@@ -90,11 +93,20 @@ func TestWrongTopologies(t *testing.T) {
 			link("c", "s", "v", plain)): `"s" has two links up, the second is "c": a switch has one`,
 		file(link("a", "rank", "s", plain), link("b", "s", "u", plain),
 			link("c", "u", "s", plain)): `link "c" makes a loop: it leads from "u" up to "s", which is below it`,
-		file(link("a", "rank", "s", plain), link("b", "u", "v", plain)): `link "b" goes up from "u", to which no rank is connected`,
-		`{"latency_us": [[0]]}`: "latency_us and bandwidth_gbs are not tables of 2 ranks",
-		tables(1, `{"ranks": [0]}, {"ranks": [1]}, {"ranks": [2]}`): "3 hosts of 1 ranks, and tables of 2",
-		tables(1, `{"ranks": [1, 0]}`):                              "host 0 does not have ranks 0 to 1: all hosts",
-		tables(0, `{"ranks": [0, 1]}`):                              `link "host" has 0 GB/s`,
+		file(link("a", "rank", "s", plain), link("b", "u", "v", plain)):       `link "b" goes up from "u", to which no rank is connected`,
+		file(link("a", "rank", "s", `"sums": 1.5, `+plain)):                   `link "a": sums is a part of its bandwidth, from 0 to 1`,
+		file(link("a", "rank", "s", `"sums": 1e-9, `+plain)):                  `link "a": sums is a part of its bandwidth, from 0 to 1`,
+		file(link("a", "rank", "s", `"sums": 0.5, "sums_ns": -1, `+plain)):    `link "a": sums is a part of its bandwidth, from 0 to 1`,
+		with(`{"name": "p", "part": 0}`):                                      `protocol "p": its times are from 0 to 1e9, and its part of`,
+		with(`{"name": "p", "part": 1.1}`):                                    `protocol "p": its times are from 0 to 1e9, and its part of`,
+		with(`{"name": "p", "part": 1, "call_ns": -1}`):                       `protocol "p": its times are from 0 to 1e9, and its part of`,
+		with(`{"name": "p", "part": 1, "message_ns": 1e10}`):                  `protocol "p": its times are from 0 to 1e9, and its part of`,
+		with(strings.Repeat(`{"name": "p", "part": 1},`, 64) + `{"part": 1}`): `protocol "p": its times are from 0 to 1e9, and its part of`,
+		with(`{"name": "\u001b", "part": 1}`):                                 `"\x1b" is no name: at most 64 characters`,
+		`{"latency_us": [[0]]}`:                                               "latency_us and bandwidth_gbs are not tables of 2 ranks",
+		tables(1, `{"ranks": [0]}, {"ranks": [1]}, {"ranks": [2]}`):           "3 hosts of 1 ranks, and tables of 2",
+		tables(1, `{"ranks": [1, 0]}`):                                        "host 0 does not have ranks 0 to 1: all hosts",
+		tables(0, `{"ranks": [0, 1]}`):                                        `link "host" has 0 GB/s`,
 	} {
 		_, err := Parse([]byte(text))
 		assert.ErrorContains(t, err, want, text)
@@ -109,8 +121,9 @@ func TestWrongTopologies(t *testing.T) {
 
 // Ranks that do not fit are refused, and so are sizes and algorithms.
 func TestWrongRuns(t *testing.T) {
-	small := &Topology{Name: "x", Host: 4, Links: []Link{{"a", "rank", "s", 8, false, 1, 1}, {"b", "s", "t", 2, false, 1, 1}}}
-	parts := &Topology{Name: "x", Host: 4, Links: []Link{{"a", "rank", "s", 100, true, 1, 1}}}
+	small := &Topology{Name: "x", Host: 4, Links: []Link{{Name: "a", From: "rank", To: "s", Ports: 8, GBs: 1, NS: 1},
+		{Name: "b", From: "s", To: "t", Ports: 2, GBs: 1, NS: 1}}}
+	parts := &Topology{Name: "x", Host: 4, Links: []Link{{Name: "a", From: "rank", To: "s", Ports: 100, Rails: true, GBs: 1, NS: 1}}}
 	for want, run := range map[string]func() (*Result, error){
 		`topology "x": 20 ranks do not fit: its switches have ports for 16`: func() (*Result, error) {
 			return small.Run(backend.AllReduce, "", 20, 1)
@@ -137,8 +150,9 @@ func TestMeasured(t *testing.T) {
 		"latency_us": [[0, 2, 9, 9], [2, 0, 8, 8], [9, 9, 0, 3], [9, 9, 2, 0]],
 		"bandwidth_gbs": [[0, 5, 1, 1], [5, 0, 1, 1], [1, 1, 0, 5], [1, 1, 6, 0]]}`))
 	require.NoError(t, err)
-	assert.Equal(t, &Topology{Name: "measured", Host: 2, Links: []Link{{"host", "rank", "host", 2, false, 5, 1000},
-		{"network", "rank", "network", maxRanks, false, 1, 4500}}}, top)
+	assert.Equal(t, &Topology{Name: "measured", Host: 2, Links: []Link{
+		{Name: "host", From: "rank", To: "host", Ports: 2, GBs: 5, NS: 1000},
+		{Name: "network", From: "rank", To: "network", Ports: maxRanks, GBs: 1, NS: 4500}}}, top)
 	r, err := top.Run(backend.AllReduce, "ring", 2, 1<<19)
 	require.NoError(t, err)
 	assert.InDelta(t, 2*(2e-6+(1<<18)/5e9), r.Seconds, 1e-9)

@@ -159,7 +159,7 @@ func (r *rank) take(t *thread, s *step) bool {
 	case join:
 		child := r.net.threads[s.n]
 		if !child.over {
-			child.joiner = t
+			child.joiners = append(child.joiners, t)
 			return false
 		}
 		t.now = max(t.now, child.now)

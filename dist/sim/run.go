@@ -78,7 +78,7 @@ func upTo(n int) []int {
 }
 
 func newCall(kind backend.Kind, name string, ranks, bytes int) *call {
-	c := &call{kind: kind, algo: name, count: bytes, bytes: bytes}
+	c := &call{kind: kind, algo: name, count: bytes, bytes: bytes, seq: 1}
 	switch {
 	case kind == backend.Barrier:
 		c.count, c.bytes = 0, 0
@@ -111,13 +111,16 @@ type call struct {
 	kind         backend.Kind
 	algo         string
 	count, bytes int // elements are bytes
+	root         int
+	seq          uint64
 }
 
 // op returns the operation of a rank. Its part lies where it is in the full buffer, so that nothing needs to be copied there.
 func (c *call) op(r *rank) backend.Op {
 	all := r.Memory(c.bytes)
 	whole := backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(all)), Bytes: c.bytes}
-	op := backend.Op{Kind: c.kind, Algo: c.algo, Red: backend.Sum, DType: tensor.Uint8, Seq: 1, Count: c.count, Src: whole, Dst: whole}
+	op := backend.Op{Kind: c.kind, Algo: c.algo, Red: backend.Sum, DType: tensor.Uint8, Seq: c.seq, Root: c.root, Count: c.count,
+		Src: whole, Dst: whole}
 	if parted(c.kind) && c.kind != backend.AllToAll {
 		own := all[r.number*c.count:][:c.count]
 		mine := backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(own)), Bytes: c.count}
@@ -137,9 +140,4 @@ func (r *rank) do(c *call) error {
 	}
 	op := c.op(r)
 	return r.messages.Run(&op)
-}
-
-// namesOf returns the algorithms of a kind that differ over messages.
-func namesOf(k backend.Kind) []string {
-	return slices.DeleteFunc(algo.Names(k), func(name string) bool { return name == "direct" && k != backend.AllReduce })
 }

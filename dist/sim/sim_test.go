@@ -3,11 +3,13 @@ package sim
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
@@ -262,4 +264,9 @@ func TestInboxStaysSmall(t *testing.T) {
 	}
 	require.Len(t, b.lists, 1)
 	assert.LessOrEqual(t, cap(b.lists[0].messages), 16)
+}
+
+// namesOf returns the algorithms of a kind that differ over messages.
+func namesOf(k backend.Kind) []string {
+	return slices.DeleteFunc(algo.Names(k), func(name string) bool { return name == "direct" && k != backend.AllReduce })
 }

@@ -18,6 +18,8 @@ type Topology struct {
 	MemoryGBs float64 `json:"memory_gbs,omitempty"`
 	// MessageNS is what a rank needs to send a message, in nanoseconds, before its first byte is on a link.
 	MessageNS float64 `json:"message_ns,omitempty"`
+	// Protocols are how a library for GPUs sends around a ring: Time takes the fastest of them. Package algo has one, which needs no more.
+	Protocols []Protocol `json:"protocols,omitempty"`
 	// Links are the kinds of links. Those of ranks come in the order in which ranks prefer them: the first one with which both can reach
 	// each other is used.
 	Links []Link `json:"links"`
@@ -35,6 +37,18 @@ type Link struct {
 	Rails bool    `json:"rails,omitempty"`
 	GBs   float64 `json:"gbs"` // 10⁹ bytes per second in each direction
 	NS    float64 `json:"ns"`  // latency in nanoseconds
+	// Sums says that switches above add up and copy what ranks send (NVLS), at this part of GBs, and SumsNS what that takes at least. Only
+	// Time uses it.
+	Sums   float64 `json:"sums,omitempty"`
+	SumsNS float64 `json:"sums_ns,omitempty"`
+}
+
+// Protocol is a way to send messages.
+type Protocol struct {
+	Name      string  `json:"name"`
+	CallNS    float64 `json:"call_ns"`    // of an operation, before its first message
+	MessageNS float64 `json:"message_ns"` // of each message, beside MessageNS of the topology and the latency of links
+	Part      float64 `json:"part"`       // of the bandwidth, for payload
 }
 
 const (
@@ -71,12 +85,20 @@ func (t *Topology) Check() error {
 			return t.wrong("link %s has %v GB/s: a bandwidth is more than 0, from %v to 1e9", bounded.Quote(l.Name), l.GBs, slowest)
 		case bad(l.NS):
 			return t.wrong("link %s has a latency of %v ns: it is a number from 0 to 1e9", bounded.Quote(l.Name), l.NS)
+		case !(l.Sums >= 0 && l.Sums <= 1) || l.Sums*l.GBs < slowest && l.Sums != 0 || bad(l.SumsNS):
+			return t.wrong("link %s: sums is a part of its bandwidth, from 0 to 1, and sums_ns a time from 0 to 1e9", bounded.Quote(l.Name))
 		case l.Ports < 1 || l.Ports > maxRanks:
 			return t.wrong("link %s: %d ports: a switch has 1 to %d", bounded.Quote(l.Name), l.Ports, maxRanks)
 		case l.Rails && l.From != "rank":
 			return t.wrong("link %s has rails, and goes from %s: only links of ranks have rails", bounded.Quote(l.Name), bounded.Quote(l.From))
 		case l.From != "rank" && slices.ContainsFunc(t.Links[:i], func(o Link) bool { return o.From == l.From }):
 			return t.wrong("%s has two links up, the second is %s: a switch has one", bounded.Quote(l.From), bounded.Quote(l.Name))
+		}
+	}
+	for _, p := range t.Protocols {
+		if bad(p.CallNS) || bad(p.MessageNS) || !(p.Part >= slowest && p.Part <= 1) || len(t.Protocols) > maxLinks {
+			return t.wrong("protocol %s: its times are from 0 to 1e9, and its part of the bandwidth from %v to 1; %d protocols at most",
+				bounded.Quote(p.Name), slowest, maxLinks)
 		}
 	}
 	return t.tree()
@@ -86,6 +108,9 @@ func (t *Topology) names() []string {
 	names := []string{t.Name}
 	for _, l := range t.Links {
 		names = append(names, l.Name, l.From, l.To)
+	}
+	for _, p := range t.Protocols {
+		names = append(names, p.Name)
 	}
 	return names
 }

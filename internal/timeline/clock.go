@@ -13,6 +13,7 @@ import (
 type collective struct {
 	name  string
 	lane  *trace.Lane
+	seq   uint64
 	root  int    // the world rank of the root, if there is one
 	parts []part // by rank
 }
@@ -20,12 +21,13 @@ type collective struct {
 // part is a member's span, from its issue to its end.
 type part struct {
 	at         int // index of the rank
+	name       string
 	start, end int64
+	bytes      int64
 }
 
 // exchanges returns all collectives and messages, in the order in which they began.
 func exchanges(ranks []Rank) []*collective {
-	type key struct{ lane, seq uint64 }
 	found := map[key]*collective{}
 	var all []*collective
 	for at := range ranks {
@@ -37,11 +39,11 @@ func exchanges(ranks []Rank) []*collective {
 			k := key{r.Lanes[s.Lane-1].ID, s.Seq}
 			m := found[k]
 			if m == nil {
-				m = &collective{name: s.Name, lane: &r.Lanes[s.Lane-1], root: int(s.Root)}
+				m = &collective{name: s.Name, lane: &r.Lanes[s.Lane-1], seq: s.Seq, root: int(s.Root)}
 				found[k] = m
 				all = append(all, m)
 			}
-			m.parts = append(m.parts, part{at, s.Start, s.End})
+			m.parts = append(m.parts, part{at, s.Name, s.Start, s.End, s.Arg})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *collective) int { return cmp.Compare(a.parts[0].start, b.parts[0].start) })

@@ -5,4 +5,5 @@
 //	clock.go               in which order the ranks' spans must be
 //	align.go               ranks on one clock
 //	summary.go, late.go    where the time went, and which ranks were late
+//	program.go             what the ranks did, for a replay
 package timeline
