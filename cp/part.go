@@ -60,10 +60,8 @@ func (p *parts) of(x tensor.Tensor, divide func(total int) runs, groups ...*dist
 	if ranks == 1 {
 		return x
 	}
-	rows, total, each := dims[0], dims[1], 1
-	for _, d := range dims[2:] {
-		each *= d
-	}
+	rows, total := dims[0], dims[1]
+	each := x.Len() / max(rows*total, 1)
 	if total < ranks {
 		fail(p.op, "%v: %d positions are fewer than the %d ranks that divide them", x.Shape(), total, ranks)
 	}
@@ -106,9 +104,8 @@ func (p *parts) agree(x tensor.Tensor, groups ...*dist.Group) {
 	}
 	for rank, other := range all {
 		if other != all[0] {
-			fail(p.op, "ranks that divide sequences need the same batch: rank %d of %d has %s, "+
-				"rank 0 %s (give the loader the group of the ranks with other rows)",
-				rank, len(all), other, all[0])
+			fail(p.op, "ranks that divide sequences need the same batch: rank %d of %d has %s, rank 0 %s (give the loader the group of the "+
+				"ranks with other rows)", rank, len(all), other, all[0])
 		}
 	}
 	p.compared++

@@ -69,8 +69,7 @@ func (c *planCmd) Run() error {
 		if err != nil {
 			return usageOf("plan", "%v", err)
 		}
-		text += fmt.Sprintf("\n%v", t)
-		out = struct {
+		text, out = text+fmt.Sprintf("\n%v", t), struct {
 			*plan.Plan
 			Time *timing
 		}{p, t}
