@@ -188,11 +188,6 @@ func (p *circle) seen(a, before int) (keys int, o ops.AttentionOptions) {
 	return keys, o
 }
 
-// alone says what queries see where one rank has all keys.
-func (p *circle) alone() ops.AttentionOptions {
-	return ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids}
-}
-
 // first returns so many of the keys, and of the values.
 func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
 	if keys < kv.Dim(1) {
@@ -228,7 +223,7 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 // attend returns the attention of queries x, and the log-sum-exp of their scores.
 func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 	if p.ranks == 1 {
-		return ops.CrossAttentionLSE(x, k, v, p.HeadDim, p.alone())
+		return ops.CrossAttentionLSE(x, k, v, p.HeadDim, ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids})
 	}
 	q, heads := p.halves(x, 1), x.Dim(2)/p.HeadDim
 	var out, lse [2]tensor.Tensor
@@ -313,7 +308,7 @@ func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 // back returns the gradients of queries x, keys and values, for the gradient g of their attention y.
 func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor) {
 	if p.ranks == 1 {
-		return ops.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, p.alone())
+		return ops.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids})
 	}
 	q, out, gs, lse := p.halves(x, 1), p.halves(y, 1), p.halves(g, 1), p.halves(sums, 2)
 	var dq [2]tensor.Tensor
