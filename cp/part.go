@@ -14,12 +14,6 @@ import (
 // runs are the first positions and the ends of the two runs of a sequence that a rank has. The second one may be empty.
 type runs [2][2]int
 
-// straight is the division of Ulysses: each rank has one run.
-func straight(total, rank, ranks int) runs {
-	lo, hi := layout.Share(total, rank, ranks)
-	return runs{{lo, hi}, {hi, hi}}
-}
-
 // part returns the share of r's positions that a rank has, in their order.
 func (r runs) part(rank, ranks int) runs {
 	lo, hi := layout.Share(r.size(), rank, ranks)

@@ -25,7 +25,10 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	return u.of(x, u.runs, u.Group)
 }
 
-func (u *Ulysses) runs(total int) runs { return straight(total, u.Group.Rank(), u.Group.Size()) }
+// runs returns this rank's: one, and an empty one.
+func (u *Ulysses) runs(total int) runs {
+	return runs{{0, total}, {total, total}}.part(u.Group.Rank(), u.Group.Size())
+}
 
 // ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
 func (u *Ulysses) ToHeads() tensor.Function {
