@@ -3,103 +3,109 @@ package cp
 import (
 	"slices"
 
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
-// documents says which queries and keys can meet. The zero value: all that the causal mask allows.
+// documents are those of all positions.
 type documents struct {
-	ids    tensor.Tensor // the document of each position of whole sequences [rows, positions]
-	shared []int         // whether runs i and j of 2·ranks share a document in any row: element i·2·ranks + j
+	ids tensor.Tensor
+	tag int // of keys in Forward: a checksum of ids
 }
 
-// take learns the documents. Ranks compare the first ones: with different ids, one would wait for keys that nobody sends.
+// int64s returns ids [rows, positions] as Int64.
+func int64s(op string, ids tensor.Tensor, dims ...int) tensor.Tensor {
+	switch d := ids.DType(); {
+	case d != tensor.Int64 && d != tensor.Int32 || !slices.Equal(ids.Shape().Dims, dims):
+		fail(op, "documents %v: wants the id of each position of whole sequences, int64%v or int32%v", ids.Shape(), dims, dims)
+	case d == tensor.Int32:
+		return ids.Cast(tensor.Int64)
+	}
+	return ids
+}
+
+// take learns the documents. Ranks compare them in each step, by the tags of messages: with others, one would wait for keys that nobody
+// sends. In a ring, keys have this tag; ranks that exchange heads send each other a message without elements.
 func (p *circle) take(ids tensor.Tensor) {
-	d, total := ids.Shape().Dims, p.cuts.total()
-	if len(d) != 2 || d[0] != p.rows || d[1] != total || ids.DType() != tensor.Int64 {
-		fail(p.Name(), "documents %v: wants the id of each position of whole sequences, int64[%d %d]", ids.Shape(), p.rows, total)
-	}
-	if p.c.Ints(1)[0] != 0 {
-		p.checked.op = p.Name()
-		p.checked.agree(ids, p.groups()...)
-	}
-	if p.again(ids); p.ranks == 1 {
+	total := p.cuts.total()
+	ints := int64s(p.Name(), ids, p.k.Dim(0), total)
+	if p.ids = ids; p.c.Ints(1)[0] == 0 { // this rank has whole sequences
 		return
 	}
-	list := p.c.HostInts(ids)
-	p.balance(p.cuts, areasOf(list, total))
-	p.overlap(list)
+	list, sum := p.c.HostInts(ints), uint64(1)
+	for _, id := range list { // FNV-1a, of words
+		sum = (sum ^ uint64(id)) * 0x100000001b3
+	}
+	p.tag = 2 + int(sum>>2) // 0 and 1 are other messages
+	for _, g := range p.groups()[1:] {
+		r, n, none := g.Rank(), g.Size(), ids.Slice(0, 0, 0)
+		p.wait(g.Batch(func(b *dist.Batch) {
+			if n > 1 {
+				b.Send(none, (r+1)%n, p.tag)
+				b.Recv(none, (r+n-1)%n, p.tag)
+			}
+		}))
+	}
+	c, _ := p.plan(list, total)
+	copy(p.cuts, c)
+	p.count(p.share(list))
 }
 
-// overlap finds which runs share a document.
-func (p *circle) overlap(list []int64) {
-	n := 2 * p.ranks
-	least, most := make([]int64, n), make([]int64, n)
-	for row := range p.rows {
-		at := row * p.cuts.total()
-		for k := range n {
-			least[k], most[k] = 1, 0 // none
-			if run := list[at+p.cuts[k] : at+p.cuts[k+1]]; len(run) > 0 {
-				least[k], most[k] = slices.Min(run), slices.Max(run)
+// share returns whether runs i and j of the 2·ranks can share a document in any row.
+func (p *circle) share(ids []int64) func(i, j int) bool {
+	n, total := 2*p.ranks, p.cuts.total()
+	ends := make([][2]int64, len(ids)/total*n) // the smallest and the largest id of each run
+	for i := range ends {
+		at, k := i/n*total, i%n
+		if ends[i] = [2]int64{1, 0}; p.cuts[k] < p.cuts[k+1] { // else there is none
+			run := ids[at+p.cuts[k] : at+p.cuts[k+1]]
+			ends[i] = [2]int64{slices.Min(run), slices.Max(run)}
+		}
+	}
+	return func(i, j int) bool {
+		for row := 0; row < len(ends); row += n {
+			if a, b := ends[row+i], ends[row+j]; max(a[0], b[0]) <= min(a[1], b[1]) {
+				return true
 			}
 		}
-		for i := range p.shared {
-			if a, b := i/n, i%n; max(least[a], least[b]) <= min(most[a], most[b]) {
-				p.shared[i] = 1
-			}
+		return false
+	}
+}
+
+// count finds how many keys of each rank the queries of this rank's runs see, from the first one on, and to how many places behind its own
+// rank the keys of each go. share is nil without documents.
+func (p *circle) count(share func(i, j int) bool) {
+	for before := range p.ranks {
+		k, last := p.at(before), p.ranks-1
+		keys := p.seenBy(p.rank, k, share)
+		for last > 0 && p.seenBy((k+last)%p.ranks, k, share) == [2]int{} {
+			last--
+		}
+		p.sees[3*before], p.sees[3*before+1], p.sees[3*before+2] = keys[0], keys[1], last
+	}
+}
+
+// seenBy returns how many keys of rank k the queries of both runs of rank q see.
+func (p *circle) seenBy(q, k int, share func(i, j int) bool) (keys [2]int) {
+	n := 2*p.ranks - 1
+	for a, run := range [2]int{q, n - q} {
+		keys[a] = p.cuts.seen(q, k, a)
+		if share != nil && !share(run, k) && (keys[a] <= p.cuts.of(k).len(0) || !share(run, n-k)) {
+			keys[a] = 0
 		}
 	}
-}
-
-// again learns what take of Forward did.
-func (p *circle) again(ids tensor.Tensor) {
-	if p.ids = ids; p.ranks > 1 {
-		n := 1 + len(p.cuts)
-		ints := p.c.Ints(n + 4*p.ranks*p.ranks)
-		p.cuts, p.shared = ints[1:n], ints[n:]
-	}
-}
-
-// sees reports whether queries of run a of rank q see any of those keys of rank k that are not hidden by their positions.
-func (p *circle) sees(q, k, a int) bool {
-	if p.shared == nil {
-		return true
-	}
-	n := 2 * p.ranks
-	row := p.shared[[2]int{q, n - 1 - q}[a]*n:]
-	return row[k] != 0 || (k > q || k == q && a == 1) && row[n-1-k] != 0
+	return keys
 }
 
 // last returns how many places behind its own rank the last one is that sees the keys of the rank so many places before this one.
-func (p *circle) last(before int) int {
-	k := p.at(before)
-	for i := p.ranks - 1; i > 0; i-- {
-		q := (k + i) % p.ranks
-		for a := range 2 {
-			if p.cuts.seen(q, k, a) > 0 && p.sees(q, k, a) {
-				return i
-			}
-		}
-	}
-	return 0
-}
+func (p *circle) last(before int) int { return p.sees[3*(before%p.ranks)+2] }
 
-// mask sets the documents of queries of run a and of so many keys.
-func (p *circle) mask(o *ops.AttentionOptions, a, before, keys int) {
-	if p.shared == nil {
-		return
-	}
-	mine, its := p.of(0), p.of(before)
-	of := func(run [2]int) tensor.Tensor { return p.ids.Slice(1, run[0], run[1]) }
-	o.QueryDocs, o.KeyDocs = of(mine[a]), of(its[0])
-	if keys > its.len(0) {
-		o.KeyDocs = tensor.Concat(1, o.KeyDocs, of(its[1]))
-	}
-}
+// docs returns the documents of a run.
+func (p *circle) docs(run [2]int) tensor.Tensor { return p.ids.Slice(1, run[0], run[1]) }
 
 // Imbalance returns the area of the rank with the largest one, in the mean of all ranks: pairs of a query and a key of its document, over
 // all rows. 1 is even. ids are as in Ring, in host memory.
 func (f *Ring) Imbalance(ids tensor.Tensor) float64 {
-	c, area := f.plan(ids)
+	c, area := f.plan(tensor.Data[int64](int64s(f.Name()+".Imbalance", ids, ids.Shape().Dims...)), ids.Dim(1))
 	return float64(area.most(c)*f.Group.Size()) / float64(area[ids.Dim(1)])
 }

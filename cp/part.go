@@ -14,12 +14,6 @@ import (
 // runs are the first positions and the ends of the two runs of a sequence that a rank has. The second one may be empty.
 type runs [2][2]int
 
-// straight is the division of Ulysses: each rank has one run.
-func straight(total, rank, ranks int) runs {
-	lo, hi := layout.Share(total, rank, ranks)
-	return runs{{lo, hi}, {hi, hi}}
-}
-
 // part returns the share of r's positions that a rank has, in their order.
 func (r runs) part(rank, ranks int) runs {
 	lo, hi := layout.Share(r.size(), rank, ranks)
@@ -60,10 +54,8 @@ func (p *parts) of(x tensor.Tensor, divide func(total int) runs, groups ...*dist
 	if ranks == 1 {
 		return x
 	}
-	rows, total, each := dims[0], dims[1], 1
-	for _, d := range dims[2:] {
-		each *= d
-	}
+	rows, total := dims[0], dims[1]
+	each := x.Len() / max(rows*total, 1)
 	if total < ranks {
 		fail(p.op, "%v: %d positions are fewer than the %d ranks that divide them", x.Shape(), total, ranks)
 	}
@@ -106,9 +98,8 @@ func (p *parts) agree(x tensor.Tensor, groups ...*dist.Group) {
 	}
 	for rank, other := range all {
 		if other != all[0] {
-			fail(p.op, "ranks that divide sequences need the same batch: rank %d of %d has %s, "+
-				"rank 0 %s (give the loader the group of the ranks with other rows)",
-				rank, len(all), other, all[0])
+			fail(p.op, "ranks that divide sequences need the same batch: rank %d of %d has %s, rank 0 %s (give the loader the group of the "+
+				"ranks with other rows)", rank, len(all), other, all[0])
 		}
 	}
 	p.compared++

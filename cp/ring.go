@@ -2,7 +2,6 @@ package cp
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -16,9 +15,10 @@ import (
 // A sequence is cut into 2n runs, of which rank r has runs r and 2n-1-r (zigzag). So each rank computes as much in each pass: the keys of
 // an earlier rank are seen by all queries, but only their first run; those of a later rank by the queries of the second run.
 //
-// A fourth input says which document each position is of: ids [rows, positions] of whole sequences, Int64, the same on all ranks, and
-// without Rows. Then a query sees only keys of its own document, and keys are neither sent nor multiplied where no documents can meet. Ids
-// should rise along a sequence: of a run, the smallest and the largest are compared. PartOfDocuments takes the place of Part.
+// A fourth input says which document each position is of: ids [rows, positions] of whole sequences, Int64 or Int32, without Rows, and the
+// same on all ranks, which compare them in each step. Then a query sees only keys of its own document, and keys are neither sent nor
+// multiplied where no documents can meet. Ids should rise along a sequence: of a run, the smallest and the largest are compared.
+// PartOfDocuments takes the place of Part.
 type Ring struct {
 	Group   *dist.Group // such as mesh.Group("cp")
 	HeadDim int
@@ -26,43 +26,36 @@ type Ring struct {
 
 	heads *unified // what ranks exchange before and after, or nil
 	parts
-	checked parts // of documents
 }
 
 // Part returns this rank's positions of what a loader gives, x [rows, positions, ...]: of inputs, and of labels. Ranks compare the x of the
 // first step, in host memory: it must be the same on all of them.
 func (f *Ring) Part(x tensor.Tensor) tensor.Tensor {
 	f.op = f.Name() + ".Part"
-	return f.of(x, func(total int) runs {
-		c := make(cuts, 2*f.Group.Size()+1)
-		c.even(total)
-		return f.runs(c)
-	}, f.groups()...)
+	return f.of(x, func(total int) runs { return f.runs(f.even(total)) }, f.groups()...)
 }
 
 // PartOfDocuments is Part of sequences that have several documents: ids are those of Ring, in host memory. Each rank has as many positions
 // as with Part, but they are chosen so that ranks have nearly as much to compute, over all rows.
 func (f *Ring) PartOfDocuments(x, ids tensor.Tensor) tensor.Tensor {
 	f.op = f.Name() + ".PartOfDocuments"
-	if !slices.Equal(x.Shape().Dims[:min(2, x.NDim())], ids.Shape().Dims) {
-		fail(f.op, "%v and documents %v: wants the id of each position", x.Shape(), ids.Shape())
-	}
-	c, _ := f.plan(ids)
+	c, _ := f.plan(tensor.Data[int64](int64s(f.op, ids, x.Shape().Dims[:min(2, x.NDim())]...)), ids.Dim(1))
 	return f.of(x, func(int) runs { return f.runs(c) }, f.groups()...)
 }
 
 // plan returns the cuts of sequences with these documents, and their areas.
-func (f *Ring) plan(ids tensor.Tensor) (cuts, areas) {
-	c, area := make(cuts, 2*f.Group.Size()+1), areasOf(tensor.Data[int64](ids), ids.Dim(1))
-	c.even(ids.Dim(1))
-	f.balance(c, area)
-	return c, area
-}
-
-func (f *Ring) balance(c cuts, area areas) {
+func (f *Ring) plan(ids []int64, total int) (cuts, areas) {
+	c, area := f.even(total), areasOf(ids, total)
 	if !f.Even {
 		c.balance(area)
 	}
+	return c, area
+}
+
+func (f *Ring) even(total int) cuts {
+	c := make(cuts, 2*f.Group.Size()+1)
+	c.even(total)
+	return c
 }
 
 // runs returns this rank's part of sequences.
@@ -84,9 +77,9 @@ func (f *Ring) Name() string {
 
 // Types wants parts of sequences.
 func (f *Ring) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
-	axes := f.Group.Axes()
-	if f.heads != nil {
-		axes |= f.heads.there.Group.Axes()
+	var axes tensor.Axes
+	for _, g := range f.groups() {
+		axes |= g.Axes()
 	}
 	for i := range in[:3] {
 		if in[i], err = in[i].Convert(axes, tensor.Varying, tensor.Varying); err != nil {
@@ -101,20 +94,21 @@ type circle struct {
 	*Ring
 	c           *tensor.Ctx
 	rank, ranks int
+	k           tensor.Tensor // this rank's keys
 	cuts        cuts
-	rows, width int // of keys
+	sees        []int // see count
 	documents
 }
 
 // circle returns that of a call with keys k, on a step with sequences of so many positions. 0: each rank has whole ones, as where it
 // generates a text; then it is alone.
 func (f *Ring) circle(c *tensor.Ctx, k tensor.Tensor, total int) circle {
-	p := circle{Ring: f, c: c, rank: f.Group.Rank(), ranks: f.Group.Size(), rows: k.Dim(0), width: k.Dim(2)}
+	p := circle{Ring: f, c: c, rank: f.Group.Rank(), ranks: f.Group.Size(), k: k}
 	if total == 0 {
 		p.rank, p.ranks = 0, 1
 	}
-	ints := c.Ints(2 + 2*p.ranks)
-	ints[0], p.cuts = total, ints[1:]
+	ints, n := c.Ints(2+5*p.ranks), 2+2*p.ranks
+	ints[0], p.cuts, p.sees = total, ints[1:n], ints[n:]
 	return p
 }
 
@@ -132,12 +126,20 @@ func (p *circle) halves(x tensor.Tensor, dim int) [2]tensor.Tensor {
 // buffer returns memory for the keys and values of any rank, and view those of the one so many places before this one in it, [2·rows,
 // positions, width].
 func (p *circle) buffer(d tensor.DType) tensor.Tensor {
-	return p.c.New(d, 2*p.rows*p.width*(p.cuts.of(0).size()+1))
+	return p.c.New(d, 2*p.k.Dim(0)*p.k.Dim(2)*(p.cuts.of(0).size()+1))
 }
 
 func (p *circle) view(buffer tensor.Tensor, before int) tensor.Tensor {
-	n := p.of(before).size()
-	return buffer.Slice(0, 0, 2*p.rows*n*p.width).Reshape(2*p.rows, n, p.width)
+	rows, n, width := 2*p.k.Dim(0), p.of(before).size(), p.k.Dim(2)
+	return buffer.Slice(0, 0, rows*n*width).Reshape(rows, n, width)
+}
+
+// some is x, or none of its rows.
+func (p *circle) some(x tensor.Tensor, all bool) tensor.Tensor {
+	if all {
+		return x
+	}
+	return x.Slice(0, 0, 0)
 }
 
 func (p *circle) wait(w dist.Work) {
@@ -147,7 +149,8 @@ func (p *circle) wait(w dist.Work) {
 }
 
 // around calls visit with the keys and values of each rank, beginning with this one, while those of the next one come. Keys go no further
-// than to the last rank that sees them: before > last(before) where they are not here.
+// than to the last rank that sees them: before > last(before) where they are not here. With documents, the first message of Forward has a
+// tag to compare, also if it has no keys.
 func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Tensor)) {
 	here, next := p.buffer(k.DType()), p.buffer(k.DType())
 	n := k.Len()
@@ -155,12 +158,13 @@ func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Ten
 	tensor.Copy(here.Slice(0, n, 2*n), v.Reshape(n))
 	for i := range p.ranks {
 		kv := p.view(here, i)
+		out, in := p.some(kv, i < p.last(i)), p.some(p.view(next, i+1), i < p.last(i+1))
 		work := p.Group.Batch(func(b *dist.Batch) {
-			if i < p.last(i) {
-				b.Send(kv, p.at(-1), 0)
+			if out.Len() > 0 || i == 0 && p.tag != 0 {
+				b.Send(out, p.at(-1), p.tag)
 			}
-			if i < p.last(i+1) {
-				b.Recv(p.view(next, i+1), p.at(1), 0)
+			if in.Len() > 0 || i == 0 && p.tag != 0 {
+				b.Recv(in, p.at(1), p.tag)
 			}
 		})
 		visit(i, kv)
@@ -171,20 +175,17 @@ func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Ten
 
 // seen returns what of the keys of the rank so many places before this one queries of run a see: so many keys, from the first one on.
 func (p *circle) seen(a, before int) (keys int, o ops.AttentionOptions) {
-	keys = p.cuts.seen(p.rank, p.at(before), a)
-	switch {
-	case keys == 0 || !p.sees(p.rank, p.at(before), a):
-		return 0, o
-	case before == 0:
+	if keys = p.sees[3*before+a]; keys > 0 && before == 0 {
 		o.Causal, o.Offset = true, a*p.of(0).len(0)
 	}
-	p.mask(&o, a, before, keys)
+	if keys > 0 && !p.ids.IsZero() {
+		its := p.of(before)
+		o.QueryDocs, o.KeyDocs = p.docs(p.of(0)[a]), p.docs(its[0])
+		if keys > its.len(0) {
+			o.KeyDocs = tensor.Concat(1, o.KeyDocs, p.docs(its[1]))
+		}
+	}
 	return keys, o
-}
-
-// alone says what queries see where one rank has all keys.
-func (p *circle) alone() ops.AttentionOptions {
-	return ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids}
 }
 
 // first returns so many of the keys, and of the values.
@@ -192,7 +193,8 @@ func (p *circle) first(keys int, kv tensor.Tensor) (k, v tensor.Tensor) {
 	if keys < kv.Dim(1) {
 		kv = kv.Slice(1, 0, keys)
 	}
-	return kv.Slice(0, 0, p.rows), kv.Slice(0, p.rows, 2*p.rows)
+	rows := kv.Dim(0)
+	return kv.Slice(0, 0, rows/2), kv.Slice(0, rows/2, rows)
 }
 
 // Forward returns the attention of this rank's queries: of the keys of each rank, joined by the log-sum-exp of their scores.
@@ -201,12 +203,13 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 		fail(f.Name(), "wants queries and keys [rows, positions, heads·%d], not %v and %v", f.HeadDim, q.Shape(), k.Shape())
 	}
 	p := f.circle(c, in[1], c.Tape().Rows().Seq.Total)
-	if p.cuts.even(cmp.Or(c.Ints(1)[0], in[1].Dim(1))); len(in) > 3 {
+	p.cuts.even(cmp.Or(c.Ints(1)[0], in[1].Dim(1)))
+	if p.count(nil); len(in) > 3 {
 		p.take(in[3])
 	}
 	p.check(in[0], in[1])
 	q, k, v := p.exchange(in[0], false), p.exchange(in[1], false), p.exchange(in[2], false)
-	p.width = k.Dim(2)
+	p.k = k
 	y, l := p.attend(q, k, v)
 	for _, x := range [5]tensor.Tensor{q, k, v, y, l} {
 		c.Save(x)
@@ -220,13 +223,13 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 // attend returns the attention of queries x, and the log-sum-exp of their scores.
 func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 	if p.ranks == 1 {
-		return ops.CrossAttentionLSE(x, k, v, p.HeadDim, p.alone())
+		return ops.CrossAttentionLSE(x, k, v, p.HeadDim, ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids})
 	}
 	q, heads := p.halves(x, 1), x.Dim(2)/p.HeadDim
 	var out, lse [2]tensor.Tensor
 	for a := range out {
-		out[a] = p.c.New(statOf(q[a]), p.rows, q[a].Dim(1), q[a].Dim(2))
-		lse[a] = p.c.New(statOf(q[a]), p.rows, heads, q[a].Dim(1))
+		out[a] = p.c.New(statOf(q[a]), x.Dim(0), q[a].Dim(1), q[a].Dim(2))
+		lse[a] = p.c.New(statOf(q[a]), x.Dim(0), heads, q[a].Dim(1))
 	}
 	p.around(k, v, func(before int, kv tensor.Tensor) {
 		for a := range q {
@@ -260,7 +263,7 @@ func (p *circle) check(q, k tensor.Tensor) {
 		return
 	}
 	part := "Ring.Part"
-	if p.shared != nil {
+	if !p.ids.IsZero() {
 		part = "Ring.PartOfDocuments"
 	}
 	if want := p.runs(p.cuts); seq != want.seq(seq.Total) || q.Dim(1) != want.size() || k.Dim(1) != want.size() {
@@ -296,7 +299,7 @@ func join(out, lse, y, l tensor.Tensor) (_, sum tensor.Tensor) {
 func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	p := f.circle(c, c.Saved(1), c.Ints(1)[0])
 	if len(grads) > 3 {
-		p.again(c.Saved(5))
+		p.ids = c.Saved(5)
 	}
 	dq, dk, dv := p.back(c.Saved(0), c.Saved(1), c.Saved(2), c.Saved(3), p.exchange(g, false), c.Saved(4))
 	grads[0], grads[1], grads[2] = p.exchange(dq, true), p.exchange(dk, true), p.exchange(dv, true)
@@ -305,12 +308,12 @@ func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 // back returns the gradients of queries x, keys and values, for the gradient g of their attention y.
 func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor) {
 	if p.ranks == 1 {
-		return ops.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, p.alone())
+		return ops.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids})
 	}
 	q, out, gs, lse := p.halves(x, 1), p.halves(y, 1), p.halves(g, 1), p.halves(sums, 2)
 	var dq [2]tensor.Tensor
 	for a := range dq {
-		dq[a] = p.c.New(statOf(g), p.rows, q[a].Dim(1), q[a].Dim(2))
+		dq[a] = p.c.New(statOf(g), x.Dim(0), q[a].Dim(1), q[a].Dim(2))
 	}
 	// What leaves, what the ranks before have sent, and what came home.
 	sum, came, home := p.buffer(statOf(g)), p.buffer(statOf(g)), p.buffer(statOf(g))
@@ -346,8 +349,8 @@ func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor)
 		work = p.pass(before, mine, came, home)
 	})
 	p.wait(work)
-	of := p.view(home, 0).Cast(x.DType())
-	return tensor.Concat(1, dq[0], dq[1]).Cast(x.DType()), of.Slice(0, 0, p.rows), of.Slice(0, p.rows, 2*p.rows)
+	dk, dv := p.first(k.Dim(1), p.view(home, 0).Cast(x.DType()))
+	return tensor.Concat(1, dq[0], dq[1]).Cast(x.DType()), dk, dv
 }
 
 // pass sends gradients x of keys on, or home, and begins to receive those that come in this pass.

@@ -1,17 +1,21 @@
 package cp_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
@@ -194,7 +198,7 @@ func TestRingOfDocuments(t *testing.T) {
 		}
 		for _, d := range slices.Concat(divisions[:]...) {
 			t.Run(fmt.Sprint(name, " on ", d), func(t *testing.T) {
-				sent, _ := equalsNaive(t, c, d, x)
+				sent, _ := equalsNaive(t, c, d, x.Cast([2]tensor.DType{tensor.Int64, tensor.Int32}[len(name)%2]))
 				all := uint64(8 * 2 * c.rows * c.total * c.kv * c.hd * (3*d.ring - 2))
 				switch {
 				case d.ring == 1:
@@ -208,6 +212,78 @@ func TestRingOfDocuments(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Documents are whole numbers, one for each position of whole sequences.
+func TestOtherDocumentsAreRefused(t *testing.T) {
+	const wants = "wants the id of each position of whole sequences, int64[2 12] or int32[2 12]"
+	c := attentionOf{2, 12, 2, 2, 3}
+	for _, x := range []tensor.Tensor{waves(1, 2, 12), numbers(1, 12), numbers(2, 6), numbers(1, 24).View(24)} {
+		disttest.EachFails(t, 2, fmt.Sprintf("cp.Ring.PartOfDocuments: documents %v: %s", x.Shape(), wants), func(r *dist.Rank) error {
+			(&cp.Ring{Group: r.World, HeadDim: 3}).PartOfDocuments(numbers(2, 12).WithRows(r.World.Rows(0, 2)), x)
+			return nil
+		})
+		disttest.EachFails(t, 2, fmt.Sprintf("cp.Ring: documents %v: %s", x.Shape(), wants), func(r *dist.Rank) error {
+			f, tape := &cp.Ring{Group: r.World, HeadDim: 3}, tensor.NewTape(r.Device)
+			q := tape.Input(f.Part(c.tensors()[0].WithRows(r.World.Rows(0, 2))))
+			tape.Apply(f, q, q, q, tape.Input(x))
+			return nil
+		})
+	}
+}
+
+// Ranks compare documents in each step: one that begins to have others is named before ranks wait for keys that nobody sends.
+func TestRanksNeedTheSameDocuments(t *testing.T) {
+	c := attentionOf{2, 12, 2, 2, 3}
+	for i, engine := range []string{"goroutines", "shm", "tcp", "GPUs", "NCCL"} {
+		for k, d := range []division{{2, 1}, {4, 1}, {1, 2}, {2, 2}} {
+			if (i+k)%2 == 1 && !reliability.Long(t) {
+				continue
+			}
+			for _, length := range []int{12, 5, 1} { // all keys are sent, some, none
+				steps, ranks := 0, d.ring*d.ulysses
+				cfg := dist.Config{Ranks: ranks, Threads: 1, Timeout: time.Minute, Log: io.Discard}
+				err := disttest.LauncherFor(t, engine, ranks)(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
+					f, tape := d.of(r, c.hd), tensor.NewTape(r.Device)
+					for step := range 6 {
+						of := length
+						if r.World.Rank() == 1 {
+							if steps = step; step == 4 {
+								of = 12 / length
+							}
+						}
+						if err := tensor.Try(func() { attend(tape, f, r, c, of) }); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				require.ErrorContains(t, err, "tags of cp.Ring are checksums of the documents",
+					"%s, %+v, documents of %d", engine, d, length)
+				require.GreaterOrEqual(t, steps, 4)
+			}
+		}
+	}
+}
+
+func TestLongRanksNeedTheSameDocuments(t *testing.T) {
+	reliability.AsLong(t, TestRanksNeedTheSameDocuments)
+}
+
+// attend does a step whose documents have so many positions.
+func attend(tape *tensor.Tape, f *cp.Ring, r *dist.Rank, c attentionOf, length int) {
+	ids := numbers(c.rows, c.total)
+	for i := range tensor.Data[int64](ids) {
+		tensor.Data[int64](ids)[i] = int64(i % c.total / length)
+	}
+	var in [3]tensor.Tensor
+	for i, x := range c.tensors() {
+		if i < 3 {
+			in[i] = tape.Input(f.PartOfDocuments(x.WithRows(r.World.Rows(0, c.rows)), ids))
+		}
+	}
+	tape.Apply(f, in[0], in[1], in[2], tape.Input(ids)).Sum().Item()
+	tape.Reset()
 }
 
 // fed is a ring with two inputs more: one whose Rows are those of the step, and the documents.

@@ -25,7 +25,10 @@ func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	return u.of(x, u.runs, u.Group)
 }
 
-func (u *Ulysses) runs(total int) runs { return straight(total, u.Group.Rank(), u.Group.Size()) }
+// runs returns this rank's: one, and an empty one.
+func (u *Ulysses) runs(total int) runs {
+	return runs{{0, total}, {total, total}}.part(u.Group.Rank(), u.Group.Size())
+}
 
 // ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
 func (u *Ulysses) ToHeads() tensor.Function {
@@ -51,8 +54,8 @@ type exchange struct {
 
 // Forward exchanges positions and heads. One rank, and each rank that generates a text, has whole sequences: there is nothing to do then.
 func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
-	x, g, total := in[0], f.Group, c.Tape().Rows().Seq.Total
-	if g.Size() == 1 || total == 0 && !c.Need(0) {
+	x, g, n, total := in[0], f.Group, f.Group.Size(), c.Tape().Rows().Seq.Total
+	if n == 1 || total == 0 && !c.Need(0) {
 		return x
 	}
 	f.divide(total)
@@ -64,11 +67,10 @@ func (f *exchange) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	case total == 0:
 		fail("cp.Ulysses", "the step's input has whole sequences: give each rank its part (Ulysses.Part)")
 	case mine != want || c.Tape().Rows().Seq != f.u.runs(total).seq(total):
-		fail("cp.Ulysses", "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ulysses.Part", x.Shape(), g.Rank(), g.Size(),
+		fail("cp.Ulysses", "%v: rank %d of %d has positions %+v of a step with %+v, not those of Ulysses.Part", x.Shape(), g.Rank(), n,
 			f.u.runs(total).seq(total), c.Tape().Rows().Seq)
-	case !f.back && (x.Dim(2)%f.u.HeadDim != 0 || heads%g.Size() != 0):
-		fail("cp.Ulysses", "%d heads do not divide over %d ranks: the number of ranks must divide %d; cp.Ring has no such limit", heads, g.Size(),
-			heads)
+	case !f.back && (x.Dim(2)%f.u.HeadDim != 0 || heads%n != 0):
+		fail("cp.Ulysses", "%d heads do not divide over %d ranks: the number of ranks must divide %[1]d; cp.Ring has no such limit", heads, n)
 	}
 	return f.AllToAll.Forward(c, in)
 }

@@ -20,13 +20,10 @@ type unified struct{ there, back *swap }
 // exchange returns x with all positions that one rank of the ring has, for some of its heads, or back. On a step with whole sequences there
 // is nothing to do.
 func (p *circle) exchange(x tensor.Tensor, back bool) tensor.Tensor {
-	if p.heads == nil || p.c.Ints(1)[0] == 0 {
+	if p.heads == nil || p.c.Ints(1)[0] == 0 || p.heads.there.Group.Size() == 1 {
 		return x
 	}
 	s := p.heads.there
-	if s.Group.Size() == 1 {
-		return x
-	}
 	if back {
 		s = p.heads.back
 	}

@@ -2,6 +2,7 @@ package pp_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -263,13 +264,15 @@ func TestMeansOfMicrobatches(t *testing.T) {
 	labels := func(t *tensor.Tape, x nn.T) nn.T {
 		return nn.CrossEntropy(x, t.Input(tensor.FromSlice([]int64{0, 2, 1}[:x.Dim(0)], x.Dim(0))))
 	}
-	for name, c := range map[string]struct {
+	type test struct {
 		bare, warns bool
 		loss        func(t *tensor.Tape, x nn.T) nn.T
-	}{
-		"mean":                    {false, true, mean},
-		"mean without rows":       {true, true, mean},
-		"labels without rows":     {true, true, labels},
+		rows        *[2]int // of the microbatches, with Rows
+	}
+	cases := map[string]test{
+		"mean":                    {warns: true, loss: mean},
+		"mean without rows":       {bare: true, warns: true, loss: mean},
+		"labels without rows":     {bare: true, warns: true, loss: labels},
 		"global mean":             {loss: func(_ *tensor.Tape, x nn.T) nn.T { return tensor.GlobalMean(x.Square()) }},
 		"labels":                  {loss: labels},
 		"divided by microbatches": {loss: func(t *tensor.Tape, x nn.T) nn.T { return mean(t, x).Scale(1. / 2) }},
@@ -277,7 +280,28 @@ func TestMeansOfMicrobatches(t *testing.T) {
 			return labels(t, x).Scale(1. / 2)
 		}},
 		"sum, divided by the batch": {bare: true, loss: func(_ *tensor.Tape, x nn.T) nn.T { return x.Square().Sum().Scale(1. / 9) }},
+		"global mean of all rows": {rows: &[2]int{3, 0}, loss: func(_ *tensor.Tape, x nn.T) nn.T {
+			return tensor.GlobalMean(x.Square())
+		}},
+		"mean of all rows": {rows: &[2]int{3, 0}, loss: mean},
+	}
+	for name, loss := range map[string]func(x nn.T) nn.T{ // of microbatches of one row and of two
+		"sum":                        func(x nn.T) nn.T { return x.Sum() },
+		"sum of rows' sums":          func(x nn.T) nn.T { return x.Sum(1).Sum() },
+		"sum of rows' means":         func(x nn.T) nn.T { return x.Mean(1).Sum() },
+		"sum of features' sums":      func(x nn.T) nn.T { return x.Sum(0).Sum() },
+		"sum of rows of one feature": func(x nn.T) nn.T { return x.Slice(1, 1, 2).Reshape(x.Dim(0)).Sum() },
+		"third of a sum":             func(x nn.T) nn.T { return x.Sum(1).Sum().Scale(1. / 3) },
 	} {
+		for _, rows := range []*[2]int{nil, {1, 2}, {1, 1}} {
+			cases[fmt.Sprintf("%s, rows %v", name, rows)] = test{bare: rows == nil, rows: rows, loss: func(_ *tensor.Tape, x nn.T) nn.T {
+				return loss(x)
+			}}
+			cases[fmt.Sprintf("mean of rows' sums, rows %v", rows)] = test{bare: rows == nil, rows: rows, warns: true,
+				loss: func(_ *tensor.Tape, x nn.T) nn.T { return x.Sum(1).Mean() }}
+		}
+	}
+	for name, c := range cases {
 		for _, schedule := range []*pp.Schedule{pp.OneF1B(2, 2), pp.ZBH1(2, 2)} {
 			log.Reset()
 			require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
@@ -285,8 +309,12 @@ func TestMeansOfMicrobatches(t *testing.T) {
 				cfg.Schedule = schedule
 				if run := cfg.Stages[0]; run != nil {
 					cfg.Stages[0] = func(t *tensor.Tape, micro int, x nn.T) nn.T {
-						if c.bare {
+						switch {
+						case c.bare:
 							return m.Layers[0].Forward(t.Input(tensor.New(t.Device(), tensor.Float64, micro+1, 3)))
+						case c.rows != nil:
+							at := tensor.Rows{First: micro * c.rows[0], Stride: 1, Total: c.rows[0] + c.rows[1]}
+							return m.Layers[0].Forward(t.Input(tensor.New(t.Device(), tensor.Float64, c.rows[micro], 3).WithRows(at)))
 						}
 						return run(t, micro, x)
 					}

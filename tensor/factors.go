@@ -26,6 +26,7 @@ type Factor struct {
 	part   uint64  // the callSite of the AsPart whose own rows are followed; 0: none
 	some   bool    // with part: not all elements alike
 	global bool    // GlobalMean is in it
+	scaled bool    // another number that multiplies is in it, as that of a Mean
 	summed bool    // with Part: a Sum is behind it
 	from   uint64  // the callSite of At
 }
@@ -103,7 +104,7 @@ func (t *Tape) multiply(h *header, f Factor) {
 	g := t.factors[h]
 	t.factors[h] = Factor{Site: g.Site + f.Site, Value: g.Value + f.Value, from: cmp.Or(g.from, f.from), Hand: g.Hand + f.Hand,
 		Part: g.Part || f.Part, global: g.global || f.global, summed: g.summed || f.summed,
-		part: cmp.Or(g.part, f.part), some: g.some || f.some}
+		part: cmp.Or(g.part, f.part), some: g.some || f.some, scaled: g.scaled || f.scaled}
 }
 
 // takeFactor returns the factor of h, which is complete, and forgets it.
@@ -147,7 +148,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 		case n.I[0] != 0:
 			f.Site, f.Value, f.global = kernel.Key(f.Site, n.Key), f.Value*n.F[0], true
 		default:
-			f.Site, f.Value, f.Hand = kernel.Key(f.Site, n.Key), f.Value*n.F[0], f.Hand*n.F[0]
+			f.Site, f.Value, f.Hand, f.scaled = kernel.Key(f.Site, n.Key), f.Value*n.F[0], f.Hand*n.F[0], true
 			f.from = cmp.Or(n.Key, f.from)
 		}
 		t.multiply(n.in[0], f)
@@ -186,16 +187,16 @@ func (t *Tape) passFactor(n *Node) float64 {
 	return f.Value
 }
 
-// noteOwnMean notes whether n, which is multiplied by f, is a mean of this tape's elements alone, and not of those of all microbatches.
+// noteOwnMean notes whether n, which is multiplied by f, is a mean of this tape's elements alone, and not of those of all microbatches. The
+// sum of one element is a mean only if something multiplied it.
 func (t *Tape) noteOwnMean(n *Node, f Factor) {
-	w := math.Abs(f.Hand)
-	switch {
-	case n.op == OpSum:
+	w, b := math.Abs(f.Hand), &t.told.rows
+	own := b.Total == 0 && t.told.counts == 0 // else an operation divides by these
+	if n.op == OpSum {
 		w = math.Abs(f.Value) * float64(n.in[0].n) / float64(n.out.n)
-	case t.told.rows.Total != 0 || t.told.counts != 0: // by these an operation divides
-		return
+		own = (b.Total == 0 || b.N < b.Total) && (f.scaled || n.in[0].n > n.out.n)
 	}
-	t.ownMean = t.ownMean || math.Abs(float64(w/t.scale)-1) < 1e-6
+	t.ownMean = t.ownMean || own && math.Abs(float64(w/t.scale)-1) < 1e-6
 }
 
 // MeansOwn reports whether the loss of the last Backward is a mean over rows of this tape alone, such as x.Mean(), or CrossEntropy without

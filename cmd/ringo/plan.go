@@ -22,7 +22,7 @@ type planCmd struct {
 	Chunks  *int    `placeholder:"N" help:"With -schedule interleaved: stages of a rank; 2 if absent."`
 	SP      bool    `name:"sp" help:"With tp: between the divided layers each rank has a part of the tokens (sequence parallelism)."`
 	Experts int     `placeholder:"E" help:"Experts of each block, in place of its MLP and as large as it; ep divides them."`
-	TopK    int     `name:"topk" default:"2" help:"Experts of a token."`
+	TopK    *int    `name:"topk" placeholder:"K" help:"With -experts: experts of a token; 2 if absent."`
 	Stage   int     `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
 	Params  string  `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
 	Reduce  string  `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
@@ -62,25 +62,22 @@ func (c *planCmd) Run() error {
 	if err != nil {
 		return usageOf("plan", "%v", err)
 	}
-	if c.Topo == "" {
-		if c.JSON {
-			return printJSON(p)
+	out, text := any(p), fmt.Sprintln(p)
+	if c.Topo != "" {
+		layout, _ := plan.ParseLayout(c.Layout) // plan has parsed it
+		t, err := c.times(layout, p)
+		if err != nil {
+			return usageOf("plan", "%v", err)
 		}
-		_, err = fmt.Println(p)
-		return err
-	}
-	layout, _ := plan.ParseLayout(c.Layout) // plan has parsed it
-	t, err := c.times(layout, p)
-	switch {
-	case err != nil:
-		return usageOf("plan", "%v", err)
-	case c.JSON:
-		return printJSON(struct {
+		text, out = text+fmt.Sprintf("\n%v", t), struct {
 			*plan.Plan
 			Time *timing
-		}{p, t})
+		}{p, t}
 	}
-	_, err = fmt.Printf("%v\n\n%v", p, t)
+	if c.JSON {
+		return printJSON(out)
+	}
+	_, err = fmt.Print(text)
 	return err
 }
 
@@ -101,8 +98,11 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 		}
 	}
 	size := plan.Transformer{Layers: c.Layers, Dim: c.Dim, Heads: c.Heads, Vocab: c.Vocab, Batch: c.Batch, Seq: c.Seq, Experts: c.Experts}
-	if c.Experts != 0 {
-		size.Top = c.TopK
+	switch {
+	case c.Experts != 0:
+		size.Top = or(c.TopK, 2)
+	case c.TopK != nil:
+		return nil, fmt.Errorf("-topk needs -experts")
 	}
 	p, err := c.of(size, cfg)
 	if err == nil && c.Reduce != "" && c.Reduce != p.Reduce { // float32, which also means "as the parameters"

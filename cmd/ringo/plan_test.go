@@ -124,6 +124,7 @@ func TestPlanErrors(t *testing.T) {
 		"-micro, -schedule and -chunks need pp in -layout (see ringo p":                 {"-schedule", "1f1b"},
 		"-schedule forward trains nothing (see ringo plan -h)":                          {"-layout", "pp=2", "-schedule", "forward"},
 		"the 4 ranks that share a copy do not divide into hosts of 3 (see ringo plan":   {"-layout", "fsdp=4", "-host", "3", "-int8", "-int4"},
+		"-topk needs -experts (see ringo plan -h)":                                      {"-topk", "2"},
 		"0 heads: at least 1 (see ringo plan -h)":                                       {"-heads", "0"},
 		"unexpected argument foo":                                                       {"foo"},
 		"unknown flag -nope":                                                            {"--nope"},

@@ -2,7 +2,9 @@ package backend
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/ringo-ml/ringo/tensor"
@@ -165,8 +167,11 @@ func difference(a, b *Desc) (want, got string, advice error) {
 			return want, got, advice
 		}
 	}
-	want, got = differenceOfCalls(a, b)
-	return want, got, nil
+	if want, got = differenceOfCalls(a, b); strings.HasPrefix(want, "tag ") && max(a.Tag, b.Tag) > math.MaxInt32 {
+		advice = errors.New("tags of cp.Ring are checksums of the documents: all ranks that divide sequences need the same ones in each step " +
+			"(give the loader the group of the ranks with other rows)")
+	}
+	return want, got, advice
 }
 
 // differenceOfCalls is difference for what the program gives an operation.
@@ -181,16 +186,17 @@ func differenceOfCalls(a, b *Desc) (want, got string) {
 		return fmt.Sprintf("%v seq %d", k, a.Seq), fmt.Sprintf("%v seq %d", b.Kind, b.Seq)
 	case k.typed() && a.DType != b.DType:
 		return fmt.Sprintf("dtype %v", a.DType), b.DType.String()
+	case k.paired() == Send && a.Tag != b.Tag:
+		return fmt.Sprintf("tag %d", a.Tag), fmt.Sprint(b.Tag)
 	case k.counted() && a.Count != b.Count:
 		return fmt.Sprintf("count %d", a.Count), fmt.Sprint(b.Count)
 	case k.Reduces() && a.Red != b.Red:
 		return fmt.Sprintf("op %v", a.Red), b.Red.String()
 	case k.rooted() && a.Root != b.Root:
 		return fmt.Sprintf("root %d", a.Root), fmt.Sprint(b.Root)
-	case k.paired() == Send && a.Tag != b.Tag:
-		return fmt.Sprintf("tag %d", a.Tag), fmt.Sprint(b.Tag)
 	case a.Device != b.Device:
-		return place(a), place(b)
+		places := map[bool]string{false: "host memory", true: "device memory"}
+		return places[a.Device], places[b.Device]
 	case a.Algo != b.Algo:
 		return "algorithm " + a.algorithm(), b.algorithm()
 	}
@@ -200,13 +206,6 @@ func differenceOfCalls(a, b *Desc) (want, got string) {
 		}
 	}
 	return "", ""
-}
-
-func place(d *Desc) string {
-	if d.Device {
-		return "device memory"
-	}
-	return "host memory"
 }
 
 // algorithm returns the forced algorithm, or the one that runs by default.
