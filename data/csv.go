@@ -117,14 +117,15 @@ func (l *lineEnds) Read(p []byte) (int, error) {
 type csvParser struct {
 	cfg    CSVConfig
 	budget *bounded.Budget
+	count  *fieldCounter
 	r      *csv.Reader
+	blocks *blocks
+	plain  *plainParser // nil before the first line
 	textRows
 }
 
-func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
-	budget := bounded.New(size)
-	count := &fieldCounter{from: from, comma: []byte(string(cmp.Or(cfg.Comma, ','))), budget: budget}
-	text, err := skipBOM(count)
+func newCSVParser(from io.Reader, size int64, cfg CSVConfig) (*csvParser, error) {
+	text, err := skipBOM(from)
 	if err != nil {
 		return nil, err
 	}
@@ -133,38 +134,62 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 			return nil, err
 		}
 	}
-	p := &csvParser{cfg: cfg, budget: budget, r: csv.NewReader(&lineEnds{text: text})}
+	p := &csvParser{cfg: cfg, budget: bounded.New(size), blocks: &blocks{from: &lineEnds{text: text}}}
+	p.count = &fieldCounter{from: p.blocks, comma: []byte(string(cmp.Or(cfg.Comma, ','))), budget: p.budget}
+	p.r = csv.NewReader(p.count)
 	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // row reports wrong numbers of fields
-	if cfg.Comma != 0 {
-		p.r.Comma = cfg.Comma
-	}
-	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, budget); err != nil {
+	p.r.Comma = cmp.Or(cfg.Comma, ',')
+	p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget)
+	return p, err
+}
+
+func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
+	p, err := newCSVParser(from, size, cfg)
+	if err != nil {
 		return nil, err
 	}
+	defer p.blocks.wait()
 	for {
+		if p.plain != nil && p.r.InputOffset() == p.blocks.given {
+			p.blocks.takePlain(p.plain.parse, func(b *block) bool {
+				p.reserve(size, p.blocks.given+p.blocks.plain)
+				return p.plain.take(b)
+			})
+		}
 		record, err := p.r.Read()
 		if errors.Is(err, io.EOF) {
 			return p.table()
 		}
-		count.ended()
-		switch {
-		case errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote):
-			err = fmt.Errorf("%w: a field with a quote in it needs quotes around it, and its quote twice", err)
-		case err == nil && p.names == nil:
-			err = p.first(record)
-		case err == nil:
-			if err = p.row(record); err != nil && cfg.Skip && !bounded.IsTooMuch(err) {
-				p.skip(err)
-				err = nil
-			}
-			if p.len() == 1024 {
-				p.reserve(float64(size) / float64(p.r.InputOffset()))
-			}
-		}
-		if err != nil {
+		if err := p.record(record, err); err != nil {
 			return nil, err
 		}
+		p.reserve(size, p.r.InputOffset()+p.blocks.plain)
 	}
+}
+
+// record reads a line, or returns the error of it.
+func (p *csvParser) record(record []string, err error) error {
+	p.count.ended()
+	if e, wrong := errors.AsType[*csv.ParseError](err); wrong {
+		e.StartLine, e.Line = e.StartLine+p.blocks.lines, e.Line+p.blocks.lines
+	}
+	switch {
+	case errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote):
+		return fmt.Errorf("%w: a field with a quote in it needs quotes around it, and its quote twice", err)
+	case err != nil:
+		return err
+	case p.names == nil:
+		err = p.first(record)
+		if err == nil {
+			p.plain = newPlainParser(&p.textRows, p.r.Comma)
+		}
+		return err
+	}
+	if err = p.row(record); err != nil && p.cfg.Skip && !bounded.IsTooMuch(err) {
+		p.skip(err)
+		return nil
+	}
+	return err
 }
 
 var errNoTable = errors.New("no table")
@@ -205,7 +230,7 @@ func (p *csvParser) first(record []string) (err error) {
 			counted++
 		}
 	}
-	line, _ := p.r.FieldPos(0)
+	line := p.line(0)
 	if err := checkText(strings.Join(record, "")); p.cfg.Header && err != nil {
 		return fmt.Errorf("line %d %w", line, err)
 	}
@@ -253,8 +278,7 @@ func otherComma(line string) string {
 // row adds a sample.
 func (p *csvParser) row(record []string) error {
 	if len(record) != len(p.names) {
-		line, _ := p.r.FieldPos(0)
-		err := fmt.Errorf("line %d: %d fields, want %d as in the first line", line, len(record), len(p.names))
+		err := fmt.Errorf("line %d: %d fields, want %d as in the first line", p.line(0), len(record), len(p.names))
 		if len(record) > len(p.names) {
 			err = fmt.Errorf("%w: a field with a separator in it needs quotes, and the end of a line no separator", err)
 		}
@@ -268,10 +292,15 @@ func (p *csvParser) row(record []string) error {
 
 // at adds the place of a field to an error.
 func (p *csvParser) at(column int, err error) error {
-	line, _ := p.r.FieldPos(column)
 	name := p.names[column]
 	if p.cfg.Header {
 		name = bounded.Quote(name)
 	}
-	return fmt.Errorf("line %d, column %s: %w", line, name, err)
+	return fmt.Errorf("line %d, column %s: %w", p.line(column), name, err)
+}
+
+// line returns the line of a field.
+func (p *csvParser) line(column int) int {
+	line, _ := p.r.FieldPos(column)
+	return line + p.blocks.lines
 }
