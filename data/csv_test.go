@@ -1,7 +1,9 @@
 package data
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -21,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -128,8 +131,8 @@ func TestCSVLongQuotes(t *testing.T) {
 func TestDecimal(t *testing.T) {
 	rng, known := rand.New(rand.NewPCG(1, 2)), 0
 	same := func(text string) {
-		v, n := decimal(text)
-		if n < len(text) {
+		v, ok := decimal(text)
+		if !ok {
 			return
 		}
 		known++
@@ -149,12 +152,12 @@ func TestDecimal(t *testing.T) {
 	require.Greater(t, known, 50_000)
 	for _, text := range []string{"", "-", ".", "-.", "--1", "1.2.3", "1e3", "+1", " 1", "inf", "12345678", "99999999999999999999",
 		"1234567890.12345678901"} {
-		_, n := decimal(text)
-		require.True(t, n == 0 || n < len(text), text)
+		_, ok := decimal(text)
+		require.False(t, ok, text)
 	}
 	for _, text := range []string{"0", "-0", "5.", "-.5", "0.000000000000000001", "9999999999999999999.", "1234567", "0.1", "16777217.5"} {
-		_, n := decimal(text)
-		require.Equal(t, len(text), n)
+		_, ok := decimal(text)
+		require.True(t, ok, text)
 		same(text)
 	}
 }
@@ -391,19 +394,18 @@ func parsedAlike(t testing.TB, text string, cfg CSVConfig) {
 	t.Helper()
 	text = strings.Repeat("\n", 512) + text // the first block, of which nothing is plain
 	alone := func() (*Table, error) {
-		p, err := newCSVParser(strings.NewReader(text), int64(len(text)), cfg)
-		if err != nil {
+		p := &csvParser{cfg: cfg, budget: bounded.New(int64(len(text)))}
+		p.cfg.Comma = cmp.Or(cfg.Comma, ',')
+		var err error
+		if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
 			return nil, err
 		}
-		for {
-			record, err := p.r.Read()
-			if errors.Is(err, io.EOF) {
-				return p.table()
-			}
-			if err := p.record(record, err); err != nil {
-				return nil, err
-			}
+		all, err := io.ReadAll(&lineEnds{text: bufio.NewReader(strings.NewReader(text))})
+		require.NoError(t, err)
+		if err := p.lineByLine(all); err != nil {
+			return nil, err
 		}
+		return p.table()
 	}
 	want, wantErr := alone()
 	for _, most := range []int{1, 2, 3, 7, 20, 100, 1 << 20} {

@@ -36,7 +36,6 @@ type textRows struct {
 	missing bool // values may be
 	skipped Skipped
 
-	reserved   bool
 	categories map[int]*columns.Labels // of columns
 }
 
@@ -52,42 +51,17 @@ func (r *textRows) choose(x []string, target string, categories []string, budget
 	if err != nil {
 		return err
 	}
-	r.categories = map[int]*columns.Labels{}
-	for _, name := range categories {
-		i := slices.Index(r.names, name)
-		if !slices.Contains(xs, i) {
-			return fmt.Errorf("column %s of Categories is none of x: there are %s", bounded.Quote(name), columns.Quoted(r.names))
-		}
-		if r.categories[i], err = columns.NewLabels(nil, budget); err != nil {
-			return err
-		}
-		r.categories[i].Missing = r.missing
-	}
 	r.x, r.y = xs, y
-	return nil
+	r.categories, err = columns.Categories(r.names, xs, categories, r.missing, budget)
+	return err
 }
 
-// reserve makes room for the rows of the rest of a file once, so that they are not copied as they grow.
-func (r *textRows) reserve(size, read int64) {
-	n := r.len()
-	if n < 1024 || r.reserved {
-		return
-	}
-	r.reserved = true
-	more := max(0, int(1.05*float64(size-read)/float64(read)*float64(n)))
-	r.xs = slices.Grow(r.xs, more*len(r.x))
-	if r.labeled {
-		r.labels.Y = slices.Grow(r.labels.Y, more)
-	} else {
-		r.ys = slices.Grow(r.ys, more)
-	}
-}
-
-// cut leaves so many rows.
-func (r *textRows) cut(n int) {
-	r.xs, r.ys, r.labels.Y = r.xs[:n*len(r.x)], r.ys[:min(len(r.ys), n)], r.labels.Y[:min(len(r.labels.Y), n)]
-	for _, c := range r.categories {
-		c.Y = c.Y[:min(len(c.Y), n)]
+// reserve makes room for so many times as many rows, and some more, so that they are not copied as they grow.
+func (r *textRows) reserve(times float64) {
+	more := int(1.05 * (times - 1) * float64(r.len()))
+	r.xs = slices.Grow(r.xs, max(0, more*len(r.x)))
+	if !r.labeled {
+		r.ys = slices.Grow(r.ys, max(0, more))
 	}
 }
 
@@ -97,23 +71,22 @@ func (r *textRows) skip(err error) {
 	r.cut(r.len())
 }
 
-// name adds a name to those of a column, or of the classes.
-func (r *textRows) name(to *columns.Labels, name string) error {
-	name = strings.TrimSpace(name)
-	err := checkText(name)
-	switch {
-	case err != nil && to == r.labels:
-		return fmt.Errorf("the label %s %w", bounded.Quote(name), err)
-	case err != nil:
-		return fmt.Errorf("%s %w", bounded.Quote(name), err)
+// cut leaves so many rows.
+func (r *textRows) cut(n int) {
+	r.xs, r.ys, r.labels.Y = r.xs[:n*len(r.x)], r.ys[:min(len(r.ys), n)], r.labels.Y[:min(len(r.labels.Y), n)]
+	for _, c := range r.categories {
+		c.Y = c.Y[:n]
 	}
-	return to.Add(name)
 }
 
 // value returns the number of a field, 0 for names, which get theirs at the end.
 func (r *textRows) value(column int, field string) (float32, error) {
 	if c := r.categories[column]; c != nil {
-		return 0, r.name(c, field)
+		name := strings.TrimSpace(field)
+		if err := checkText(name); err != nil {
+			return 0, fmt.Errorf("%s %w", bounded.Quote(name), err)
+		}
+		return 0, c.Add(name)
 	}
 	if r.missing && columns.IsMissing(strings.TrimSpace(field)) {
 		return float32(math.NaN()), nil
@@ -131,7 +104,11 @@ func (r *textRows) add(fields []string) (column int, err error) {
 		r.xs = append(r.xs, v)
 	}
 	if r.labeled {
-		return r.y, r.name(r.labels, fields[r.y])
+		label := strings.TrimSpace(fields[r.y])
+		if err := checkText(label); err != nil {
+			return r.y, fmt.Errorf("the label %s %w", bounded.Quote(label), err)
+		}
+		return r.y, r.labels.Add(label)
 	}
 	v, err := number(fields[r.y])
 	if err == nil {
@@ -162,48 +139,46 @@ var separators = strings.NewReplacer(",", "", "'", "", "_", "", " ", "", "\u00a0
 // powers of 10 that a float64 has exactly.
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
 
-// decimal parses digits with a point, and maybe a minus sign, as most files have, and returns their number, n. If that is 0, the text
-// begins otherwise, or they are left to number, since their float32 is not known here: that of a whole number of 8 digits, and of what a
-// float64, which is off by less than 2 of its last places, has near the middle between two float32 numbers.
-func decimal[T string | []byte](text T) (v float32, n int) {
-	digits, point, from := uint64(0), -1, 0
-	if len(text) > 0 && text[0] == '-' {
-		from = 1
+// decimal parses digits with a point, and maybe a minus sign, as most files have. Others are left to number, as are those whose float32 it
+// does not know: a whole number of 8 digits, and what a float64, which is off by less than 2 of its last places, has near the middle
+// between two float32 numbers.
+func decimal(field string) (v float32, ok bool) {
+	digits, point := uint64(0), -1
+	text := strings.TrimPrefix(field, "-")
+	if len(text) > 20 { // with the point, so that digits cannot overflow
+		return 0, false
 	}
-	for n = from; n < len(text); n++ {
-		c := text[n] - '0'
-		if c > 9 {
-			if text[n] != '.' || point >= 0 {
-				break
-			}
-			point = n
-			continue
+	for i := range len(text) {
+		switch c := text[i]; {
+		case '0' <= c && c <= '9':
+			digits = 10*digits + uint64(c-'0')
+		case c == '.' && point < 0:
+			point = i
+		default:
+			return 0, false
 		}
-		digits = 10*digits + uint64(c)
 	}
-	places := n - 1 - point
+	places := len(text) - 1 - point
 	switch {
-	case n-from > 20: // with the point, so that digits did not overflow
-		return 0, 0
-	case n == from || point < 0 && n-from > 7 || n-from == 1 && point >= 0:
-		return 0, 0
+	case len(text) == 0 || point < 0 && len(text) > 7 || len(text) == 1 && point == 0:
+		return 0, false
 	case point < 0:
 		places = 0
 	}
 	x := float64(digits) / powers[places]
 	const middle = 1 << 28 // of the 29 bits that a float32 has not
 	if off := int64(math.Float64bits(x)&(2*middle-1)) - middle; -2 <= off && off <= 2 {
-		return 0, 0
+		return 0, false
 	}
-	if from > 0 {
+	if len(text) < len(field) {
 		x = -x
 	}
-	return float32(x), n
+	return float32(x), true
 }
 
 // number parses a finite float32. A whole number must be one.
 func number(field string) (float32, error) {
-	if v, n := decimal(field); n > 0 && n == len(field) {
+	if v, ok := decimal(field); ok {
 		return v, nil
 	}
 	field = strings.TrimSpace(field)
@@ -254,10 +229,7 @@ func (r *textRows) table() (*Table, error) {
 			if t.Categories == nil {
 				t.Categories = map[string][]string{}
 			}
-			t.Categories[r.names[i]] = c.Done()
-			for row, number := range c.Y {
-				r.xs[row*len(r.x)+k] = float32(number)
-			}
+			t.Categories[r.names[i]] = c.Fill(r.xs, len(r.x), k)
 		}
 	}
 	x, y := tensor.FromSlice(r.xs, n, len(r.x)), tensor.Tensor{}

@@ -50,8 +50,14 @@ type table struct {
 	width   int // features
 	n       int // rows
 	xs, ys  []float32
-	labels  *columns.Labels
+	labels  *columns.Labels // nil without
 	budget  *bounded.Budget
+
+	categories map[int]*columns.Labels // of columns
+	bad        []bool                  // rows; nil without Skip
+	skipped    data.Skipped
+	firstBad   int    // row of skipped.First
+	file       string // its name, if there are several
 }
 
 // place is that of a column among the features.
@@ -59,7 +65,9 @@ type place struct{ column, first, width int }
 
 func newTable(cfg Config, files int) (t *table, err error) {
 	t = &table{cfg: cfg, budget: bounded.New(0), several: files > 1}
-	t.labels, err = columns.NewLabels(cfg.Classes, t.budget)
+	if t.labeled() {
+		t.labels, err = columns.NewLabels(cfg.Classes, t.budget)
+	}
 	return t, err
 }
 
@@ -69,6 +77,9 @@ func (t *table) addFile(name string) error {
 		return err
 	}
 	defer f.Close()
+	if t.several {
+		t.file = name + ": "
+	}
 	if err := t.add(f, size); err != nil {
 		head := make([]byte, min(size, 512))
 		_, _ = f.ReadAt(head, 0) // only for the error's text
@@ -77,12 +88,52 @@ func (t *table) addFile(name string) error {
 	return nil
 }
 
+// skip leaves out a row. Rows come column after column.
+func (t *table) skip(row int, err error) {
+	if !t.bad[row] {
+		t.skipped.Count++
+	}
+	if t.skipped.First == nil || row < t.firstBad {
+		t.skipped.First, t.firstBad = err, row
+	}
+	t.bad[row] = true
+}
+
+// readable moves the rows that are left to the front.
+func (t *table) readable() {
+	if t.skipped.Count == 0 {
+		return
+	}
+	t.xs, t.ys = kept(t.xs, t.width, t.bad), kept(t.ys, 1, t.bad)
+	for _, l := range t.categories {
+		l.Y = kept(l.Y, 1, t.bad)
+	}
+	if t.labeled() {
+		t.labels.Y = kept(t.labels.Y, 1, t.bad)
+	}
+	t.n -= t.skipped.Count
+}
+
+func kept[T any](all []T, width int, bad []bool) []T {
+	n := 0
+	for row := range len(all) / width {
+		if !bad[row] {
+			n += copy(all[n:], all[row*width:(row+1)*width])
+		}
+	}
+	return all[:n]
+}
+
 // whole returns the rows of all files.
 func (t *table) whole() (*data.Table, error) {
+	t.readable()
+	if t.n == 0 && t.skipped.Count > 0 {
+		return nil, fmt.Errorf("no rows: %v", t.skipped)
+	}
 	if t.n == 0 {
 		return nil, errors.New("no rows")
 	}
-	out := &data.Table{Target: t.names[t.y]}
+	out := &data.Table{Target: t.names[t.y], Skipped: t.skipped}
 	for _, p := range t.places {
 		for i := range p.width {
 			name := t.names[p.column]
@@ -91,8 +142,14 @@ func (t *table) whole() (*data.Table, error) {
 			}
 			out.Columns = append(out.Columns, name)
 		}
+		if c := t.categories[p.column]; c != nil {
+			if out.Categories == nil {
+				out.Categories = map[string][]string{}
+			}
+			out.Categories[t.names[p.column]] = c.Fill(t.xs, t.width, p.first)
+		}
 	}
-	y := tensor.Tensor{}
+	var y tensor.Tensor
 	if t.labeled() {
 		out.Classes = t.labels.Done()
 		y = tensor.FromSlice(t.labels.Y, t.n)

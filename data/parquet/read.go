@@ -22,12 +22,16 @@ type Config struct {
 	Target  string   // the column of y; "": the last one that is no index
 	Labels  bool     // Target names classes, as text or integers: y is the number of a class
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
+
+	Categories []string // columns of x that have names, such as of towns: see data.Table.Categories, and package data/transform
+	Missing    bool     // x may have nulls and NaN: they are NaN, and of Categories the name ""; package data/transform fills them in
+	Skip       bool     // rows that cannot be read are left out, and counted in data.Table.Skipped; else they are an error
 }
 
 // Read reads columns of a file, or of all files in a folder, into memory, like data.CSV: booleans (0 and 1), integers, halves, floats,
 // doubles, and lists of as many of these in each row, which are several features. Nulls, NaN, infinities, whole numbers that float32 would
-// round and others too large for it are errors with row and column. Columns of other types, such as dates, and other nested columns are
-// errors, too. The first row is 0, as for samples; in a folder, the rows of a file are counted from its first one.
+// round and others too large for it are errors with row and column: see Missing and Skip. Columns of other types, such as dates, and other
+// nested columns are errors, too. The first row is 0, as for samples; in a folder, the rows of a file are counted from its first one.
 //
 // The files of a folder end in .parquet, and are read in the order of their names. They have the same columns. Names that begin with a dot
 // or an underscore are ignored, and those of files that Windows makes, such as Thumbs.db.
@@ -108,6 +112,11 @@ func (r *reader) columns() error {
 	if err != nil {
 		return err
 	}
+	if r.names == nil {
+		if r.categories, err = columns.Categories(names, xs, r.cfg.Categories, r.cfg.Missing, r.budget); err != nil {
+			return err
+		}
+	}
 	r.names = names
 	if r.f.NumRows() == 0 {
 		return nil
@@ -142,7 +151,7 @@ func (r *reader) widthOf(c int) int {
 	if !ok || column.MaxRepetitionLevel() == 0 {
 		return 1
 	}
-	values := int64(0)
+	values := r.f.NumRows() / 2 // rounded: with Skip, rows may have other lengths
 	for _, g := range r.f.Metadata().RowGroups {
 		values += max(g.Columns[column.Index()].MetaData.NumValues, 0)
 	}
@@ -176,9 +185,9 @@ const (
 
 // makeRows makes memory for the values of all rows. A few bytes of a file can be billions of equal values.
 func (r *reader) makeRows() error {
-	rows, one := r.f.NumRows(), 4*int64(r.width+1)
+	rows, one := r.f.NumRows(), 4*int64(r.width+1)+labelBytes*int64(len(r.categories))
 	if r.labeled() {
-		one = 4*int64(r.width) + labelBytes
+		one += labelBytes - 4
 	}
 	if r.several { // while the rows of all files grow
 		one *= 3
@@ -194,6 +203,9 @@ func (r *reader) makeRows() error {
 	if !r.labeled() {
 		r.ys = append(r.ys, make([]float32, rows)...)
 	}
+	if r.cfg.Skip {
+		r.bad = append(r.bad, make([]bool, rows)...)
+	}
 	return nil
 }
 
@@ -205,15 +217,15 @@ func (r *reader) group(i int) error {
 	}
 	first := r.table.n + r.n
 	for _, p := range append(r.places[:len(r.places):len(r.places)], place{r.y, 0, 1}) {
-		to, step := r.ys, 1
+		to, step, labels, missing := r.ys, 1, r.labels, false
 		if p.column != r.y {
-			to, step = r.xs[p.first:], r.width
+			to, step, labels, missing = r.xs[p.first:], r.width, r.categories[p.column], r.cfg.Missing
 		}
 		taker := func(c *pq.Column) (takeFunc, error) {
-			return r.number(c, func(row, element int, v float32) { to[(first+row)*step+element] = v })
-		}
-		if p.column == r.y && r.labeled() {
-			taker = r.label
+			if labels != nil {
+				return r.label(c, labels)
+			}
+			return r.number(c, missing, func(row, element int, v float32) { to[(first+row)*step+element] = v })
 		}
 		rows, err := r.column(i, p, int(want), taker)
 		if err != nil {
@@ -238,7 +250,7 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 		}
 	}()
 	column, ok := leaf(r.f.Root().Columns()[p.column])
-	if !ok || p.column == r.y && column.MaxRepetitionLevel() > 0 {
+	if !ok || (p.column == r.y || r.categories[p.column] != nil) && column.MaxRepetitionLevel() > 0 {
 		return 0, errors.New("holds lists or groups: want one value a row, or lists of numbers in x")
 	}
 	take, err := taker(column)
@@ -252,6 +264,11 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 	defer r.budget.Give(memory)
 	defer pages.Close()
 	at := cursor{row: -1, element: p.width - 1, width: p.width, most: most, first: r.n, take: take}
+	if r.cfg.Skip {
+		at.skip = func(row int, err error) {
+			r.skip(r.table.n+r.n+row, fmt.Errorf("%scolumn %q: %w", r.file, r.names[p.column], err))
+		}
+	}
 	for {
 		page, err := pages.ReadPage()
 		if errors.Is(err, io.EOF) {
@@ -275,6 +292,7 @@ type cursor struct {
 	most         int // rows
 	first        int // row of the group in the file
 	take         takeFunc
+	skip         func(row int, err error) // nil: what is wrong with a row is an error
 }
 
 // page reads the values of a page.
@@ -309,17 +327,13 @@ func (at *cursor) value(v pq.Value) error {
 		}
 		at.row, at.element = at.row+1, 0
 	}
-	problem := errors.New("no value: fill it in, or remove the row")
 	switch {
 	case at.row == at.most:
-		problem = fmt.Errorf("the footer says that there are %d in the row group", at.most)
+		return fmt.Errorf("row %d: the footer says that there are %d in the row group", at.first+at.row, at.most)
+	case at.element < at.width:
+		return at.wrong(at.take(at.row, at.element, v))
 	case at.element == at.width:
-		problem = at.otherLength("more than")
-	case !v.IsNull():
-		problem = at.take(at.row, at.element, v)
-	}
-	if problem != nil {
-		return fmt.Errorf("row %d: %w", at.first+at.row, problem)
+		return at.otherLength("more than")
 	}
 	return nil
 }
@@ -327,13 +341,26 @@ func (at *cursor) value(v pq.Value) error {
 // ended returns an error unless the row has all its elements.
 func (at *cursor) ended() error {
 	if at.element+1 < at.width {
-		return fmt.Errorf("row %d: %w", at.first+at.row, at.otherLength("less than"))
+		return at.otherLength("less than")
 	}
 	return nil
 }
 
 func (at *cursor) otherLength(than string) error {
-	return fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width)
+	return at.wrong(fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width))
+}
+
+// wrong returns what is wrong with a row, or skips the row.
+func (at *cursor) wrong(err error) error {
+	if err == nil {
+		return nil
+	}
+	skips := at.skip != nil && !bounded.IsTooMuch(err)
+	if err = fmt.Errorf("row %d: %w", at.first+at.row, err); skips {
+		at.skip(at.row, err)
+		return nil
+	}
+	return err
 }
 
 // pages checks the pages of a column before it opens them. It takes their memory from the budget.
