@@ -48,27 +48,30 @@ type table struct {
 	places  []place // of x
 	y       int
 	width   int // features
-	n       int // rows
-	xs, ys  []float32
-	labels  *columns.Labels // nil without
 	budget  *bounded.Budget
+	rows
+	skips
+}
 
-	categories map[int]*columns.Labels // of columns
-	bad        []bool                  // rows; nil without Skip
-	skipped    data.Skipped
-	firstBad   int    // row of skipped.First
-	file       string // its name, if there are several
+type rows struct {
+	n      int
+	xs, ys []float32
+	labels map[int]*columns.Labels // of the columns that have names, y too
+}
+
+// skips are the rows that are left out.
+type skips struct {
+	bad     []bool // of all rows; nil without Skip
+	skipped data.Skipped
+	first   int    // row of skipped.First
+	file    string // for skipped.First, if there are several
 }
 
 // place is that of a column among the features.
 type place struct{ column, first, width int }
 
-func newTable(cfg Config, files int) (t *table, err error) {
-	t = &table{cfg: cfg, budget: bounded.New(0), several: files > 1}
-	if t.labeled() {
-		t.labels, err = columns.NewLabels(cfg.Classes, t.budget)
-	}
-	return t, err
+func newTable(cfg Config, files int) *table {
+	return &table{cfg: cfg, budget: bounded.New(0), several: files > 1}
 }
 
 func (t *table) addFile(name string) error {
@@ -88,32 +91,24 @@ func (t *table) addFile(name string) error {
 	return nil
 }
 
-// skip leaves out a row. Rows come column after column.
-func (t *table) skip(row int, err error) {
-	if !t.bad[row] {
-		t.skipped.Count++
+// wrong returns what is wrong with a row, or, with Skip, leaves the row out. Rows come column after column.
+func (r *reader) wrong(column, row int, err error) error {
+	err = fmt.Errorf("row %d: %w", row, err)
+	if !r.cfg.Skip || bounded.IsTooMuch(err) {
+		return err
 	}
-	if t.skipped.First == nil || row < t.firstBad {
-		t.skipped.First, t.firstBad = err, row
+	at := r.table.n + row
+	if r.skipped.First == nil || at < r.first {
+		r.skipped.First, r.first = fmt.Errorf("%scolumn %q: %w", r.file, r.names[column], err), at
 	}
-	t.bad[row] = true
+	if !r.bad[at] {
+		r.skipped.Count++
+	}
+	r.bad[at] = true
+	return nil
 }
 
-// readable moves the rows that are left to the front.
-func (t *table) readable() {
-	if t.skipped.Count == 0 {
-		return
-	}
-	t.xs, t.ys = kept(t.xs, t.width, t.bad), kept(t.ys, 1, t.bad)
-	for _, l := range t.categories {
-		l.Y = kept(l.Y, 1, t.bad)
-	}
-	if t.labeled() {
-		t.labels.Y = kept(t.labels.Y, 1, t.bad)
-	}
-	t.n -= t.skipped.Count
-}
-
+// kept moves the rows that are not bad to the front.
 func kept[T any](all []T, width int, bad []bool) []T {
 	n := 0
 	for row := range len(all) / width {
@@ -126,7 +121,12 @@ func kept[T any](all []T, width int, bad []bool) []T {
 
 // whole returns the rows of all files.
 func (t *table) whole() (*data.Table, error) {
-	t.readable()
+	if t.skipped.Count > 0 {
+		t.xs, t.ys, t.n = kept(t.xs, t.width, t.bad), kept(t.ys, 1, t.bad), t.n-t.skipped.Count
+		for _, l := range t.labels {
+			l.Y = kept(l.Y, 1, t.bad)
+		}
+	}
 	if t.n == 0 && t.skipped.Count > 0 {
 		return nil, fmt.Errorf("no rows: %v", t.skipped)
 	}
@@ -142,7 +142,7 @@ func (t *table) whole() (*data.Table, error) {
 			}
 			out.Columns = append(out.Columns, name)
 		}
-		if c := t.categories[p.column]; c != nil {
+		if c := t.labels[p.column]; c != nil {
 			if out.Categories == nil {
 				out.Categories = map[string][]string{}
 			}
@@ -150,9 +150,9 @@ func (t *table) whole() (*data.Table, error) {
 		}
 	}
 	var y tensor.Tensor
-	if t.labeled() {
-		out.Classes = t.labels.Done()
-		y = tensor.FromSlice(t.labels.Y, t.n)
+	if labels := t.labels[t.y]; labels != nil {
+		out.Classes = labels.Done()
+		y = tensor.FromSlice(labels.Y, t.n)
 	} else {
 		y = tensor.FromSlice(t.ys, t.n, 1)
 	}

@@ -40,10 +40,7 @@ func Read(file string, cfg Config) (*data.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data/parquet: %w", err)
 	}
-	t, err := newTable(cfg, len(files))
-	if err != nil {
-		return nil, fmt.Errorf("data/parquet: %s: %w", file, err)
-	}
+	t := newTable(cfg, len(files))
 	for _, name := range files {
 		if err := t.addFile(name); err != nil {
 			return nil, fmt.Errorf("data/parquet: %w", err)
@@ -112,11 +109,6 @@ func (r *reader) columns() error {
 	if err != nil {
 		return err
 	}
-	if r.names == nil {
-		if r.categories, err = columns.Categories(names, xs, r.cfg.Categories, r.cfg.Missing, r.budget); err != nil {
-			return err
-		}
-	}
 	r.names = names
 	if r.f.NumRows() == 0 {
 		return nil
@@ -133,8 +125,14 @@ func (r *reader) columns() error {
 	if r.places != nil && (!slices.Equal(places, r.places) || y != r.y) {
 		return fmt.Errorf("its lists have other lengths than those of the first file, or pandas' index is another column")
 	}
+	if r.places == nil {
+		r.labels, err = columns.Categories(names, xs, r.cfg.Categories, r.cfg.Missing, r.budget)
+	}
+	if r.places == nil && r.labeled() && err == nil {
+		r.labels[y], err = columns.NewLabels(r.cfg.Classes, r.budget)
+	}
 	r.places, r.width, r.y = places, width, y
-	return nil
+	return err
 }
 
 // leaf returns the column of values, of a column or of its lists.
@@ -185,14 +183,17 @@ const (
 
 // makeRows makes memory for the values of all rows. A few bytes of a file can be billions of equal values.
 func (r *reader) makeRows() error {
-	rows, one := r.f.NumRows(), 4*int64(r.width+1)+labelBytes*int64(len(r.categories))
-	if r.labeled() {
-		one += labelBytes - 4
+	rows, one := r.f.NumRows(), 4*int64(r.width)+labelBytes*int64(len(r.labels))
+	if !r.labeled() {
+		one += 4
+	}
+	if r.cfg.Skip {
+		one++
 	}
 	if r.several { // while the rows of all files grow
 		one *= 3
 	}
-	if rows < 0 || rows > math.MaxInt64/one {
+	if rows < 0 || rows > math.MaxInt64/max(one, 1) {
 		return fmt.Errorf("%d rows", rows)
 	}
 	if err := r.budget.Take(rows * one); err != nil {
@@ -217,15 +218,15 @@ func (r *reader) group(i int) error {
 	}
 	first := r.table.n + r.n
 	for _, p := range append(r.places[:len(r.places):len(r.places)], place{r.y, 0, 1}) {
-		to, step, labels, missing := r.ys, 1, r.labels, false
+		to, step := r.ys, 1
 		if p.column != r.y {
-			to, step, labels, missing = r.xs[p.first:], r.width, r.categories[p.column], r.cfg.Missing
+			to, step = r.xs[p.first:], r.width
 		}
 		taker := func(c *pq.Column) (takeFunc, error) {
-			if labels != nil {
+			if labels := r.labels[p.column]; labels != nil {
 				return r.label(c, labels)
 			}
-			return r.number(c, missing, func(row, element int, v float32) { to[(first+row)*step+element] = v })
+			return r.number(c, p.column != r.y && r.cfg.Missing, func(row, element int, v float32) { to[(first+row)*step+element] = v })
 		}
 		rows, err := r.column(i, p, int(want), taker)
 		if err != nil {
@@ -250,7 +251,7 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 		}
 	}()
 	column, ok := leaf(r.f.Root().Columns()[p.column])
-	if !ok || (p.column == r.y || r.categories[p.column] != nil) && column.MaxRepetitionLevel() > 0 {
+	if !ok || (p.column == r.y || r.labels[p.column] != nil) && column.MaxRepetitionLevel() > 0 {
 		return 0, errors.New("holds lists or groups: want one value a row, or lists of numbers in x")
 	}
 	take, err := taker(column)
@@ -263,12 +264,7 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 	}
 	defer r.budget.Give(memory)
 	defer pages.Close()
-	at := cursor{row: -1, element: p.width - 1, width: p.width, most: most, first: r.n, take: take}
-	if r.cfg.Skip {
-		at.skip = func(row int, err error) {
-			r.skip(r.table.n+r.n+row, fmt.Errorf("%scolumn %q: %w", r.file, r.names[p.column], err))
-		}
-	}
+	at := cursor{reader: r, column: p.column, row: -1, element: p.width - 1, width: p.width, most: most, take: take}
 	for {
 		page, err := pages.ReadPage()
 		if errors.Is(err, io.EOF) {
@@ -287,12 +283,12 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 
 // cursor is the place of a value in a column of a row group.
 type cursor struct {
+	*reader
+	column       int
 	row, element int
 	width        int // elements of each row
 	most         int // rows
-	first        int // row of the group in the file
 	take         takeFunc
-	skip         func(row int, err error) // nil: what is wrong with a row is an error
 }
 
 // page reads the values of a page.
@@ -313,7 +309,7 @@ func (at *cursor) page(page pq.Page) error {
 			err = io.ErrNoProgress
 		}
 		if err != nil {
-			return fmt.Errorf("row %d: %w", at.first+at.row+1, err)
+			return fmt.Errorf("row %d: %w", at.n+at.row+1, err)
 		}
 	}
 }
@@ -329,9 +325,11 @@ func (at *cursor) value(v pq.Value) error {
 	}
 	switch {
 	case at.row == at.most:
-		return fmt.Errorf("row %d: the footer says that there are %d in the row group", at.first+at.row, at.most)
+		return fmt.Errorf("row %d: the footer says that there are %d in the row group", at.n+at.row, at.most)
 	case at.element < at.width:
-		return at.wrong(at.take(at.row, at.element, v))
+		if err := at.take(at.row, at.element, v); err != nil {
+			return at.wrong(at.column, at.n+at.row, err)
+		}
 	case at.element == at.width:
 		return at.otherLength("more than")
 	}
@@ -347,20 +345,7 @@ func (at *cursor) ended() error {
 }
 
 func (at *cursor) otherLength(than string) error {
-	return at.wrong(fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width))
-}
-
-// wrong returns what is wrong with a row, or skips the row.
-func (at *cursor) wrong(err error) error {
-	if err == nil {
-		return nil
-	}
-	skips := at.skip != nil && !bounded.IsTooMuch(err)
-	if err = fmt.Errorf("row %d: %w", at.first+at.row, err); skips {
-		at.skip(at.row, err)
-		return nil
-	}
-	return err
+	return at.wrong(at.column, at.n+at.row, fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width))
 }
 
 // pages checks the pages of a column before it opens them. It takes their memory from the budget.

@@ -141,13 +141,11 @@ func (r *reader) label(c *pq.Column, labels *columns.Labels) (takeFunc, error) {
 		return nil, fmt.Errorf("holds %s: want text or whole numbers", r.typeOf(c))
 	}
 	return func(_, _ int, v pq.Value) error {
-		name, err := "", errNoValue
+		name := "" // of a null
 		if !v.IsNull() {
 			name = text(v)
 		}
-		if !v.IsNull() || labels.Missing {
-			err = labels.Add(name)
-		}
+		err := labels.Add(name)
 		if err != nil {
 			labels.Y = append(labels.Y, 0)
 		}
