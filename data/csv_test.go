@@ -469,7 +469,8 @@ func TestCSVReadError(t *testing.T) {
 }
 
 func FuzzCSVBlocks(f *testing.F) {
-	for _, text := range []string{"1,2\n3,4\n", "a,b\r\n1,2\r\n", "1,2\n\"3\",4\n5,6\n", "1,2\n,3\r4,5\r", "1,2\r\n-.5,7\n1.5.2,3\n", "1.2\n3.4\n", "1;2\n"} {
+	for _, text := range []string{"1,2\n3,4\n", "a,b\r\n1,2\r\n", "1,2\n\"3\",4\n5,6\n", "1,2\n,3\r4,5\r",
+		"1,2\r\n-.5,7\n1.5.2,3\n", "1.2\n3.4\n", "1;2\n"} {
 		f.Add(text, uint8(0), ',')
 		f.Add(text, uint8(255), '.')
 		f.Add(text, uint8(2), ';')

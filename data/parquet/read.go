@@ -345,7 +345,8 @@ func (at *cursor) ended() error {
 }
 
 func (at *cursor) otherLength(than string) error {
-	return at.wrong(at.column, at.n+at.row, fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width))
+	err := fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width)
+	return at.wrong(at.column, at.n+at.row, err)
 }
 
 // pages checks the pages of a column before it opens them. It takes their memory from the budget.

@@ -199,7 +199,7 @@ func TestMessy(t *testing.T) {
 	rows := []messy{messyRow(30, "Ulm", 1, 1, 2), messyRow(0, "Bonn", 2, 3, 4), messyRow(math.NaN(), "NA", 3, 5, 6),
 		messyRow(math.Inf(1), "Ulm", 4, 1, 2), messyRow(10, "Trier", 5, 1, 2), messyRow(20, "Trier", 6, 1<<24+1, 2), messyRow(40, "", 7, 7, 8),
 		messyRow(50, "Köln", 8, 1, 2, 3), messyRow(60, "Köln", 9, 1), messyRow(70, "Aachen", 10, 9, 0)}
-	rows[1].Age, rows[2].Town, rows[4].Price = nil, nil, nil
+	rows[1].Age, rows[2].Town, rows[3].Price, rows[4].Price = nil, nil, nil, nil
 	cfg := Config{Categories: []string{"town"}, Missing: true, Skip: true}
 	for _, group := range []int{1, 3, 100} {
 		ds, err := readBytes(write(t, rows, group), cfg)
@@ -218,21 +218,25 @@ func TestMessy(t *testing.T) {
 		require.Equal(t, []float32{30, 3, 1, 2, -1, 2, 3, 4, -1, 0, 5, 6, 40, 0, 7, 8, 70, 1, 9, 0}, xs)
 		require.Equal(t, []float32{1, 2, 3, 7, 10}, tensor.Data[float32](y))
 	}
-	for want, c := range map[string]struct {
-		row int
-		cfg Config
+	named := func(names ...string) Config { return Config{Categories: names} }
+	missing, skip := named("town"), named("town")
+	missing.Missing, skip.Skip = true, true
+	for _, c := range []struct {
+		want string
+		row  int
+		cfg  Config
 	}{
-		`column "age": row 0: no value: fill it in, or remove the row`:                                    {1, Config{Categories: cfg.Categories}},
-		`column "age": row 0: NaN is not a finite number: replace it, or remove the row`:                  {2, Config{Categories: cfg.Categories}},
-		`column "town": row 0: no label: fill it in, or remove the row`:                                   {6, Config{Categories: cfg.Categories}},
-		`column "price": row 0: no value: fill it in, or remove the row`:                                  {4, Config{Categories: cfg.Categories, Missing: true}},
-		`no rows: 1 skipped, the first one: column "age": row 0: no value: fill it in, or remove the row`: {1, Config{Categories: cfg.Categories, Skip: true}},
-		`column "city" of Categories is none of x: there are "age", "town", "ids", "price"`:               {0, Config{Categories: []string{"city"}}},
-		`column "price" of Categories is none of x: there are "age", "town", "ids", "price"`:              {0, Config{Categories: []string{"price"}}},
-		`column "ids": holds lists or groups: want one value a row, or lists of numbers in x`:             {0, Config{Categories: []string{"ids", "town"}}},
+		{`column "age": row 0: no value: fill it in, or remove the row`, 1, named("town")},
+		{`column "age": row 0: NaN is not a finite number: replace it, or remove the row`, 2, named("town")},
+		{`column "town": row 0: no label: fill it in, or remove the row`, 6, named("town")},
+		{`column "price": row 0: no value: fill it in, or remove the row`, 4, missing},
+		{`no rows: 1 skipped, the first one: column "age": row 0: no value: fill it in, or remove the row`, 1, skip},
+		{`column "city" of Categories is none of x: there are "age", "town", "ids", "price"`, 0, named("city")},
+		{`column "price" of Categories is none of x: there are "age", "town", "ids", "price"`, 0, named("price")},
+		{`column "ids": holds lists or groups: want one value a row, or lists of numbers in x`, 0, named("ids", "town")},
 	} {
 		_, err := readBytes(write(t, rows[c.row:c.row+1], 1), c.cfg)
-		require.EqualError(t, err, want)
+		require.EqualError(t, err, c.want)
 	}
 }
 
