@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
+	"github.com/ringo-ml/ringo/internal/columns"
 )
 
 // CSVConfig describes the lines of a CSV file.
@@ -40,12 +43,16 @@ type CSVConfig struct {
 // leading zeros (1 and 01 are two classes), else as text. A test set may have other classes than its training set, and so other numbers:
 // give it the classes of the training set.
 func CSV(file string, cfg CSVConfig) (*Table, error) {
+	return readTable(file, cfg, parseCSV)
+}
+
+func readTable[C any](file string, cfg C, parse func(io.Reader, int64, C) (*Table, error)) (*Table, error) {
 	f, size, err := bounded.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
 	defer f.Close()
-	t, err := parseCSV(f, size, cfg)
+	t, err := parse(f, size, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("data: %s: %w", file, err)
 	}
@@ -58,36 +65,14 @@ const (
 	columnBytes = 256
 )
 
-// fieldCounter takes the memory of the fields of a line from the budget before package encoding/csv has it. An empty field is
-// one byte in the file.
-type fieldCounter struct {
-	from   io.Reader
-	comma  []byte
-	budget *bounded.Budget
-	taken  int64 // since the last line
-}
-
-func (c *fieldCounter) Read(p []byte) (int, error) {
-	n, err := c.from.Read(p)
-	fields := fieldBytes * int64(bytes.Count(p[:n], c.comma))
-	c.taken += fields
-	if tooMany := c.budget.Take(fields); tooMany != nil {
-		return 0, fmt.Errorf("the fields of one line: %w", tooMany)
-	}
-	return n, err
-}
-
-// ended gives the memory back.
-func (c *fieldCounter) ended() {
-	c.budget.Give(c.taken)
-	c.taken = 0
-}
-
 // lineEnds makes line ends of carriage returns that stand alone outside of quotes: old programs write them.
 type lineEnds struct {
 	text   *bufio.Reader
 	json   bool // which has no line ends in quotes
 	quoted bool
+
+	err  error  // of the last block
+	rest []byte // behind it
 }
 
 func (l *lineEnds) Read(p []byte) (int, error) {
@@ -117,14 +102,14 @@ func (l *lineEnds) Read(p []byte) (int, error) {
 type csvParser struct {
 	cfg    CSVConfig
 	budget *bounded.Budget
-	r      *csv.Reader
+	from   *lineEnds
+	lines  int         // before the block
+	r      *csv.Reader // of the block
 	textRows
 }
 
 func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
-	budget := bounded.New(size)
-	count := &fieldCounter{from: from, comma: []byte(string(cmp.Or(cfg.Comma, ','))), budget: budget}
-	text, err := skipBOM(count)
+	text, err := skipBOM(from)
 	if err != nil {
 		return nil, err
 	}
@@ -133,36 +118,89 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 			return nil, err
 		}
 	}
-	p := &csvParser{cfg: cfg, budget: budget, r: csv.NewReader(&lineEnds{text: text})}
-	p.r.FieldsPerRecord, p.r.ReuseRecord = -1, true // row reports wrong numbers of fields
-	if cfg.Comma != 0 {
-		p.r.Comma = cfg.Comma
-	}
-	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, budget); err != nil {
+	p := &csvParser{cfg: cfg, budget: bounded.New(size), from: &lineEnds{text: text}}
+	p.cfg.Comma = cmp.Or(cfg.Comma, ',')
+	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
 		return nil, err
 	}
+	return p.parseAll(size)
+}
+
+// parseAll parses all blocks, some at a time.
+func (p *csvParser) parseAll(size int64) (*Table, error) {
+	some, read := make([]block, 2*min(runtime.GOMAXPROCS(0), 8)), 0
+	for i := 0; ; i++ {
+		var parsing sync.WaitGroup
+		n := 0
+		for ; (n == 0 || i > 0 && n < len(some)) && p.from.block(&some[n]); n++ { // the first one says which columns there are
+			if b := &some[n]; p.x != nil && !p.labeled && len(p.categories) == 0 { // names get their numbers in order
+				parsing.Go(func() { p.parse(b) })
+			}
+		}
+		parsing.Wait()
+		if n == 0 && errors.Is(p.from.err, io.EOF) {
+			return p.table()
+		} else if n == 0 {
+			return nil, p.from.err
+		}
+		for k, b := range some[:n] {
+			if err := p.take(&b); err != nil {
+				return nil, err
+			}
+			p.lines, read = p.lines+bytes.Count(b.text, []byte{'\n'}), read+len(b.text)
+			if i == 1 && k == 0 {
+				p.reserve(float64(size) / float64(read))
+			}
+		}
+	}
+}
+
+// parse parses the numbers of a block, if it is plain.
+func (p *csvParser) parse(b *block) {
+	b.rows = textRows{names: p.names, x: p.x, y: p.y, missing: p.missing, labels: &columns.Labels{}, xs: b.rows.xs[:0], ys: b.rows.ys[:0]}
+	b.plain = b.rows.plain(string(b.text), string(p.cfg.Comma))
+}
+
+// take adds the rows of a block.
+func (p *csvParser) take(b *block) error {
+	if b.plain {
+		p.xs, p.ys = append(p.xs, b.rows.xs...), append(p.ys, b.rows.ys...)
+		return nil
+	}
+	if p.x != nil && p.plain(string(b.text), string(p.cfg.Comma)) {
+		return nil
+	}
+	fields := fieldBytes * int64(bytes.Count(b.text, []byte(string(p.cfg.Comma))))
+	if err := p.budget.Take(fields); err != nil {
+		return fmt.Errorf("the fields of one line: %w", err)
+	}
+	p.budget.Give(fields)
+	return p.lineByLine(b.text)
+}
+
+// lineByLine parses a block.
+func (p *csvParser) lineByLine(text []byte) error {
+	p.r = csv.NewReader(bytes.NewReader(text))
+	p.r.Comma, p.r.FieldsPerRecord, p.r.ReuseRecord = p.cfg.Comma, -1, true // row reports wrong numbers of fields
 	for {
 		record, err := p.r.Read()
-		if errors.Is(err, io.EOF) {
-			return p.table()
-		}
-		count.ended()
+		quote, wrong := errors.AsType[*csv.ParseError](err)
 		switch {
-		case errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote):
+		case errors.Is(err, io.EOF):
+			return nil
+		case wrong:
+			quote.StartLine, quote.Line = quote.StartLine+p.lines, quote.Line+p.lines
 			err = fmt.Errorf("%w: a field with a quote in it needs quotes around it, and its quote twice", err)
 		case err == nil && p.names == nil:
 			err = p.first(record)
 		case err == nil:
-			if err = p.row(record); err != nil && cfg.Skip && !bounded.IsTooMuch(err) {
+			if err = p.row(record); err != nil && p.cfg.Skip && !bounded.IsTooMuch(err) {
 				p.skip(err)
 				err = nil
 			}
-			if p.len() == 1024 {
-				p.reserve(float64(size) / float64(p.r.InputOffset()))
-			}
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -205,7 +243,7 @@ func (p *csvParser) first(record []string) (err error) {
 			counted++
 		}
 	}
-	line, _ := p.r.FieldPos(0)
+	line := p.line(0)
 	if err := checkText(strings.Join(record, "")); p.cfg.Header && err != nil {
 		return fmt.Errorf("line %d %w", line, err)
 	}
@@ -253,8 +291,7 @@ func otherComma(line string) string {
 // row adds a sample.
 func (p *csvParser) row(record []string) error {
 	if len(record) != len(p.names) {
-		line, _ := p.r.FieldPos(0)
-		err := fmt.Errorf("line %d: %d fields, want %d as in the first line", line, len(record), len(p.names))
+		err := fmt.Errorf("line %d: %d fields, want %d as in the first line", p.line(0), len(record), len(p.names))
 		if len(record) > len(p.names) {
 			err = fmt.Errorf("%w: a field with a separator in it needs quotes, and the end of a line no separator", err)
 		}
@@ -268,10 +305,15 @@ func (p *csvParser) row(record []string) error {
 
 // at adds the place of a field to an error.
 func (p *csvParser) at(column int, err error) error {
-	line, _ := p.r.FieldPos(column)
 	name := p.names[column]
 	if p.cfg.Header {
 		name = bounded.Quote(name)
 	}
-	return fmt.Errorf("line %d, column %s: %w", line, name, err)
+	return fmt.Errorf("line %d, column %s: %w", p.line(column), name, err)
+}
+
+// line returns the line of a field.
+func (p *csvParser) line(column int) int {
+	line, _ := p.r.FieldPos(column)
+	return line + p.lines
 }

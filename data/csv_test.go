@@ -1,9 +1,13 @@
 package data
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -14,10 +18,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -94,6 +100,7 @@ func TestCSVForms(t *testing.T) {
 		ds, err := parseCSV(strings.NewReader(c.text), int64(len(c.text)), c.cfg)
 		require.NoError(t, err, name)
 		assert.Equal(t, rows, rowsOf(t, ds, 5, 1), name)
+		parsedAlike(t, c.text, c.cfg)
 	}
 	ds, err := parseCSV(strings.NewReader("1,b\n2,a\n3,b\n"), 12, CSVConfig{Labels: true})
 	require.NoError(t, err)
@@ -269,6 +276,7 @@ func TestCSVErrors(t *testing.T) {
 		file := writeFile(t, t.TempDir(), "t.csv", []byte(c.text))
 		_, err := CSV(file, c.cfg)
 		assert.EqualError(t, err, "data: "+file+": "+c.want, "%q", c.text)
+		parsedAlike(t, c.text, c.cfg)
 	}
 	_, err := CSV(t.TempDir(), CSVConfig{})
 	assert.ErrorContains(t, err, "is not a regular file")
@@ -370,6 +378,109 @@ func FuzzCSV(f *testing.F) {
 				require.Equal(t, v, append(tensor.Floats(x), tensor.Floats(y)...)[j])
 			}
 		}
+	})
+}
+
+// parts is a reader of a few bytes at a time.
+type parts struct {
+	from io.Reader
+	most int
+}
+
+func (p parts) Read(b []byte) (int, error) { return p.from.Read(b[:min(len(b), p.most)]) }
+
+// parsedAlike compares blocks of many lengths, which are parsed in parallel, with package encoding/csv alone.
+func parsedAlike(t testing.TB, text string, cfg CSVConfig) {
+	t.Helper()
+	text = strings.Repeat("\n", 512) + text // the first block, of which nothing is plain
+	alone := func() (*Table, error) {
+		p := &csvParser{cfg: cfg, budget: bounded.New(int64(len(text)))}
+		p.cfg.Comma = cmp.Or(cfg.Comma, ',')
+		var err error
+		if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
+			return nil, err
+		}
+		all, err := io.ReadAll(&lineEnds{text: bufio.NewReader(strings.NewReader(text))})
+		require.NoError(t, err)
+		if err := p.lineByLine(all); err != nil {
+			return nil, err
+		}
+		return p.table()
+	}
+	want, wantErr := alone()
+	for _, most := range []int{1, 2, 3, 7, 20, 100, 1 << 20} {
+		got, err := parseCSV(parts{strings.NewReader(text), most}, int64(len(text)), cfg)
+		require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(err), "%q in parts of %d", text[512:], most)
+		if err != nil {
+			continue
+		}
+		require.Equal(t, want.xs, got.xs, "%q in parts of %d", text[512:], most)
+		require.Equal(t, want.ys, got.ys)
+		require.Equal(t, want.Classes, got.Classes)
+		require.Equal(t, want.Categories, got.Categories)
+		require.Equal(t, fmt.Sprint(want.Skipped), fmt.Sprint(got.Skipped))
+	}
+}
+
+// Lines that are not plain between those that are give the same rows, numbers of names and errors.
+func TestCSVBlocks(t *testing.T) {
+	lines := []string{"1.5,Ulm,7,no\n", "-2,Bonn,0.25,yes\r\n", ".5,\"Ulm, a\nDonau\",1e3,no\n", "\n", "\r\n", "x,Ulm,1,no\n", ",,NaN,yes\n",
+		"4,Ulm\n", "5,Trier,1,no,6\n", " 6 , Bonn ,16777217.5,  no\n", "7,Ulm,16777217,no\n", "8,K\xf6ln,1,no\n", "9,Ulm,1,\n", "1.25,Ulm,7,no\r",
+		"12345678901234567890123,Ulm,0.1,no\n", "--1,Ulm,1.2.3,no\n", "1,Ulm,\"2\",\"y\"\"es\"\n", "1.,Ulm,-.,no\n"}
+	for _, cfg := range []CSVConfig{
+		{}, {Skip: true}, {Skip: true, Missing: true, Labels: true, Categories: []string{"town"}},
+		{Skip: true, Missing: true, Target: "a", Columns: []string{"b"}},
+		{Skip: true, Classes: []string{"no", "yes"}, Columns: []string{"b", "a"}},
+	} {
+		cfg.Header = true
+		for seed := range uint64(20) {
+			rng, text := rand.New(rand.NewPCG(seed, 2)), "a,town,b,y\n"
+			for range 60 {
+				text += lines[rng.IntN(2)]
+				if rng.IntN(8) == 0 {
+					text += lines[rng.IntN(len(lines))]
+				}
+			}
+			parsedAlike(t, text, cfg)
+			parsedAlike(t, strings.ReplaceAll(strings.ReplaceAll(text, ",no", ",0.5"), ",yes", ",2"), cfg)
+		}
+	}
+	var text strings.Builder // as long as many blocks
+	text.WriteString("a,town,b,y\n")
+	for i := range 30_000 {
+		text.WriteString(lines[i%2])
+		if i%5000 == 4999 {
+			text.WriteString(lines[2+i/5000])
+		}
+	}
+	parsedAlike(t, text.String(), CSVConfig{Header: true, Skip: true, Missing: true, Labels: true, Categories: []string{"town"}})
+}
+
+// An error of the file comes behind those of its lines.
+func TestCSVReadError(t *testing.T) {
+	text := strings.Repeat("1,2\n", 50_000)
+	from := func(text string) io.Reader {
+		return io.MultiReader(strings.NewReader(text), iotest.ErrReader(errors.New("the disk is gone")))
+	}
+	_, err := parseCSV(from(text), 1<<20, CSVConfig{})
+	require.EqualError(t, err, "the disk is gone")
+	_, err = parseCSV(from(text+"1,x\n1,2\n"), 1<<20, CSVConfig{})
+	require.ErrorContains(t, err, `line 50001, column 2: "x" is not a number`)
+}
+
+func FuzzCSVBlocks(f *testing.F) {
+	for _, text := range []string{"1,2\n3,4\n", "a,b\r\n1,2\r\n", "1,2\n\"3\",4\n5,6\n", "1,2\n,3\r4,5\r",
+		"1,2\r\n-.5,7\n1.5.2,3\n", "1.2\n3.4\n", "1;2\n"} {
+		f.Add(text, uint8(0), ',')
+		f.Add(text, uint8(255), '.')
+		f.Add(text, uint8(2), ';')
+	}
+	f.Fuzz(func(t *testing.T, text string, bits uint8, comma rune) {
+		cfg := CSVConfig{Header: bits&1 != 0, Labels: bits&2 != 0, Missing: bits&4 != 0, Skip: bits&8 != 0, Comma: comma}
+		if bits&16 != 0 {
+			cfg.Categories = []string{"1"}
+		}
+		parsedAlike(t, text, cfg)
 	})
 }
 

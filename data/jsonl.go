@@ -28,16 +28,7 @@ type JSONLConfig struct {
 // Values are numbers and booleans (0 and 1), and text if it names the class. The objects have the same names, in any order. What is
 // missing, null, a list or another object is an error with line and name.
 func JSONL(file string, cfg JSONLConfig) (*Table, error) {
-	f, size, err := bounded.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	defer f.Close()
-	t, err := parseJSONL(f, size, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("data: %s: %w", file, err)
-	}
-	return t, nil
+	return readTable(file, cfg, parseJSONL)
 }
 
 // jsonNameBytes is the memory of a name in the first line, with its place.

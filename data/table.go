@@ -51,19 +51,9 @@ func (r *textRows) choose(x []string, target string, categories []string, budget
 	if err != nil {
 		return err
 	}
-	r.categories = map[int]*columns.Labels{}
-	for _, name := range categories {
-		i := slices.Index(r.names, name)
-		if !slices.Contains(xs, i) {
-			return fmt.Errorf("column %s of Categories is none of x: there are %s", bounded.Quote(name), columns.Quoted(r.names))
-		}
-		if r.categories[i], err = columns.NewLabels(nil, budget); err != nil {
-			return err
-		}
-		r.categories[i].Missing = r.missing
-	}
 	r.x, r.y = xs, y
-	return nil
+	r.categories, err = columns.Categories(r.names, xs, categories, r.missing, budget)
+	return err
 }
 
 // reserve makes room for so many times as many rows, and some more, so that they are not copied as they grow.
@@ -78,8 +68,12 @@ func (r *textRows) reserve(times float64) {
 // skip leaves out what an unfinished row has added, and counts it.
 func (r *textRows) skip(err error) {
 	r.skipped.add(err)
-	n := r.len()
-	r.xs, r.ys = r.xs[:n*len(r.x)], r.ys[:min(len(r.ys), n)]
+	r.cut(r.len())
+}
+
+// cut leaves so many rows.
+func (r *textRows) cut(n int) {
+	r.xs, r.ys, r.labels.Y = r.xs[:n*len(r.x)], r.ys[:min(len(r.ys), n)], r.labels.Y[:min(len(r.labels.Y), n)]
 	for _, c := range r.categories {
 		c.Y = c.Y[:n]
 	}
@@ -235,10 +229,7 @@ func (r *textRows) table() (*Table, error) {
 			if t.Categories == nil {
 				t.Categories = map[string][]string{}
 			}
-			t.Categories[r.names[i]] = c.Done()
-			for row, number := range c.Y {
-				r.xs[row*len(r.x)+k] = float32(number)
-			}
+			t.Categories[r.names[i]] = c.Fill(r.xs, len(r.x), k)
 		}
 	}
 	x, y := tensor.FromSlice(r.xs, n, len(r.x)), tensor.Tensor{}

@@ -76,16 +76,18 @@ func (t target) scale(row rowFunc, width, height int, crop cropFunc) {
 				g += float32(w * float32(from[3*k+1]))
 				b += float32(w * float32(from[3*k+2]))
 			}
-			narrow[3*x], narrow[3*x+1], narrow[3*x+2] = r, g, b
+			narrow[x], narrow[t.width+x], narrow[2*t.width+x] = r, g, b
 		}
 		for along[j].end() <= y { // rows of the result that are done
 			j++
 		}
 		for i := j; i < t.height && along[i].first <= y; i++ {
-			w, at := along[i].w[y-along[i].first], t.first+i*t.down
-			for x := range t.width {
-				for c := range 3 {
-					t.out[c*area+at+x*t.right] += float32(w * narrow[3*x+c])
+			w := along[i].w[y-along[i].first]
+			for c := range 3 {
+				at := c*area + t.first + i*t.down
+				for _, v := range narrow[c*t.width:][:t.width] {
+					t.out[at] += float32(w * v)
+					at += t.right
 				}
 			}
 		}

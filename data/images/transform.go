@@ -116,8 +116,11 @@ type Normalize struct{ Mean, Std [3]float32 }
 // Transform normalizes the colors.
 func (t Normalize) Transform(pixels []float32, _, _ int, _ *rand.Rand) {
 	n := len(pixels) / 3
-	for i, v := range pixels {
-		pixels[i] = (v - t.Mean[i/n]) / t.Std[i/n]
+	for c := range 3 {
+		plane, mean, std := pixels[c*n:][:n], t.Mean[c], t.Std[c]
+		for i, v := range plane {
+			plane[i] = (v - mean) / std
+		}
 	}
 }
 

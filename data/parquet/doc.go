@@ -3,6 +3,8 @@
 //	houses, err := parquet.Read("houses.parquet", parquet.Config{Target: "price"})
 //	batches := data.NewLoader(houses, data.Config{Batch: 64, Shuffle: true, Sharder: r.World})
 //
+// As of data.CSV, columns of names become numbers ([Config].Categories), values may be missing, and rows that cannot be read are left out.
+//
 // It is a separate package because its library, github.com/parquet-go/parquet-go, adds 15 MB to a program.
 //
 // The library trusts the lengths in a file. So this package first checks the footer and the header of each page against the size of the

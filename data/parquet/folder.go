@@ -48,19 +48,30 @@ type table struct {
 	places  []place // of x
 	y       int
 	width   int // features
-	n       int // rows
-	xs, ys  []float32
-	labels  *columns.Labels
 	budget  *bounded.Budget
+	rows
+	skips
+}
+
+type rows struct {
+	n      int
+	xs, ys []float32
+	labels map[int]*columns.Labels // of the columns that have names, y too
+}
+
+// skips are the rows that are left out.
+type skips struct {
+	bad     []bool // of all rows; nil without Skip
+	skipped data.Skipped
+	first   int    // row of skipped.First
+	file    string // for skipped.First, if there are several
 }
 
 // place is that of a column among the features.
 type place struct{ column, first, width int }
 
-func newTable(cfg Config, files int) (t *table, err error) {
-	t = &table{cfg: cfg, budget: bounded.New(0), several: files > 1}
-	t.labels, err = columns.NewLabels(cfg.Classes, t.budget)
-	return t, err
+func newTable(cfg Config, files int) *table {
+	return &table{cfg: cfg, budget: bounded.New(0), several: files > 1}
 }
 
 func (t *table) addFile(name string) error {
@@ -69,6 +80,9 @@ func (t *table) addFile(name string) error {
 		return err
 	}
 	defer f.Close()
+	if t.several {
+		t.file = name + ": "
+	}
 	if err := t.add(f, size); err != nil {
 		head := make([]byte, min(size, 512))
 		_, _ = f.ReadAt(head, 0) // only for the error's text
@@ -77,12 +91,49 @@ func (t *table) addFile(name string) error {
 	return nil
 }
 
+// wrong returns what is wrong with a row, or, with Skip, leaves the row out. Rows come column after column.
+func (r *reader) wrong(column, row int, err error) error {
+	err = fmt.Errorf("row %d: %w", row, err)
+	if !r.cfg.Skip || bounded.IsTooMuch(err) {
+		return err
+	}
+	at := r.table.n + row
+	if r.skipped.First == nil || at < r.first {
+		r.skipped.First, r.first = fmt.Errorf("%scolumn %q: %w", r.file, r.names[column], err), at
+	}
+	if !r.bad[at] {
+		r.skipped.Count++
+	}
+	r.bad[at] = true
+	return nil
+}
+
+// kept moves the rows that are not bad to the front.
+func kept[T any](all []T, width int, bad []bool) []T {
+	n := 0
+	for row := range len(all) / width {
+		if !bad[row] {
+			n += copy(all[n:], all[row*width:(row+1)*width])
+		}
+	}
+	return all[:n]
+}
+
 // whole returns the rows of all files.
 func (t *table) whole() (*data.Table, error) {
+	if t.skipped.Count > 0 {
+		t.xs, t.ys, t.n = kept(t.xs, t.width, t.bad), kept(t.ys, 1, t.bad), t.n-t.skipped.Count
+		for _, l := range t.labels {
+			l.Y = kept(l.Y, 1, t.bad)
+		}
+	}
+	if t.n == 0 && t.skipped.Count > 0 {
+		return nil, fmt.Errorf("no rows: %v", t.skipped)
+	}
 	if t.n == 0 {
 		return nil, errors.New("no rows")
 	}
-	out := &data.Table{Target: t.names[t.y]}
+	out := &data.Table{Target: t.names[t.y], Skipped: t.skipped}
 	for _, p := range t.places {
 		for i := range p.width {
 			name := t.names[p.column]
@@ -91,11 +142,17 @@ func (t *table) whole() (*data.Table, error) {
 			}
 			out.Columns = append(out.Columns, name)
 		}
+		if c := t.labels[p.column]; c != nil {
+			if out.Categories == nil {
+				out.Categories = map[string][]string{}
+			}
+			out.Categories[t.names[p.column]] = c.Fill(t.xs, t.width, p.first)
+		}
 	}
-	y := tensor.Tensor{}
-	if t.labeled() {
-		out.Classes = t.labels.Done()
-		y = tensor.FromSlice(t.labels.Y, t.n)
+	var y tensor.Tensor
+	if labels := t.labels[t.y]; labels != nil {
+		out.Classes = labels.Done()
+		y = tensor.FromSlice(labels.Y, t.n)
 	} else {
 		y = tensor.FromSlice(t.ys, t.n, 1)
 	}

@@ -22,12 +22,16 @@ type Config struct {
 	Target  string   // the column of y; "": the last one that is no index
 	Labels  bool     // Target names classes, as text or integers: y is the number of a class
 	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
+
+	Categories []string // columns of x that have names, such as of towns: see data.Table.Categories, and package data/transform
+	Missing    bool     // x may have nulls and NaN: they are NaN, and of Categories the name ""; package data/transform fills them in
+	Skip       bool     // rows that cannot be read are left out, and counted in data.Table.Skipped; else they are an error
 }
 
 // Read reads columns of a file, or of all files in a folder, into memory, like data.CSV: booleans (0 and 1), integers, halves, floats,
 // doubles, and lists of as many of these in each row, which are several features. Nulls, NaN, infinities, whole numbers that float32 would
-// round and others too large for it are errors with row and column. Columns of other types, such as dates, and other nested columns are
-// errors, too. The first row is 0, as for samples; in a folder, the rows of a file are counted from its first one.
+// round and others too large for it are errors with row and column: see Missing and Skip. Columns of other types, such as dates, and other
+// nested columns are errors, too. The first row is 0, as for samples; in a folder, the rows of a file are counted from its first one.
 //
 // The files of a folder end in .parquet, and are read in the order of their names. They have the same columns. Names that begin with a dot
 // or an underscore are ignored, and those of files that Windows makes, such as Thumbs.db.
@@ -36,10 +40,7 @@ func Read(file string, cfg Config) (*data.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data/parquet: %w", err)
 	}
-	t, err := newTable(cfg, len(files))
-	if err != nil {
-		return nil, fmt.Errorf("data/parquet: %s: %w", file, err)
-	}
+	t := newTable(cfg, len(files))
 	for _, name := range files {
 		if err := t.addFile(name); err != nil {
 			return nil, fmt.Errorf("data/parquet: %w", err)
@@ -124,8 +125,14 @@ func (r *reader) columns() error {
 	if r.places != nil && (!slices.Equal(places, r.places) || y != r.y) {
 		return fmt.Errorf("its lists have other lengths than those of the first file, or pandas' index is another column")
 	}
+	if r.places == nil {
+		r.labels, err = columns.Categories(names, xs, r.cfg.Categories, r.cfg.Missing, r.budget)
+	}
+	if r.places == nil && r.labeled() && err == nil {
+		r.labels[y], err = columns.NewLabels(r.cfg.Classes, r.budget)
+	}
 	r.places, r.width, r.y = places, width, y
-	return nil
+	return err
 }
 
 // leaf returns the column of values, of a column or of its lists.
@@ -142,7 +149,7 @@ func (r *reader) widthOf(c int) int {
 	if !ok || column.MaxRepetitionLevel() == 0 {
 		return 1
 	}
-	values := int64(0)
+	values := r.f.NumRows() / 2 // rounded: with Skip, rows may have other lengths
 	for _, g := range r.f.Metadata().RowGroups {
 		values += max(g.Columns[column.Index()].MetaData.NumValues, 0)
 	}
@@ -176,14 +183,17 @@ const (
 
 // makeRows makes memory for the values of all rows. A few bytes of a file can be billions of equal values.
 func (r *reader) makeRows() error {
-	rows, one := r.f.NumRows(), 4*int64(r.width+1)
-	if r.labeled() {
-		one = 4*int64(r.width) + labelBytes
+	rows, one := r.f.NumRows(), 4*int64(r.width)+labelBytes*int64(len(r.labels))
+	if !r.labeled() {
+		one += 4
+	}
+	if r.cfg.Skip {
+		one++
 	}
 	if r.several { // while the rows of all files grow
 		one *= 3
 	}
-	if rows < 0 || rows > math.MaxInt64/one {
+	if rows < 0 || rows > math.MaxInt64/max(one, 1) {
 		return fmt.Errorf("%d rows", rows)
 	}
 	if err := r.budget.Take(rows * one); err != nil {
@@ -193,6 +203,9 @@ func (r *reader) makeRows() error {
 	r.xs = append(r.xs, make([]float32, int(rows)*r.width)...)
 	if !r.labeled() {
 		r.ys = append(r.ys, make([]float32, rows)...)
+	}
+	if r.cfg.Skip {
+		r.bad = append(r.bad, make([]bool, rows)...)
 	}
 	return nil
 }
@@ -210,10 +223,10 @@ func (r *reader) group(i int) error {
 			to, step = r.xs[p.first:], r.width
 		}
 		taker := func(c *pq.Column) (takeFunc, error) {
-			return r.number(c, func(row, element int, v float32) { to[(first+row)*step+element] = v })
-		}
-		if p.column == r.y && r.labeled() {
-			taker = r.label
+			if labels := r.labels[p.column]; labels != nil {
+				return r.label(c, labels)
+			}
+			return r.number(c, p.column != r.y && r.cfg.Missing, func(row, element int, v float32) { to[(first+row)*step+element] = v })
 		}
 		rows, err := r.column(i, p, int(want), taker)
 		if err != nil {
@@ -238,7 +251,7 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 		}
 	}()
 	column, ok := leaf(r.f.Root().Columns()[p.column])
-	if !ok || p.column == r.y && column.MaxRepetitionLevel() > 0 {
+	if !ok || (p.column == r.y || r.labels[p.column] != nil) && column.MaxRepetitionLevel() > 0 {
 		return 0, errors.New("holds lists or groups: want one value a row, or lists of numbers in x")
 	}
 	take, err := taker(column)
@@ -251,7 +264,7 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 	}
 	defer r.budget.Give(memory)
 	defer pages.Close()
-	at := cursor{row: -1, element: p.width - 1, width: p.width, most: most, first: r.n, take: take}
+	at := cursor{reader: r, column: p.column, row: -1, element: p.width - 1, width: p.width, most: most, take: take}
 	for {
 		page, err := pages.ReadPage()
 		if errors.Is(err, io.EOF) {
@@ -270,10 +283,11 @@ func (r *reader) column(group int, p place, most int, taker func(*pq.Column) (ta
 
 // cursor is the place of a value in a column of a row group.
 type cursor struct {
+	*reader
+	column       int
 	row, element int
 	width        int // elements of each row
 	most         int // rows
-	first        int // row of the group in the file
 	take         takeFunc
 }
 
@@ -295,7 +309,7 @@ func (at *cursor) page(page pq.Page) error {
 			err = io.ErrNoProgress
 		}
 		if err != nil {
-			return fmt.Errorf("row %d: %w", at.first+at.row+1, err)
+			return fmt.Errorf("row %d: %w", at.n+at.row+1, err)
 		}
 	}
 }
@@ -309,17 +323,15 @@ func (at *cursor) value(v pq.Value) error {
 		}
 		at.row, at.element = at.row+1, 0
 	}
-	problem := errors.New("no value: fill it in, or remove the row")
 	switch {
 	case at.row == at.most:
-		problem = fmt.Errorf("the footer says that there are %d in the row group", at.most)
+		return fmt.Errorf("row %d: the footer says that there are %d in the row group", at.n+at.row, at.most)
+	case at.element < at.width:
+		if err := at.take(at.row, at.element, v); err != nil {
+			return at.wrong(at.column, at.n+at.row, err)
+		}
 	case at.element == at.width:
-		problem = at.otherLength("more than")
-	case !v.IsNull():
-		problem = at.take(at.row, at.element, v)
-	}
-	if problem != nil {
-		return fmt.Errorf("row %d: %w", at.first+at.row, problem)
+		return at.otherLength("more than")
 	}
 	return nil
 }
@@ -327,13 +339,14 @@ func (at *cursor) value(v pq.Value) error {
 // ended returns an error unless the row has all its elements.
 func (at *cursor) ended() error {
 	if at.element+1 < at.width {
-		return fmt.Errorf("row %d: %w", at.first+at.row, at.otherLength("less than"))
+		return at.otherLength("less than")
 	}
 	return nil
 }
 
 func (at *cursor) otherLength(than string) error {
-	return fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width)
+	err := fmt.Errorf("its list has %s %d elements, which is the mean: want lists of one length", than, at.width)
+	return at.wrong(at.column, at.n+at.row, err)
 }
 
 // pages checks the pages of a column before it opens them. It takes their memory from the budget.

@@ -51,7 +51,8 @@ func TestPyArrow(t *testing.T) {
 		assert.Equal(t, want, ds.Classes)
 	}
 	for want, cfg := range map[string]Config{
-		`column "id": holds STRING: want numbers, or Labels, if it is the target and has names of classes`: {},
+		`column "id": holds STRING: want numbers, or Labels, if it is the target and has names of classes; ` +
+			`Categories is for names in x`: {},
 		`column "day": holds DATE: want numbers; days since 1970 are, of pandas, ` +
 			`df["day"] = (pd.to_datetime(df["day"], utc=True) - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)`: {
 			Columns: []string{"f64"}, Target: "day"},
@@ -91,7 +92,7 @@ func TestTypes(t *testing.T) {
 		"longer": "row 3: its list has more than 2 elements, which is the mean: want lists of one length",
 		"hole":   "row 5: no value",
 		"none":   "row 5: no value",
-		"texts":  "holds STRING: want numbers, or Labels, if it is the target and has names of classes",
+		"texts":  "holds STRING: want numbers, or Labels, if it is the target and has names of classes; Categories is for names in x",
 		"pair":   "holds lists or groups: want one value a row, or lists of numbers in x",
 		"deep":   "holds lists or groups: want one value a row, or lists of numbers in x",
 		"large":  "row 0: 9007199254740993 does not fit float32, which makes it 9007199254740992: ",
@@ -179,6 +180,85 @@ func TestHugeLists(t *testing.T) {
 		_, err := readBytes(bad, Config{})
 		require.ErrorContains(t, err, `column "e": lists of 16777216: it would take more than`)
 	})
+}
+
+// messy has rows with nulls, NaN, lists of other lengths, and numbers that float32 does not have.
+type messy struct {
+	Age   *float64 `parquet:"age"`
+	Town  *string  `parquet:"town"`
+	Ids   []int32  `parquet:"ids,list"`
+	Price *float64 `parquet:"price"`
+}
+
+func messyRow(age float64, town string, price float64, ids ...int32) messy {
+	return messy{&age, &town, ids, &price}
+}
+
+// Names become numbers, sorted, missing values NaN or the name "", and rows that cannot be read are left out and counted, as of data.CSV.
+func TestMessy(t *testing.T) {
+	rows := []messy{messyRow(30, "Ulm", 1, 1, 2), messyRow(0, "Bonn", 2, 3, 4), messyRow(math.NaN(), "NA", 3, 5, 6),
+		messyRow(math.Inf(1), "Ulm", 4, 1, 2), messyRow(10, "Trier", 5, 1, 2), messyRow(20, "Trier", 6, 1<<24+1, 2), messyRow(40, "", 7, 7, 8),
+		messyRow(50, "Köln", 8, 1, 2, 3), messyRow(60, "Köln", 9, 1), messyRow(70, "Aachen", 10, 9, 0)}
+	rows[1].Age, rows[2].Town, rows[3].Price, rows[4].Price = nil, nil, nil, nil
+	cfg := Config{Categories: []string{"town"}, Missing: true, Skip: true}
+	for _, group := range []int{1, 3, 100} {
+		ds, err := readBytes(write(t, rows, group), cfg)
+		require.NoError(t, err)
+		require.Equal(t, []string{"age", "town", "ids[0]", "ids[1]"}, ds.Columns)
+		require.Equal(t, map[string][]string{"town": {"", "Aachen", "Bonn", "Ulm"}}, ds.Categories)
+		require.Equal(t, 5, ds.Skipped.Count)
+		require.EqualError(t, ds.Skipped.First, `column "age": row 3: +Inf is not a finite number: replace it, or remove the row`)
+		x, y := tensor.FromSlice(make([]float32, 20), 5, 4), tensor.FromSlice(make([]float32, 5), 5, 1)
+		require.NoError(t, ds.Batch([]int{0, 1, 2, 3, 4}, x, y))
+		xs := tensor.Data[float32](x)
+		for _, i := range []int{4, 8} {
+			require.True(t, math.IsNaN(float64(xs[i])))
+			xs[i] = -1
+		}
+		require.Equal(t, []float32{30, 3, 1, 2, -1, 2, 3, 4, -1, 0, 5, 6, 40, 0, 7, 8, 70, 1, 9, 0}, xs)
+		require.Equal(t, []float32{1, 2, 3, 7, 10}, tensor.Data[float32](y))
+	}
+	named := func(names ...string) Config { return Config{Categories: names} }
+	missing, skip := named("town"), named("town")
+	missing.Missing, skip.Skip = true, true
+	for _, c := range []struct {
+		want string
+		row  int
+		cfg  Config
+	}{
+		{`column "age": row 0: no value: fill it in, or remove the row`, 1, named("town")},
+		{`column "age": row 0: NaN is not a finite number: replace it, or remove the row`, 2, named("town")},
+		{`column "town": row 0: no label: fill it in, or remove the row`, 6, named("town")},
+		{`column "price": row 0: no value: fill it in, or remove the row`, 4, missing},
+		{`no rows: 1 skipped, the first one: column "age": row 0: no value: fill it in, or remove the row`, 1, skip},
+		{`column "city" of Categories is none of x: there are "age", "town", "ids", "price"`, 0, named("city")},
+		{`column "price" of Categories is none of x: there are "age", "town", "ids", "price"`, 0, named("price")},
+		{`column "ids": holds lists or groups: want one value a row, or lists of numbers in x`, 0, named("ids", "town")},
+	} {
+		_, err := readBytes(write(t, rows[c.row:c.row+1], 1), c.cfg)
+		require.EqualError(t, err, c.want)
+	}
+}
+
+// Skip keeps labels and rows together, over the files of a folder, and names the file of the first row.
+func TestSkipWithLabels(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, rows ...messy) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), write(t, rows, 2), 0o666))
+	}
+	bad := messyRow(2, "", 5, 1)
+	file("a.parquet", messyRow(1, "no", 1, 1), messyRow(2, "yes", 2, 1), messyRow(3, "no", 3, 1))
+	file("b.parquet", messyRow(4, "no", 4, 1), bad, messyRow(math.NaN(), "maybe", 3, 1))
+	file("c.parquet", messyRow(math.Inf(-1), "never", 1, 1), messyRow(7, "yes", 8, 1))
+	ds, err := Read(dir, Config{Columns: []string{"age", "price"}, Target: "town", Labels: true, Skip: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"no", "yes"}, ds.Classes)
+	require.Equal(t, 3, ds.Skipped.Count)
+	require.EqualError(t, ds.Skipped.First, filepath.Join(dir, "b.parquet")+`: column "town": row 1: no label: fill it in, or remove the row`)
+	x, y := tensor.FromSlice(make([]float32, 10), 5, 2), tensor.FromSlice(make([]int64, 5), 5)
+	require.NoError(t, ds.Batch([]int{0, 1, 2, 3, 4}, x, y))
+	require.Equal(t, []float32{1, 1, 2, 2, 3, 3, 4, 4, 7, 8}, tensor.Data[float32](x))
+	require.Equal(t, []int64{0, 1, 0, 0, 1}, tensor.Data[int64](y))
 }
 
 // The files of a folder come in the order of their names.
@@ -295,11 +375,8 @@ func TestRanks(t *testing.T) {
 }
 
 func readBytes(b []byte, cfg Config) (*data.Table, error) {
-	t, err := newTable(cfg, 1)
-	if err == nil {
-		err = t.add(bytes.NewReader(b), int64(len(b)))
-	}
-	if err != nil {
+	t := newTable(cfg, 1)
+	if err := t.add(bytes.NewReader(b), int64(len(b))); err != nil {
 		return nil, err
 	}
 	return t.whole()
@@ -423,7 +500,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, cfg := range []Config{{}, {Labels: true}} {
+		for _, cfg := range []Config{{}, {Labels: true}, {Missing: true}, {Skip: true, Missing: true}} {
 			var ds *data.Table
 			var err error
 			reliability.Bounded(t, len(b), func() { ds, err = readBytes(b, cfg) })
@@ -432,7 +509,7 @@ func FuzzRead(f *testing.F) {
 			}
 			file, err := pq.OpenFile(bytes.NewReader(b), int64(len(b)), pq.SkipPageIndex(true), pq.SkipBloomFilters(true))
 			require.NoError(t, err)
-			require.Equal(t, file.NumRows(), int64(ds.Len()))
+			require.Equal(t, file.NumRows(), int64(ds.Len()+ds.Skipped.Count))
 		}
 	})
 }

@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -53,8 +54,10 @@ func (r *reader) half(c *pq.Column) bool {
 	return false
 }
 
-// number returns a function that stores a column's values.
-func (r *reader) number(c *pq.Column, store func(row, element int, v float32)) (takeFunc, error) {
+var errNoValue = errors.New("no value: fill it in, or remove the row")
+
+// number returns a function that stores a column's values, of which some may be missing.
+func (r *reader) number(c *pq.Column, missing bool, store func(row, element int, v float32)) (takeFunc, error) {
 	kind := r.typeOf(c)
 	value, known := map[string]func(pq.Value) (float64, error){
 		"BOOLEAN": func(v pq.Value) (float64, error) {
@@ -77,8 +80,12 @@ func (r *reader) number(c *pq.Column, store func(row, element int, v float32)) (
 		return nil, fmt.Errorf("holds %s: want numbers%s", kind, inPandas(kind, c.Path()[0]))
 	}
 	return func(row, element int, v pq.Value) error {
-		x, err := value(v)
+		x, err := math.NaN(), errNoValue
+		if !v.IsNull() {
+			x, err = value(v)
+		}
 		switch {
+		case missing && math.IsNaN(x):
 		case err != nil:
 			return err
 		case math.IsNaN(x) || math.IsInf(x, 0):
@@ -99,7 +106,7 @@ func inPandas(kind, name string) string {
 		return fmt.Sprintf(`; days since 1970 are, of pandas, df[%s] = (pd.to_datetime(df[%s], utc=True) - pd.Timestamp(0, tz="UTC")) / `+
 			`pd.Timedelta(days=1)`, name, name)
 	case kind == "STRING":
-		return ", or Labels, if it is the target and has names of classes"
+		return ", or Labels, if it is the target and has names of classes; Categories is for names in x"
 	case strings.HasPrefix(kind, "DECIMAL"):
 		return fmt.Sprintf(`; of pandas, df[%s] = df[%s].astype(float)`, name, name)
 	}
@@ -118,8 +125,8 @@ func whole[T int64 | uint32 | uint64](v T) (float64, error) {
 	return float64(v), nil
 }
 
-// label returns a function that adds a column's values to the labels.
-func (r *reader) label(c *pq.Column) (takeFunc, error) {
+// label returns a function that adds a column's values to labels, each row one, so that wrong ones can be skipped.
+func (r *reader) label(c *pq.Column, labels *columns.Labels) (takeFunc, error) {
 	text, known := map[string]func(pq.Value) string{
 		"BOOLEAN":    pq.Value.String,
 		"INT32":      pq.Value.String,
@@ -133,5 +140,15 @@ func (r *reader) label(c *pq.Column) (takeFunc, error) {
 	if !known {
 		return nil, fmt.Errorf("holds %s: want text or whole numbers", r.typeOf(c))
 	}
-	return func(_, _ int, v pq.Value) error { return r.labels.Add(text(v)) }, nil
+	return func(_, _ int, v pq.Value) error {
+		name := "" // of a null
+		if !v.IsNull() {
+			name = text(v)
+		}
+		err := labels.Add(name)
+		if err != nil {
+			labels.Y = append(labels.Y, 0)
+		}
+		return err
+	}, nil
 }

@@ -69,6 +69,19 @@ func Select(names, x []string, target string, index []string) (xs []int, y int, 
 	return xs, y, nil
 }
 
+// Categories returns the labels of columns of x that have names, by their places among all names. With missing, a name may be.
+func Categories(names []string, xs []int, named []string, missing bool, budget *bounded.Budget) (map[int]*Labels, error) {
+	all := map[int]*Labels{}
+	for _, name := range named {
+		i := slices.Index(names, name)
+		if !slices.Contains(xs, i) {
+			return nil, fmt.Errorf("column %s of Categories is none of x: there are %s", bounded.Quote(name), Quoted(names))
+		}
+		all[i] = &Labels{number: map[string]int64{}, Missing: missing, budget: budget}
+	}
+	return all, nil
+}
+
 // Rounded is the error of a whole number that float32 makes another one of: an identifier, a time, an amount of money.
 func Rounded(number string, as float32) error {
 	return fmt.Errorf("%s does not fit float32, which makes it %.0f: divide the column, subtract from it, or make it floats if that is "+
@@ -148,6 +161,15 @@ func (l *Labels) Add(label string) error {
 	}
 	l.Y = append(l.Y, n)
 	return nil
+}
+
+// Fill writes the number of each label into column k of rows of x, and returns the names, as Done does.
+func (l *Labels) Fill(x []float32, width, k int) []string {
+	names := l.Done()
+	for row, n := range l.Y {
+		x[row*width+k] = float32(n)
+	}
+	return names
 }
 
 // Done returns the names of the classes. Those that were not given are sorted: as numbers if all are whole numbers.
