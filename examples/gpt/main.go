@@ -200,7 +200,7 @@ func (t *trainer) load(ctx context.Context) (saved nn.Params, base *ckpt.Base, e
 		return nil, nil, err
 	}
 	if t.o.LoRA > 0 && t.o.Save != "" {
-		base, err = ckpt.BaseOf(ctx, t.r.World, t.o.Load, all.Frozen(), c)
+		base, err = ckpt.BaseOf(ctx, t.r.World, t.o.Load, loaded, c) // with what -lora-save trains
 	}
 	return saved, base, err
 }

@@ -33,7 +33,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, Pre
 root, files, kinds = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 for kind, (file, settings) in kinds.items():
     tok = PreTrainedTokenizerFast(tokenizer_file=os.path.join(files, file, "tokenizer.json"))
-    tok.chat_template = "{% for m in messages %}" + kind + " {{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}a: {% endif %}"
+    tok.chat_template = ("{% for m in messages %}" + kind + " {{ m.role }}: {{ m.content }}\n{% endfor %}"
+                         "{% if add_generation_prompt %}a: {% endif %}")
     torch.manual_seed(7)
     config = AutoConfig.for_model(kind, **{**dict(
         vocab_size=len(tok), hidden_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
