@@ -2,6 +2,7 @@ package dist
 
 import (
 	"context"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,8 @@ type comm struct {
 	dropped dropped
 	world   atomic.Pointer[Group] // atomic: other ranks of this process abort it without c.mu
 	dev     tensor.Device
-	grapher tensor.Grapher // dev, if it records steps
+	grapher tensor.Grapher  // dev, if it records steps
+	labels  context.Context // of the rank's goroutines, for profiles
 
 	mu         sync.Mutex
 	lanes      []*lane // all open ones
@@ -104,7 +106,7 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) error 
 // belong to another goroutine, which may wait, too.
 func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool) (err error) {
 	spin := c.policy.Start()
-	armed, start, kind := false, c.now(), l.kindOf(seq)
+	armed, start, kind, labeled := false, c.now(), l.kindOf(seq), uint64(0)
 	var waited trace.Span
 	if c.trace != nil {
 		waited = c.waitOf(l, seq)
@@ -128,6 +130,9 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 		}
 		if armed {
 			by.deadline.clear()
+		}
+		if labeled > 0 {
+			pprof.SetGoroutineLabels(c.labels)
 		}
 		if !c.leader {
 			c.promote()
@@ -160,6 +165,7 @@ func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool)
 		}
 		if err := c.park(ctx, l.arm(by), by, l); err != nil && ctx.Err() == nil {
 			l.expire(by)
+			labeled = l.label(labeled, start)
 		}
 	}
 }

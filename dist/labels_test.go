@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // A rank's goroutines have its number, in profiles and, from Go 1.27 on, in tracebacks.
@@ -36,6 +37,33 @@ func TestLabels(t *testing.T) {
 	}))
 	// A goroutine that is ending is still in the profile.
 	assert.Eventually(t, func() bool { return !strings.Contains(labels(), `{"rank":`) }, 10*time.Second, time.Millisecond)
+}
+
+// A goroutine that waits for long has the labels of the operation, and only then.
+func TestLabelsOfStuckOperations(t *testing.T) {
+	seen := make(chan struct{})
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		labels := func() string {
+			var all bytes.Buffer
+			require.NoError(t, pprof.Lookup("goroutine").WriteTo(&all, 1))
+			return all.String()
+		}
+		g := r.World.With(dist.Name("late"))
+		require.NoError(t, g.Barrier().Wait())
+		if r.World.Rank() == 1 {
+			assert.NotContains(t, labels(), `"op":`)
+			want := `{"group":"late", "op":"allreduce", "rank":"0", "seq":"2"}`
+			assert.Eventually(t, func() bool { return strings.Contains(labels(), want) }, 20*time.Second, 10*time.Millisecond)
+			close(seen)
+		}
+		x := tensor.FromSlice([]float32{1}, 1)
+		err := g.AllReduce(x, dist.Sum).Wait()
+		if r.World.Rank() == 0 {
+			<-seen // the wait was that long
+			assert.NotContains(t, labels(), `"rank":"0", "seq"`)
+		}
+		return err
+	}))
 }
 
 func TestNoEngines(t *testing.T) {

@@ -163,7 +163,7 @@ func (cfg *Config) device(at place) (tensor.Device, func(), error) {
 // newRank makes a rank on its engine.
 func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, error) {
 	rank, size, beside := at.rank, at.size, at.beside
-	c := &comm{engine: e, rank: rank, policy: wait.For(beside * cfg.Threads), base: time.Now()}
+	c := &comm{engine: e, rank: rank, policy: wait.For(beside * cfg.Threads), base: time.Now(), labels: background}
 	if cfg.Trace > 0 {
 		c.trace = trace.New(cfg.Trace)
 	}

@@ -270,6 +270,7 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 	defer pprof.SetGoroutineLabels(ctx)
 	ctx = pprof.WithLabels(ctx, pprof.Labels("rank", strconv.Itoa(r.c.rank))) // in profiles and tracebacks
 	pprof.SetGoroutineLabels(ctx)
+	r.c.labels = ctx
 	guard(r, func() error { return fn(ctx, r) }, func(err error) {
 		if err != nil {
 			j.endFailed(ctx, r, err)

@@ -3,6 +3,8 @@ package dist
 import (
 	"context"
 	"fmt"
+	"runtime/pprof"
+	"strconv"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -15,6 +17,18 @@ const progressInterval = 50 * time.Millisecond
 func (l *lane) arm(by *lane) context.Context {
 	l.noteProgress()
 	return by.deadline.set(min(l.timeLeft(), progressInterval))
+}
+
+// label gives the goroutine, which has waited since a time, the labels of the operation that is not over, unless it has those of number was,
+// and returns its number. Only long waits have labels, because to make them takes memory.
+func (l *lane) label(was uint64, since int64) uint64 {
+	on, seq := l.current()
+	if l.idle() || seq == was || time.Duration(l.c.now()-since) < time.Second {
+		return was
+	}
+	pprof.SetGoroutineLabels(pprof.WithLabels(l.c.labels, pprof.Labels("op", on.slot(seq).op.Kind.String(), "group", l.g.name, "seq",
+		strconv.FormatUint(seq, 10))))
+	return seq
 }
 
 // monitorGrace is how much longer than rank 0 the other ranks wait in a MonitoredBarrier. Rank 0 has the list of missing ranks, and all

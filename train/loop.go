@@ -131,7 +131,7 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 		defer l.endSteps()
 		for l.more(n) {
 			l.r.Trace.Step(l.values.Done)
-			if !l.step(0, func() bool { return yield(l.values.Done) }) {
+			if !l.step(0, 0, func() bool { return yield(l.values.Done) }) {
 				return
 			}
 		}
@@ -158,7 +158,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			for _, batch := range b.Epoch(l.ctx, at.Epoch) {
 				l.r.Trace.Phase("")
 				l.batch = batch
-				if !l.step(batch.Global, func() bool { return yield(l.values.Done, batch) }) {
+				if !l.step(batch.Global, tokens(batch), func() bool { return yield(l.values.Done, batch) }) {
 					return
 				}
 				if !l.more(n) {
@@ -199,8 +199,16 @@ func (l *Loop) beginStep() {
 	l.r.Trace.Phase("loader")
 }
 
-// step runs body as one step, which uses so many samples of all ranks. It returns false if the script leaves the loop.
-func (l *Loop) step(samples int, body func() bool) bool {
+// tokens returns how many tokens of all ranks a batch has, with padding: integers in rows with a label for each. 0: there are none.
+func tokens(b data.Batch) int {
+	if b.X.DType().IsFloat() || b.Y.DType().IsFloat() || b.Y.NDim() != 2 {
+		return 0
+	}
+	return b.Global * b.Y.Dim(1)
+}
+
+// step runs body as one step, which uses so many samples and tokens of all ranks. It returns false if the script leaves the loop.
+func (l *Loop) step(samples, tokens int, body func() bool) bool {
 	l.progress.Run(l.values.Done + 1)
 	l.running = l.values.Done
 	stays := body()
@@ -214,7 +222,8 @@ func (l *Loop) step(samples int, body func() bool) bool {
 	if !stays { // maybe with an error that other ranks do not have: no collectives here
 		return false
 	}
-	l.r.Live.Step(samples)
+	l.meter.tokens += tokens
+	l.r.Live.Step(samples, tokens)
 	save := l.o.SaveEvery > 0 && l.values.Done%l.o.SaveEvery == 0 && l.o.Save != ""
 	if l.Going() && (flush || save) {
 		l.err = l.Flush()

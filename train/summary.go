@@ -37,6 +37,7 @@ type Summary struct {
 	WallS       float64                     `json:"wall_s"` // since Start
 	StepsPerS   float64                     `json:"steps_per_s"`
 	SamplesPerS float64                     `json:"samples_per_s"`
+	TokensPerS  float64                     `json:"tokens_per_s"`          // with padding, of batches with a label for each token; else 0
 	ExposedComm float64                     `json:"exposed_comm_fraction"` // of the time of steps: waits for groups of Measure
 	CommBytes   map[string]uint64           `json:"comm_bytes"`            // sent in steps over groups of Measure, by operation
 	PeakBytes   int                         `json:"peak_bytes"`
@@ -61,6 +62,7 @@ func (l *Loop) Summary(s Summary) Summary {
 	s.LossesSHA256 = hex.EncodeToString(hash.Sum(nil))
 	if m := &l.meter; m.time > 0 {
 		s.StepsPerS, s.ExposedComm = float64(s.Steps-s.ResumedAt)/m.time.Seconds(), m.waited.Seconds()/m.time.Seconds()
+		s.TokensPerS = float64(m.tokens) / m.time.Seconds()
 	}
 	s.SamplesPerS = s.StepsPerS * float64(s.Batch)
 	for _, sent := range l.meter.sent {
@@ -91,8 +93,12 @@ func (s Summary) String() string {
 			memory = append(memory, fmt.Sprint(k, " ", tensor.FormatBytes(peak)))
 		}
 	}
-	return fmt.Sprintf("%d steps%s, world size %d (%s, %s) in %.1f s: %.1f steps/s, %.1f samples/s\n", s.Steps-s.ResumedAt, all, s.Ranks,
-		s.Backend, s.device, s.WallS, s.StepsPerS, s.SamplesPerS) +
+	tokens := ""
+	if s.TokensPerS > 0 {
+		tokens = fmt.Sprintf(", %.0f tokens/s", s.TokensPerS)
+	}
+	return fmt.Sprintf("%d steps%s, world size %d (%s, %s) in %.1f s: %.1f steps/s, %.1f samples/s%s\n", s.Steps-s.ResumedAt, all, s.Ranks,
+		s.Backend, s.device, s.WallS, s.StepsPerS, s.SamplesPerS, tokens) +
 		fmt.Sprintf("exposed communication %.1f%%, sent %.1f MiB a step\n", 100*s.ExposedComm, s.PerStep(sent)) +
 		fmt.Sprintf("memory of rank 0 %s at most: %s", tensor.FormatBytes(s.PeakBytes), strings.Join(memory, ", "))
 }
@@ -135,6 +141,7 @@ type meter struct {
 	on           bool
 	begun        time.Time
 	time, waited time.Duration
+	tokens       int
 	sent         []map[string]uint64 // by group and operation
 }
 

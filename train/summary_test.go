@@ -102,5 +102,21 @@ func TestReport(t *testing.T) {
 	require.Less(t, float64(got.FinalLoss), float64(got.FirstLoss))
 	require.Equal(t, want.LossesSHA256, got.LossesSHA256)
 	require.InEpsilon(t, 6*got.StepsPerS, got.SamplesPerS, 1e-9)
+	require.Zero(t, got.TokensPerS, "numbers are no tokens")
 	require.Positive(t, got.Memory["parameters"].Peak)
+}
+
+// Tokens are counted over all ranks, also those of the smaller batch at the end of an epoch.
+func TestTokens(t *testing.T) {
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2}, func(ctx context.Context, r *dist.Rank) error {
+		l := disttest.Must(train.Start(ctx, r, &train.Options{Quiet: true}, ckpt.State{}))
+		text := disttest.Must(data.NewText([]int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, 4, 1))
+		require.Equal(t, 11, text.Len())
+		for range l.Batches(data.NewLoader(text, data.Config{Batch: 5, Sharder: r.World}), 3) {
+		}
+		s := l.Summary(train.Summary{})
+		require.InEpsilon(t, 11*4*s.StepsPerS/3, s.TokensPerS, 1e-9)
+		require.Regexp(t, ` samples/s, \d+ tokens/s\n`, s.String())
+		return l.Close()
+	}))
 }

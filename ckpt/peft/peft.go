@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,7 +26,9 @@ const (
 	configName  = "adapter_config.json"
 	maxConfig   = 1 << 20
 	maxRank     = 1 << 16
-	savedName   = "model.safetensors" // ckpt's name of the file
+	savedName   = "model.safetensors" // ckpt's name of the file, and of the list of several
+	indexName   = "model.safetensors.index.json"
+	maxIndex    = 64 << 20
 	modulesOf   = "base_model.model." // begins PEFT's names
 	downSuffix  = ".lora_A.weight"
 	upSuffix    = ".lora_B.weight"
@@ -235,10 +238,7 @@ func Export(model any, from, to string) error {
 	if err != nil {
 		return fmt.Errorf("peft: %w", err)
 	}
-	values, err := os.ReadFile(filepath.Join(from, savedName))
-	if err == nil {
-		values, err = c.renamed(values)
-	}
+	values, err := c.renamed(from)
 	if err == nil {
 		err = os.MkdirAll(to, 0o777)
 	}
@@ -255,26 +255,70 @@ func Export(model any, from, to string) error {
 	return os.WriteFile(filepath.Join(to, configName), append(text, '\n'), 0o666)
 }
 
-// renamed returns the bytes of a file with PEFT's names, or an error if it does not have exactly the tensors to save.
-func (c *config) renamed(file []byte) ([]byte, error) {
-	h, err := safetensors.Read(savedName, bytes.NewReader(file), int64(len(file)))
+// renamed returns the bytes of one file with PEFT's names, or an error if the folder does not have exactly the tensors to save.
+func (c *config) renamed(from string) ([]byte, error) {
+	list, err := filesOf(from)
 	if err != nil {
 		return nil, err
 	}
-	data := file[h.Size:]
-	for i := range h.Tensors {
-		x := &h.Tensors[i]
-		name, ok := c.names[x.Name]
-		if !ok {
-			return nil, fmt.Errorf("%s has %s, which is not of the model's adapters", savedName, x.Name)
+	var all []safetensors.Tensor
+	values := map[string][]byte{}
+	for _, name := range list {
+		file, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return nil, err
 		}
-		delete(c.names, x.Name)
-		x.Name = name
+		h, err := safetensors.Read(name, bytes.NewReader(file), int64(len(file)))
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range h.Tensors {
+			to, ok := c.names[x.Name]
+			if !ok {
+				return nil, fmt.Errorf("%s has %s, which is not of the model's adapters, or is there twice", name, x.Name)
+			}
+			delete(c.names, x.Name)
+			x.Name = to
+			all, values[to] = append(all, x), file[h.Size:][x.Start:x.End]
+		}
 	}
 	for name := range c.names {
-		return nil, fmt.Errorf("%s lacks %s", savedName, name)
+		return nil, fmt.Errorf("%s lacks %s", strings.Join(list, ", "), name)
 	}
-	return append(h.Encode(), data...), nil
+	h, err := safetensors.New(all, map[string]string{"format": "pt"})
+	if err != nil {
+		return nil, err
+	}
+	text := h.Encode()
+	for _, x := range h.Tensors {
+		text = append(text, values[x.Name]...)
+	}
+	return text, nil
+}
+
+// filesOf returns the names of a checkpoint's files: one, or those of its index.
+func filesOf(from string) (list []string, err error) {
+	text, err := bounded.ReadFile(filepath.Join(from, indexName), maxIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []string{savedName}, nil
+	}
+	var index struct {
+		Files map[string]string `json:"weight_map"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &index)
+	}
+	for _, name := range index.Files {
+		if err == nil && filepath.Base(name) != name {
+			err = fmt.Errorf("the file %s is not in the folder", bounded.Quote(name))
+		}
+		list = append(list, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", indexName, err)
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
 }
 
 // describe returns the settings of a model's adapters, or an error if PEFT cannot express them.

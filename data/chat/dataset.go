@@ -40,6 +40,7 @@ type Dataset struct {
 
 // row is a document in tokens: each but the last one is an input, and the next one its label.
 type row struct {
+	of      int // the number of its conversation
 	ids     []int32
 	answer  []bool
 	answers int
@@ -77,6 +78,34 @@ func Read(file string, tok *tokenizer.Tokenizer, t *Template, cfg Config) (*Data
 	return d, nil
 }
 
+// Split deals the conversations out, in a random order, as data.Split does: 0.9 and 0.1 are nine tenths to learn from, and a tenth to
+// test. Each part has rows, and a Loss, of its own, and Cut and LeftOut of the file. All documents of a conversation are in one part. Do
+// not use data.Split or data.Subset: batches have the numbers of a Subset's samples, and Loss would count the answers of other rows.
+func (d *Dataset) Split(seed uint64, parts ...float64) (all []*Dataset, err error) {
+	sets, err := data.Split(byConversation{d}, seed, parts...)
+	for _, set := range sets {
+		slices.Sort(set.Indices)
+		part := &Dataset{Conversations: set.Len(), Cut: d.Cut, LeftOut: d.LeftOut, name: d.name, cfg: d.cfg}
+		for _, r := range d.docs {
+			if _, in := slices.BinarySearch(set.Indices, r.of); in {
+				part.docs = append(part.docs, r)
+			}
+		}
+		if len(part.docs) == 0 {
+			return nil, fmt.Errorf("chat: %v: a part has no answer", d)
+		}
+		part.pack()
+		all = append(all, part)
+	}
+	return all, err
+}
+
+// byConversation is a Dataset whose samples are conversations, for data.Split.
+type byConversation struct{ *Dataset }
+
+// Len returns the number of conversations.
+func (d byConversation) Len() int { return d.Conversations }
+
 // rowBytes is the memory of a document, beside 5 bytes for each token.
 const rowBytes = 128
 
@@ -102,7 +131,7 @@ func (d *Dataset) add(line string, tok *tokenizer.Tokenizer, t *Template, budget
 			d.Cut++
 			ids, answer = ids[:most], answer[:most]
 		}
-		r := row{answer: slices.Clone(answer)}
+		r := row{of: d.Conversations - 1, answer: slices.Clone(answer)}
 		for i, id := range ids {
 			r.ids = append(r.ids, int32(id))
 			if i > 0 && answer[i] {
@@ -239,7 +268,7 @@ func (d *Dataset) Batch(idx []int, x, y tensor.Tensor) error {
 	return nil
 }
 
-// Loss returns the options of the loss of a batch: the mean over the labels that count, of all ranks.
+// Loss returns the options of the loss of a batch of d: the mean over the labels that count, of all ranks.
 func (d *Dataset) Loss(b data.Batch) ops.CrossEntropyOptions {
 	ignored, count := int64(Ignored), 0
 	for _, sample := range b.Samples {

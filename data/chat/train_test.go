@@ -296,3 +296,41 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "<u>x\n<a>", got)
 }
+
+// Split deals out whole conversations, also those that are several documents, and each part counts its own answers.
+func TestSplit(t *testing.T) {
+	var lines []string
+	for i := range 20 {
+		c := string(rune('a' + i))
+		lines = append(lines, say(t, c, c, c, strings.Repeat(c, 1+i)))
+	}
+	set := read(t, forgetful, chat.Config{Length: 60, Pack: true}, lines...)
+	parts, err := set.Split(3, 0.8, 0.2)
+	require.NoError(t, err)
+	seen := map[rune]int{}
+	for p, part := range parts {
+		require.Equal(t, []int{16, 4}[p], part.Conversations)
+		batches := data.NewLoader(part, data.Config{Batch: 3})
+		for _, b := range batches.Epoch(t.Context(), 0) {
+			count := 0.0
+			for i, label := range tensor.Data[int64](b.Y) {
+				if label == chat.Ignored {
+					continue
+				}
+				count++
+				c := rune(tensor.Data[int64](b.X)[i/60*120+i%60])
+				if before, is := seen[c]; c >= 'a' && c < 't' { // not the t of thoughts
+					require.True(t, !is || before == p, "%c is in both parts", c)
+					seen[c] = p
+				}
+			}
+			require.Equal(t, count, part.Loss(b).Count)
+		}
+		require.NoError(t, batches.Err())
+	}
+	require.Len(t, seen, 19)
+	_, err = set.Split(3, 0.99, 0.01)
+	require.ErrorContains(t, err, "part 1 gets none")
+	_, err = read(t, plain, chat.Config{Length: 20}, say(t, "x", "y"), say(t, strings.Repeat("u", 30), "a")).Split(1, 0.5, 0.5)
+	require.ErrorContains(t, err, "a part has no answer")
+}

@@ -164,6 +164,10 @@ func TestSavedBesideAdapters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, adapters, 2*(4+3*2)+3)
 	require.NotNil(t, adapters.ByName("pos.weight"))
+	o.LoRASave = []string{"wpe"}
+	err = o.run(new(bytes.Buffer))
+	require.ErrorContains(t, err, `-lora 2 -lora-save "wpe": ckpt: loading `)
+	require.ErrorContains(t, err, "unexpected: model:ln_f.bias")
 	o.LoRASave = []string{"tail"}
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), `-lora-save: nn.LoRA: "tail" ends the name of no module`)
 }

@@ -1,7 +1,8 @@
 // Command gpt trains a small Llama to write like Isaac Newton, byte by byte, on any layout of data, sharded-data, tensor, sequence,
 // context and pipeline parallelism. Ranks are goroutines of this process, or processes if it is started by "ringo run". Every layout
 // computes the same. The text is the Opticks (1730), or a file. With -load it continues from a GPT-2 or Llama in Hugging Face's format, or
-// from its own checkpoint. With -lora it trains only adapters. Flags that examples/moe has too, and the text, are in examples/internal/lm.
+// from its own checkpoint. With -lora it trains only adapters, with -chat it learns the answers of conversations (chat.go). Flags that
+// examples/moe has too, and the text, are in examples/internal/lm.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -37,16 +39,16 @@ func (o options) run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	text, err := o.Corpus()
+	text, err := o.corpus()
 	if err != nil {
 		return err
 	}
 	return o.Run(dist.Config{Ranks: o.Ranks(), Log: w}, func(ctx context.Context, r *dist.Rank) error {
-		t := &trainer{o: o, r: r}
+		t := &trainer{o: o, r: r, text: text}
 		if err := t.divide(dtype); err != nil {
 			return err
 		}
-		if err := t.start(ctx, text); err != nil {
+		if err := t.start(ctx); err != nil {
 			return err
 		}
 		for _, b := range t.loop.Batches(t.learn, o.Steps) {
@@ -55,9 +57,9 @@ func (o options) run(w io.Writer) error {
 			}
 		}
 		if t.loop.Going() {
-			s := t.o.Summary(t.loop, "gpt", t.count, text)
+			s := t.o.Summary(t.loop, "gpt", t.count, text.Corpus)
 			if t.pipe == nil { // stages write no text
-				s.Sample = o.Write(t.model, r.Device, text)
+				s.Sample = o.Write(t.model, r.Device, text.Corpus)
 			}
 			if err := t.loop.Report(s, s.String(), s.Sample); err != nil {
 				return err
@@ -71,6 +73,7 @@ func (o options) run(w io.Writer) error {
 type trainer struct {
 	o          options
 	r          *dist.Rank
+	text       *corpus
 	model      *gpt.Model
 	count      int // parameters of the whole model
 	at         *parallel.Attached
@@ -106,7 +109,7 @@ func (t *trainer) divide(dtype tensor.DType) (err error) {
 }
 
 // start makes what else a step needs, and begins the loop.
-func (t *trainer) start(ctx context.Context, text *lm.Corpus) error {
+func (t *trainer) start(ctx context.Context) error {
 	saved, base, err := t.load(ctx)
 	if err != nil {
 		return err
@@ -127,16 +130,17 @@ func (t *trainer) start(ctx context.Context, text *lm.Corpus) error {
 	if t.loop, err = t.o.Start(ctx, t.r, t.model.Config, st); err != nil {
 		return err
 	}
-	dev := t.r.Device
-	if t.pipe != nil { // it cuts microbatches on the host
-		dev = nil
+	var dev tensor.Device // nil: the host cuts microbatches, and reads the numbers of documents
+	if t.pipe != nil {
 		if err := t.pipe.Start(t.at, t.opt, t.tape, t.eval); err != nil {
 			return err
 		}
+	} else if t.text.chat == nil {
+		dev = t.r.Device
 	}
-	t.learn = data.NewLoader(text.Learn, data.Config{Batch: t.o.Batch, Shuffle: true, Seed: t.o.Seed, Sharder: t.at.Data, Device: dev})
+	t.learn = data.NewLoader(t.text.Learn, data.Config{Batch: t.o.Batch, Shuffle: true, Seed: t.o.Seed, Sharder: t.at.Data, Device: dev})
 	t.loop.Measure(t.at.Groups...)
-	test := data.NewLoader(text.Test, data.Config{Batch: 16, Sharder: t.at.Data, Device: dev})
+	test := data.NewLoader(t.text.Test, data.Config{Batch: 16, Sharder: t.at.Data, Device: dev})
 	t.loop.Evaluate(lm.ValLoss, 250, test, t.measure)
 	return nil
 }
@@ -144,14 +148,14 @@ func (t *trainer) start(ctx context.Context, text *lm.Corpus) error {
 // step does a step on this rank's part of a batch.
 func (t *trainer) step(b data.Batch) error {
 	if t.pipe != nil {
-		loss, err := t.pipe.Train(b)
+		loss, err := t.pipe.Train(b, t.text.options(b)...)
 		if err != nil {
 			return err
 		}
 		t.loop.Sum("loss", tensor.ToDevice(t.r.Device, tensor.FromSlice([]float64{loss}, 1)))
 		return t.opt.Step()
 	}
-	loss := t.at.FeatureLoss(t.model.Features(t.tape.Input(t.at.Part(b.X))), t.at.Part(b.Y)) // this rank's part of the mean
+	loss := t.loss(t.tape, b, t.text.options(b))
 	t.tape.Backward(loss)
 	t.loop.Sum("loss", t.at.Once(loss))
 	err := t.opt.Step()
@@ -159,15 +163,19 @@ func (t *trainer) step(b data.Batch) error {
 	return err
 }
 
+// loss is this rank's part of the mean over labels.
+func (t *trainer) loss(tape *tensor.Tape, b data.Batch, options []ops.CrossEntropyOptions) tensor.Tensor {
+	ids, docs := gpt.Documents(b.X)
+	return t.at.FeatureLoss(t.model.Features(tape.Input(t.at.Part(ids, docs...)), docs...), t.at.Part(b.Y, docs...), options...)
+}
+
 // measure returns what this rank adds to the losses of a batch's sequences.
 func (t *trainer) measure(b data.Batch) (float64, error) {
 	if t.pipe != nil {
-		loss, err := t.pipe.Loss(b)
-		return loss * float64(b.Global), err
+		return t.pipe.Loss(b, t.text.test)
 	}
 	defer t.eval.Reset()
-	loss := t.at.Once(t.at.FeatureLoss(t.model.Features(t.eval.Input(t.at.Part(b.X))), t.at.Part(b.Y)))
-	return loss.Item() * float64(b.Global), nil
+	return t.at.Once(t.loss(t.eval, b, []ops.CrossEntropyOptions{t.text.test})).Item(), nil
 }
 
 // load loads the model's values before an optimizer copies them. It returns the parameters to save: all, or only adapters, with the base
@@ -192,7 +200,7 @@ func (t *trainer) load(ctx context.Context) (saved nn.Params, base *ckpt.Base, e
 		return nil, nil, err
 	}
 	if t.o.LoRA > 0 && t.o.Save != "" {
-		base, err = ckpt.BaseOf(ctx, t.r.World, t.o.Load, all.Frozen(), c)
+		base, err = ckpt.BaseOf(ctx, t.r.World, t.o.Load, loaded, c) // with what -lora-save trains
 	}
 	return saved, base, err
 }

@@ -18,6 +18,7 @@ type options struct {
 	micro    int // microbatches of a step
 	schedule string
 	chunks   int // stages of a rank in a schedule that is interleaved
+	chat     string
 }
 
 // define defines the flags. Call the returned function after they are parsed.
@@ -28,6 +29,7 @@ func define(fs *flag.FlagSet) func() options {
 	fs.IntVar(&o.micro, "micro", 8, "with -pp: microbatches of a step")
 	fs.StringVar(&o.schedule, "schedule", "1f1b", "with -pp: "+strings.Join(pp.Names(), ", "))
 	fs.IntVar(&o.chunks, "chunks", 2, "with -schedule interleaved: stages of each rank")
+	fs.StringVar(&o.chat, "chat", "", "with -load: `file` of conversations, in each line {\"messages\": [...]}, to learn the answers of")
 	return func() options {
 		parsed()
 		return o
@@ -96,6 +98,8 @@ func (o *options) checkModel() error {
 	}
 	tok, bytes, err := o.Tokenizer()
 	switch {
+	case o.chat != "" && (o.Load == "" || o.Data != ""):
+		return train.Usagef("-chat needs -load, whose chat template it takes, and is in place of -data")
 	case err != nil:
 		return train.Usagef("-load: %v", err)
 	case tok.Vocab() > m.Config.Vocab:

@@ -23,14 +23,14 @@ func TestRecorder(t *testing.T) {
 		for step := 11; step <= 12; step++ {
 			time.Sleep(30 * time.Millisecond)
 			waited += time.Duration(step) * time.Millisecond
-			r.Step(64)
+			r.Step(64, 640)
 			require.NoError(t, r.Write(step, time.Now(), map[string]float64{"loss": 1 / float64(step), "accuracy": math.NaN()}))
 		}
 		var got Report
 		r.Take(&got)
 		text, err := got.Encode()
 		require.NoError(t, err)
-		assert.JSONEq(t, `{"step": 12, "total": 13, "steps": 2, "elapsed": 60000, "samples": 128, "took": [30000, 30000], "own": [19000, 18000], "values": [
+		assert.JSONEq(t, `{"step": 12, "total": 13, "steps": 2, "elapsed": 60000, "samples": 128, "tokens": 1280, "took": [30000, 30000], "own": [19000, 18000], "values": [
 			{"name": "accuracy", "steps": [11, 12], "values": ["NaN", "NaN"]},
 			{"name": "loss", "steps": [11, 12], "values": [0.09090909090909091, 0.08333333333333333]}]}`, string(text))
 		back, err := Decode(text)
@@ -39,7 +39,7 @@ func TestRecorder(t *testing.T) {
 		assert.True(t, math.IsNaN(float64(back.Values[0].Values[1])))
 
 		time.Sleep(time.Millisecond)
-		r.Step(0)
+		r.Step(0, 0)
 		got = Report{}
 		r.Take(&got) // only what is new
 		assert.Equal(t, Report{Step: 13, Total: 13, Steps: 1, Elapsed: 1000, Took: []int{1000}, Own: []int{1000}, Values: []Values{}}, got)
@@ -57,7 +57,7 @@ func TestBounds(t *testing.T) {
 	}
 	for s := range 3 * MaxSteps {
 		r.last = r.last.Add(-time.Hour) // the longest likely time
-		r.Step(1e6)
+		r.Step(1e6, 1e9)
 		require.NoError(t, r.Write(1e9+s, time.Now(), values))
 	}
 	report := Report{Memory: map[string]tensor.MemoryUse{}}
@@ -103,12 +103,12 @@ func TestSteadyStep(t *testing.T) {
 	var none *Recorder
 	assert.Zero(t, testing.AllocsPerRun(10, func() {
 		none.Begin(0, 1)
-		none.Step(3)
+		none.Step(3, 4)
 	}))
 	require.NoError(t, none.Write(1, time.Now(), nil))
 	r := NewRecorder(func() time.Duration { return 0 })
 	r.Begin(0, 0)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { r.Step(3) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { r.Step(3, 4) }))
 }
 
 func TestNumber(t *testing.T) {

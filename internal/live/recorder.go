@@ -15,7 +15,8 @@ type Recorder struct {
 	mu      sync.Mutex
 	step    int
 	total   int
-	samples int
+	samples int // since the last report, as tokens
+	tokens  int
 	last    time.Time     // end of the last step
 	from    time.Time     // the same at the last report
 	before  time.Duration // result of waited at that time
@@ -46,11 +47,11 @@ func (r *Recorder) Begin(done, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.step, r.total, r.last, r.before = done, total, time.Now(), before
-	r.from, r.fresh, r.samples = r.last, 0, 0
+	r.from, r.fresh, r.samples, r.tokens = r.last, 0, 0, 0
 }
 
-// Step is called after each step, which used so many samples on all ranks together. It allocates nothing.
-func (r *Recorder) Step(samples int) {
+// Step is called after each step, which used so many samples, and tokens, on all ranks together. It allocates nothing.
+func (r *Recorder) Step(samples, tokens int) {
 	if r == nil {
 		return
 	}
@@ -62,7 +63,7 @@ func (r *Recorder) Step(samples int) {
 	r.took[i], r.own[i] = int(took.Microseconds()), int(max(0, took-(waited-r.before)).Microseconds())
 	r.step++
 	r.fresh++
-	r.samples += samples
+	r.samples, r.tokens = r.samples+samples, r.tokens+tokens
 	r.last, r.before = now, waited
 }
 
@@ -96,7 +97,7 @@ func (r *Recorder) Close() error { return nil }
 func (r *Recorder) Take(into *Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	into.Step, into.Total, into.Steps, into.Samples = r.step, r.total, r.fresh, r.samples
+	into.Step, into.Total, into.Steps, into.Samples, into.Tokens = r.step, r.total, r.fresh, r.samples, r.tokens
 	into.Elapsed = r.last.Sub(r.from).Microseconds()
 	for s := r.step - min(r.fresh, MaxSteps); s < r.step; s++ {
 		into.Took = append(into.Took, r.took[s%MaxSteps])
@@ -109,5 +110,5 @@ func (r *Recorder) Take(into *Report) {
 		v.Name, v.Steps, v.Values = r.names[p.name], append(v.Steps, p.step), append(v.Values, Number(p.value))
 	}
 	into.Values = slices.DeleteFunc(all, func(v Values) bool { return v.Name == "" })
-	r.from, r.fresh, r.samples, r.put = r.last, 0, 0, 0
+	r.from, r.fresh, r.samples, r.tokens, r.put = r.last, 0, 0, 0, 0
 }

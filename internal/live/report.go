@@ -24,6 +24,7 @@ type Report struct {
 	Steps   int   `json:"steps,omitempty"`   // number of steps since the last report
 	Elapsed int64 `json:"elapsed,omitempty"` // µs that they took
 	Samples int   `json:"samples,omitempty"` // samples of all ranks in these steps; 0: unknown
+	Tokens  int   `json:"tokens,omitempty"`  // of these samples; 0: unknown, or no tokens
 	Took    []int `json:"took,omitempty"`    // µs of each of the last steps, up to Step
 	Own     []int `json:"own,omitempty"`     // the part of Took in which the rank did not wait for other ranks
 

@@ -128,8 +128,9 @@ func (c *Config) memory() int64 {
 // begin with "transformer.", and masks and tables in some files are ignored.
 func (m *Model) LoadConfig() ckpt.LoadConfig {
 	k := m.Config.kind()
-	c := ckpt.LoadConfig{Cast: true, Rename: func(name string) string { return strings.TrimPrefix(name, k.prefix) },
-		AllowUnexpected: slices.Clone(k.ignored)}
+	c := ckpt.LoadConfig{Cast: true, AllowUnexpected: slices.Clone(k.ignored), Rename: func(name string) string { // or an end, of PEFT
+		return strings.Replace("."+strings.TrimPrefix(name, k.prefix), ".mlp.", "."+k.mlp()+".", 1)[1:]
+	}}
 	if m.Config.Tied {
 		c.AllowUnexpected = append(c.AllowUnexpected, "lm_head.weight")
 	}

@@ -197,7 +197,7 @@ var rotaryNames = map[string]string{"tok": "model.embed_tokens", "blocks": "mode
 	"attn.q_norm": "self_attn.q_norm", "attn.k_norm": "self_attn.k_norm",
 	"attn.out": "self_attn.o_proj", "norm2": "post_attention_layernorm"}
 
-// In Mixtral's files, the experts' layer has a name of its own; nn.Storer gives the names in it.
+// In Mixtral's files, the experts' layer has a name of its own, which transformers 5 and PEFT do not use; nn.Storer gives the names in it.
 var mixtralNames = with(rotaryNames, map[string]string{"mlp": "block_sparse_moe", "mlp.gate": "block_sparse_moe.gate"})
 
 // gemmaNames has four norms: the one behind attention has the name that others give to that before the MLP.

@@ -1,12 +1,15 @@
 package gpt_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/peft"
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
@@ -23,22 +27,25 @@ import (
 
 // The layers with adapters. GPT-2 and Phi-3 have several in one matrix of the files.
 var adapted = map[string][]string{
-	"gpt2":  {"blocks.*"},
-	"llama": {"blocks.*", "head"},
-	"phi3":  {"blocks.*.attn.*", "blocks.*.mlp.*"},
+	"gpt2":    {"blocks.*"},
+	"llama":   {"blocks.*", "head"},
+	"phi3":    {"blocks.*.attn.*", "blocks.*.mlp.*"},
+	"mixtral": {"blocks.*.attn.*"},
 }
 
 // The modules that are trained beside adapters.
 var alsoSaved = map[string][]string{
-	"gpt2":  {"wpe", "ln_f", "h.1.attn.c_attn", "h.0.mlp"},
-	"llama": {"embed_tokens", "norm", "layers.1.mlp"},
+	"gpt2":    {"wpe", "ln_f", "h.1.attn.c_attn", "h.0.mlp"},
+	"llama":   {"embed_tokens", "norm", "layers.1.mlp"},
+	"mixtral": {"gate"},
 }
 
 // names are their names in PEFT.
 var names = map[string]string{
 	"gpt2": `^base_model\.model\.transformer\.h\.\d\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.lora_[AB]\.weight$` +
 		`|^base_model\.model\.transformer\.(wpe\.weight|(ln_f|h\.1\.attn\.c_attn|h\.0\.mlp\.c_(fc|proj))\.(weight|bias))$`,
-	"phi3": `^base_model\.model\.model\.layers\.\d\.(self_attn\.(qkv|o)_proj|mlp\.(gate_up|down)_proj)\.lora_[AB]\.weight$`,
+	"mixtral": `^base_model\.model\.model\.layers\.\d\.(self_attn\.[qkvo]_proj\.lora_[AB]\.weight|mlp\.gate\.weight)$`,
+	"phi3":    `^base_model\.model\.model\.layers\.\d\.(self_attn\.(qkv|o)_proj|mlp\.(gate_up|down)_proj)\.lora_[AB]\.weight$`,
 	"llama": `^base_model\.model\.(model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)|lm_head)\.lora_[AB]\.weight$` +
 		`|^base_model\.model\.model\.(embed_tokens|norm|layers\.(\d\.(input|post_attention)_layernorm|1\.mlp\.(gate|up|down)_proj))\.weight$`,
 }
@@ -176,7 +183,7 @@ const pythonAdapters = `
 import json, sys, torch
 from transformers import AutoModelForCausalLM
 from peft import PeftModel
-base = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float64)
+base = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float64, experts_implementation="eager")
 model = PeftModel.from_pretrained(base, sys.argv[2]).eval()
 ids = torch.tensor([((i * i + 3 * i) // 2) % 13 for i in range(27)]).reshape(3, 9)
 with torch.inference_mode():
@@ -192,7 +199,7 @@ from peft import LoraConfig, get_peft_model
 ids = torch.tensor([((i * i + 3 * i) // 2) % 13 for i in range(27)]).reshape(3, 9)
 result = []
 for base, settings, to in json.loads(sys.argv[1]):
-    base = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float64)
+    base = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float64, experts_implementation="eager")
     torch.manual_seed(1)
     model = get_peft_model(base, LoraConfig(r=4, lora_alpha=6, use_rslora=True, init_lora_weights=False, **settings)).eval()
     for name, p in model.named_parameters():
@@ -222,6 +229,9 @@ func TestPythonTargets(t *testing.T) {
 		{"llama", "all-linear", []string{"tokens", "layernorm", "layers.0.mlp"}},
 		{"gpt2", []string{"c_attn", "c_fc"}, []string{"transformer.wpe", "ln_f", "c_proj"}},
 		{"phi3", []string{"o_proj", "qkv_proj"}, []string{"qkv_proj", "lm_head"}},
+		{"mixtral", []string{"o_proj", "q_proj"}, []string{"mlp.gate", "lm_head"}},
+		{"mixtral", []string{"o_proj"}, []string{"gate"}},
+		{"qwen3_moe", []string{"v_proj"}, []string{"mlp.gate"}},
 	} {
 		settings := map[string]any{"target_modules": c.targets, "modules_to_save": c.save}
 		all = append(all, [3]any{filepath.Join("testdata", c.base), settings, t.TempDir()})
@@ -258,4 +268,53 @@ func TestPythonPEFT(t *testing.T) {
 		m, dev = withAdapters(t, base, theirs)
 		require.Equal(t, want, logitsOf(m, dev), name)
 	}
+}
+
+// A checkpoint of several files, with an index, is exported as one of one file.
+func TestExportOfSeveralFiles(t *testing.T) {
+	base, cfg := filepath.Join("testdata", "llama"), nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: adapted["llama"]}
+	path, m := tuned(t, base, cfg), disttest.Must(gpt.Open(base))
+	nn.LoRA(m, cfg)
+	one := t.TempDir()
+	require.NoError(t, peft.Export(m, path, one))
+	text, err := os.ReadFile(filepath.Join(path, "model.safetensors"))
+	require.NoError(t, err)
+	h, err := safetensors.Read("", bytes.NewReader(text), int64(len(text)))
+	require.NoError(t, err)
+	from, files := t.TempDir(), map[string]string{}
+	for k, part := range [][]safetensors.Tensor{h.Tensors[5:], h.Tensors[:5]} {
+		name := fmt.Sprintf("model-0000%d-of-00002.safetensors", k+1)
+		some, err := safetensors.New(part, nil)
+		require.NoError(t, err)
+		file := some.Encode()
+		for _, x := range some.Tensors {
+			files[x.Name] = name
+			i := slices.IndexFunc(h.Tensors, func(y safetensors.Tensor) bool { return y.Name == x.Name })
+			file = append(file, text[h.Size:][h.Tensors[i].Start:h.Tensors[i].End]...)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(from, name), file, 0o666))
+	}
+	index := func() {
+		list, err := json.Marshal(map[string]any{"weight_map": files})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(from, "model.safetensors.index.json"), list, 0o666))
+	}
+	index()
+	several := t.TempDir()
+	require.NoError(t, peft.Export(m, from, several))
+	for _, name := range []string{peft.File, "adapter_config.json"} {
+		want, err := os.ReadFile(filepath.Join(one, name))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(several, name))
+		require.NoError(t, err)
+		require.Equal(t, want, got, name)
+	}
+	for _, x := range h.Tensors[:5] {
+		files[x.Name] = "model-00001-of-00002.safetensors"
+	}
+	index()
+	require.ErrorContains(t, peft.Export(m, from, several), "model-00001-of-00002.safetensors lacks base_model.model.")
+	files["x"] = "../model.safetensors"
+	index()
+	require.ErrorContains(t, peft.Export(m, from, several), `index.json: the file "../model.safetensors" is not in the folder`)
 }

@@ -27,7 +27,7 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 	}
 	if adapter {
 		if part != "head" {
-			module = m.Config.kind().prefix + module
+			module = m.Config.kind().prefix + strings.Replace(module, "."+m.Config.kind().mlp()+".", ".mlp.", 1)
 		}
 		module, kind = "base_model.model."+module, matrix+"."+kind
 	}
@@ -52,7 +52,7 @@ func (m *Model) ofMLP(name string, dims []int) (as []tensor.Stored, transposed, 
 		}
 		as, transposed = s.Stored(rest, dims)
 		for k := range as {
-			as[k].Name = fmt.Sprintf("%s.%d.%s.%s", names["blocks"], i, cmp.Or(names["mlp"], "mlp"), as[k].Name)
+			as[k].Name = fmt.Sprintf("%s.%d.%s.%s", names["blocks"], i, m.Config.kind().mlp(), as[k].Name)
 		}
 		return as, transposed, as != nil
 	}
@@ -90,6 +90,9 @@ func (c *Config) place(part string, parts []string) (first, total int, ok bool) 
 	}
 	return first, total, ok
 }
+
+// mlp is the name of a block's MLP in files.
+func (k *kind) mlp() string { return cmp.Or(k.names["mlp"], "mlp") }
 
 // cut splits "tok.weight" at the last point.
 func cut(name string) (part, kind string) {

@@ -38,9 +38,10 @@ func (s *state) metrics() []metric {
 		one("ringo_ranks", "gauge", "Ranks of the job.", v.Job.Ranks),
 		one("ringo_step", "gauge", "The last finished step, which a restart sets back.", v.Job.Step),
 		one("ringo_steps_planned", "gauge", "Steps at the end of the training, 0 if unknown.", v.Job.Total),
-		one("ringo_steps_total", "counter", "Finished steps, with those that a restart repeats.", s.done.steps),
-		one("ringo_step_seconds_total", "counter", "Time that these steps took.", s.done.seconds),
-		one("ringo_samples_total", "counter", "Samples of these steps, on all ranks.", s.done.samples),
+		one("ringo_steps_total", "counter", "Finished steps, with those that a restart repeats.", s.done[0]),
+		one("ringo_step_seconds_total", "counter", "Time that these steps took.", s.seconds),
+		one("ringo_samples_total", "counter", "Samples of these steps, on all ranks.", s.done[1]),
+		one("ringo_tokens_total", "counter", "Tokens of these samples, with padding, on all ranks.", s.done[2]),
 	}
 	last := metric{"ringo_value", "gauge", "The last value of a name that the program logs.", "name", nil}
 	for _, x := range v.Values {

@@ -17,7 +17,7 @@ import (
 
 // now is a report of one value in one step, which took half a second.
 func now(step int, name string, value float64) live.Report {
-	return live.Report{Step: step, Total: 9, Steps: 1, Elapsed: 5e5, Samples: 64,
+	return live.Report{Step: step, Total: 9, Steps: 1, Elapsed: 5e5, Samples: 64, Tokens: 640,
 		Values: []live.Values{{Name: name, Steps: []int{step}, Values: []metrics.Number{metrics.Number(value)}}},
 		Memory: map[string]tensor.MemoryUse{"gradients": {Live: 1, Peak: 1 << 40}},
 		Comm:   []live.Op{{Name: `all"re`, Calls: 2, Payload: 3, Wire: 4, Flight: 5, Waited: 1_500_000}}}
@@ -43,7 +43,7 @@ func TestPrometheus(t *testing.T) {
 		"# HELP ringo_step The last finished step, which a restart sets back.\n# TYPE ringo_step gauge\nringo_step 6\n",
 		"# TYPE ringo_steps_total counter\nringo_steps_total 6\n",
 		"\nringo_generation 2\n", "\nringo_ranks 2\n", "\nringo_steps_planned 9\n",
-		"\nringo_step_seconds_total 3\n", "\nringo_samples_total 384\n",
+		"\nringo_step_seconds_total 3\n", "\nringo_samples_total 384\n", "\nringo_tokens_total 3840\n",
 		"\nringo_value{name=\"loss\"} NaN\n", "\nringo_value{name=\"up\"} +Inf\n", "\nringo_value{name=\"down\"} -Inf\n",
 		"\nringo_value{name=\"\\\\ \\\"\\n{}é\"} 1e-07\n", "\nringo_value{name=\"tiny\"} 0\n",
 		"\nringo_memory_peak_bytes{kind=\"gradients\"} 1.099511627776e+12\n",

@@ -28,19 +28,13 @@ type state struct {
 	mu      sync.Mutex
 	version int // grows with each change
 	job     jobView
-	rates   series
-	samples series
-	done    done
+	rates   [3]series // of steps, samples, tokens, as rank 0 reports them
+	done    [3]int    // of the same, in all generations
+	seconds float64   // that these took
 	values  []*series
 	slow    *slowest
 	ranks   []rankState
 	tails   map[int][]string
-}
-
-// done is what rank 0 has reported in all generations.
-type done struct {
-	steps, samples int
-	seconds        float64
 }
 
 // rankState is the last report of a rank in this generation.
@@ -77,7 +71,7 @@ const maxFailures = 100
 func newState(program string) *state {
 	s := &state{program: program, began: time.Now(), tails: map[int][]string{}, slow: &slowest{}}
 	s.job = jobView{Program: program, State: "starting", Failures: []failure{}}
-	s.rates.Name, s.samples.Name = "steps/s", "samples/s"
+	s.rates = [3]series{{Name: "steps/s"}, {Name: "samples/s"}, {Name: "tokens/s"}}
 	return s
 }
 
@@ -166,11 +160,10 @@ func (s *state) Shown(gen, rank int, report []byte) {
 	}
 	s.job.Step, s.job.Total = r.Step, r.Total
 	seconds := float64(r.Elapsed) / 1e6
-	s.done.steps, s.done.samples, s.done.seconds = s.done.steps+r.Steps, s.done.samples+r.Samples, s.done.seconds+seconds
-	if r.Steps > 0 && seconds > 0 {
-		s.rates.add(r.Step, float64(r.Steps)/seconds)
-		if r.Samples > 0 {
-			s.samples.add(r.Step, float64(r.Samples)/seconds)
+	s.seconds += seconds
+	for i, n := range []int{r.Steps, r.Samples, r.Tokens} {
+		if s.done[i] += n; n > 0 && seconds > 0 {
+			s.rates[i].add(r.Step, float64(n)/seconds)
 		}
 	}
 	for _, v := range r.Values {
@@ -259,10 +252,12 @@ func (s *state) encode() ([]byte, int, error) {
 
 // view returns the view, which is valid while s.mu is held.
 func (s *state) view() view {
-	v := view{Job: s.job, Rates: []*series{&s.rates}, Values: s.values, Kinds: []string{}, Memory: make([][]int, len(s.ranks)),
+	v := view{Job: s.job, Rates: []*series{&s.rates[0]}, Values: s.values, Kinds: []string{}, Memory: make([][]int, len(s.ranks)),
 		Slow: s.slow.view(), Status: make([]string, len(s.ranks)), Comm: []live.Op{}}
-	if len(s.samples.Steps) > 0 {
-		v.Rates = append(v.Rates, &s.samples)
+	for i := range s.rates[1:] {
+		if rate := &s.rates[1+i]; len(rate.Steps) > 0 {
+			v.Rates = append(v.Rates, rate)
+		}
 	}
 	if v.Job.State == "starting" || v.Job.State == "running" {
 		v.Job.Seconds = time.Since(s.began).Seconds()

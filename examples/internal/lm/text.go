@@ -36,8 +36,9 @@ func Read(file string) ([]byte, error) {
 // Corpus is a text as tokens.
 type Corpus struct {
 	*tokenizer.Tokenizer
-	Learn, Test *data.Text // the first 90% of the text, and the rest
-	perByte     float64    // tokens per byte of the rest
+	Learn, Test data.Dataset // the first 90% of the text, and the rest
+	Begin       []int        // what -sample goes on from
+	perByte     float64      // tokens per byte of the rest; 0: unknown
 }
 
 // Corpus returns the text of -data, in the tokens of -load.
@@ -50,7 +51,7 @@ func (o *Options) Corpus() (*Corpus, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, cut := &Corpus{Tokenizer: tok}, len(text)*9/10
+	c, cut := &Corpus{Tokenizer: tok, Begin: tok.Prompt("\n")}, len(text)*9/10
 	if c.Learn, err = data.NewText(tok.Encode(string(text[:cut])), o.Seq, 1); err != nil {
 		return nil, o.tooShort(err)
 	}

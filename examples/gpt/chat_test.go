@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/examples/internal/lm"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/models/gpt"
+)
+
+// talking is a finetuning on answers of different lengths.
+func talking(t *testing.T, kind gpt.Kind) options {
+	o := staged(t)
+	c := gpt.Config{Kind: kind, Vocab: 256, Positions: 40, Width: 12, Layers: 4, Heads: 2, KVHeads: 2, Hidden: 20}
+	o.Data, o.Load, o.Seq, o.Batch, o.Steps, o.LR = "", folder(t, c), 40, 6, 12, 0.02
+	require.NoError(t, os.WriteFile(filepath.Join(o.Load, "chat_template.jinja"), []byte("{% for m in messages %}<{{ m.role[0] }}>"+
+		"{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"), 0o666))
+	var lines []byte
+	for i := range 61 {
+		line, err := json.Marshal(map[string]any{"messages": []map[string]string{{"role": "user", "content": strings.Repeat("q", 1+i%5)},
+			{"role": "assistant", "content": strings.Repeat(string(rune('a'+i%26)), 1+i*i%19)}}})
+		require.NoError(t, err)
+		lines = append(append(lines, line...), '\n')
+	}
+	o.chat = filepath.Join(t.TempDir(), "train.jsonl")
+	require.NoError(t, os.WriteFile(o.chat, lines, 0o666))
+	return o
+}
+
+// Conversations are learned alike on every layout, packed for rotary positions, and one in a row for learned ones; and whether the whole
+// model learns or adapters.
+func TestChat(t *testing.T) {
+	for _, kind := range []gpt.Kind{gpt.Qwen2, gpt.GPT2} {
+		o := talking(t, kind)
+		for _, o.LoRA = range []int{0, 2} {
+			o.Layout = on(1, 1, 3)
+			want := trained(t, o)
+			require.Less(t, want.FinalLoss, want.FirstLoss)
+			require.NotEmpty(t, want.Sample)
+			for _, o.Layout = range []lm.Layout{on(2, 1, 3), on(1, 2, 3), lay(1, 1, 3, 1, false, 0, 1, 1, 2, 0),
+				lay(1, 1, 3, 2, true, 0, 1, 1, 0, 0), lay(1, 2, 3, 1, false, 0, 1, 1, 2, 0), lay(1, 1, 3, 1, false, 0, 2, 1, 0, 2)} {
+				o.schedule = "1f1b"
+				got := trained(t, o)
+				requireLosses(t, want.Losses, got.Losses, 1e-9, "%v %+v", kind, o.Layout)
+				require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%v %+v", kind, o.Layout)
+				if o.PP == 1 {
+					require.Equal(t, want.Sample, got.Sample)
+				}
+			}
+		}
+	}
+}
+
+// The numbers of packed documents reach a device that has its own memory.
+func TestChatOnDevice(t *testing.T) {
+	o := talking(t, gpt.Qwen2)
+	o.Steps, o.Sample = 3, 0
+	want := trained(t, o)
+	o.Device = disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
+	for _, o.Layout = range []lm.Layout{on(1, 1, 3), on(1, 1, 3), lay(1, 1, 3, 1, false, 0, 1, 1, 0, 2)} {
+		requireLosses(t, want.Losses, trained(t, o).Losses, 1e-9, "%+v", o.Layout)
+	}
+}
+
+// What is tested is a tenth of the conversations. The loss is the mean over their answers' tokens, however these are in rows and batches.
+func TestChatTest(t *testing.T) {
+	o := talking(t, gpt.Qwen2)
+	o.LR, o.Steps = 1e-30, 1
+	want := float64(trained(t, o).ValLoss)
+	o.Seq, o.Batch = 31, 3 // other rows
+	require.InDelta(t, want, float64(trained(t, o).ValLoss), 1e-9)
+	c, err := o.corpus()
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(fmt.Sprint(c.Test), "train.jsonl: 6 conversations in "), c.Test)
+	text, err := c.Decode(c.Begin)
+	require.NoError(t, err)
+	require.Regexp(t, "^<u>q+\n<a>$", text)
+}
+
+func TestWrongChat(t *testing.T) {
+	for want, change := range map[string]func(o *options){
+		"-chat needs -load":                   func(o *options) { o.Load, o.chat, o.Seq = "", "x.jsonl", 9 },
+		"is in place of -data":                func(o *options) { o.Data = o.chat },
+		"-load: chat: the folder has no chat": func(o *options) { o.Load = folder(t, gpt2); o.Seq = 9 },
+		"train.jsonl: line 1: want an object": func(o *options) { require.NoError(t, os.WriteFile(o.chat, []byte("{}\n"), 0o666)) },
+		"part 1 gets none": func(o *options) {
+			text := `{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}`
+			require.NoError(t, os.WriteFile(o.chat, []byte(text), 0o666))
+		},
+	} {
+		o := talking(t, gpt.Qwen2)
+		change(&o)
+		require.ErrorContains(t, o.run(new(bytes.Buffer)), want)
+	}
+}
