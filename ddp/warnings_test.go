@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -23,6 +24,10 @@ import (
 func warned(t *testing.T, ranks int, do step) string { return warnedOn(t, dist.Run, ranks, do) }
 
 func warnedOn(t *testing.T, launch disttest.Launcher, ranks int, do step) string {
+	return warnedIn(t, launch, ranks, 2, do)
+}
+
+func warnedIn(t *testing.T, launch disttest.Launcher, ranks, steps int, do step) string {
 	var log bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
@@ -32,7 +37,7 @@ func warnedOn(t *testing.T, launch disttest.Launcher, ranks int, do step) string
 		model := newParts()
 		params := disttest.Must(attachParts(r, model, false))
 		tape := tensor.NewTape(r.Device)
-		for i := range 2 {
+		for i := range steps {
 			disttest.OK(tensor.Try(func() { do(model.split(tape, r.World, 8, i)) }))
 			for _, p := range params {
 				p.Consume()
@@ -134,6 +139,82 @@ func TestOwnRowsBehindAsPart(t *testing.T) {
 	} {
 		assert.Empty(t, warned(t, 2, ownPart(f)), name)
 	}
+}
+
+// chosen returns the k rows with the largest losses, by their indices.
+func chosen(r *rows, k int) nn.T {
+	_, at := ops.TopK(r.losses().Detach(), k)
+	return at
+}
+
+// Rows that a rank chose by values of its own rows are others on another number of ranks. It is a warning: a rank may have all that belongs
+// together.
+func TestRowsChosenByOwnValues(t *testing.T) {
+	run := func(f func(r *rows) nn.T) string {
+		return warnedIn(t, dist.Run, 2, 5, func(r *rows) { r.backward(f(r)) })
+	}
+	for name, f := range map[string]func(r *rows) nn.T{
+		"the largest losses": func(r *rows) nn.T { return r.losses().Gather(0, chosen(r, 2)).Sum().Scale(1. / 7) },
+		"the smaller half, besides all": func(r *rows) nn.T {
+			l := r.losses()
+			_, at := ops.Sort(l.Detach(), 0, false)
+			return nn.GlobalMean(l).Add(l.Gather(0, at.Slice(0, 0, r.n/2)).Sum().Scale(1. / 7))
+		},
+		"the largest of each column": func(r *rows) nn.T {
+			h := r.hidden()
+			return r.D.Forward(h.Gather(0, h.Detach().ArgMax(0).Reshape(1, 8))).Sum()
+		},
+		"of features": func(r *rows) nn.T {
+			return r.D.Forward(tensor.Embedding(r.hidden(), chosen(r, 3)).Tanh()).Sum().Scale(1. / 7)
+		},
+		"of inputs": func(r *rows) nn.T {
+			x := r.in()
+			h := tensor.Embedding(x, r.tape.Input(r.frozen(func(x, _ nn.T) nn.T {
+				_, at := ops.TopK(r.B.Forward(r.A.Forward(x)).Square().Sum(1), 2)
+				return at
+			})))
+			return r.A.Forward(h).Square().Sum().Scale(1. / 7)
+		},
+		"twice as much of some": func(r *rows) nn.T {
+			l := r.losses()
+			_, at := ops.Sort(l.Detach(), 0, false)
+			return l.Gather(0, at.Slice(0, 0, 2)).Sum().Scale(2. / 7).Add(l.Gather(0, at.Slice(0, 2, r.n)).Sum().Scale(1. / 7))
+		},
+		"and AsPart": func(r *rows) nn.T {
+			return tensor.AsPart(r.losses().Gather(0, chosen(r, 2)).Sum().Scale(1./7), r.group.Axes())
+		},
+	} {
+		assert.Regexp(t, `rows that a rank chose by values of its own rows.*; they are chosen in \S*warnings_test\.go:\d`, run(f), name)
+	}
+	for name, f := range map[string]func(r *rows) nn.T{
+		"sorted, and all": func(r *rows) nn.T {
+			l := r.losses()
+			_, at := ops.Sort(l.Detach(), 0, false)
+			return l.Gather(0, at).Sum().Scale(1. / 7)
+		},
+		"sorted, in two parts": func(r *rows) nn.T {
+			x := r.in()
+			_, at := ops.Sort(x.Sum(1), 0, false)
+			short, long := tensor.Embedding(x, at.Slice(0, 0, 1)), tensor.Embedding(x, at.Slice(0, 1, r.n))
+			return r.A.Forward(short).Square().Sum().Scale(1. / 7).Add(r.A.Forward(long).Square().Sum().Scale(1. / 7))
+		},
+		"for a metric": func(r *rows) nn.T {
+			l := r.losses()
+			l.Gather(0, chosen(r, 2)).Sum()
+			return nn.GlobalMean(l)
+		},
+		"of all ranks": func(r *rows) nn.T {
+			top, _ := ops.TopK(r.tape.Apply(&autograd.Gather{Group: r.group}, r.losses().Gather(0, chosen(r, 2))), 2)
+			return top.Mean()
+		},
+		"a class of each row": func(r *rows) nn.T {
+			h := r.C.Forward(r.hidden())
+			return nn.GlobalMean(h.Gather(1, h.Detach().ArgMax(1).Reshape(-1, 1)))
+		},
+	} {
+		assert.Empty(t, run(f), name)
+	}
+	assert.Empty(t, warnedIn(t, dist.Run, 1, 5, func(r *rows) { r.backward(r.losses().Gather(0, chosen(r, 2)).Sum()) }), "one rank has all")
 }
 
 // Ranks with other rows of the batch and the same values in them read the same data: a warning, as data may repeat itself.

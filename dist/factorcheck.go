@@ -43,6 +43,8 @@ func line(x tensor.Factor) string {
 	switch {
 	case x.At == "":
 		return ""
+	case x.Op == tensor.OwnRows && !x.Part:
+		return "; they are chosen in " + x.At
 	case x.Op == tensor.OwnRows:
 		return "; it is the AsPart of " + x.At
 	}
@@ -106,10 +108,6 @@ func near(x, y float64) bool { return math.Abs(x-y) <= 1e-3*math.Abs(y) }
 // for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error. Nor is it one where ranks with other
 // rows have the same data, or AsPart is of several rows together.
 func (c *StepCheck) warn(what string, all []given, groups []*Group) {
-	ranks := 1
-	for _, g := range groups {
-		ranks *= g.Size()
-	}
 	first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
 	say := func(again bool, text string) {
 		if again && first && !c.warned {
@@ -117,7 +115,7 @@ func (c *StepCheck) warn(what string, all []given, groups []*Group) {
 			slog.Warn(what + ": " + text)
 		}
 	}
-	own, twice, sums := ownFactors(all, ranks), sameData(all), sameSums(all)
+	own, twice, sums := ownFactors(all, len(all)), sameData(all), sameSums(all)
 	for site, x := range own {
 		_, again := c.own[site]
 		say(again, warning(x)+line(x))
@@ -160,18 +158,17 @@ func sameSums(all []given) (sums [len(tensor.Fed{}.Sums)]byte) {
 
 // sameData says which ranks have other rows of a batch and the same values in them; "": none.
 func sameData(all []given) string {
-	type from struct{ rank, first int }
-	seen := map[uint64]from{} // by values
+	seen := map[uint64][2]int{} // a rank and its first row, by values
 	for _, a := range all {
 		for _, x := range a.Fed {
 			switch b, known := seen[x.Values]; {
 			case x.Values == 0:
 			case !known:
-				seen[x.Values] = from{a.Rank, x.First}
-			case b.rank != a.Rank && b.first != x.First:
+				seen[x.Values] = [2]int{a.Rank, x.First}
+			case b[0] != a.Rank && b[1] != x.First:
 				return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
 					"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+
-					"if the data repeats itself, it is right", b.rank, b.first, a.Rank, x.First)
+					"if the data repeats itself, it is right", b[0], b[1], a.Rank, x.First)
 			}
 		}
 	}
@@ -181,6 +178,9 @@ func sameData(all []given) string {
 // warning says what x is that all ranks have alike.
 func warning(x tensor.Factor) string {
 	switch {
+	case x.Op == tensor.OwnRows && !x.Part:
+		return "rows that a rank chose by values of its own rows (TopK, Sort, Max) reach the loss without the others: on another number of " +
+			"ranks, others are chosen; choose among the rows of all (autograd.Gather), unless each rank has all that belongs together"
 	case x.Op == tensor.OwnRows:
 		return "tensor.AsPart has what is made of several of a rank's rows together, such as the largest of them, or a product of rows: on " +
 			"another number of ranks, others are together, and the loss is another one. If each rank has all that belongs together, such as a " +

@@ -104,6 +104,10 @@ func (t *Tape) begin(opts []BackwardOption) {
 	t.spans.Phase("backward")
 	t.inBackward, t.root, t.fetched, t.recorded, t.told.rows = true, nil, nil, t.nn, t.rows
 	t.mem.report()
+	if c := t.choice; c != 0 && t.noting() {
+		t.noteFactor(Factor{Site: c, Value: 1, Op: OwnRows, Own: true, from: c})
+		t.choice = 0
+	}
 	if !t.putOff {
 		t.beginOwners()
 	}

@@ -145,6 +145,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 		switch {
 		case n.out.ty.On(Partial)&^n.in[0].ty.On(Partial) != 0: // that of Tape.once
 			t.noteTerm(n)
+		case n.out.ty.On(Invariant)&^n.in[0].ty.On(Invariant) != 0: // that of Tape.gradOnce
 		case n.I[0] != 0:
 			f.Site, f.Value, f.global = kernel.Key(f.Site, n.Key), f.Value*n.F[0], true
 		default:
@@ -167,7 +168,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 			continue
 		}
 		empty = empty || h.n == 0
-		if n.op != OpApply && n.need&(1<<i) != 0 && (h.ty.On(Partial) != 0 || f.Part && addsUp(n.op)) {
+		if n.op != OpApply && (n.op != OpAux || i == 0) && n.need&(1<<i) != 0 && (h.ty.On(Partial) != 0 || f.Part && addsUp(n.op)) {
 			if n.op == OpNeg || n.op == OpSub && i == 1 {
 				f.Value = -f.Value
 			}

@@ -85,13 +85,7 @@ func (t *Tape) gemmWhole(c, a, b *header, g *gemm) {
 }
 
 // rowCount returns the product of all dimensions but the last.
-func (h *header) rowCount() int {
-	n := 1
-	for _, d := range h.dims[:h.ndim-1] {
-		n *= d
-	}
-	return n
-}
+func (h *header) rowCount() int { return product(h.dims[:h.ndim-1]) }
 
 // MatMul returns op(a)·op(b); op transposes the last two dimensions if the flag is set. Leading dimensions are a batch. They are equal in
 // both, or only a has them: then b is one matrix, and a is not transposed.

@@ -2,8 +2,8 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
-// OwnRows is the Op of a Factor of an AsPart behind which something is made of several of this rank's rows together, such as the largest
-// of them, and not as a sum. On another number of ranks, other rows are together.
+// OwnRows is the Op of a Factor of something that is made of several of this rank's rows together, such as the largest of them, and not as
+// a sum: behind an AsPart (Part), or of rows that were chosen by indices. On another number of ranks, other rows are together.
 const OwnRows = "several of a rank's rows"
 
 // followOwn looks for such an operation behind AsPart: n is one of those between it and the rows.
@@ -12,7 +12,7 @@ func (t *Tape) followOwn(n *Node, f Factor) {
 	case n.op == OpApply || n.op == OpCheckpoint: // what they do is not known
 		return
 	case t.mixesRows(n, &f):
-		t.noteFactor(Factor{Site: kernel.Key(f.part, 1), Value: 1, Op: OwnRows, Own: true, from: f.part})
+		t.noteFactor(Factor{Site: kernel.Key(f.part, 1), Value: 1, Op: OwnRows, Own: true, Part: true, from: f.part})
 		return
 	}
 	for i, h := range n.in {

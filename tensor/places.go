@@ -21,7 +21,7 @@ const (
 	RowsSum                      // the sum of something over all rows
 	RowsAs0                      // as input 0
 	RowsByCaller                 // the operation says it, which knows its attributes: see Tape.NotAlong
-	RowsTurned                   // as input 0, whose elements are changed by a table of all positions
+	RowsTurned                   // as input 0, whose elements are changed by a table of all positions, which are in dimension 1
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
 )
 
@@ -145,6 +145,8 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 	case RowsTurned:
 		if out.at = x.at; x.at.Of == 0 {
 			out.at = layout.Constant(0, 0).WithCut(x.at.Cut())
+		} else if x.at.Rows().Dims()&2 != 0 && t.batchAt(x.at).N > 1 {
+			t.own(o.Name, out, t.batchAt(x.at), true, false, "whose positions are this rank's rows")
 		}
 	case rowsLinear:
 		t.linearPlace(o.Name, out, in)

@@ -3,7 +3,6 @@ package tensor
 import (
 	"math/bits"
 	"slices"
-	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/layout"
@@ -142,6 +141,13 @@ func (t *Tape) picked(op string, out, x, idx *header, d int) {
 // mustPickAll makes out this rank's own if idx, which belongs to no row, picks some of x's rows along dimension d, and not all alike.
 func (t *Tape) mustPickAll(op string, out, x, idx *header, d int) {
 	rows, seq := x.at.Rows().Dims()>>d&1 != 0, x.at.Seq().Dims()>>d&1 != 0
+	if n := x.dims[d]; idx.ty.On(Own) != 0 && x.at.Rows() == layout.NewSpot(1<<d, layout.Exact, 1) && t.noting() && t.dev.Host() &&
+		out.at.Rows().Outer() != 0 && !t.picksAll(idx, n) {
+		t.sliced = true
+		for _, row := range Data[int64](idx.tensor()) {
+			t.chosen = append(t.chosen, chosen{out.at.Rows().Outer(), int(row), t.callSite()})
+		}
+	}
 	if idx.at.Of == 0 && idx.ty.Differ() == 0 && (rows || seq) && idx.st.dev.Host() && !t.picksAll(idx, x.dims[d]) {
 		t.own(op, out, t.batchAt(x.at), rows, seq, "of some of this rank's rows, by indices that belong to none: divide the sum by "+
 			"the number of all that ranks chose, tape.Agree(n), and say tensor.AsPart(sum.Scale(1/n), group.Axes())")
@@ -156,14 +162,8 @@ func (t *Tape) picksAll(idx *header, n int) bool {
 	times := slices.Grow(t.times[:0], n)[:n]
 	clear(times)
 	t.times = times
-	for i := range idx.n {
-		k := 0
-		if idx.dtype == Int32 {
-			k = int(unsafe.Slice((*int32)(idx.ptr()), idx.n)[i])
-		} else {
-			k = int(unsafe.Slice((*int64)(idx.ptr()), idx.n)[i])
-		}
-		if k < 0 || k >= n {
+	for _, k := range Data[int64](idx.tensor()) {
+		if k < 0 || k >= int64(n) {
 			return false
 		}
 		times[k]++

@@ -164,6 +164,12 @@ var placesOf = []placeCase{
 	{"this rank's own", func(e *env) Tensor {
 		return ops.Attention(e.x.Permute(1, 0).Reshape(1, 4, 6), 2, ops.AttentionOptions{})
 	}},
+	{"this rank's own", func(e *env) Tensor { return ops.Rotary(e.x.Reshape(1, 4, 6), e.c(4, 6), ops.RotaryOptions{}) }},
+	{"this rank's own", func(e *env) Tensor {
+		return ops.Rotary(e.x.Reshape(2, 4, 3).Pad(2, 0, 1), e.c(4, 4), ops.RotaryOptions{})
+	}},
+	{"varying 1", func(e *env) Tensor { return ops.Rotary(e.x.Reshape(4, 1, 6), e.c(4, 6), ops.RotaryOptions{}) }},
+	{"varying 1", func(e *env) Tensor { return ops.Rotary(e.x.Reshape(4, 3, 2), e.c(4, 2), ops.RotaryOptions{}) }},
 	{"this rank's own", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x) }},
 	{"varying 1", func(e *env) Tensor { return e.tape.Apply(plainFunction{}, e.x) }},
 	{"varying 1", func(e *env) Tensor { return RowsLike(Embedding(e.x, e.ids(4)), e.x).Add(e.x) }},
@@ -255,6 +261,9 @@ var wrong = []placeCase{
 	{"it came from", func(e *env) Tensor { return Where(e.positive(), e.x, e.roll()).Sum() }},
 	{"it came from", func(e *env) Tensor {
 		return ops.CrossAttention(e.cube, Embedding(e.x, e.ids(4)).Reshape(4, 2, 3), e.cube, 3, ops.AttentionOptions{}).Sum()
+	}},
+	{"it came from rotary, whose positions are this rank's rows", func(e *env) Tensor {
+		return ops.Rotary(e.x.Reshape(1, 4, 6), e.c(4, 6), ops.RotaryOptions{}).Square().Sum()
 	}},
 	{"it came from row_sums", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x).Square().Sum() }},
 	{"has not all rows", func(e *env) Tensor { return GlobalMean(e.x.Slice(0, 1, 3)) }},

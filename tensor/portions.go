@@ -12,12 +12,20 @@ type portion struct {
 	portionOf
 	first, end int
 	factor     float64
+	site       uint64 // the callSite of what chose them
+}
+
+// chosen is a row that an index picked which this rank made of values of its own rows, such as those of TopK.
+type chosen struct {
+	order, row int // the order is that of a Loose Spot
+	site       uint64
 }
 
 // portionOf is what portions should be together.
 type portionOf struct {
 	of       batch
 	seq      bool
+	chosen   bool
 	features *header // the tensor that was sliced
 	n        int
 }
@@ -26,7 +34,7 @@ type portionOf struct {
 func (t *Tape) noteFeatures(n *Node) {
 	h, d := n.in[0], n.I[0]
 	if h.at.Cut() == 1<<d {
-		t.portions = append(t.portions, portion{portionOf{features: h, n: h.dims[d]}, n.I[1], n.I[1] + n.out.dims[d], 0})
+		t.portions = append(t.portions, portion{portionOf{features: h, n: h.dims[d]}, n.I[1], n.I[1] + n.out.dims[d], 0, 0})
 	}
 }
 
@@ -41,16 +49,22 @@ func (t *Tape) notePortions(n *Node) {
 		}
 		for _, seq := range [2]bool{false, true} {
 			s, out, b := h.at.Rows(), n.out.at.Rows(), t.batchAt(h.at)
+			of := portionOf{of: *b, seq: seq, n: b.N}
 			if seq {
-				s, out = h.at.Seq(), n.out.at.Seq()
+				s, out, of.n = h.at.Seq(), n.out.at.Seq(), b.Positions
 			}
-			axes := h.variesOver(b, seq) & n.out.ty.On(Partial)
-			if s.Mode() == layout.Portion && out.Dims() == 0 && axes != 0 && !b.Mixed { // of several batches, it may be all of one
-				all := b.N
-				if seq {
-					all = b.Positions
+			if s.Mode() == layout.Exact || out.Dims() != 0 || h.variesOver(b, seq)&n.out.ty.On(Partial) == 0 || b.Mixed {
+				continue // of several batches, it may be all of one
+			}
+			if s.Mode() == layout.Portion {
+				t.portions = append(t.portions, portion{of, s.Outer(), s.Outer() + h.steps(s), t.factor, 0})
+				continue
+			}
+			of.chosen = true
+			for _, c := range t.chosen {
+				if c.order == s.Outer() {
+					t.portions = append(t.portions, portion{of, c.row, c.row + 1, t.factor, c.site})
 				}
-				t.portions = append(t.portions, portion{portionOf{of: *b, seq: seq, n: all}, s.Outer(), s.Outer() + h.steps(s), t.factor})
 			}
 		}
 	}
@@ -68,7 +82,8 @@ func (h *header) steps(s layout.Spot) int {
 }
 
 // mustCoverPortions panics with a *Failure unless the portions that reach the loss are together all of this rank's rows, or features, each
-// as often as the others. On another number of ranks, the first ones of a rank are others.
+// as often as the others. On another number of ranks, the first ones of a rank are others. Where a rank chose, it may have all that belongs
+// together: the next Backward notes that.
 func (t *Tape) mustCoverPortions() {
 	list := t.portions
 	t.portions = t.portions[:0]
@@ -85,7 +100,11 @@ func (t *Tape) mustCoverPortions() {
 					}
 				}
 			}
-			if at != 0 && at != p.n && balance != 0 {
+			switch {
+			case at == 0 || at == p.n || balance == 0:
+			case p.chosen:
+				t.choice = p.site
+			default:
 				p.fail()
 			}
 		}

@@ -7,24 +7,13 @@ func (t *Tape) reduce(op Op, out, idx, x *header, axis, count int) {
 	if out.n == 0 {
 		return
 	}
-	outer, n, inner := 1, 1, 1
-	for i, d := range x.dims[:x.ndim] {
-		switch {
-		case i < axis:
-			outer *= d
-		case i < axis+count:
-			n *= d
-		default:
-			inner *= d
-		}
-	}
 	a := t.Args(op, x.dtype)
 	a.out(out)
 	if idx != nil {
 		a.out(idx)
 	}
 	a.in(x)
-	a.Dim[0], a.Dim[1], a.Dim[2] = outer, n, inner
+	a.Dim[0], a.Dim[1], a.Dim[2] = product(x.dims[:axis]), product(x.dims[axis:axis+count]), product(x.dims[axis+count:x.ndim])
 	t.Launch()
 }
 

@@ -294,11 +294,7 @@ func (t *Tape) timesRows(op string, h *header, b *batch) int {
 		}
 		return 1
 	}
-	n := s.Outer()
-	for _, d := range h.dims[:bits.TrailingZeros8(s.Dims())] {
-		n *= d
-	}
-	return n
+	return s.Outer() * product(h.dims[:bits.TrailingZeros8(s.Dims())])
 }
 
 // place is placeOf where a part of the rows, or of their positions, has no meaning.

@@ -235,14 +235,7 @@ func (h *header) axis(op string, i int) int {
 
 // split3 returns h's dimensions as [outer, n, inner] around axis.
 func (h *header) split3(axis int) (outer, n, inner int) {
-	outer, n, inner = 1, h.dims[axis], 1
-	for _, d := range h.dims[:axis] {
-		outer *= d
-	}
-	for _, d := range h.dims[axis+1 : h.ndim] {
-		inner *= d
-	}
-	return
+	return product(h.dims[:axis]), h.dims[axis], product(h.dims[axis+1 : h.ndim])
 }
 
 // Slice returns elements lo to hi of dimension dim. On a tape it is a view for the first dimension and for columns of a matrix (so a fused

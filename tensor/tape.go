@@ -78,6 +78,7 @@ type pass struct {
 	ownMean     bool               // see MeansOwn
 	lines       []line             // of the program, that gave numbers
 	portions    []portion          // of rows, that reach the losses of a step
+	choice      uint64             // the callSite of chosen ones that did, in the last step
 }
 
 // step is what the tape has learned since Reset.
@@ -87,6 +88,7 @@ type step struct {
 	known  []batch   // that places refer to
 	ownWhy string    // how the first tensor of this rank's own came about
 	sliced bool      // rows were
+	chosen []chosen  // of rows
 	drew   bool      // random numbers since the last Backward
 	seeds  int       // calls of WithAux
 	ends   []*header // that Leaf made

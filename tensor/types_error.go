@@ -43,7 +43,7 @@ var clashTexts = [...]string{
 	ClashRowsFeatures: "%[1]s is this rank's rows, %[2]s this rank's part of the features: rows must be gathered, " +
 		"or sent to where that part is",
 	ClashOnce: "%[1]s counts its gradient once, that of %[2]s is added up over the ranks: " +
-		"if it is a loss of the whole batch, add it by tensor.WithAux",
+		"behind autograd.Sum, or by tensor.WithAux, a penalty of divided weights or a loss of the whole batch can be added",
 	ClashPart:      "%[1]s is a partial sum, %[2]s differs between ranks",
 	ClashNonlinear: "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
 	ClashAdded:     "%[1]s is a partial sum: what is added to it would count once for each rank",

@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/ringo-ml/ringo/layout"
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/layout"
+)
 
 // Class says how an operation treats a Partial tensor, whose value is the sum over the ranks.
 type Class uint8
@@ -52,7 +56,9 @@ func (s *inputAxes) clash() Axes { return s.i&(s.v|s.c|s.o|s.p|s.r) | s.v&s.c | 
 // mustFit panics with a *Failure where the inputs of an operation do not fit.
 func (op Op) mustFit(out *header, in []*header, s *inputAxes) {
 	if ops[op].Class == classAux { // WithAux has looked at the loss
-		out.ty = in[0].ty
+		if out.ty = in[0].ty; !in[0].needs { // the output does, for the sake of the loss
+			out.ty = out.ty.With(out.ty.On(Replicated), Invariant)
+		}
 		return
 	}
 	if noFloats(out, in) { // counts and positions: what mixes them is this rank's own
@@ -82,12 +88,7 @@ func (op Op) mustFit(out *header, in []*header, s *inputAxes) {
 
 // noFloats reports whether an operation is on integers.
 func noFloats(out *header, in []*header) bool {
-	for _, h := range in {
-		if h != nil && h.dtype.IsFloat() {
-			return false
-		}
-	}
-	return !out.dtype.IsFloat()
+	return !out.dtype.IsFloat() && !slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.dtype.IsFloat() })
 }
 
 // mustBeLinear panics with a *Failure if the operation is not linear in its partial inputs: its result would not be a part of the result
