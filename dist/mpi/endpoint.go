@@ -315,10 +315,9 @@ func (b *endpoint) Suspects(seq uint64) (absent, stalled []int) {
 func (b *endpoint) Whereabouts(seq uint64) string {
 	b.e.lock()
 	defer b.e.mu.Unlock()
-	if b.e.away != "" {
-		return "in " + b.e.away
-	}
 	switch {
+	case b.e.away != "":
+		return "in " + b.e.away
 	case b.request != nil:
 		return "in " + b.request.call
 	case b.agreed < seq && b.agreed+b.acked > 0:

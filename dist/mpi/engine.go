@@ -247,9 +247,6 @@ func (e *Engine) keep() {
 	}
 }
 
-// nap sleeps.
-func nap(d time.Duration) { time.Sleep(d) } //sleep: MPI has no call that a rank could be woken from
-
 // Open makes this rank's end of a group.
 func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	if s.Rank < 0 || s.Rank >= len(s.Ranks) || s.Ranks[s.Rank] != e.rank {
