@@ -134,12 +134,15 @@ func (b *endpoint) Progress() (uint64, error) {
 	}
 	e.mu.Lock()
 	e.step(b)
-	done, err, woken := b.done, b.err, e.woken
+	done, err, woken, idle := b.done, b.err, e.woken, e.stepAt.Sub(e.movedAt) > soonest
 	failed := err != nil && !b.running
 	e.woken = false
 	e.mu.Unlock()
-	if woken {
+	switch {
+	case woken:
 		runtime.Gosched()
+	case idle:
+		yield()
 	}
 	if failed {
 		return done, err

@@ -50,6 +50,7 @@ type Engine struct {
 	tags     []int32               // by rank: of the next Send
 	turn     []*endpoint           // groups whose communicator is to be made, see claim
 	stepAt   time.Time             // of the last step
+	movedAt  time.Time             // of the last step in which something got further
 	failed   error                 // of the first group
 	bye      error                 // why a rank ends without MPI_Finalize: so does this one
 	frozen   error                 // no call of MPI may be made any more: it would go on with an operation that failed
@@ -168,6 +169,7 @@ func (e *Engine) step(b *endpoint) {
 	if !e.callable() {
 		return
 	}
+	moves := e.moves
 	e.stepAt = time.Now()
 	e.receive()
 	e.testAll()
@@ -177,6 +179,9 @@ func (e *Engine) step(b *endpoint) {
 		for i := 0; i < len(e.ends); i++ { // the list may become longer or shorter
 			e.ends[i].step()
 		}
+	}
+	if e.moves != moves {
+		e.movedAt = e.stepAt
 	}
 }
 
@@ -190,7 +195,8 @@ func (b *endpoint) step() {
 
 // Pauses of goroutines that wait. MPI cannot wake them.
 const (
-	spinTime = 5 * time.Millisecond // while data moves, MPI moves it only as fast as it is asked
+	spinTime = 5 * time.Millisecond   // while data moves, MPI moves it only as fast as it is asked
+	soonTime = 200 * time.Microsecond // the next part of an operation is near: who naps makes the others nap
 	soonest  = 20 * time.Microsecond
 	latest   = 500 * time.Microsecond
 	calm     = 2 * time.Millisecond // of the pinned goroutine
@@ -208,6 +214,7 @@ func (e *Engine) Park(ctx context.Context) error {
 		e.mu.Lock()
 		e.step(nil)
 		moved, woken, moving := e.moves != moves || e.frozen != nil || e.over, e.woken, len(e.active) > 0
+		idle := e.stepAt.Sub(e.movedAt)
 		e.woken = false
 		e.mu.Unlock()
 		if moved || pause == latest { // what moved before this call is seen then, at the latest
@@ -216,7 +223,7 @@ func (e *Engine) Park(ctx context.Context) error {
 		switch {
 		case woken:
 			runtime.Gosched()
-		case moving && time.Since(began) < spinTime:
+		case idle < soonTime || moving && time.Since(began) < spinTime:
 			yield()
 		default:
 			nap(pause)

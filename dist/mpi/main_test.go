@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,7 +42,6 @@ func job(t testing.TB, n int, env []string, args ...string) *exec.Cmd {
 		t.Skip(err)
 	}
 	c.Env = append(c.Env, env...)
-	c.WaitDelay = 5 * time.Second
 	return c
 }
 
