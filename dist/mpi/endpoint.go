@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/wait"
 )
 
 // history is how many operations an end remembers: those in flight here or at a peer.
@@ -142,7 +143,7 @@ func (b *endpoint) Progress() (uint64, error) {
 	case woken:
 		runtime.Gosched()
 	case idle:
-		yield()
+		wait.Yield()
 	}
 	if failed {
 		return done, err

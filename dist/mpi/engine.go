@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/mpi"
+	"github.com/ringo-ml/ringo/internal/wait"
 )
 
 // Engine is one rank's part in an MPI job. Join makes it.
@@ -56,7 +57,6 @@ type Engine struct {
 	frozen   error                 // no call of MPI may be made any more: it would go on with an operation that failed
 	finished bool                  // this rank has done its part
 	over     bool                  // MPI_Finalize was called, or is left out
-	ended    chan struct{}         // the pinned goroutine has ended
 }
 
 // Name returns "mpi".
@@ -79,11 +79,8 @@ func Join(timeout time.Duration, size int) (*Engine, error) {
 	if joined.Swap(true) {
 		return nil, errors.New("mpi: this process has been a rank of an MPI job: MPI cannot begin again after MPI_Finalize")
 	}
-	limit := math.MaxInt
-	if !lib.Large {
-		limit = math.MaxInt32
-	}
-	e := &Engine{lib: lib, limit: limit, timeout: timeout, calls: make(chan func()), ended: make(chan struct{}),
+	limit := map[bool]int{false: math.MaxInt32, true: math.MaxInt}[lib.Large]
+	e := &Engine{lib: lib, limit: limit, timeout: timeout, calls: make(chan func()),
 		open: map[uint64]*endpoint{}, early: map[uint64][]*message{}, past: map[uint64]int{}}
 	done := make(chan error, 1)
 	go func() {
@@ -92,7 +89,6 @@ func Join(timeout time.Duration, size int) (*Engine, error) {
 		if done <- err; err == nil {
 			e.keep()
 		}
-		close(e.ended)
 	}()
 	if err := <-done; err != nil {
 		return nil, err
@@ -224,9 +220,9 @@ func (e *Engine) Park(ctx context.Context) error {
 		case woken:
 			runtime.Gosched()
 		case idle < soonTime || moving && time.Since(began) < spinTime:
-			yield()
+			wait.Yield()
 		default:
-			nap(pause)
+			wait.Nap(pause)
 			pause = min(pause+pause/2, latest)
 		}
 	}
@@ -338,7 +334,7 @@ func (e *Engine) until(d time.Duration, is func() bool) bool {
 		}
 		e.step(nil)
 		e.mu.Unlock()
-		nap(soonest)
+		wait.Nap(soonest)
 		e.lock()
 	}
 	return true
@@ -382,7 +378,6 @@ func (e *Engine) Close() error {
 		e.calls <- func() { done <- e.finalize() }
 		err = <-done
 		close(e.calls)
-		<-e.ended
 		e.lock()
 		return err
 	}

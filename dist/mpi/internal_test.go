@@ -2,10 +2,7 @@ package mpi
 
 import (
 	"errors"
-	"runtime"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,20 +38,4 @@ func TestSmallMessageFailsItsGroup(t *testing.T) {
 			require.NoError(t, e.frozen)
 		})
 	}
-}
-
-// A nap is as short as it is asked for. Otherwise ranks that wait for each other in turn never get out of their naps.
-func TestNap(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("there, naps are those of package time")
-	}
-	var took []time.Duration
-	for range 50 {
-		began := time.Now()
-		nap(soonest)
-		took = append(took, time.Since(began))
-	}
-	slices.Sort(took)
-	require.GreaterOrEqual(t, took[0], soonest)
-	require.Less(t, took[10], 700*time.Microsecond, "%v", took) // of time.Sleep almost all take more than a millisecond
 }

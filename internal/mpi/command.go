@@ -15,7 +15,8 @@ import (
 var launchers = map[string]string{"MPICH": "mpiexec.mpich", "Open MPI": "mpiexec.openmpi"}
 
 // Command returns the command, not started, that runs a program as n ranks under the mpiexec of the library that Load finds: the one that
-// is installed beside it, or in PATH. The end of ctx ends the ranks. Open MPI's starts it as root, too, and more processes than there are cores, as MPICH's does.
+// is installed beside it, or in PATH. The end of ctx ends the ranks. As root, and with more ranks than cores, Open MPI's starts them, too,
+// as MPICH's does.
 func Command(ctx context.Context, n int, program string, args ...string) (*exec.Cmd, error) {
 	lib, err := Load()
 	if err != nil {
