@@ -57,12 +57,6 @@ func TestCaps(t *testing.T) {
 				return g.Broadcast(tensor.New(g.Device(), tensor.Int64, 3), 0)
 			},
 		},
-		"allgather seq 2 of group world: engine local cannot do 22 elements, it has a limit of 20": {
-			func(c *backend.Caps) { c.MaxCount = 20 },
-			func(g *dist.Group, x tensor.Tensor) dist.Work {
-				return g.AllGather(tensor.New(g.Device(), tensor.Float32, 22), x.Range(0, 11))
-			},
-		},
 	} {
 		caps, hub := all, local.NewHub(2)
 		c.limit(&caps)

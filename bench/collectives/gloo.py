@@ -1,6 +1,6 @@
 """All-reduce of float32 sums, in place, with Gloo (torch.distributed):  python3 gloo.py RANKS BYTES...
 
-Prints what allreduce.c prints: BYTES and the median time of a call in µs, over blocks of calls, by the slowest rank.
+Prints what mpi.c prints: BYTES and the median time of a call in µs, over blocks of calls, by the slowest rank.
 """
 import os
 import socket

@@ -22,7 +22,7 @@ type benchCmd struct {
 	Sizes   string        `default:"4,1K,16K,256K,4M" placeholder:"LIST" help:"Bytes, with K, M, G of 1024; 1K-1M is every fourfold between."`
 	Ranks   string        `placeholder:"LIST" help:"Numbers of ranks; 2 if absent."`
 	Device  string        `placeholder:"NAME" help:"Where buffers are: cpu or cuda; RINGO_DEVICE, or cpu, if absent."`
-	Backend string        `default:"local" placeholder:"LIST" help:"local (goroutines), shm or tcp (processes); with -device cuda local or nccl (processes)."`
+	Backend string        `default:"local" placeholder:"LIST" help:"local (goroutines), shm, tcp or mpi (processes); with -device cuda local or nccl (processes)."`
 	Algo    string        `placeholder:"LIST" help:"Algorithms to compare, or all; the committed choice if absent."`
 	Compute time.Duration `placeholder:"20us" help:"Computation between calls; its ideal time is subtracted."`
 	Staged  bool          `help:"Buffers that are copied through shared memory, as any tensor's; else they lie there, as buckets do."`
@@ -61,8 +61,9 @@ subtracted. The V forms have uneven counts.
 With -device cuda, buffers are in the memory of GPUs, which ranks take in turns: local ranks may share one, nccl ranks need one
 each. A block of calls ends when the device is done; there is no reference.
 
-shm, tcp and nccl ranks are processes that ringo bench starts itself. Under ringo run, torchrun and other launchers it is one
-rank of their job: -ranks and -backend are theirs, there is no reference, and rank 0 prints (-json needs ringo run -raw). RINGO_ALGO and RINGO_BITS are obeyed.
+shm, tcp and nccl ranks are processes that ringo bench starts itself, and mpi ranks those that it starts by the mpiexec of the library
+(RINGO_MPI_LIB). Under ringo run, torchrun and other launchers it is one rank of their job: -ranks and -backend are theirs (mpi may be
+asked for under mpiexec), there is no reference, and rank 0 prints (-json needs ringo run -raw). RINGO_ALGO and RINGO_BITS are obeyed.
 
 -fit compares the algorithms with processes on this host (2, 3, 4 ranks), and, as root on Linux, on two hosts made of
 network namespaces; an algorithm replaces the plain one only where it is 10% faster in 8 of 9 rounds, at two sizes in a row.
@@ -79,6 +80,14 @@ others took to fail with an error that names it, and whether that is within the 
 // Run measures what the flags say.
 func (c *benchCmd) Run() error {
 	env, err := launch.FromEnv(os.Getenv)
+	if err != nil && slices.Contains(split(c.Backend), "mpi") { // jobs of mpiexec need neither an address nor a secret
+		env, err = launch.FromEnv(func(name string) string {
+			if value := os.Getenv(name); value != "" || name != "RINGO_BACKEND" {
+				return value
+			}
+			return "mpi"
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -136,7 +145,7 @@ func (c *benchCmd) Run() error {
 		return usage("-plot %s: the name must end in .svg", c.Plot)
 	}
 	if env.Source != "" {
-		spec.Here = max(env.LocalSize, 1)
+		spec.Here, spec.Backend = max(env.LocalSize, 1), backends[0]
 		return c.underLauncher(spec)
 	}
 	all, err := c.measure(spec, ranks, backends)
@@ -261,7 +270,12 @@ func (c *benchCmd) jobs(env launch.Env) (ranks []int, backends []string, err err
 	if len(ranks) == 0 || len(backends) == 0 {
 		return nil, nil, usage("-ranks and -backend must name something")
 	}
-	if env.Source != "" {
+	switch {
+	case c.Faults && slices.Contains(backends, "mpi"):
+		return nil, nil, usage("-faults goes with shm and tcp: mpiexec ends the job of a killed rank")
+	case env.Source != "" && c.Device == "cpu" && (env.Backend == "mpi" || slices.Contains(backends, "mpi")):
+		backends = []string{"mpi"}
+	case env.Source != "":
 		backends = []string{betweenProcesses[c.Device]} // this backend has the names of algorithms
 	}
 	return ranks, backends, nil
@@ -269,7 +283,7 @@ func (c *benchCmd) jobs(env launch.Env) (ranks []int, backends []string, err err
 
 // engines are the backends that -backend can name, by device. betweenProcesses are the backends of a launcher's ranks.
 var (
-	engines          = map[string][]string{"cpu": {"local", "shm", "tcp"}, "cuda": {"local", "nccl"}}
+	engines          = map[string][]string{"cpu": {"local", "shm", "tcp", "mpi"}, "cuda": {"local", "nccl"}}
 	betweenProcesses = map[string]string{"cpu": "tcp", "cuda": "nccl"}
 )
 
@@ -310,6 +324,8 @@ func algosOf(op *benchOp, list, backend string) []string {
 	switch backend {
 	case "tcp":
 		names = algo.Names(op.kind)
+	case "mpi":
+		names = append([]string{"mpi"}, algo.Names(op.kind)...)
 	case "nccl":
 		names = []string{"nccl"}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/launch"
+	"github.com/ringo-ml/ringo/internal/mpi"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -28,7 +29,7 @@ type benchSpec struct {
 	Staged    bool
 	Device    string                     // the kind of device that has the buffers
 	Here      int                        // ranks on this host
-	Backend   string                     // the one of -backend; "" under a launcher
+	Backend   string                     // the one of -backend, or that of a launcher's ranks
 	Reference map[string]map[int]float64 // GB/s by operation and size; empty: not known
 	Fault     *faultSpec                 `json:",omitempty"`
 	Fit       int                        // not 0: compare algorithms for a table, on so many hosts
@@ -80,8 +81,12 @@ func runBench(spec benchSpec, n int, emit func([]benchRow)) error {
 			return benchRank(r, &spec, emit)
 		})
 	}
+	start := runRanks
+	if spec.Backend == "mpi" {
+		start = runMPI
+	}
 	var series []benchRow
-	return runRanks(spec, n, opTimeout, os.Stderr, func(_ int, line []byte) bool {
+	return start(spec, n, opTimeout, os.Stderr, func(_ int, line []byte) bool {
 		if json.Unmarshal(line, &series) != nil {
 			return false
 		}
@@ -89,6 +94,26 @@ func runBench(spec benchSpec, n int, emit func([]benchRow)) error {
 		series = nil
 		return true
 	})
+}
+
+// runMPI does what runRanks does by mpiexec.
+func runMPI(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, line func(rank int, text []byte) bool) error {
+	args, err := spec.command()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd, err := mpi.Command(ctx, n, args[0], args[1:]...)
+	if err != nil {
+		return err
+	}
+	cmd.Env = append(cmd.Env, "RINGO_BACKEND=mpi", "RINGO_THREADS=1", "RINGO_TIMEOUT="+timeout.String())
+	cmd.Stdout, cmd.Stderr = &rankLines{line: line, rest: stderr}, stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", cmd.Path, err)
+	}
+	return nil
 }
 
 // command returns the command line of this program as a rank that does what spec says.
@@ -125,17 +150,20 @@ func setSharedMemory(backend string) error {
 	return os.Setenv("RINGO_SHM", value)
 }
 
-// rankLines is a writer for the launcher's output, whole lines of the form "[rank] text".
+// rankLines is a writer for a launcher's output, lines of the form "[rank] text" or without a rank.
 type rankLines struct {
 	line func(rank int, text []byte) bool
 	rest io.Writer // gets lines that line cannot read
+	part []byte    // of a line
 }
 
-// Write gets some lines.
+// Write gets some lines, or parts of them.
 func (w *rankLines) Write(p []byte) (int, error) {
-	for _, l := range bytes.SplitAfter(p, []byte("\n")) {
-		if len(l) == 0 {
-			continue
+	w.part = append(w.part, p...)
+	for l := range bytes.Lines(w.part) {
+		if l[len(l)-1] != '\n' {
+			w.part = bytes.Clone(l)
+			return len(p), nil
 		}
 		rank := -1
 		text := l
@@ -150,6 +178,7 @@ func (w *rankLines) Write(p []byte) (int, error) {
 			}
 		}
 	}
+	w.part = nil
 	return len(p), nil
 }
 
@@ -183,7 +212,11 @@ func (c *benchCmd) underLauncher(spec benchSpec) error {
 	if err != nil {
 		return err
 	}
-	return dist.Run(context.Background(), dist.Config{Log: os.Stderr, Device: device}, func(_ context.Context, r *dist.Rank) error {
+	cfg := dist.Config{Log: os.Stderr, Device: device}
+	if spec.Backend == "mpi" {
+		cfg.Backend = spec.Backend
+	}
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		var all [][]benchRow
 		err := benchRank(r, &spec, func(series []benchRow) {
 			all = append(all, series)

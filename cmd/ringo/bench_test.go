@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/curve"
+	"github.com/ringo-ml/ringo/internal/mpi"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
@@ -81,6 +82,34 @@ func TestBenchProcesses(t *testing.T) {
 		assert.True(t, r.Correct, "%+v", r)
 		assert.EqualValues(t, 20, r.Compute)
 	}
+}
+
+// Ranks that mpiexec starts, for ringo bench and by hand: MPI's collectives and the algorithms over its messages.
+func TestBenchMPI(t *testing.T) {
+	if os.Getenv("RINGO_MPI_LIB") == "" {
+		t.Skip("RINGO_MPI_LIB does not name the library of MPI for this test, such as libmpi.so.40")
+	}
+	rows := append(benchRows(t, "-backend", "mpi", "-ops", "all", "-sizes", "4,64K", "-ranks", "3"),
+		benchRows(t, "-backend", "mpi", "-sizes", "1K", "-ranks", "1,2", "-algo", "all")...)
+	var byName []string
+	for _, r := range rows {
+		assert.True(t, r.Correct, "%+v", r)
+		assert.Equal(t, "mpi", r.Backend)
+		assert.Positive(t, r.US, "%+v", r)
+		if r.Ranks == 2 {
+			byName = append(byName, r.Algo)
+		}
+	}
+	assert.Equal(t, append([]string{"mpi"}, algo.Names(backend.AllReduce)...), byName)
+	assert.Len(t, rows, 2*len(benchOps)-1+2*len(byName)) // a barrier has one size
+	started, err := mpi.Command(t.Context(), 2, os.Args[0], "bench", "-backend", "mpi", "-sizes", "1K", "-algo", "mpi,ring")
+	require.NoError(t, err)
+	text, err := started.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	assert.Equal(t, 2, strings.Count(string(text), "allreduce, 2 ranks, mpi"), "%s", text)
+	_, stderr, code := run(t, "bench", "-backend", "mpi", "-algo", "bruck")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, stderr, "bruck cannot do allreduce on mpi, which has: mpi, linear, direct, ring")
 }
 
 // The table, the picture, and one rank of a job that another launcher started.
@@ -158,8 +187,10 @@ func TestBenchUsage(t *testing.T) {
 		"-sizes 4K-1K":              `"4K-1K" is neither`,
 		"-sizes 100G":               `"100G" is neither`,
 		"-ranks 0":                  `"0" is no number of ranks`,
-		"-backend mpi":              `"mpi" is not local or shm or tcp`,
-		"-backend nccl":             `"nccl" is not local or shm or tcp`,
+		"-backend gloo":             `"gloo" is not local or shm or tcp or mpi`,
+		"-backend mpi -faults":      "-faults goes with shm and tcp: mpiexec ends the job of a killed rank",
+		"-device cuda -backend mpi": `"mpi" is not local or nccl`,
+		"-backend nccl":             `"nccl" is not local or shm or tcp or mpi`,
 		"-device cuda -backend tcp": `"tcp" is not local or nccl`,
 		"-device tpu":               "-device tpu: it is cpu or cuda",
 		"-device cuda -compute 1us": "-compute and -staged are of ranks in host memory",

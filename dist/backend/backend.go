@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -61,21 +60,17 @@ type Caps struct {
 	Kinds, Reds, DTypes uint64 // bit sets over Kind, Red, tensor.DType
 	RecvAny             bool   // Recv from any rank
 	Async               bool   // this Backend makes progress without calls of Progress; other Backends of the engine may need them
-	MaxCount            int    // elements of the input, or of the output, of one operation; 0: no limit
 }
 
 // Lacks returns what op needs and the engine cannot do, such as "bxor" or "int64"; "" if it can do op.
 func (c *Caps) Lacks(op *Op) string {
-	n := max(op.Src.Bytes, op.Dst.Bytes)
 	switch {
 	case c.Kinds>>op.Kind&1 == 0:
 		return op.Kind.String()
 	case op.Kind.Reduces() && c.Reds>>op.Red&1 == 0:
 		return op.Red.String()
-	case n > 0 && c.DTypes>>op.DType&1 == 0:
+	case max(op.Src.Bytes, op.Dst.Bytes) > 0 && c.DTypes>>op.DType&1 == 0:
 		return op.DType.String()
-	case n > 0 && c.MaxCount > 0 && n/op.DType.Size() > c.MaxCount:
-		return fmt.Sprintf("%d elements, it has a limit of %d", n/op.DType.Size(), c.MaxCount)
 	}
 	return ""
 }

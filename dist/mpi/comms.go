@@ -61,6 +61,9 @@ func (b *endpoint) makeComm() {
 				e.launch(r)
 			}
 			e.outbox = e.outbox[:0]
+			for _, x := range e.ends {
+				x.wake() // what is to send or receive can do so now
+			}
 			if err != nil {
 				b.failOp(b.done+1, err)
 			}

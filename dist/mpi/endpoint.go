@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/wait"
 )
 
 // history is how many operations an end remembers: those in flight here or at a peer.
@@ -134,12 +135,15 @@ func (b *endpoint) Progress() (uint64, error) {
 	}
 	e.mu.Lock()
 	e.step(b)
-	done, err, woken := b.done, b.err, e.woken
+	done, err, woken, idle := b.done, b.err, e.woken, e.stepAt.Sub(e.movedAt) > soonest
 	failed := err != nil && !b.running
 	e.woken = false
 	e.mu.Unlock()
-	if woken {
+	switch {
+	case woken:
 		runtime.Gosched()
+	case idle:
+		wait.Yield()
 	}
 	if failed {
 		return done, err
@@ -315,10 +319,9 @@ func (b *endpoint) Suspects(seq uint64) (absent, stalled []int) {
 func (b *endpoint) Whereabouts(seq uint64) string {
 	b.e.lock()
 	defer b.e.mu.Unlock()
-	if b.e.away != "" {
-		return "in " + b.e.away
-	}
 	switch {
+	case b.e.away != "":
+		return "in " + b.e.away
 	case b.request != nil:
 		return "in " + b.request.call
 	case b.agreed < seq && b.agreed+b.acked > 0:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/mpi"
+	"github.com/ringo-ml/ringo/internal/wait"
 )
 
 // Engine is one rank's part in an MPI job. Join makes it.
@@ -50,12 +51,12 @@ type Engine struct {
 	tags     []int32               // by rank: of the next Send
 	turn     []*endpoint           // groups whose communicator is to be made, see claim
 	stepAt   time.Time             // of the last step
+	movedAt  time.Time             // of the last step in which something got further
 	failed   error                 // of the first group
 	bye      error                 // why a rank ends without MPI_Finalize: so does this one
 	frozen   error                 // no call of MPI may be made any more: it would go on with an operation that failed
 	finished bool                  // this rank has done its part
 	over     bool                  // MPI_Finalize was called, or is left out
-	ended    chan struct{}         // the pinned goroutine has ended
 }
 
 // Name returns "mpi".
@@ -78,11 +79,8 @@ func Join(timeout time.Duration, size int) (*Engine, error) {
 	if joined.Swap(true) {
 		return nil, errors.New("mpi: this process has been a rank of an MPI job: MPI cannot begin again after MPI_Finalize")
 	}
-	limit := math.MaxInt
-	if !lib.Large {
-		limit = math.MaxInt32
-	}
-	e := &Engine{lib: lib, limit: limit, timeout: timeout, calls: make(chan func()), ended: make(chan struct{}),
+	limit := map[bool]int{false: math.MaxInt32, true: math.MaxInt}[lib.Large]
+	e := &Engine{lib: lib, limit: limit, timeout: timeout, calls: make(chan func()),
 		open: map[uint64]*endpoint{}, early: map[uint64][]*message{}, past: map[uint64]int{}}
 	done := make(chan error, 1)
 	go func() {
@@ -91,7 +89,6 @@ func Join(timeout time.Duration, size int) (*Engine, error) {
 		if done <- err; err == nil {
 			e.keep()
 		}
-		close(e.ended)
 	}()
 	if err := <-done; err != nil {
 		return nil, err
@@ -168,6 +165,7 @@ func (e *Engine) step(b *endpoint) {
 	if !e.callable() {
 		return
 	}
+	moves := e.moves
 	e.stepAt = time.Now()
 	e.receive()
 	e.testAll()
@@ -177,6 +175,9 @@ func (e *Engine) step(b *endpoint) {
 		for i := 0; i < len(e.ends); i++ { // the list may become longer or shorter
 			e.ends[i].step()
 		}
+	}
+	if e.moves != moves {
+		e.movedAt = e.stepAt
 	}
 }
 
@@ -190,7 +191,8 @@ func (b *endpoint) step() {
 
 // Pauses of goroutines that wait. MPI cannot wake them.
 const (
-	spinTime = 5 * time.Millisecond // while data moves, MPI moves it only as fast as it is asked
+	spinTime = 5 * time.Millisecond   // while data moves, MPI moves it only as fast as it is asked
+	soonTime = 200 * time.Microsecond // the next part of an operation is near: who naps makes the others nap
 	soonest  = 20 * time.Microsecond
 	latest   = 500 * time.Microsecond
 	calm     = 2 * time.Millisecond // of the pinned goroutine
@@ -208,6 +210,7 @@ func (e *Engine) Park(ctx context.Context) error {
 		e.mu.Lock()
 		e.step(nil)
 		moved, woken, moving := e.moves != moves || e.frozen != nil || e.over, e.woken, len(e.active) > 0
+		idle := e.stepAt.Sub(e.movedAt)
 		e.woken = false
 		e.mu.Unlock()
 		if moved || pause == latest { // what moved before this call is seen then, at the latest
@@ -216,10 +219,10 @@ func (e *Engine) Park(ctx context.Context) error {
 		switch {
 		case woken:
 			runtime.Gosched()
-		case moving && time.Since(began) < spinTime:
-			yield()
+		case idle < soonTime || moving && time.Since(began) < spinTime:
+			wait.Yield()
 		default:
-			nap(pause)
+			wait.Nap(pause)
 			pause = min(pause+pause/2, latest)
 		}
 	}
@@ -246,9 +249,6 @@ func (e *Engine) keep() {
 		}
 	}
 }
-
-// nap sleeps.
-func nap(d time.Duration) { time.Sleep(d) } //sleep: MPI has no call that a rank could be woken from
 
 // Open makes this rank's end of a group.
 func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
@@ -334,7 +334,7 @@ func (e *Engine) until(d time.Duration, is func() bool) bool {
 		}
 		e.step(nil)
 		e.mu.Unlock()
-		nap(soonest)
+		wait.Nap(soonest)
 		e.lock()
 	}
 	return true
@@ -378,7 +378,6 @@ func (e *Engine) Close() error {
 		e.calls <- func() { done <- e.finalize() }
 		err = <-done
 		close(e.calls)
-		<-e.ended
 		e.lock()
 		return err
 	}

@@ -36,7 +36,7 @@ func (b *endpoint) Choice(op *backend.Op) string {
 // drop a NaN in Min and Max; and it does not add in rank order. Without large counts it does no large buffers.
 func (b *endpoint) native(op *backend.Op) bool {
 	switch {
-	case op.Algo != "" && op.Algo != byMPI && op.Algo != backend.RankOrder, len(b.spec.Ranks) == 1:
+	case op.Algo != "" && op.Algo != byMPI && op.Algo != backend.RankOrder, len(b.spec.Ranks) == 1 && op.Algo != byMPI:
 		return false
 	case algo.Bytes(op, len(b.spec.Ranks)) > b.e.limit:
 		return false
@@ -54,7 +54,7 @@ func (b *endpoint) check(op *backend.Op) error {
 	case b.native(op) && large:
 	case op.Algo != byMPI:
 		return b.tuner.Check(op)
-	case b.native(op) || len(b.spec.Ranks) == 1:
+	case b.native(op):
 		return nil
 	}
 	if !op.Kind.Reduces() {
@@ -98,7 +98,7 @@ func (b *endpoint) do() bool {
 		return b.isOver()
 	case op.Kind == backend.Barrier, op.Kind == backend.MonitoredBarrier, op.Nothing():
 		return true
-	case b.comm == 0 && len(b.spec.Ranks) > 1:
+	case b.comm == 0 && (len(b.spec.Ranks) > 1 || b.native(op)):
 		b.wantComm()
 		return false
 	case b.native(op):

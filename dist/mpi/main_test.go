@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,43 +30,18 @@ func TestMain(m *testing.M) {
 // children are what a rank does that is started by mpiexec. Other values of childEnv run tests.
 var children = map[string]func() error{}
 
-// mpiexec returns the mpiexec of the library. It skips the test where there is none, and where nobody asks for it: each rank of MPI uses a
-// core while it waits, and makes tests beside it late.
-func mpiexec(t testing.TB) string {
+// job is n ranks of this binary under mpiexec, with env in their environment. It skips the test where there is no MPI, and where nobody asks
+// for it: each rank of MPI uses a core while it waits, and makes tests beside it late.
+func job(t testing.TB, n int, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	if os.Getenv("RINGO_MPI_LIB") == "" {
 		t.Skip("RINGO_MPI_LIB does not name the library of MPI for this test, such as libmpi.so.40")
 	}
-	lib, err := library.Load()
+	c, err := library.Command(t.Context(), n, os.Args[0], args...)
 	if err != nil {
 		t.Skip(err)
 	}
-	if path := filepath.Join(filepath.Dir(filepath.Dir(lib.Path)), "bin", "mpiexec"); filepath.IsAbs(path) {
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	for _, name := range []string{debian[lib.ABI], "mpiexec"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Skipf("%v is there, but no mpiexec in PATH", lib)
-	return ""
-}
-
-// debian has the names of both kinds of mpiexec in Debian, which can have them at the same time.
-var debian = map[string]string{"MPICH": "mpiexec.mpich", "Open MPI": "mpiexec.openmpi"}
-
-// openMPI lets Open MPI's mpiexec start more processes than there are cores, and as root.
-var openMPI = []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"}
-
-// job is n ranks of this binary under mpiexec, with env in their environment.
-func job(t testing.TB, n int, env []string, args ...string) *exec.Cmd {
-	t.Helper()
-	c := exec.CommandContext(t.Context(), mpiexec(t), append([]string{"-n", fmt.Sprint(n), os.Args[0]}, args...)...)
-	c.Env = append(append(os.Environ(), openMPI...), env...)
-	c.WaitDelay = 5 * time.Second
+	c.Env = append(c.Env, env...)
 	return c
 }
 

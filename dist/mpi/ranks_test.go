@@ -2,6 +2,7 @@ package mpi_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +30,7 @@ import (
 func init() {
 	children["hello"] = hello
 	children["load"] = child(underLoad)
+	children["groups"] = child(manyGroups)
 	for name, fn := range mistakes {
 		children[name] = child(fn)
 	}
@@ -256,6 +259,34 @@ func TestSignalsUnderLoad(t *testing.T) {
 	require.Len(t, lines(out, "well"), 2, out)
 }
 
+// manyGroups makes the communicators of some groups while our algorithms run in others.
+func manyGroups(r *dist.Rank) error {
+	for round := range 20 {
+		var wg sync.WaitGroup
+		errs := make([]error, 8)
+		for i := range errs {
+			g := r.World.With(dist.Name(fmt.Sprint(round, " ", i)))
+			wg.Go(func() {
+				for range 3 {
+					errs[i] = cmp.Or(errs[i], g.AllReduce(tensor.New(r.Device, tensor.BFloat16, 100), dist.Avg).Wait())
+				}
+				errs[i] = cmp.Or(errs[i], g.Close())
+			})
+		}
+		if wg.Wait(); errors.Join(errs...) != nil {
+			return errors.Join(errs...)
+		}
+	}
+	fmt.Println("well")
+	return nil
+}
+
+// While MPI makes a communicator, no message can begin. All that wait for that go on afterwards.
+func TestManyGroups(t *testing.T) {
+	out := succeeds(t, 3, "groups", "RINGO_TIMEOUT=20s")
+	require.Len(t, lines(out, "well"), 3, out)
+}
+
 // What is wrong with the library or the launcher is said in one sentence.
 func TestWrongUse(t *testing.T) {
 	alone := []string{"RINGO_RANK=", "PMI_RANK=", "PMI_SIZE="}
@@ -274,7 +305,7 @@ func TestWrongUse(t *testing.T) {
 		"other": {[]string{"RINGO_BACKEND=gloo"}, "RINGO_BACKEND=gloo (ringo): the only value is mpi"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mpiexec(t) // skips
+			job(t, 1, nil) // skips
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(append(append(os.Environ(), alone...), childEnv+"=counts"), c.env...)
 			out, err := cmd.CombinedOutput()

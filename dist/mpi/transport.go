@@ -127,5 +127,3 @@ func (t *transport) SendRecv(to int, out []byte, from int, in []byte, tag uint64
 	t.b.counters.Received.Add(uint64(len(in)))
 	return t.await(r)
 }
-
-var _ backend.Transport = (*transport)(nil)

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package mpi
-
-import "runtime"
-
-// yield lets another goroutine run.
-func yield() { runtime.Gosched() }
