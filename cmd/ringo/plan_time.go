@@ -60,7 +60,7 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 	}
 	s := sim.Step{Layers: c.Layers, Hidden: c.Dim, Seq: c.Seq, Vocab: c.Vocab, Batch: c.Batch, Chunks: 1,
 		FLOPS: c.TFLOPS * 1e12, Overlap: true, Value: bytesOf(p.Params), Sum: bytesOf(p.Reduce),
-		Experts: c.Experts, Top: c.TopK, Again: l.FSDP > 1 && l.PP <= 1 && c.Stage != 1 && c.Stage != 2}
+		Experts: c.Experts, Top: or(c.TopK, 2), Again: l.FSDP > 1 && l.PP <= 1 && c.Stage != 1 && c.Stage != 2}
 	t := &timing{Topology: c.Topo}
 	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), max(l.EP, 1), ranks, or(c.Micro, 8))
 	mine, err := timed(top, l.String(), t.step)
