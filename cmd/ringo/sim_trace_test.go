@@ -155,7 +155,7 @@ func TestSimOfTraceErrors(t *testing.T) {
 		"3 ranks do not fit":                      {"-trace", file("all.json", string(whole)), "-topo", file("top.json", oneHost)},
 		"has no step that all ranks have":         {"-trace", file("steps.json", strings.ReplaceAll(string(whole), `"step":`, `"was":`))},
 		"-topo: no topology is called":            {"-topo", "dgx", "-trace", "x.json"},
-		"on rank 0: the trace is damaged (see ringo s": {
+		"on rank 0: a replay takes 0 to 16 GiB, and t": {
 			"-trace", file("bytes.json", strings.ReplaceAll(string(whole), `"bytes":`, `"bytes":-`))},
 	} {
 		stdout, stderr, code := run(t, append([]string{"sim"}, args...)...)

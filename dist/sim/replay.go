@@ -84,18 +84,28 @@ type replay struct {
 	marks  [][]int  // of each act of each rank, where the time before it is kept; that after it follows
 }
 
-// program is that of rank i. Operations of a group are done one after the other, each in a thread of its own.
+// program is that of rank i. Operations of a group are done one after the other, each in a thread of its own. As many as backend.Depth can
+// be in flight; one more waits for the first of them.
 func (p *replay) program(r *rank, i int) error {
-	over, last := map[int]func() error{}, map[*group]func() error{}
+	over, queue := map[int]func() error{}, map[*group][]func() error{}
 	for k, a := range p.Programs[i] {
 		r.pause(Time(a.Compute) * 1000)
 		r.net.record(r, step{n: p.marks[i][k], what: mark})
 		switch a.What {
 		case timeline.Issue:
-			g := p.groups[a.Of]
-			before, of := last[g], a.Of
+			g, of, before := p.groups[a.Of], a.Of, nothingBefore
+			q := queue[g]
+			if len(q) == backend.Depth {
+				if err := q[0](); err != nil {
+					return err
+				}
+				q = q[1:]
+			}
+			if len(q) > 0 {
+				before = q[len(q)-1]
+			}
 			over[of] = r.Fork(func() error { return p.exchange(r, of, before) })
-			last[g] = over[of]
+			queue[g] = append(q, over[of])
 		case timeline.Await:
 			if err := over[a.Of](); err != nil {
 				return err
@@ -108,12 +118,13 @@ func (p *replay) program(r *rank, i int) error {
 	return nil
 }
 
+// nothingBefore is what the first operation of a group waits for.
+func nothingBefore() error { return nil }
+
 // exchange is the thread of an operation on a rank.
 func (p *replay) exchange(r *rank, of int, before func() error) error {
-	if before != nil {
-		if err := before(); err != nil {
-			return err
-		}
+	if err := before(); err != nil {
+		return err
 	}
 	g := p.groups[of]
 	me := g.ranks[slices.Index(p.Exchanges[of].Lane.Ranks, r.world)]
@@ -165,7 +176,7 @@ func (p *replay) result(marks []Time) *Replayed {
 	}
 	for i, acts := range p.Programs {
 		for k, a := range acts {
-			if a.What == timeline.Await && a.Step == median {
+			if (a.What == timeline.Await || a.What == timeline.Issue) && a.Step == median {
 				waited := marks[p.marks[i][k]+1] - marks[p.marks[i][k]]
 				row(a.Of).Exposed += waited
 				out.Exposed += waited

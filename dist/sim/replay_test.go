@@ -61,6 +61,24 @@ func TestReplay(t *testing.T) {
 	assert.Equal(t, []Exchange{{"send", "other", 1, 500, 501 * ns, 501 * ns}}, withoutCalls(r.Ops, "allreduce"))
 }
 
+// As many operations as engines take are in flight. One more is issued when the first of them is over, and that is exposed.
+func TestReplayOfManyOperations(t *testing.T) {
+	lane := &trace.Lane{Group: "world", ID: 7, Ranks: []int{0, 1}}
+	rec := &timeline.Recording{Steps: []int64{1}}
+	var list []timeline.Act
+	for i := range backend.Depth + 6 {
+		rec.Exchanges = append(rec.Exchanges, timeline.Exchange{Kind: "allreduce", Lane: lane, Seq: uint64(i + 1), Bytes: 2000})
+		list = append(list, starts(0, i))
+	}
+	rec.Programs = [][]timeline.Act{acts(list...), acts(list...)}
+	r, err := flat(3, 5).Replay(rec)
+	require.NoError(t, err)
+	sum := timeOf(t, flat(3, 5), backend.AllReduce, "", 2, 2000)
+	assert.Equal(t, [2]Time{6 * sum, 6 * sum}, [2]Time{r.Time, r.Exposed})
+	const n = backend.Depth + 6
+	assert.Equal(t, []Exchange{{"allreduce", "world", n, 2000 * n, n * sum, 12 * sum}}, r.Ops)
+}
+
 // withoutCalls returns what is left without an operation.
 func withoutCalls(all []Exchange, op string) (out []Exchange) {
 	for _, x := range all {

@@ -51,7 +51,7 @@ const (
 
 const (
 	day       = int64(24 * time.Hour)
-	mostBytes = 1 << 40
+	mostBytes = 16 << 30
 	batch     = "batch" // its lane has operations of other lanes
 )
 
@@ -202,7 +202,8 @@ func (m *collective) exchange(ranks []Rank) (Exchange, error) {
 			return e, fmt.Errorf("%v is a %s on rank %d: the trace is damaged", m, bounded.Quote(kind), p.at)
 		}
 		if p.bytes < 0 || p.bytes > mostBytes || p.end < p.start {
-			return e, fmt.Errorf("%v has %d bytes and takes %d ns on rank %d: the trace is damaged", m, p.bytes, p.end-p.start, p.at)
+			return e, fmt.Errorf("%v has %d bytes and takes %d ns on rank %d: a replay takes 0 to 16 GiB, and times from 0 on", m, p.bytes,
+				p.end-p.start, p.at)
 		}
 		e.Bytes = max(e.Bytes, int(p.bytes))
 	}
