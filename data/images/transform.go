@@ -117,9 +117,8 @@ type Normalize struct{ Mean, Std [3]float32 }
 func (t Normalize) Transform(pixels []float32, _, _ int, _ *rand.Rand) {
 	n := len(pixels) / 3
 	for c := range 3 {
-		plane, mean, std := pixels[c*n:][:n], t.Mean[c], t.Std[c]
-		for i, v := range plane {
-			plane[i] = (v - mean) / std
+		for i, v := range pixels[c*n:][:n] {
+			pixels[c*n+i] = (v - t.Mean[c]) / t.Std[c]
 		}
 	}
 }
