@@ -19,8 +19,8 @@ func (l *lane) arm(by *lane) context.Context {
 	return by.deadline.set(min(l.timeLeft(), progressInterval))
 }
 
-// label gives the goroutine, which has waited since a time, the labels of the operation that is not over, unless it has those of number was,
-// and returns its number. Only long waits have labels, because to make them takes memory.
+// label gives the goroutine, which has waited since a time, the labels of the operation that is not over, unless it has those of number
+// was, and returns its number. Only long waits have labels, because to make them takes memory.
 func (l *lane) label(was uint64, since int64) uint64 {
 	on, seq := l.current()
 	if l.idle() || seq == was || time.Duration(l.c.now()-since) < time.Second {
