@@ -79,15 +79,7 @@ others took to fail with an error that names it, and whether that is within the 
 
 // Run measures what the flags say.
 func (c *benchCmd) Run() error {
-	env, err := launch.FromEnv(os.Getenv)
-	if err != nil && slices.Contains(split(c.Backend), "mpi") { // jobs of mpiexec need neither an address nor a secret
-		env, err = launch.FromEnv(func(name string) string {
-			if value := os.Getenv(name); value != "" || name != "RINGO_BACKEND" {
-				return value
-			}
-			return "mpi"
-		})
-	}
+	env, err := c.environment()
 	if err != nil {
 		return err
 	}
@@ -150,6 +142,20 @@ func (c *benchCmd) Run() error {
 	}
 	all, err := c.measure(spec, ranks, backends)
 	return errors.Join(err, c.report(all))
+}
+
+// environment reads the launcher's variables. With -backend mpi they need no address and no secret.
+func (c *benchCmd) environment() (launch.Env, error) {
+	env, err := launch.FromEnv(os.Getenv)
+	if err == nil || !slices.Contains(split(c.Backend), "mpi") {
+		return env, err
+	}
+	return launch.FromEnv(func(name string) string {
+		if value := os.Getenv(name); value != "" || name != "RINGO_BACKEND" {
+			return value
+		}
+		return "mpi"
+	})
 }
 
 // measure runs the jobs one after the other, and prints each series when it is complete.

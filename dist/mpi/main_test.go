@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 // children are what a rank does that is started by mpiexec. Other values of childEnv run tests.
 var children = map[string]func() error{}
 
-// job is n ranks of this binary under mpiexec, with env in their environment. It skips the test where there is no MPI, and where nobody asks
-// for it: each rank of MPI uses a core while it waits, and makes tests beside it late.
+// job is n ranks of this binary under mpiexec, with env in their environment. It skips the test where there is no MPI, and where nobody
+// asks for it: each rank of MPI uses a core while it waits, and makes tests beside it late.
 func job(t testing.TB, n int, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	if os.Getenv("RINGO_MPI_LIB") == "" {
