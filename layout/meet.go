@@ -18,12 +18,7 @@ func (o *Operand) size(d, rank int) int {
 }
 
 // spot returns the place of rows, or with seq of positions.
-func (p Place) spot(seq bool) Spot {
-	if seq {
-		return p.Seq()
-	}
-	return p.Rows()
-}
+func (p Place) spot(seq bool) Spot { return either(seq, p.Rows(), p.Seq()) }
 
 // related reports whether the rows of two operands can be the same.
 func related(x, y *Operand) bool {
@@ -225,12 +220,7 @@ func join(d int, in []Operand, seq bool, s Spot) (_ Spot, ok, union bool) {
 }
 
 // rows returns the number of rows, or with seq of positions.
-func (b *Batch) rows(seq bool) int {
-	if seq {
-		return b.Positions
-	}
-	return b.N
-}
+func (b *Batch) rows(seq bool) int { return either(seq, b.N, b.Positions) }
 
 // Union returns the batch that has the rows of all, behind each other. Its rows have no place in the global batch.
 func Union(in []Operand) Batch {

@@ -53,12 +53,7 @@ type Batch struct {
 }
 
 // Axes returns the axes along which ranks hold other rows, or, with seq, other positions.
-func (b *Batch) Axes(seq bool) Axes {
-	if seq {
-		return b.SeqOver
-	}
-	return b.Over &^ b.SeqOver
-}
+func (b *Batch) Axes(seq bool) Axes { return either(seq, b.Over&^b.SeqOver, b.SeqOver) }
 
 // Groups returns the batch whose rows are the groups of b's rows.
 func (b Batch) Groups() Batch {

@@ -1,9 +1,6 @@
 package layout
 
-import (
-	"math/bits"
-	"slices"
-)
+import "math/bits"
 
 // Mode says how a Spot holds rows (or positions).
 type Mode uint8
@@ -83,6 +80,14 @@ func (s Spot) single(d int) bool { return s.Dims() == 1<<d }
 // around reports whether d is between the first and the last dimension, so that J depends on its size.
 func (s Spot) around(d int) bool { return s.Dims() != 0 && s.first() <= d && d <= s.last() }
 
+// either returns a, or b if seq says so: what there is of rows, and of positions.
+func either[T any](seq bool, a, b T) T {
+	if seq {
+		return b
+	}
+	return a
+}
+
 func product(dims []int) int {
 	n := 1
 	for _, d := range dims {
@@ -96,11 +101,8 @@ func (s Spot) shift(by int) Spot { return NewSpot(s.Dims()<<by, s.Mode(), s.Oute
 
 // permute returns s where dimension i of the output is dimension perm[i] of the input.
 func (s Spot) permute(perm []int) Spot {
-	switch {
-	case s.Dims() == 0:
+	if s.Dims() == 0 {
 		return s
-	case s.single(s.first()):
-		return NewSpot(1<<slices.Index(perm, s.first()), s.Mode(), s.Outer())
 	}
 	var dims uint8
 	last, ordered := -1, true

@@ -101,26 +101,6 @@ func (a *Args) add(h *header, write bool) *Args {
 	return a
 }
 
-// operands adds outputs and inputs; some may be absent.
-func (a *Args) operands(outs, ins []*header) *Args {
-	for _, h := range outs {
-		if h == nil {
-			a.Outs++
-			a.None()
-		} else {
-			a.out(h)
-		}
-	}
-	for _, h := range ins {
-		if h == nil {
-			a.None()
-		} else {
-			a.in(h)
-		}
-	}
-	return a
-}
-
 // Has reports whether the device has a kernel of op for elements of dtype.
 func (e *Exec) Has(op Op, dtype DType) bool { return e.table[op][dtype] != nil }
 
