@@ -213,8 +213,7 @@ var epsilons = map[tensor.DType]float64{tensor.Float32: 0x1p-23, tensor.Float64:
 
 // updateOf returns the update of a parameter before it is clipped, as gradient returns the gradient.
 func (f *factors) updateOf(o *Optimizer, s *paramState) tensor.Tensor {
-	g, v := f.gradient(o, s), f.tape.Input(s.moments[0])
-	eps := cmp.Or(f.rule.eps1, epsilons[s.dtype])
+	g, v, eps := f.gradient(o, s), f.tape.Input(s.moments[0]), cmp.Or(f.rule.eps1, epsilons[s.dtype])
 	if s.isFactored() {
 		b, n, m := g.Dim(0), g.Dim(1), g.Dim(2)
 		rows := v.Reshape(b, n, 1)

@@ -254,6 +254,31 @@ func TestOwnCounts(t *testing.T) {
 	})
 }
 
+type meanCase struct {
+	bare, warns bool
+	loss        func(t *tensor.Tape, x nn.T) nn.T
+	rows        *[2]int // of the microbatches, with Rows
+}
+
+// sums adds losses that are sums, also of a single row, and means of them.
+func sums(cases map[string]meanCase) {
+	for name, loss := range map[string]func(x nn.T) nn.T{ // of microbatches of one row and of two
+		"sum":                        func(x nn.T) nn.T { return x.Sum() },
+		"sum of rows' sums":          func(x nn.T) nn.T { return x.Sum(1).Sum() },
+		"sum of rows' means":         func(x nn.T) nn.T { return x.Mean(1).Sum() },
+		"sum of features' sums":      func(x nn.T) nn.T { return x.Sum(0).Sum() },
+		"sum of rows of one feature": func(x nn.T) nn.T { return x.Slice(1, 1, 2).Reshape(x.Dim(0)).Sum() },
+		"third of a sum":             func(x nn.T) nn.T { return x.Sum(1).Sum().Scale(1. / 3) },
+	} {
+		for _, rows := range []*[2]int{nil, {1, 2}, {1, 1}} {
+			cases[fmt.Sprintf("%s, rows %v", name, rows)] = meanCase{bare: rows == nil, rows: rows,
+				loss: func(_ *tensor.Tape, x nn.T) nn.T { return loss(x) }}
+			cases[fmt.Sprintf("mean of rows' sums, rows %v", rows)] = meanCase{bare: rows == nil, rows: rows, warns: true,
+				loss: func(_ *tensor.Tape, x nn.T) nn.T { return x.Sum(1).Mean() }}
+		}
+	}
+}
+
 // A loss that is the mean of a microbatch counts once for each of them. That may be meant: it is a warning.
 func TestMeansOfMicrobatches(t *testing.T) {
 	var log strings.Builder
@@ -264,12 +289,7 @@ func TestMeansOfMicrobatches(t *testing.T) {
 	labels := func(t *tensor.Tape, x nn.T) nn.T {
 		return nn.CrossEntropy(x, t.Input(tensor.FromSlice([]int64{0, 2, 1}[:x.Dim(0)], x.Dim(0))))
 	}
-	type test struct {
-		bare, warns bool
-		loss        func(t *tensor.Tape, x nn.T) nn.T
-		rows        *[2]int // of the microbatches, with Rows
-	}
-	cases := map[string]test{
+	cases := map[string]meanCase{
 		"mean":                    {warns: true, loss: mean},
 		"mean without rows":       {bare: true, warns: true, loss: mean},
 		"labels without rows":     {bare: true, warns: true, loss: labels},
@@ -285,22 +305,7 @@ func TestMeansOfMicrobatches(t *testing.T) {
 		}},
 		"mean of all rows": {rows: &[2]int{3, 0}, loss: mean},
 	}
-	for name, loss := range map[string]func(x nn.T) nn.T{ // of microbatches of one row and of two
-		"sum":                        func(x nn.T) nn.T { return x.Sum() },
-		"sum of rows' sums":          func(x nn.T) nn.T { return x.Sum(1).Sum() },
-		"sum of rows' means":         func(x nn.T) nn.T { return x.Mean(1).Sum() },
-		"sum of features' sums":      func(x nn.T) nn.T { return x.Sum(0).Sum() },
-		"sum of rows of one feature": func(x nn.T) nn.T { return x.Slice(1, 1, 2).Reshape(x.Dim(0)).Sum() },
-		"third of a sum":             func(x nn.T) nn.T { return x.Sum(1).Sum().Scale(1. / 3) },
-	} {
-		for _, rows := range []*[2]int{nil, {1, 2}, {1, 1}} {
-			cases[fmt.Sprintf("%s, rows %v", name, rows)] = test{bare: rows == nil, rows: rows, loss: func(_ *tensor.Tape, x nn.T) nn.T {
-				return loss(x)
-			}}
-			cases[fmt.Sprintf("mean of rows' sums, rows %v", rows)] = test{bare: rows == nil, rows: rows, warns: true,
-				loss: func(_ *tensor.Tape, x nn.T) nn.T { return x.Sum(1).Mean() }}
-		}
-	}
+	sums(cases)
 	for name, c := range cases {
 		for _, schedule := range []*pp.Schedule{pp.OneF1B(2, 2), pp.ZBH1(2, 2)} {
 			log.Reset()
