@@ -59,11 +59,8 @@ func readTable[C any](file string, cfg C, parse func(io.Reader, int64, C) (*Tabl
 	return t, nil
 }
 
-// The memory of package encoding/csv for a field of a line, and of a column.
-const (
-	fieldBytes  = 176
-	columnBytes = 256
-)
+// columnBytes is the memory of a column.
+const columnBytes = 256
 
 // lineEnds makes line ends of carriage returns that stand alone outside of quotes: old programs write them.
 type lineEnds struct {
@@ -133,7 +130,7 @@ func (p *csvParser) parseAll(size int64) (*Table, error) {
 		var parsing sync.WaitGroup
 		n := 0
 		for ; (n == 0 || i > 0 && n < len(some)) && p.from.block(&some[n]); n++ { // the first one says which columns there are
-			if b := &some[n]; p.x != nil && !p.labeled && len(p.categories) == 0 { // names get their numbers in order
+			if b := &some[n]; p.x != nil && p.numbers() {
 				parsing.Go(func() { p.parse(b) })
 			}
 		}
@@ -155,6 +152,9 @@ func (p *csvParser) parseAll(size int64) (*Table, error) {
 	}
 }
 
+// numbers reports whether rows have numbers alone. Names get theirs in order.
+func (p *csvParser) numbers() bool { return !p.labeled && len(p.categories) == 0 }
+
 // parse parses the numbers of a block, if it is plain.
 func (p *csvParser) parse(b *block) {
 	b.rows = textRows{names: p.names, x: p.x, y: p.y, missing: p.missing, labels: &columns.Labels{}, xs: b.rows.xs[:0], ys: b.rows.ys[:0]}
@@ -167,23 +167,26 @@ func (p *csvParser) take(b *block) error {
 		p.xs, p.ys = append(p.xs, b.rows.xs...), append(p.ys, b.rows.ys...)
 		return nil
 	}
-	if p.x != nil && p.plain(string(b.text), string(p.cfg.Comma)) {
+	if p.x != nil && !p.numbers() && p.plain(string(b.text), string(p.cfg.Comma)) {
 		return nil
 	}
-	fields := fieldBytes * int64(bytes.Count(b.text, []byte(string(p.cfg.Comma))))
-	if err := p.budget.Take(fields); err != nil {
-		return fmt.Errorf("the fields of one line: %w", err)
+	grown := 6 * int64(len(b.text)) // what it took to read the block
+	if err := p.budget.Take(grown); err != nil {
+		return fmt.Errorf("lines up to the end of a quote: %w", err)
 	}
-	p.budget.Give(fields)
+	defer p.budget.Give(grown)
 	return p.lineByLine(b.text)
 }
 
 // lineByLine parses a block.
 func (p *csvParser) lineByLine(text []byte) error {
-	p.r = csv.NewReader(bytes.NewReader(text))
+	count := &fieldCounter{from: *bytes.NewReader(text), comma: []byte(string(p.cfg.Comma)), budget: p.budget}
+	defer count.ended()
+	p.r = csv.NewReader(count)
 	p.r.Comma, p.r.FieldsPerRecord, p.r.ReuseRecord = p.cfg.Comma, -1, true // row reports wrong numbers of fields
 	for {
 		record, err := p.r.Read()
+		count.ended()
 		quote, wrong := errors.AsType[*csv.ParseError](err)
 		switch {
 		case errors.Is(err, io.EOF):

@@ -464,8 +464,32 @@ func TestCSVReadError(t *testing.T) {
 	}
 	_, err := parseCSV(from(text), 1<<20, CSVConfig{})
 	require.EqualError(t, err, "the disk is gone")
+	for _, part := range []string{"1", "1,", "1,\"2\n3\n", "1,2\n\"3\"\"\n4"} {
+		_, err = parseCSV(from(text+part), 1<<20, CSVConfig{Skip: true})
+		require.EqualError(t, err, "the disk is gone", part)
+	}
 	_, err = parseCSV(from(text+"1,x\n1,2\n"), 1<<20, CSVConfig{})
 	require.ErrorContains(t, err, `line 50001, column 2: "x" is not a number`)
+}
+
+// A quote that is too much is told before its block, which has all lines behind it, counts as one.
+func TestCSVQuoteBeforeManyLines(t *testing.T) {
+	text := "1,2\n3,4\n5\",6\n" + strings.Repeat(strings.Repeat("1,", 19)+"1\n", 30_000)
+	_, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{})
+	require.ErrorContains(t, err, `parse error on line 3, column 2: bare "`)
+}
+
+// Empty lines, and lines of other columns, are no reason for memory.
+func TestCSVEmptyLinesTakeNoMemory(t *testing.T) {
+	row := strings.Repeat("1,", 3000) + "1\n"
+	for _, text := range []string{row + strings.Repeat("\n", 100_000) + row, row + row + strings.Repeat("\"1\"\n", 50_000)} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := parseCSV(strings.NewReader(text), int64(len(text)), CSVConfig{Skip: true})
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(100<<20))
+	}
 }
 
 func FuzzCSVBlocks(f *testing.F) {
