@@ -29,7 +29,7 @@ func int64s(op string, ids tensor.Tensor, dims ...int) tensor.Tensor {
 func (p *circle) take(ids tensor.Tensor) {
 	total := p.cuts.total()
 	ints := int64s(p.Name(), ids, p.k.Dim(0), total)
-	if p.ids = ids; p.c.Ints(1)[0] == 0 { // this rank has whole sequences
+	if p.ids = ids; p.c.Ints(1)[0] == 0 || p.ranks == 1 && p.c.Tape().Recording() != nil { // whole sequences; a graph cannot compare
 		return
 	}
 	list, sum := p.c.HostInts(ints), uint64(1)
@@ -46,9 +46,11 @@ func (p *circle) take(ids tensor.Tensor) {
 			}
 		}))
 	}
-	c, _ := p.plan(list, total)
-	copy(p.cuts, c)
-	p.count(p.share(list))
+	if p.ranks > 1 {
+		c, _ := p.plan(list, total)
+		copy(p.cuts, c)
+		p.count(p.share(list))
+	}
 }
 
 // share returns whether runs i and j of the 2·ranks can share a document in any row.

@@ -258,7 +258,7 @@ func TestRanksNeedTheSameDocuments(t *testing.T) {
 					}
 					return nil
 				})
-				require.ErrorContains(t, err, "tags of cp.Ring are checksums of the documents",
+				require.ErrorContains(t, err, "tags of cp.Ring, they are checksums of the documents",
 					"%s, %+v, documents of %d", engine, d, length)
 				require.GreaterOrEqual(t, steps, 4)
 			}

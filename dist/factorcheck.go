@@ -180,7 +180,8 @@ func warning(x tensor.Factor) string {
 	switch {
 	case x.Op == tensor.OwnRows && !x.Part:
 		return "rows that a rank chose by values of its own rows (TopK, Sort, Max) reach the loss without the others: on another number of " +
-			"ranks, others are chosen; choose among the rows of all (autograd.Gather), unless each rank has all that belongs together"
+			"ranks, others may be chosen; choose among the rows of all (autograd.Gather), unless each rank has all that belongs together, or " +
+			"what is left out has no weight"
 	case x.Op == tensor.OwnRows:
 		return "tensor.AsPart has what is made of several of a rank's rows together, such as the largest of them, or a product of rows: on " +
 			"another number of ranks, others are together, and the loss is another one. If each rank has all that belongs together, such as a " +

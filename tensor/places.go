@@ -145,8 +145,9 @@ func (t *Tape) locate(op Op, out *header, in []*header) {
 	case RowsTurned:
 		if out.at = x.at; x.at.Of == 0 {
 			out.at = layout.Constant(0, 0).WithCut(x.at.Cut())
-		} else if x.at.Rows().Dims()&2 != 0 && t.batchAt(x.at).N > 1 {
-			t.own(o.Name, out, t.batchAt(x.at), true, false, "whose positions are this rank's rows")
+		} else if in[1].at.Of == 0 && x.at.Rows().Dims()&2 != 0 && t.batchAt(x.at).N > 1 {
+			t.own(o.Name, out, t.batchAt(x.at), true, false, "whose positions are this rank's rows: if they are those of sequences, the table "+
+				"belongs to rows, too (Tensor.WithRows, before Reshape)")
 		}
 	case rowsLinear:
 		t.linearPlace(o.Name, out, in)

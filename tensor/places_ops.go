@@ -144,8 +144,9 @@ func (t *Tape) mustPickAll(op string, out, x, idx *header, d int) {
 	if n := x.dims[d]; idx.ty.On(Own) != 0 && x.at.Rows() == layout.NewSpot(1<<d, layout.Exact, 1) && t.noting() && t.dev.Host() &&
 		out.at.Rows().Outer() != 0 && !t.picksAll(idx, n) {
 		t.sliced = true
+		site := t.callSite()
 		for _, row := range Data[int64](idx.tensor()) {
-			t.chosen = append(t.chosen, chosen{out.at.Rows().Outer(), int(row), t.callSite()})
+			t.chosen = append(t.chosen, chosen{out.at.Rows().Outer(), int(row), site})
 		}
 	}
 	if idx.at.Of == 0 && idx.ty.Differ() == 0 && (rows || seq) && idx.st.dev.Host() && !t.picksAll(idx, x.dims[d]) {

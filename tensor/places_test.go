@@ -169,6 +169,7 @@ var placesOf = []placeCase{
 		return ops.Rotary(e.x.Reshape(2, 4, 3).Pad(2, 0, 1), e.c(4, 4), ops.RotaryOptions{})
 	}},
 	{"varying 1", func(e *env) Tensor { return ops.Rotary(e.x.Reshape(4, 1, 6), e.c(4, 6), ops.RotaryOptions{}) }},
+	{"varying 10", func(e *env) Tensor { return ops.Rotary(e.x.Reshape(1, 4, 6), e.x.Detach(), ops.RotaryOptions{}) }},
 	{"varying 1", func(e *env) Tensor { return ops.Rotary(e.x.Reshape(4, 3, 2), e.c(4, 2), ops.RotaryOptions{}) }},
 	{"this rank's own", func(e *env) Tensor { return e.tape.Apply(rowSums{}, e.x) }},
 	{"varying 1", func(e *env) Tensor { return e.tape.Apply(plainFunction{}, e.x) }},

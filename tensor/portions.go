@@ -86,22 +86,33 @@ func (h *header) steps(s layout.Spot) int {
 // together: the next Backward notes that.
 func (t *Tape) mustCoverPortions() {
 	list := t.portions
-	t.portions = t.portions[:0]
-	for _, p := range list {
-		for _, at := range [2]int{p.first, p.end} {
-			balance := 0
-			for _, q := range list {
-				if q.portionOf == p.portionOf && math.Abs(q.factor-p.factor) <= 1e-6*math.Abs(p.factor) {
-					if q.first == at {
-						balance++
-					}
-					if q.end == at {
-						balance--
-					}
-				}
+	if t.portions = t.portions[:0]; len(list) == 0 {
+		return
+	}
+	type edge struct{ kind, at int }
+	var kinds []*portion // one of each that belong together
+	balance := map[edge]int{}
+	kind := func(p *portion) int {
+		for i, q := range kinds {
+			if q.portionOf == p.portionOf && math.Abs(q.factor-p.factor) <= 1e-6*math.Abs(p.factor) {
+				return i
 			}
+		}
+		kinds = append(kinds, p)
+		return len(kinds) - 1
+	}
+	for i := range list {
+		p := &list[i]
+		k := kind(p)
+		balance[edge{k, p.first}]++
+		balance[edge{k, p.end}]--
+	}
+	for i := range list {
+		p := &list[i]
+		k := kind(p)
+		for _, at := range [2]int{p.first, p.end} {
 			switch {
-			case at == 0 || at == p.n || balance == 0:
+			case at == 0 || at == p.n || balance[edge{k, at}] == 0:
 			case p.chosen:
 				t.choice = p.site
 			default:
