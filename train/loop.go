@@ -199,9 +199,10 @@ func (l *Loop) beginStep() {
 	l.r.Trace.Phase("loader")
 }
 
-// tokens returns how many tokens of all ranks a batch has, with padding: integers in rows with a label for each. 0: there are none.
+// tokens returns how many tokens of all ranks a batch has, with padding: integers [rows, ..., n] with labels [rows, n]. 0: there are none,
+// as in pictures, of which each has k labels.
 func tokens(b data.Batch) int {
-	if b.X.DType().IsFloat() || b.Y.DType().IsFloat() || b.Y.NDim() != 2 {
+	if last := b.X.NDim() - 1; b.X.DType().IsFloat() || b.Y.DType().IsFloat() || b.Y.NDim() != 2 || last < 1 || b.X.Dim(last) != b.Y.Dim(1) {
 		return 0
 	}
 	return b.Global * b.Y.Dim(1)

@@ -37,7 +37,7 @@ type Summary struct {
 	WallS       float64                     `json:"wall_s"` // since Start
 	StepsPerS   float64                     `json:"steps_per_s"`
 	SamplesPerS float64                     `json:"samples_per_s"`
-	TokensPerS  float64                     `json:"tokens_per_s"`          // with padding, of batches with a label for each token; else 0
+	TokensPerS  float64                     `json:"tokens_per_s"`          // with padding, of integers [rows, ..., n] with labels [rows, n]; else 0
 	ExposedComm float64                     `json:"exposed_comm_fraction"` // of the time of steps: waits for groups of Measure
 	CommBytes   map[string]uint64           `json:"comm_bytes"`            // sent in steps over groups of Measure, by operation
 	PeakBytes   int                         `json:"peak_bytes"`

@@ -106,6 +106,37 @@ func TestReport(t *testing.T) {
 	require.Positive(t, got.Memory["parameters"].Peak)
 }
 
+// labeled are integers of these dimensions, with four labels each.
+type labeled []int
+
+func (labeled) Len() int { return 6 }
+
+func (l labeled) Shapes() (x, y tensor.Shape) {
+	return tensor.Shape{DType: tensor.Uint8, Dims: l}, tensor.Shape{DType: tensor.Int64, Dims: []int{4}}
+}
+
+func (labeled) Batch(_ []int, x, y tensor.Tensor) error {
+	clear(tensor.Data[uint8](x))
+	clear(tensor.Data[int64](y))
+	return nil
+}
+
+// Tokens have a label each: also in rows that say more of them, such as the numbers of documents. Pictures have none.
+func TestWhatAreTokens(t *testing.T) {
+	for want, dims := range map[int][][]int{0: {{3, 5, 5}, {5}, {}}, 6 * 4: {{4}, {2, 4}}} {
+		for _, x := range dims {
+			require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 1}, func(ctx context.Context, r *dist.Rank) error {
+				l := disttest.Must(train.Start(ctx, r, &train.Options{Quiet: true}, ckpt.State{}))
+				for range l.Batches(data.NewLoader(labeled(x), data.Config{Batch: 6}), 1) {
+				}
+				s := l.Summary(train.Summary{})
+				require.InDelta(t, float64(want)*s.StepsPerS, s.TokensPerS, 1e-6*s.StepsPerS, "%v", x)
+				return l.Close()
+			}))
+		}
+	}
+}
+
 // Tokens are counted over all ranks, also those of the smaller batch at the end of an epoch.
 func TestTokens(t *testing.T) {
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2}, func(ctx context.Context, r *dist.Rank) error {

@@ -2,6 +2,7 @@ package peft
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -283,7 +284,7 @@ func (c *config) renamed(from string) ([]byte, error) {
 		}
 	}
 	for name := range c.names {
-		return nil, fmt.Errorf("%s lacks %s", strings.Join(list, ", "), name)
+		return nil, fmt.Errorf("%s lacks %s", cmp.Or(strings.Join(list, ", "), indexName), name)
 	}
 	h, err := safetensors.New(all, map[string]string{"format": "pt"})
 	if err != nil {

@@ -51,15 +51,18 @@ func (o *options) corpus() (*corpus, error) {
 
 // examine sets the options of the test's loss, and has -sample answer its first question.
 func (c *corpus) examine(test *chat.Dataset) error {
-	all := data.NewLoader(test, data.Config{Batch: test.Len()})
+	all, labels := data.NewLoader(test, data.Config{Batch: 16}), 0.0
 	for _, b := range all.Epoch(context.Background(), 0) {
 		c.test = test.Loss(b)
-		c.test.Count /= float64(b.Rows)
+		labels += c.test.Count
 		first := slices.IndexFunc(tensor.Data[int64](b.Y), func(label int64) bool { return label != chat.Ignored })
-		for _, id := range tensor.Data[int64](b.X)[:first+1] {
-			c.Begin = append(c.Begin, int(id))
+		if c.Begin == nil {
+			for _, id := range tensor.Data[int64](b.X)[:first+1] {
+				c.Begin = append(c.Begin, int(id))
+			}
 		}
 	}
+	c.test.Count = labels / float64(test.Len())
 	return all.Err()
 }
 

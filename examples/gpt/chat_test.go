@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/examples/internal/lm"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
@@ -84,6 +86,13 @@ func TestChatTest(t *testing.T) {
 	text, err := c.Decode(c.Begin)
 	require.NoError(t, err)
 	require.Regexp(t, "^<u>q+\n<a>$", text)
+	labels, rows := 0.0, c.chat.Len() // of several batches
+	require.Greater(t, rows, 16)
+	for i := range rows {
+		labels += c.chat.Loss(data.Batch{Samples: []int{i}}).Count
+	}
+	require.NoError(t, c.examine(c.chat))
+	require.Equal(t, labels, math.Round(c.test.Count*float64(rows)))
 }
 
 func TestWrongChat(t *testing.T) {

@@ -142,6 +142,15 @@ func TestAdaptersApart(t *testing.T) {
 	require.Len(t, adapters, 2*(4+3*2))
 	o.LoRA = 3
 	require.ErrorContains(t, o.run(new(bytes.Buffer)), "shape")
+	list := filepath.Join(path, "ringo.json")
+	text, err := os.ReadFile(list)
+	require.NoError(t, err)
+	require.True(t, bytes.Contains(text, []byte(`-seq 9 -lora 2"`)), "as earlier checkpoints have it")
+	require.NoError(t, os.WriteFile(list, text[:len(text)/2], 0o666))
+	o.LoRA = 2
+	err = o.run(new(bytes.Buffer))
+	require.ErrorContains(t, err, " is not sound: ringo.json: ")
+	require.NotContains(t, err.Error(), "-lora", "the flags are right")
 }
 
 // Modules beside adapters are trained, saved with them, and continued, on any layout.

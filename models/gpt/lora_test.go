@@ -314,6 +314,9 @@ func TestExportOfSeveralFiles(t *testing.T) {
 	}
 	index()
 	require.ErrorContains(t, peft.Export(m, from, several), "model-00001-of-00002.safetensors lacks base_model.model.")
+	clear(files)
+	index()
+	require.ErrorContains(t, peft.Export(m, from, several), "peft: model.safetensors.index.json lacks base_model.model.")
 	files["x"] = "../model.safetensors"
 	index()
 	require.ErrorContains(t, peft.Export(m, from, several), `index.json: the file "../model.safetensors" is not in the folder`)

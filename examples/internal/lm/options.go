@@ -116,7 +116,10 @@ func (o *Options) Optimizer(params nn.Params, norm optim.Norm) *optim.Optimizer 
 func (o *Options) Start(ctx context.Context, r *dist.Rank, c gpt.Config, st ckpt.State) (*train.Loop, error) {
 	want := fmt.Sprintf("-layers %d -dim %d -heads %d -kv-heads %d -seq %d", c.Layers, c.Width, c.Heads, c.KVHeads, o.Seq)
 	if o.LoRA > 0 {
-		want += fmt.Sprintf(" -lora %d -lora-save %q", o.LoRA, strings.Join(o.LoRASave, ","))
+		want += fmt.Sprintf(" -lora %d", o.LoRA)
+	}
+	if len(o.LoRASave) > 0 {
+		want += fmt.Sprintf(" -lora-save %q", strings.Join(o.LoRASave, ","))
 	}
 	have := want
 	st.Extra = map[string]any{"model": &have}
@@ -124,7 +127,7 @@ func (o *Options) Start(ctx context.Context, r *dist.Rank, c gpt.Config, st ckpt
 	switch {
 	case err == nil && have != want:
 		err = train.Usagef("-resume: the checkpoint is of a model with %s, not %s", have, want)
-	case err != nil && o.Resume && o.LoRA > 0:
+	case err != nil && o.Resume && o.LoRA > 0 && (strings.Contains(err.Error(), "missing: ") || strings.Contains(err.Error(), "unexpected: ")):
 		err = fmt.Errorf("-lora %d -lora-save %q: %w", o.LoRA, strings.Join(o.LoRASave, ","), err)
 	}
 	return loop, err
