@@ -88,6 +88,7 @@ func TestPlanOnTopology(t *testing.T) {
 	each := 7 * (1000 + 16*1024*2*768*4/8/370.)
 	assert.Contains(t, stdout, fmt.Sprintf("\n  experts   %10v  4 all-to-alls of 16·1024·2·768·4 bytes over 8 ranks, in each of these",
 		sim.Time(4*12*each*1000)))
+	assert.Contains(t, stdout, " gathered over 32 ranks (those of experts: 4), less half of the time above\n")
 	assert.Contains(t, stdout, "\n  pp=1,dp=4,ep=8,tp=1 ", "among the fastest layouts")
 
 	for want, more := range map[string][]string{

@@ -141,7 +141,11 @@ func (t *timing) String() string {
 	}
 	line("bubble", x.Bubble, "(pp−1)/m = %d/%d of the above", s.PP-1, micros)
 	line("stages", x.Stages, "2·(pp−1) messages that nothing hides")
-	line("gradients", x.Data, "%d bytes a parameter summed and %d gathered over %d ranks, less half of the time above", s.Sum, s.Value, s.DP)
+	over := fmt.Sprintf("%d ranks", s.DP)
+	if s.Experts > 0 {
+		over += fmt.Sprintf(" (those of experts: %d)", s.DP/max(1, s.EP))
+	}
+	line("gradients", x.Data, "%d bytes a parameter summed and %d gathered over %s, less half of the time above", s.Sum, s.Value, over)
 	fmt.Fprintf(&out, "\nthe fastest of as many ranks, if they have memory for it (see ringo plan -layout):\n  %-22s %10s  exposed\n",
 		"layout", "step")
 	for _, x := range t.Layouts[1:] {

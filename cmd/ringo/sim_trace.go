@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/timeline"
 )
 
@@ -64,6 +65,7 @@ func (r *replayReport) write(out io.Writer, ranks int) {
 	}
 	fmt.Fprintf(out, "%-40s  %5s  %12s  %12s  %12s\n", "operation", "calls", "bytes", "in flight", "exposed")
 	for _, e := range x.Ops {
-		fmt.Fprintf(out, "%-40s  %5d  %12d  %12v  %12v\n", e.Op+" of "+e.Group, e.Calls, e.Bytes, e.Flight, e.Exposed/sim.Time(ranks))
+		fmt.Fprintf(out, "%-40s  %5d  %12d  %12v  %12v\n", bounded.Plain(e.Op+" of "+e.Group), e.Calls, e.Bytes, e.Flight,
+			e.Exposed/sim.Time(ranks))
 	}
 }

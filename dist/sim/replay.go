@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/timeline"
 )
 
@@ -38,7 +39,7 @@ func (t *Topology) Replay(rec *timeline.Recording) (*Replayed, error) {
 		return nil, err
 	}
 	p := &replay{rec, make([]call, len(rec.Exchanges)), make([]*group, len(rec.Exchanges)), make([][]int, ranks)}
-	net, groups, marks := newNetwork(plan), map[uint64]*group{}, 2*len(rec.Exchanges)
+	net, groups, marks, most := newNetwork(plan), map[uint64]*group{}, 2*len(rec.Exchanges), 0
 	for i, e := range rec.Exchanges {
 		if groups[e.Lane.ID] == nil {
 			groups[e.Lane.ID] = newGroup(net, e.Lane.Ranks)
@@ -50,10 +51,11 @@ func (t *Topology) Replay(rec *timeline.Recording) (*Replayed, error) {
 			ok = kind == backend.Send || slices.Contains(Kinds, kind) && kind.String() == e.Kind
 		}
 		if !ok {
-			return nil, fmt.Errorf("sim: operation %q of group %q cannot be replayed", e.Kind, e.Lane.Group)
+			return nil, fmt.Errorf("sim: operation %s of group %s cannot be replayed", bounded.Quote(e.Kind), bounded.Quote(e.Lane.Group))
 		}
 		p.calls[i] = *newCall(kind, "", len(e.Lane.Ranks), e.Bytes)
 		p.calls[i].root, p.calls[i].seq = e.Root, e.Seq
+		most = max(most, p.calls[i].bytes)
 	}
 	for i, acts := range rec.Programs {
 		p.marks[i] = make([]int, len(acts))
@@ -64,6 +66,7 @@ func (t *Topology) Replay(rec *timeline.Recording) (*Replayed, error) {
 	}
 	net.marks = make([]Time, marks)
 	for i, r := range newGroup(net, upTo(ranks)).ranks {
+		r.Memory(most) // one block, not a larger one again and again
 		net.start(0, func() error { return p.program(r, i) })
 	}
 	if err := net.run(); err != nil {

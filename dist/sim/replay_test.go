@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -59,6 +60,50 @@ func TestReplay(t *testing.T) {
 	r = replay(both, []timeline.Act{starts(0, 1), starts(5000, 0), needs(0, 0), needs(0, 1)})
 	assert.Equal(t, 5000*ns+sum, r.Time)
 	assert.Equal(t, []Exchange{{"send", "other", 1, 500, 501 * ns, 501 * ns}}, withoutCalls(r.Ops, "allreduce"))
+}
+
+// An all-reduce that is needed as soon as it was over takes longer on a slower network, and one that is needed at the end is hidden.
+func TestReplayOfSoonAndLate(t *testing.T) {
+	var ranks []timeline.Rank
+	for i := range 2 {
+		ranks = append(ranks, timeline.Rank{Rank: i, Lanes: []trace.Lane{{Group: "g", ID: 3, Ranks: []int{0, 1}}}, Spans: []trace.Span{
+			{Name: trace.StepName, Track: trace.Steps, End: 9000, Arg: 5},
+			{Name: "allreduce", Track: trace.Comm, Lane: 1, Seq: 1, Start: 100, End: 300, Arg: 2000},
+		}})
+	}
+	sum := timeOf(t, flat(3, 5), backend.AllReduce, "", 2, 2000)
+	for soon, want := range map[bool]Time{false: 9000 * 1000, true: 8800*1000 + sum} {
+		rec, err := timeline.Record(ranks, soon)
+		require.NoError(t, err)
+		r, err := flat(3, 5).Replay(rec)
+		require.NoError(t, err)
+		assert.Equal(t, want, r.Time)
+	}
+}
+
+// A replay takes one block of addresses, however often its largest operation so far becomes larger.
+func TestMemoryOfReplay(t *testing.T) {
+	rec := &timeline.Recording{Steps: []int64{1}}
+	lane := &trace.Lane{Group: "world", ID: 7, Ranks: []int{0, 1}}
+	var list []timeline.Act
+	for i := range 64 {
+		rec.Exchanges = append(rec.Exchanges, timeline.Exchange{Kind: "allreduce", Lane: lane, Seq: uint64(i + 1), Bytes: (64 + i) << 20})
+		list = append(list, starts(0, i), needs(0, i))
+	}
+	rec.Programs = [][]timeline.Act{acts(list...), acts(list...)}
+	nothing.Lock()
+	kept := nothing.b
+	nothing.b = nil
+	nothing.Unlock()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := flat(3, 5).Replay(rec)
+	runtime.ReadMemStats(&after)
+	nothing.Lock()
+	nothing.b = kept
+	nothing.Unlock()
+	require.NoError(t, err)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(512<<20))
 }
 
 // As many operations as engines take are in flight. One more is issued when the first of them is over, and that is exposed.

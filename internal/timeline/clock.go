@@ -24,6 +24,7 @@ type part struct {
 	name       string
 	start, end int64
 	bytes      int64
+	lane       *trace.Lane
 }
 
 // exchanges returns all collectives and messages, in the order in which they began.
@@ -43,7 +44,7 @@ func exchanges(ranks []Rank) []*collective {
 				found[k] = m
 				all = append(all, m)
 			}
-			m.parts = append(m.parts, part{at, s.Name, s.Start, s.End, s.Arg})
+			m.parts = append(m.parts, part{at, s.Name, s.Start, s.End, s.Arg, &r.Lanes[s.Lane-1]})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *collective) int { return cmp.Compare(a.parts[0].start, b.parts[0].start) })

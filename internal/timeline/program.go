@@ -51,7 +51,7 @@ const (
 
 const (
 	day       = int64(24 * time.Hour)
-	mostBytes = 16 << 30
+	mostBytes = 4 << 30 // the gradients of a layer, or of the words, of 70 billion parameters in float32
 	batch     = "batch" // its lane has operations of other lanes
 )
 
@@ -127,17 +127,17 @@ type key struct{ lane, seq uint64 }
 
 // exchanges collects those that all members have, and returns their places.
 func (rec *Recording) exchanges(ranks []Rank) (map[key]int, error) {
-	places, last := map[key]int{}, map[uint64]uint64{}
+	places, last, known := map[key]int{}, map[uint64]uint64{}, map[uint64]*members{}
 	var some []*collective
 	for _, m := range exchanges(ranks) {
 		if m.name == batch {
 			continue
 		}
-		missing, err := m.absent(ranks)
+		all, err := m.all(known, len(ranks))
 		switch {
 		case err != nil:
 			return nil, err
-		case missing >= 0:
+		case !all:
 			some = append(some, m)
 			continue
 		}
@@ -152,8 +152,7 @@ func (rec *Recording) exchanges(ranks []Rank) (map[key]int, error) {
 	}
 	for _, m := range some {
 		if m.seq < last[m.lane.ID] {
-			missing, _ := m.absent(ranks)
-			return nil, fmt.Errorf("rank %d has no %v, which rank %d has: the trace is not whole", missing, m, ranks[m.parts[0].at].Rank)
+			return nil, fmt.Errorf("rank %d has no %v, which rank %d has: the trace is not whole", m.absent(), m, m.parts[0].at)
 		}
 	}
 	rec.LeftOut = len(some)
@@ -165,29 +164,51 @@ func (m *collective) String() string {
 	return fmt.Sprintf("%s number %d of group %s", bounded.Plain(kindOf(m.name)), m.seq, bounded.Plain(m.lane.Group))
 }
 
-// absent returns a member without the exchange, or -1. It is an error if members are none of the ranks, or ranks are no members.
-func (m *collective) absent(ranks []Rank) (int, error) {
+// members are those of all lanes of an ID.
+type members struct {
+	lane *trace.Lane          // the first one
+	have map[int]bool         // its ranks
+	same map[*trace.Lane]bool // lanes that have the same ranks, in the same order
+}
+
+// all reports whether every member has the exchange. It is an error if members are none of so many ranks, if ranks are no members, or if a
+// lane of this ID has other members.
+func (m *collective) all(known map[uint64]*members, ranks int) (bool, error) {
+	x := known[m.lane.ID]
+	if x == nil {
+		x = &members{m.lane, map[int]bool{}, map[*trace.Lane]bool{}}
+		known[m.lane.ID] = x
+		for _, r := range m.lane.Ranks {
+			switch {
+			case r < 0 || r >= ranks:
+				return false, fmt.Errorf("the trace has no rank %d, with which rank %d has %v: a replay needs the files of all ranks, see ringo trace "+
+					"merge", r, m.parts[0].at, m)
+			case x.have[r]:
+				return false, fmt.Errorf("%v has a member twice: the trace is damaged", m)
+			}
+			x.have[r] = true
+		}
+	}
 	has := map[int]bool{}
 	for _, p := range m.parts {
-		if has[p.at] || !slices.Contains(m.lane.Ranks, p.at) {
-			return 0, fmt.Errorf("rank %d has %v, and is no member or has it twice: the trace is damaged", p.at, m)
+		if has[p.at] || !x.have[p.at] {
+			return false, fmt.Errorf("rank %d has %v, and is no member or has it twice: the trace is damaged", p.at, m)
 		}
+		if !x.same[p.lane] && !slices.Equal(p.lane.Ranks, x.lane.Ranks) {
+			return false, fmt.Errorf("rank %d has %v in lane %x, which has other members elsewhere: the trace is damaged", p.at, m, m.lane.ID)
+		}
+		has[p.at], x.same[p.lane] = true, true
+	}
+	return len(has) == len(x.have), nil
+}
+
+// absent returns a member without the exchange.
+func (m *collective) absent() int {
+	has := map[int]bool{}
+	for _, p := range m.parts {
 		has[p.at] = true
 	}
-	missing := -1
-	for _, r := range m.lane.Ranks {
-		if r < 0 || r >= len(ranks) {
-			return 0, fmt.Errorf("the trace has no rank %d, with which rank %d has %v: a replay needs the files of all ranks, see ringo trace merge",
-				r, m.parts[0].at, m)
-		}
-		if !has[r] {
-			missing = r
-		}
-	}
-	if missing < 0 && len(has) != len(m.lane.Ranks) {
-		return 0, fmt.Errorf("%v has a member twice: the trace is damaged", m)
-	}
-	return missing, nil
+	return m.lane.Ranks[slices.IndexFunc(m.lane.Ranks, func(r int) bool { return !has[r] })]
 }
 
 // exchange checks that the members do the same.
@@ -202,7 +223,7 @@ func (m *collective) exchange(ranks []Rank) (Exchange, error) {
 			return e, fmt.Errorf("%v is a %s on rank %d: the trace is damaged", m, bounded.Quote(kind), p.at)
 		}
 		if p.bytes < 0 || p.bytes > mostBytes || p.end < p.start {
-			return e, fmt.Errorf("%v has %d bytes and takes %d ns on rank %d: a replay takes 0 to 16 GiB, and times from 0 on", m, p.bytes,
+			return e, fmt.Errorf("%v has %d bytes and takes %d ns on rank %d: a replay takes 0 to 4 GiB, and times from 0 on", m, p.bytes,
 				p.end-p.start, p.at)
 		}
 		e.Bytes = max(e.Bytes, int(p.bytes))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -134,8 +135,15 @@ func TestRecordOfDamagedTraces(t *testing.T) {
 			r[0].Lanes[0].Ranks = []int{0}
 		},
 		"rank 0 has allreduce number 1 of group g, and is no member or has it twice": func(r []Rank) { more(&r[0], 1) },
-		"allreduce number 1 of group g has a member twice": func(r []Rank) {
-			r[0].Lanes[0].Ranks = []int{0, 1, 1}
+		"allreduce number 1 of group g has a member twice":                           func(r []Rank) { r[0].Lanes[0].Ranks = []int{0, 1, 1} },
+		"allreduce number 1 of group g has a member twice: the":                      func(r []Rank) { r[0].Lanes[0].Ranks = make([]int, 3) },
+		"rank 1 has allreduce number 1 of group g in lane 3, which has other members elsewhere: the trace is damaged": func(r []Rank) {
+			r[1].Lanes[0].Ranks = []int{1, 0}
+		},
+		"rank 0 has allreduce number 2 of group g in lane 3, which has other members": func(r []Rank) { // two lanes of one rank
+			r[0].Lanes[1] = trace.Lane{Group: "g", ID: 3, Ranks: []int{0}}
+			more(&r[0], 2)
+			r[0].Spans[2].Lane = 2
 		},
 		`allreduce number 1 of group g is a "broadcast" on rank 1`: func(r []Rank) {
 			r[1].Spans[1].Name = "broadcast"
@@ -165,6 +173,25 @@ func TestRecordOfDamagedTraces(t *testing.T) {
 	}
 	_, err = Record(append(three, Rank{Rank: 2, Lanes: three[0].Lanes, Spans: three[0].Spans}), false)
 	assert.ErrorContains(t, err, "send number 1 of group g is from 3 ranks")
+}
+
+// A lane is looked at once, and not for each of its exchanges: here, 40,000 of 40,000 ranks, that only one rank has.
+func TestRecordOfLongLanes(t *testing.T) {
+	const n = 40_000
+	lane, ranks := trace.Lane{Group: "g", ID: 3}, make([]Rank, n)
+	for i := range ranks {
+		lane.Ranks = append(lane.Ranks, i)
+		ranks[i] = Rank{Rank: i, Spans: []trace.Span{span(trace.Steps, trace.StepName, 0, 1000, 5)}}
+	}
+	ranks[0].Lanes = []trace.Lane{lane}
+	for i := range n {
+		more(&ranks[0], uint64(i+1))
+	}
+	began := time.Now()
+	rec, err := Record(ranks, false)
+	require.NoError(t, err)
+	assert.Equal(t, n, rec.LeftOut)
+	assert.Less(t, time.Since(began), 10*time.Second)
 }
 
 // Whatever a file has, a recording of it is an error, or programs that issue an exchange on all members before they wait for it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/ringo-ml/ringo/internal/bounded"
 	names "github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/internal/trace"
 )
@@ -35,6 +36,9 @@ func table(w io.Writer, title string, rows [][]string) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	first := 0
 	for _, r := range rows {
+		for i := range r {
+			r[i] = bounded.Plain(r[i]) // names are a file's
+		}
 		first = max(first, len([]rune(r[0])))
 	}
 	var b strings.Builder

@@ -23,5 +23,5 @@ func TestNap(t *testing.T) {
 	}
 	slices.Sort(took)
 	require.GreaterOrEqual(t, took[0], short)
-	require.Less(t, took[10], 700*time.Microsecond, "%v", took) // of time.Sleep almost all take more than a millisecond
+	require.Less(t, took[2], 700*time.Microsecond, "%v", took) // of time.Sleep almost all take more than a millisecond
 }
