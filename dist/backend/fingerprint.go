@@ -168,8 +168,8 @@ func difference(a, b *Desc) (want, got string, advice error) {
 		}
 	}
 	if want, got = differenceOfCalls(a, b); strings.HasPrefix(want, "tag ") && max(a.Tag, b.Tag) > math.MaxInt32 {
-		advice = errors.New("if these are tags of cp.Ring, they are checksums of the documents: all ranks that divide sequences need the same ones " +
-			"in each step (give the loader the group of the ranks with other rows)")
+		advice = errors.New("if these are tags of cp.Ring, they are checksums of the documents: all ranks that divide sequences need the same " +
+			"ones in each step (give the loader the group of the ranks with other rows)")
 	}
 	return want, got, advice
 }
