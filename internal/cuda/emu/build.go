@@ -27,7 +27,7 @@ var sources embed.FS
 var flags = []string{"-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden",
 	"-ftls-model=initial-exec", "-U_FORTIFY_SOURCE", "-pthread"}
 
-// libraries are built: NAME.so from src/NAME.cpp.
+// libraries are built: NAME.so from src/NAME.cpp and src/exit.cpp.
 var libraries = []string{"libcuda", "libnvrtc", "libnvml", "libcublaslt", "libnccl"}
 
 // kernelFlags are g++'s for kernels; libnvrtc reads them from the file
@@ -94,7 +94,7 @@ func compile(dir string) error {
 	}
 	calls := [][]string{shimFlags, append(kernelFlags[:len(kernelFlags):len(kernelFlags)], "-x", "c++-header", "shim.h", "-o", "shim.h.gch")}
 	for _, lib := range libraries {
-		calls = append(calls, append(flags[:len(flags):len(flags)], "-o", lib+".so", lib+".cpp", "-ldl"))
+		calls = append(calls, append(flags[:len(flags):len(flags)], "-o", lib+".so", lib+".cpp", "exit.cpp", "-ldl"))
 	}
 	var g errgroup.Group
 	for _, args := range calls {

@@ -2,6 +2,7 @@ package emu_test
 
 import (
 	"bytes"
+	"debug/elf"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/dl"
 )
 
 // rig is a device with a stream, and the kernels of one source.
@@ -258,4 +260,27 @@ func TestMappingsDoNotGrow(t *testing.T) {
 		last = round()
 	}
 	require.Less(t, last, first+300, "300 streams kept more than a mapping each")
+}
+
+// At the end of a process under the race detector, streams still use what the libraries have: nothing is destroyed.
+func TestEndOfProcess(t *testing.T) {
+	emu.Only(t, "a driver is not closed while it is used")
+	r := newRig(t, emu.Config{}, addSource)
+	x := put(r, ramp(1000))
+	for _, name := range []string{"libcuda", "libnvrtc", "libnvml", "libcublaslt", "libnccl"} {
+		f, err := elf.Open(emu.Library(t, name+".so"))
+		require.NoError(t, err)
+		imported, err := f.DynamicSymbols()
+		require.NoError(t, err)
+		for _, s := range imported {
+			require.NotEqual(t, "__cxa_atexit", s.Name, "%s has static objects that the end of the process destroys", name)
+		}
+		require.NoError(t, f.Close())
+	}
+	driver, err := dl.Open("the emulated driver", emu.Library(t, "libcuda.so"))
+	require.NoError(t, err)
+	driver.AtExit()
+	later := r.stream("later")
+	r.launch(later, "add", 4, 256, 0, cuda.NewArgs().Ptr(x).Ptr(x).Ptr(x).I32(1000))
+	require.Equal(t, float32(1998), get[float32](r, later, x, 1000)[999])
 }
