@@ -38,7 +38,7 @@ func (p *circle) take(ids tensor.Tensor) {
 	}
 	p.tag = 2 + int(sum>>2) // 0 and 1 are other messages
 	for _, g := range p.groups()[1:] {
-		r, n, none := g.Rank(), g.Size(), ids.Slice(0, 0, 0)
+		r, n, none := g.Rank(), g.Size(), p.c.New(ids.DType(), 0) // ids can be one tensor of all ranks
 		p.wait(g.Batch(func(b *dist.Batch) {
 			if n > 1 {
 				b.Send(none, (r+1)%n, p.tag)

@@ -210,7 +210,7 @@ func (e *Engine) Park(ctx context.Context) error {
 		e.mu.Lock()
 		e.step(nil)
 		moved, woken, moving := e.moves != moves || e.frozen != nil || e.over, e.woken, len(e.active) > 0
-		idle := e.stepAt.Sub(e.movedAt)
+		soon := e.away == "" && e.stepAt.Sub(e.movedAt) < soonTime // away, no step is made, and its time stands still
 		e.woken = false
 		e.mu.Unlock()
 		if moved || pause == latest { // what moved before this call is seen then, at the latest
@@ -219,7 +219,7 @@ func (e *Engine) Park(ctx context.Context) error {
 		switch {
 		case woken:
 			runtime.Gosched()
-		case idle < soonTime || moving && time.Since(began) < spinTime:
+		case soon || moving && time.Since(began) < spinTime:
 			wait.Yield()
 		default:
 			wait.Nap(pause)
