@@ -323,30 +323,39 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 	return row, g.Close()
 }
 
-// plan warms up. Then rank 0 decides how many blocks of how many calls to time, to use about the budget.
+// plan warms up, at the end for a tenth of the budget: the first calls of a size take longer. Then rank 0 decides how many blocks of how
+// many calls to time, to use about the budget.
 func (b *bencher) plan(c *benchCase, budget time.Duration, most int) (blocks, calls int, err error) {
-	start := time.Now()
-	const pilot = 3
-	for i := range pilot {
-		if i == 1 {
-			start = time.Now()
-		}
-		if err := c.op.call(c).Wait(); err != nil {
+	total := 1
+	for _, share := range [3]time.Duration{0, budget / 10, budget} {
+		spent, err := b.some(c, total)
+		if err != nil {
 			return 0, 0, err
 		}
+		per := spent / time.Duration(total)
+		plan := []float64{0}
+		if b.r.World.Rank() == 0 {
+			plan[0] = float64(min(max(int(share/max(per, 100)), min(minBlocks, most)), 100_000))
+		}
+		if err := b.control.SumFloats(plan); err != nil {
+			return 0, 0, err
+		}
+		total = int(plan[0])
 	}
-	if err := b.r.Device.Queue(0).Sync(); err != nil {
-		return 0, 0, err
+	return min(total, most), total / min(total, most), nil
+}
+
+// some returns how long a number of calls take here.
+func (b *bencher) some(c *benchCase, calls int) (time.Duration, error) {
+	start := time.Now()
+	for range calls {
+		b.work.do()
+		if err := c.op.call(c).Wait(); err != nil {
+			return 0, err
+		}
 	}
-	per := time.Since(start)/(pilot-1) + b.spec.Compute
-	total := min(max(int(budget/max(per, 100)), min(minBlocks, most)), 100_000)
-	plan := []float64{0, 0}
-	if b.r.World.Rank() == 0 {
-		blocks = min(total, most)
-		plan = []float64{float64(blocks), float64(total / blocks)}
-	}
-	err = b.control.SumFloats(plan)
-	return int(plan[0]), int(plan[1]), err
+	err := b.r.Device.Queue(0).Sync() // Wait does not wait for the device
+	return time.Since(start), err
 }
 
 // blocks times calls and returns the µs per call of each block, sorted. For each block, the slowest rank counts.
@@ -356,17 +365,11 @@ func (b *bencher) blocks(c *benchCase, blocks, calls int) ([]float64, error) {
 		return nil, err
 	}
 	for i := range us {
-		start := time.Now()
-		for range calls {
-			b.work.do()
-			if err := c.op.call(c).Wait(); err != nil {
-				return nil, err
-			}
-		}
-		if err := b.r.Device.Queue(0).Sync(); err != nil { // Wait does not wait for the device
+		spent, err := b.some(c, calls)
+		if err != nil {
 			return nil, err
 		}
-		us[i] = time.Since(start).Seconds() * 1e6 / float64(calls)
+		us[i] = spent.Seconds() * 1e6 / float64(calls)
 	}
 	all, err := dist.AllGatherObject(b.control, us)
 	if err != nil {

@@ -167,8 +167,10 @@ func (e *Engine) step(b *endpoint) {
 	}
 	moves := e.moves
 	e.stepAt = time.Now()
-	e.receive()
-	e.testAll()
+	if b == nil || b.request == nil || !b.request.hurry(e) {
+		e.receive(b)
+		e.testAll()
+	}
 	if b != nil {
 		b.step()
 	} else {

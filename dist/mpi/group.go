@@ -117,10 +117,10 @@ func (b *endpoint) begun() bool {
 	return b.isOver()
 }
 
-// isOver reports whether MPI is done with the request of the operation that is first. If it failed, so does the group.
+// isOver reports whether MPI is done with the request of the operation that is first, which was tested. If it failed, so does the group.
 func (b *endpoint) isOver() bool {
 	r := b.request
-	if !b.e.test(r) {
+	if !r.over {
 		return false
 	}
 	b.request = nil

@@ -72,9 +72,9 @@ func (e *Engine) launch(r *request) {
 	}
 }
 
-// receive handles messages that are here. e.mu is held.
-func (e *Engine) receive() {
-	for range 64 {
+// receive handles messages that are here: for b only up to one with which an operation gets further. e.mu is held.
+func (e *Engine) receive(b *endpoint) {
+	for i, moves := 0, e.moves; i < 64 && (b == nil || e.moves == moves); i++ {
 		if !e.callable() || !e.test(&e.inbox) {
 			break
 		}
