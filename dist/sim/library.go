@@ -38,6 +38,10 @@ func (l *Library) around(far, n, bytes, times int) (best Time, err error) {
 	if len(protocols) == 0 {
 		protocols = []Protocol{{Part: 1}}
 	}
+	few, err := l.enough(far, n)
+	if err != nil {
+		return 0, err
+	}
 	for i, p := range protocols {
 		by := *l.Topology
 		by.MessageNS += p.MessageNS
@@ -45,7 +49,9 @@ func (l *Library) around(far, n, bytes, times int) (best Time, err error) {
 		for k := range by.Links {
 			by.Links[k].GBs *= p.Part
 		}
-		once, err := straight(bytes, n<<20, func(bytes int) (Time, error) { return l.ring(&by, far, n, bytes, i) })
+		once, err := straight(bytes, n<<20, func(bytes int) (Time, error) {
+			return l.ring(&by, hops{far: far, n: few, part: (bytes + n - 1) / n, protocol: i}, n-1)
+		})
 		if err != nil {
 			return 0, err
 		}
@@ -56,13 +62,45 @@ func (l *Library) around(far, n, bytes, times int) (best Time, err error) {
 	return best, nil
 }
 
-// ring returns the time of an all-gather around a ring. When a part has been on as many hops as two hosts have, all further ones take the
+// ring returns the time of so many steps around a ring. When a part has been on as many hops as two hosts have, all further ones take the
 // same time, so it is enough to simulate as many again.
-func (l *Library) ring(by *Topology, far, n, bytes, protocol int) (Time, error) {
-	return straight(n-1, 4*l.Host, func(steps int) (Time, error) {
-		return l.time(by, hops{far, n, (bytes + n - 1) / n, steps, 0, protocol})
+func (l *Library) ring(by *Topology, h hops, steps int) (Time, error) {
+	return straight(steps, 4*l.Host, func(steps int) (Time, error) {
+		h.steps = steps
+		return l.time(by, h)
 	})
 }
+
+// enough returns how many ranks of a ring take as long as n. If messages take no other links than those of two ranks, and those of a kind
+// that depends only on the place in a host, then all hosts do the same. So it is enough that no part comes back where it was.
+func (l *Library) enough(far, n int) (int, error) {
+	each := l.together(far, n)
+	few := (4*l.Host/each + 2) * each
+	if n <= few {
+		return n, nil
+	}
+	w, err := l.wire(l.ranks(far, n))
+	if err != nil {
+		return 0, err
+	}
+	var path []hop
+	for c := range each {
+		ranks, first := turned(far, n, each, c), []*cable(nil)
+		for i, r := range ranks {
+			path = w.route(path[:0], r, ranks[(i+1)%n])
+			if i < each {
+				first = append(first, path[0].cable)
+			}
+			if len(path) != 2 || path[0].cable != first[i%each] {
+				return n, nil
+			}
+		}
+	}
+	return few, nil
+}
+
+// ranks returns how many ranks the hosts of n ranks have, so far from each other.
+func (t *Topology) ranks(far, n int) int { return ((n-1)*far + t.Host) / t.Host * t.Host }
 
 // straight returns the time of n, which beyond few is on a straight line: that of few and of half of it.
 func straight(n, few int, time func(n int) (Time, error)) (Time, error) {
@@ -99,7 +137,7 @@ func (l *Library) time(by *Topology, h hops) (Time, error) {
 	if t, ok := l.times[h]; ok || h.n < 2 {
 		return t, nil
 	}
-	net, err := by.network(((h.n-1)*h.far + l.Host) / l.Host * l.Host)
+	net, err := by.network(l.ranks(h.far, h.n))
 	if err != nil {
 		return 0, err
 	}

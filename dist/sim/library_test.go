@@ -22,7 +22,7 @@ func TestRings(t *testing.T) {
 				if x.ranks == 8 {
 					assert.Equal(t, timeOf(t, top, backend.AllGather, "ring", x.ranks, x.ranks*part), all)
 				}
-				few, err := l.ring(top, x.stride, x.ranks, x.ranks*part, 0)
+				few, err := l.ring(top, hops{far: x.stride, n: x.ranks, part: part}, x.ranks-1)
 				require.NoError(t, err)
 				assert.InEpsilon(t, all.Seconds(), few.Seconds(), 0.01, "%s: %d ranks, every %d, %d bytes", name, x.ranks, x.stride, part)
 			}
