@@ -37,10 +37,8 @@ type timedLayout struct {
 // times predicts the step of the planned layout, and of others.
 func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 	name, hosts, cut := c.Topo, math.MaxInt32, strings.LastIndex(c.Topo, "x")
-	if cut > 0 {
-		if n, err := strconv.Atoi(c.Topo[cut+1:]); err == nil {
-			name, hosts = c.Topo[:cut], n
-		}
+	if n, err := strconv.Atoi(c.Topo[cut+1:]); err == nil && cut > 0 {
+		name, hosts = c.Topo[:cut], n
 	}
 	top, err := sim.Open(name)
 	if err != nil {
@@ -78,9 +76,8 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 				if ranks%(tp*pp*ep) != 0 || c.Heads%tp != 0 || c.Vocab%tp != 0 || c.Layers%pp != 0 {
 					continue
 				}
-				x, err := timed(net, other.String(), divided(s, tp, pp, ep, ranks, or(c.Micro, 8)))
-				if err == nil { // else its batch or its experts do not divide
-					t.Layouts = append(t.Layouts, x)
+				if x, err := timed(net, other.String(), divided(s, tp, pp, ep, ranks, or(c.Micro, 8))); err == nil {
+					t.Layouts = append(t.Layouts, x) // else its batch or its experts do not divide
 				}
 			}
 		}

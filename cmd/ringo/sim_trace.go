@@ -15,8 +15,8 @@ import (
 
 // replayReport is what `ringo sim -trace` prints.
 type replayReport struct {
-	Topology *sim.Topology `json:"topology"`
-	LeftOut  int           `json:"left_out"` // exchanges at the end that not all ranks recorded
+	Topology *sim.Topology      `json:"topology"`
+	LeftOut  int                `json:"left_out"` // exchanges at the end that not all ranks recorded
 	Late     *training.Replayed `json:"late"`     // what nobody waited for is needed when its step ends
 	Soon     *training.Replayed `json:"soon"`     // as soon as it was over in the recording
 }

@@ -80,6 +80,7 @@ func (e *engine) record(s step) error {
 type bucket struct {
 	at      Time
 	threads []*thread
+	turn    int // of the next thread
 }
 
 type buckets []*bucket
@@ -104,6 +105,7 @@ type engine struct {
 	queue   buckets
 	at      map[Time]*bucket
 	running *bucket // those of now
+	spare   []*bucket
 	writer  *thread // whose function runs
 	err     error
 }
@@ -124,8 +126,12 @@ func (e *engine) resume(at Time, t *thread) {
 	t.now = max(t.now, at)
 	b := e.at[t.now]
 	if b == nil {
-		b = &bucket{at: t.now}
-		e.at[t.now] = b
+		if n := len(e.spare); n > 0 {
+			b, e.spare = e.spare[n-1], e.spare[:n-1]
+		} else {
+			b = &bucket{}
+		}
+		b.at, e.at[t.now] = t.now, b
 		heap.Push(&e.queue, b)
 	}
 	b.threads = append(b.threads, t)
@@ -133,7 +139,7 @@ func (e *engine) resume(at Time, t *thread) {
 
 // sync reports whether no other thread has anything to do before t, so that t may do what others notice. If not, t goes on later.
 func (e *engine) sync(t *thread) bool {
-	if t.now > e.now && (len(e.running.threads) > 0 || len(e.queue) > 0 && e.queue[0].at <= t.now) {
+	if t.now > e.now && (e.running.turn < len(e.running.threads) || len(e.queue) > 0 && e.queue[0].at <= t.now) {
 		e.resume(t.now, t)
 		return false
 	}
@@ -150,18 +156,18 @@ func (e *engine) run() error {
 	}()
 	for len(e.queue) > 0 {
 		b := heap.Pop(&e.queue).(*bucket)
-		for e.now, e.running = b.at, b; len(b.threads) > 0; { // threads may be added
-			t := b.threads[0]
-			b.threads = b.threads[1:]
-			if e.turn(t); e.err != nil {
+		for e.now, e.running = b.at, b; b.turn < len(b.threads); { // threads may be added
+			b.turn++
+			if e.turn(b.threads[b.turn-1]); e.err != nil {
 				return e.err
 			}
 		}
 		delete(e.at, b.at)
+		b.threads, b.turn, e.spare = b.threads[:0], 0, append(e.spare, b)
 	}
 	for _, t := range e.threads {
 		if !t.over {
-			return fmt.Errorf("sim: after %v %s, forever", e.now, t.rank.misses())
+			return fmt.Errorf("sim: after %v %s, forever", e.now, t.misses())
 		}
 	}
 	return nil

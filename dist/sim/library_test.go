@@ -30,6 +30,41 @@ func TestRings(t *testing.T) {
 	}
 }
 
+// Where all hosts are connected in the same way, a ring of a few of them takes exactly as long as one of all, in all protocols. Where a
+// switch is above some hosts, or messages share links between switches, all are needed.
+func TestEnoughHosts(t *testing.T) {
+	hgx, err := Open("hgx-h100")
+	require.NoError(t, err)
+	pairs := two(1)
+	pairs.Links[0].Ports = 8 // a switch for two hosts
+	shared := two(1)
+	shared.Links = append(shared.Links, Link{Name: "trunk", From: "net", To: "spine", Ports: 9, GBs: 1, NS: 10})
+	shared.Links[1].Ports = 20
+	for _, x := range []struct {
+		top          *Topology
+		far, n, want int
+	}{{hgx, 1, 160, 48}, {hgx, 2, 96, 40}, {hgx, 8, 40, 34}, {hgx, 3, 64, 64}, {hgx, 1, 48, 48}, {two(1), 1, 100, 24}, {two(3), 4, 33, 18},
+		{pairs, 1, 100, 100}, {pairs, 4, 24, 24}, {shared, 1, 100, 100}, {shared, 4, 33, 33}} {
+		l := &Library{Topology: x.top}
+		few, err := l.enough(x.far, x.n)
+		require.NoError(t, err)
+		assert.Equal(t, x.want, few, "%s: %d ranks, every %d", x.top.Name, x.n, x.far)
+		for _, part := range []int{1, 4321, 1 << 20} {
+			all, err := l.time(x.top, hops{x.far, x.n, part, 4 * l.Host, 0, -1})
+			require.NoError(t, err)
+			some, err := l.time(x.top, hops{x.far, few, part, 4 * l.Host, 0, -1})
+			require.NoError(t, err)
+			assert.Equal(t, all, some, "%s: %d ranks, every %d, %d bytes", x.top.Name, x.n, x.far, part)
+		}
+	}
+	l := &Library{Topology: hgx}
+	for n := 64; n <= 2048; n *= 2 {
+		_, err := l.AllGather(1, n, n<<21)
+		require.NoError(t, err)
+		assert.Len(t, l.times, 3*2*2, "three protocols, two sizes, two lengths: %d ranks need no others", n)
+	}
+}
+
 // Four rings of two hosts of four use all cards: in each step a quarter of a part goes over each, at 4 ns a byte, while three quarters of
 // parts go over a link inside, at 1 ns a byte. One rank of each host has one ring, and so has a host that lacks a rank.
 func TestRingsOfAllCards(t *testing.T) {

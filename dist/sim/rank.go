@@ -21,7 +21,7 @@ func (n *network) group(world []int) *group {
 	g, hosts := &group{net: n, ranks: make([]*rank, len(world))}, map[int]int{}
 	at := make(algo.Layout, len(world))
 	for i, w := range world {
-		g.ranks[i] = &rank{group: g, number: i, world: w, mail: map[sender][]message{}}
+		g.ranks[i] = &rank{group: g, number: i, world: w}
 		host, ok := hosts[w/n.plan.top.Host]
 		if !ok {
 			host = len(hosts)
@@ -39,8 +39,8 @@ type rank struct { // what each message needs comes first
 	number, world int
 	path          []hop // of the last message
 	to            int   // rank in the job to which that was sent
-	receivers     []receiver
-	mail          map[sender][]message // that nobody has asked for yet
+	boxes         map[sender]*box
+	box           *box // the last one
 }
 
 // sender is from whom a message comes.
@@ -55,12 +55,15 @@ type message struct {
 	bytes int
 }
 
-// receiver is a thread that waits for a message.
-type receiver struct {
-	*thread
-	from  sender
-	bytes int
+// box is the messages of a sender that nobody has asked for yet, or the threads that wait for one.
+type box struct {
+	from     sender
+	messages []message
+	waiting  []*thread
 }
+
+// manySenders is for how many a rank keeps boxes that are empty. Most ranks hear from few others at a time, a root from all.
+const manySenders = 16
 
 var _ backend.Virtual = (*rank)(nil)
 
@@ -178,45 +181,66 @@ func (r *rank) take(t *thread, s *step) bool {
 	return true
 }
 
-// put gives a message to the thread that waits for it, or keeps it.
-func (r *rank) put(from sender, m message) {
-	for i, x := range r.receivers {
-		if x.from == from {
-			r.receivers = slices.Delete(r.receivers, i, i+1)
-			r.check(from, m.bytes, x.bytes)
-			r.net.resume(m.at, x.thread)
-			return
-		}
+// open returns the box of a sender.
+func (r *rank) open(from sender) *box {
+	if r.box != nil && r.box.from == from {
+		return r.box
 	}
-	r.mail[from] = append(r.mail[from], m)
+	if r.box = r.boxes[from]; r.box == nil {
+		if r.box = (&box{from: from}); r.boxes == nil {
+			r.boxes = map[sender]*box{}
+		}
+		r.boxes[from] = r.box
+	}
+	return r.box
+}
+
+// put gives a message to a thread that waits for it, or keeps it.
+func (r *rank) put(from sender, m message) {
+	b := r.open(from)
+	if len(b.waiting) == 0 {
+		b.messages = append(b.messages, m)
+		return
+	}
+	t := b.waiting[0]
+	b.waiting = slices.Delete(b.waiting, 0, 1)
+	r.taken(b, m.bytes, t.steps[t.done-1].n)
+	r.net.resume(m.at, t)
 }
 
 // receive takes the oldest message of a sender. It returns false if there is none yet.
 func (r *rank) receive(t *thread, from sender, bytes int) bool {
-	has := r.mail[from]
-	if len(has) == 0 {
-		r.receivers = append(r.receivers, receiver{t, from, bytes})
+	b := r.open(from)
+	if len(b.messages) == 0 {
+		b.waiting = append(b.waiting, t)
 		return false
 	}
-	if r.mail[from] = has[1:]; len(has) == 1 {
-		delete(r.mail, from)
+	m := b.messages[0]
+	if len(b.messages) > 1 {
+		b.messages = b.messages[1:]
+	} else {
+		b.messages = b.messages[:0] // with its memory
 	}
-	t.now = max(t.now, has[0].at)
-	r.check(from, has[0].bytes, bytes)
+	t.now = max(t.now, m.at)
+	r.taken(b, m.bytes, bytes)
 	return true
 }
 
-// check ends the simulation if a message has another length than what is received.
-func (r *rank) check(from sender, has, want int) {
+// taken is after a message was taken from a box. It ends the simulation if that has another length than what is received.
+func (r *rank) taken(b *box, has, want int) {
 	if has != want {
-		r.net.err = fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", from.rank, has, r.number, want)
+		r.net.err = fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", b.from.rank, has, r.number, want)
+	}
+	if len(r.boxes) > manySenders && len(b.messages)+len(b.waiting) == 0 {
+		delete(r.boxes, b.from)
+		r.box = nil
 	}
 }
 
-// misses says what the rank waits for.
-func (r *rank) misses() string {
-	if len(r.receivers) == 0 || r.receivers[0].from.rank == r.number {
-		return fmt.Sprintf("rank %d waits for another thread", r.number)
+// misses says what the thread waits for.
+func (t *thread) misses() string {
+	if s := t.steps[t.done-1]; s.what == receive && int(s.peer) != t.rank.number {
+		return fmt.Sprintf("rank %d waits for a message of rank %d", t.rank.number, s.peer)
 	}
-	return fmt.Sprintf("rank %d waits for a message of rank %d", r.number, r.receivers[0].from.rank)
+	return fmt.Sprintf("rank %d waits for another thread", t.rank.number)
 }

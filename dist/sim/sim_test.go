@@ -259,10 +259,16 @@ func TestMailStaysSmall(t *testing.T) {
 		r.put(from, message{bytes: i + 1})
 		require.True(t, r.receive(&thread{}, from, i))
 		require.NoError(t, net.err, "message %d", i)
-		require.LessOrEqual(t, cap(r.mail[from]), 16)
+		require.LessOrEqual(t, cap(r.box.messages), 16)
 	}
-	require.True(t, r.receive(&thread{}, from, 10_000))
-	assert.Empty(t, r.mail)
+	for i := range 100 { // many senders, of which each has sent one
+		r.put(sender{rank: 2 + i}, message{})
+	}
+	for i := range 100 {
+		require.True(t, r.receive(&thread{}, sender{rank: 2 + i}, 0))
+	}
+	require.NoError(t, net.err)
+	assert.Len(t, r.boxes, manySenders)
 }
 
 // namesOf returns the algorithms of a kind that differ over messages.
