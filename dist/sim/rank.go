@@ -59,6 +59,7 @@ type message struct {
 type box struct {
 	from     sender
 	messages []message
+	taken    int // of the messages, less than half
 	waiting  []*thread
 }
 
@@ -215,11 +216,9 @@ func (r *rank) receive(t *thread, from sender, bytes int) bool {
 		b.waiting = append(b.waiting, t)
 		return false
 	}
-	m := b.messages[0]
-	if len(b.messages) > 1 {
-		b.messages = b.messages[1:]
-	} else {
-		b.messages = b.messages[:0] // with its memory
+	m := b.messages[b.taken]
+	if b.taken++; 2*b.taken >= len(b.messages) { // a sender may always be ahead
+		b.messages, b.taken = slices.Delete(b.messages, 0, b.taken), 0
 	}
 	t.now = max(t.now, m.at)
 	r.taken(b, m.bytes, bytes)
