@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/dist/sim/training"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -17,7 +18,7 @@ import (
 type timing struct {
 	Topology string        `json:"topology"`
 	Layouts  []timedLayout `json:"layouts"` // the planned one, then others of as many ranks, the fastest first
-	step     sim.Step
+	step     training.Step
 }
 
 // timedLayout is the time of a step in a layout, in seconds.
@@ -36,10 +37,8 @@ type timedLayout struct {
 // times predicts the step of the planned layout, and of others.
 func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 	name, hosts, cut := c.Topo, math.MaxInt32, strings.LastIndex(c.Topo, "x")
-	if cut > 0 {
-		if n, err := strconv.Atoi(c.Topo[cut+1:]); err == nil {
-			name, hosts = c.Topo[:cut], n
-		}
+	if n, err := strconv.Atoi(c.Topo[cut+1:]); err == nil && cut > 0 {
+		name, hosts = c.Topo[:cut], n
 	}
 	top, err := sim.Open(name)
 	if err != nil {
@@ -58,12 +57,12 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 	case !(c.TFLOPS >= 1e-3 && c.TFLOPS <= 1e6):
 		return nil, fmt.Errorf("-tflops %v: what a rank computes is from 0.001 to 1e6", c.TFLOPS)
 	}
-	s := sim.Step{Layers: c.Layers, Hidden: c.Dim, Seq: c.Seq, Vocab: c.Vocab, Batch: c.Batch, Chunks: 1,
+	s := training.Step{Layers: c.Layers, Hidden: c.Dim, Seq: c.Seq, Vocab: c.Vocab, Batch: c.Batch, Chunks: 1,
 		FLOPS: c.TFLOPS * 1e12, Overlap: true, Value: bytesOf(p.Params), Sum: bytesOf(p.Reduce),
 		Experts: c.Experts, Top: or(c.TopK, 2), Again: l.FSDP > 1 && l.PP <= 1 && c.Stage != 1 && c.Stage != 2}
-	t := &timing{Topology: c.Topo}
+	t, net := &timing{Topology: c.Topo}, &sim.Library{Topology: top}
 	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), max(l.EP, 1), ranks, or(c.Micro, 8))
-	mine, err := timed(top, l.String(), t.step)
+	mine, err := timed(net, l.String(), t.step)
 	if err != nil {
 		return nil, fmt.Errorf("-topo %s: %w", c.Topo, err)
 	}
@@ -77,9 +76,8 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 				if ranks%(tp*pp*ep) != 0 || c.Heads%tp != 0 || c.Vocab%tp != 0 || c.Layers%pp != 0 {
 					continue
 				}
-				x, err := timed(top, other.String(), divided(s, tp, pp, ep, ranks, or(c.Micro, 8)))
-				if err == nil { // else its batch or its experts do not divide
-					t.Layouts = append(t.Layouts, x)
+				if x, err := timed(net, other.String(), divided(s, tp, pp, ep, ranks, or(c.Micro, 8))); err == nil {
+					t.Layouts = append(t.Layouts, x) // else its batch or its experts do not divide
 				}
 			}
 		}
@@ -99,7 +97,7 @@ func bytesOf(dtype string) int {
 }
 
 // divided returns s in a layout. Without a pipeline there is one microbatch.
-func divided(s sim.Step, tp, pp, ep, ranks, micros int) sim.Step {
+func divided(s training.Step, tp, pp, ep, ranks, micros int) training.Step {
 	s.TP, s.PP, s.DP, s.EP = tp, pp, ranks/tp/pp, ep
 	if pp == 1 {
 		micros = 1
@@ -108,8 +106,8 @@ func divided(s sim.Step, tp, pp, ep, ranks, micros int) sim.Step {
 	return s
 }
 
-func timed(top *sim.Topology, name string, s sim.Step) (timedLayout, error) {
-	p, err := top.Time(s)
+func timed(net *sim.Library, name string, s training.Step) (timedLayout, error) {
+	p, err := s.On(net)
 	if err != nil {
 		return timedLayout{}, err
 	}

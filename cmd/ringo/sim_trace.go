@@ -8,16 +8,17 @@ import (
 
 	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/dist/sim/training"
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/timeline"
 )
 
 // replayReport is what `ringo sim -trace` prints.
 type replayReport struct {
-	Topology *sim.Topology `json:"topology"`
-	LeftOut  int           `json:"left_out"` // exchanges at the end that not all ranks recorded
-	Late     *sim.Replayed `json:"late"`     // what nobody waited for is needed when its step ends
-	Soon     *sim.Replayed `json:"soon"`     // as soon as it was over in the recording
+	Topology *sim.Topology      `json:"topology"`
+	LeftOut  int                `json:"left_out"` // exchanges at the end that not all ranks recorded
+	Late     *training.Replayed `json:"late"`     // what nobody waited for is needed when its step ends
+	Soon     *training.Replayed `json:"soon"`     // as soon as it was over in the recording
 }
 
 // replay is Run with -trace.
@@ -34,11 +35,11 @@ func (c *simCmd) replay() error {
 		return usageOf("sim", "-trace: %v", err)
 	}
 	report := &replayReport{Topology: top}
-	for soon, to := range map[bool]**sim.Replayed{false: &report.Late, true: &report.Soon} {
+	for soon, to := range map[bool]**training.Replayed{false: &report.Late, true: &report.Soon} {
 		rec, err := timeline.Record(ranks, soon)
 		if err == nil {
 			report.LeftOut = rec.LeftOut
-			*to, err = top.Replay(rec)
+			*to, err = training.Replay(top, rec)
 		}
 		if err != nil {
 			return usageOf("sim", "-trace %s: %v", c.Trace, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/dist/sim/training"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/timeline"
 	"github.com/ringo-ml/ringo/internal/trace"
@@ -81,7 +82,7 @@ func TestSimOfTrace(t *testing.T) {
 		require.NoError(t, f.Close())
 		require.Len(t, ranks, 3)
 
-		for _, x := range []*sim.Replayed{r.Late, r.Soon} {
+		for _, x := range []*training.Replayed{r.Late, r.Soon} {
 			require.Equal(t, 11, x.Steps)
 			calls, bytes, waited := recordedStep(&ranks[0], x.Step)
 			found := false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/cmd/ringo/viz"
 	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/dist/sim/training"
 	"github.com/ringo-ml/ringo/plan"
 )
 
@@ -62,11 +63,11 @@ func (c *ddpCmd) picture() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b := sim.Backward{Ranks: c.Ranks, Gradients: backwards(model), Compute: sim.Time(c.Backward.Nanoseconds() * 1000)}
+	b := training.Backward{Ranks: c.Ranks, Gradients: backwards(model), Compute: sim.Time(c.Backward.Nanoseconds() * 1000)}
 	var rows []viz.Pass
 	for _, n := range append([]int{0}, sizes...) {
 		b.Bucket = n
-		o, err := top.Backward(b)
+		o, err := b.On(top)
 		if err != nil {
 			return "", err
 		}

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/dist/sim/training"
 )
 
 // report collects published figures and what is predicted for them.
@@ -56,25 +58,25 @@ func (r *report) point(name string, published, predicted float64) {
 // of the card's, as published for NDR. All other numbers are those of NCCL's own model (src/graph/tuning.cc): what an operation and a
 // message take by each protocol, in ns; LL gets ll GB/s at most, LL128 has 120 bytes of payload in 128; sums is the efficiency of NVLS,
 // which takes 25 µs at least. A message between hosts takes 2.1 µs more. A copy in memory has 3.03 TB/s.
-func cluster(nvlink, card, ll, sums float64) *Topology {
-	return &Topology{Name: "cluster", Host: 8, MemoryGBs: 3030. / 2,
-		Protocols: []Protocol{{"LL", 6600, 600, ll / nvlink}, {"LL128", 14000, 1900, 0.92}, {"Simple", 8400, 3400, 1}},
-		Links: []Link{{Name: "nvlink", From: "rank", To: "nvswitch", Ports: 8, GBs: nvlink, Sums: sums, SumsNS: 25000},
-			{Name: "nic", From: "rank", To: "fabric", Ports: maxRanks, GBs: card * 47 / 50, NS: 1050}}}
+func cluster(nvlink, card, ll, sums float64) *sim.Library {
+	return &sim.Library{Topology: &sim.Topology{Name: "cluster", Host: 8, MemoryGBs: 3030. / 2,
+		Protocols: []sim.Protocol{{"LL", 6600, 600, ll / nvlink}, {"LL128", 14000, 1900, 0.92}, {"Simple", 8400, 3400, 1}},
+		Links: []sim.Link{{Name: "nvlink", From: "rank", To: "nvswitch", Ports: 8, GBs: nvlink, Sums: sums, SumsNS: 25000},
+			{Name: "nic", From: "rank", To: "fabric", Ports: 1 << 20, GBs: card * 47 / 50, NS: 1050}}}}
 }
 
 // rate returns the FLOPS with which a step takes so many seconds: the sum of a part that depends on them, and one that does not.
-func rate(t *testing.T, top *Topology, s Step, seconds float64) float64 {
+func rate(t *testing.T, top *sim.Library, s training.Step, seconds float64) float64 {
 	var at [2]float64
 	for i := range at {
 		s.FLOPS = float64(1+i) * 1e14
-		p, err := top.Time(s)
+		p, err := s.On(top)
 		require.NoError(t, err)
 		at[i] = p.Total().Seconds()
 	}
 	changes := 2 * (at[0] - at[1])
 	s.FLOPS = 1e14 * changes / (seconds - at[0] + changes)
-	p, err := top.Time(s)
+	p, err := s.On(top)
 	require.NoError(t, err)
 	require.InEpsilon(t, seconds, p.Total().Seconds(), 1e-6)
 	return s.FLOPS
@@ -97,13 +99,13 @@ func TestCalibration(t *testing.T) {
 	fmt.Fprintf(r, "collectives: 1 fitted, %v\ntraining steps: 4 fitted, %v\nall: 5 fitted, %v\n", &collectives, &steps, &r.all)
 	require.GreaterOrEqual(t, steps.points, 20)
 	require.Less(t, steps.sum/float64(steps.points), 0.08)
-	table(t, "calibration.txt", r.String())
+	sim.Table(t, "calibration.txt", r.String())
 }
 
 // gatherings are collectives of one host.
-func gatherings(t *testing.T, r *report, top *Topology) {
+func gatherings(t *testing.T, r *report, top *sim.Library) {
 	allReduce := func(n, bytes int) float64 {
-		x, err := top.allReduce(upTo(n), bytes)
+		x, err := top.AllReduce(1, n, bytes)
 		require.NoError(t, err)
 		return x.Seconds()
 	}
@@ -133,10 +135,10 @@ func gatherings(t *testing.T, r *report, top *Topology) {
 
 // large are large all-reduces of one or several hosts. The cluster with EFA is apart: nothing in this model takes bandwidth from larger
 // clusters, and its figures come without the bytes of a message.
-func large(t *testing.T, r *report, a100, h100, b200 *Topology) {
-	point := func(name string, top *Topology, hosts, bytes int, want float64) {
+func large(t *testing.T, r *report, a100, h100, b200 *sim.Library) {
+	point := func(name string, top *sim.Library, hosts, bytes int, want float64) {
 		n := 8 * hosts
-		x, err := top.allReduce(upTo(n), bytes)
+		x, err := top.AllReduce(1, n, bytes)
 		require.NoError(t, err)
 		r.point(name, want, 2*float64(n-1)/float64(n)*float64(bytes)/x.Seconds()/1e9)
 	}
@@ -159,7 +161,7 @@ func large(t *testing.T, r *report, a100, h100, b200 *Topology) {
 
 // megatron is Table 1 of Narayanan et al. 2021: TFLOP/s of a GPU, by model and layout. The smallest and the largest model are fitted, by a
 // rate that depends on the width: R·h/(h+c).
-func megatron(t *testing.T, r *report, top *Topology) {
+func megatron(t *testing.T, r *report, top *sim.Library) {
 	type model struct {
 		name                         string
 		hidden, layers, tp, pp, n, b int
@@ -169,9 +171,9 @@ func megatron(t *testing.T, r *report, top *Topology) {
 		{"18.4B", 6144, 40, 8, 1, 256, 1024, 135}, {"39.1B", 8192, 48, 8, 2, 512, 1536, 138}, {"76.1B", 10240, 60, 8, 4, 1024, 1792, 140},
 		{"145.6B", 12288, 80, 8, 8, 1536, 2304, 148}, {"310.1B", 16384, 96, 8, 16, 1920, 2160, 155},
 		{"529.6B", 20480, 105, 8, 35, 2520, 2520, 163}, {"1008B", 25600, 128, 8, 64, 3072, 3072, 163}}
-	step := func(m model) Step {
-		return Step{Layers: m.layers, Hidden: m.hidden, Seq: 2048, Vocab: 51200, Batch: m.b, Micro: 1, TP: m.tp, PP: m.pp, Value: 2, Sum: 4,
-			DP: m.n / m.tp / m.pp, Chunks: 1, Recompute: true}
+	step := func(m model) training.Step {
+		return training.Step{Layers: m.layers, Hidden: m.hidden, Seq: 2048, Vocab: 51200, Batch: m.b, Micro: 1, TP: m.tp, PP: m.pp,
+			DP: m.n / m.tp / m.pp, Chunks: 1, Value: 2, Sum: 4, Recompute: true}
 	}
 	needs := func(m model) (width, each float64) {
 		s := step(m)
@@ -189,21 +191,21 @@ func megatron(t *testing.T, r *report, top *Topology) {
 		}
 		s := step(m)
 		s.FLOPS = 1 / (r1 + slope*(1/float64(m.hidden)-1/h1))
-		p, err := top.Time(s)
+		p, err := s.On(top)
 		require.NoError(t, err)
 		r.point(name, m.want, s.Work()/float64(m.n)/p.Total().Seconds()/1e12)
 	}
 }
 
 // megascale is Table 2 of Jiang et al. 2024: seconds of a step of 175B parameters, for Megatron-LM and MegaScale. The first row is fitted.
-func megascale(t *testing.T, r *report, top *Topology) {
+func megascale(t *testing.T, r *report, top *sim.Library) {
 	for i, name := range []string{"Megatron-LM", "MegaScale"} {
 		r.title(name + " on A100, 175B, tp 8, pp 8, 6 chunks, seconds of a step (Jiang et al. 2024, Table 2)")
 		flops := 0.
 		for _, row := range [][4]float64{{256, 768, 40.0, 32.0}, {512, 768, 21.2, 16.5}, {768, 768, 15.2, 11.5}, {1024, 768, 11.9, 8.9},
 			{3072, 6144, 29.02, 23.66}, {6144, 6144, 14.78, 12.21}, {8192, 6144, 12.24, 9.56}, {12288, 6144, 8.57, 6.34}} {
 			n, batch, want := int(row[0]), int(row[1]), row[2+i]
-			s := Step{Layers: 96, Hidden: 12288, Seq: 2048, Vocab: 51200, Batch: batch, Micro: 1, TP: 8, PP: 8, DP: n / 64, Chunks: 6,
+			s := training.Step{Layers: 96, Hidden: 12288, Seq: 2048, Vocab: 51200, Batch: batch, Micro: 1, TP: 8, PP: 8, DP: n / 64, Chunks: 6,
 				Value: 2, Sum: 4,
 				FLOPS: flops, Overlap: i == 1}
 			if flops == 0 {
@@ -211,7 +213,7 @@ func megascale(t *testing.T, r *report, top *Topology) {
 				r.fitted(fmt.Sprintf("%d GPUs, batch %d", n, batch), want)
 				continue
 			}
-			p, err := top.Time(s)
+			p, err := s.On(top)
 			require.NoError(t, err)
 			r.point(fmt.Sprintf("%d GPUs, batch %d", n, batch), want, p.Total().Seconds())
 		}

@@ -17,7 +17,9 @@ import (
 // bytes between hosts: a Tuner takes no other for large buffers. Algorithms of which the Tuner's own model says that they take four times
 // as long are left out: those with a message from each rank to each other have too many messages.
 func choice(t testing.TB, top *Topology, kind backend.Kind, ranks, bytes int) (chosen, best, frugal *Result) {
-	at := newGroup(newNetwork(must(top.wire(ranks))), upTo(ranks)).tuner
+	net, err := top.network(ranks)
+	require.NoError(t, err)
+	at := net.group(upTo(ranks)).tuner
 	c := at.Explain(kind, bytes)
 	least := 0.0
 	for _, x := range c.Candidates {
@@ -47,13 +49,6 @@ func choice(t testing.TB, top *Topology, kind backend.Kind, ranks, bytes int) (c
 		}
 	}
 	return chosen, best, frugal
-}
-
-func must(w *wiring, err error) *wiring {
-	if err != nil {
-		panic(err)
-	}
-	return w
 }
 
 // update writes testdata: go test ./dist/sim -run Choices -update

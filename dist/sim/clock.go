@@ -2,6 +2,7 @@ package sim
 
 import (
 	"container/heap"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -21,17 +22,17 @@ func (t Time) String() string { return time.Duration(math.Round(float64(t) / 1e3
 // of returns how long n units take that take so many picoseconds each.
 func of(n int, each float64) Time { return Time(math.Round(float64(n) * each)) }
 
+func nanoseconds(x float64) Time { return Time(math.Round(x * 1e3)) }
+
 // thread is a goroutine of a rank. What it does does not depend on time, as messages have no content. So its function runs ahead and
 // writes down steps, which the engine takes later, without a change of goroutines for each. Each thread has its own clock, which is never
 // behind that of the engine. It may be ahead as long as no other thread notices it.
 type thread struct {
 	now     Time
 	steps   []step
-	done    int                     // of steps
-	ready   bool                    // to send: MessageNS is over
-	over    bool                    // all is done
-	rank    *rank                   // whose it is, once it has steps
-	behind  *thread                 // in a bucket
+	done    int  // of steps
+	over    bool // all is done
+	rank    *rank
 	joiners []*thread               // wait for its end
 	next    func() (struct{}, bool) // writes down more steps
 	stop    func()
@@ -45,7 +46,7 @@ const manySteps = 48
 // step is something that a thread does and that takes time, or is noticed by others.
 type step struct {
 	tag  uint64
-	n    int   // bytes, picoseconds, or the number of a thread or a mark
+	n    int   // bytes, picoseconds, or the number of a thread or a span
 	peer int32 // rank
 	what action
 }
@@ -56,27 +57,30 @@ const (
 	send action = iota
 	receive
 	pause
-	mark
+	begin // of a span
+	end
 	fork
 	join
 	post
-	await
 )
 
-// record writes down a step of the thread whose function runs. It returns false if the simulation has ended.
-func (e *engine) record(r *rank, s step) bool {
+var errEnded = errors.New("sim: the simulation has ended")
+
+// record writes down a step of the thread whose function runs.
+func (e *engine) record(s step) error {
 	t := e.writer
 	if len(t.steps) == manySteps && !t.yield(struct{}{}) {
-		return false
+		return errEnded
 	}
-	t.rank, t.steps = r, append(t.steps, s)
-	return true
+	t.steps = append(t.steps, s)
+	return nil
 }
 
 // bucket is the threads that go on at one time, in the order in which that became known.
 type bucket struct {
-	at          Time
-	first, last *thread
+	at      Time
+	threads []*thread
+	turn    int // of the next thread
 }
 
 type buckets []*bucket
@@ -96,23 +100,19 @@ func (b *buckets) Pop() any {
 // is times that are in a heap, and not threads.
 type engine struct {
 	now     Time
+	last    Time // when the last thread so far ended
 	threads []*thread
 	queue   buckets
 	at      map[Time]*bucket
-	last    *bucket // the one that was used last
-	spare   []*bucket
 	running *bucket // those of now
+	spare   []*bucket
 	writer  *thread // whose function runs
 	err     error
 }
 
-func newEngine() *engine { return &engine{at: map[Time]*bucket{}} }
-
-// start makes a thread that begins at a time.
-func (e *engine) start(at Time, f func() error) { e.resume(at, e.thread(f)) }
-
-func (e *engine) thread(f func() error) *thread {
-	t := &thread{steps: make([]step, 0, manySteps)}
+// thread makes a thread of a rank, which does not run yet.
+func (e *engine) thread(r *rank, f func() error) *thread {
+	t := &thread{rank: r, steps: make([]step, 0, manySteps)}
 	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
 		t.yield = yield
 		t.err = f()
@@ -124,56 +124,27 @@ func (e *engine) thread(f func() error) *thread {
 // resume lets t go on at a time, or at its own if that is later.
 func (e *engine) resume(at Time, t *thread) {
 	t.now = max(t.now, at)
-	if e.last == nil || e.last.at != t.now {
-		e.last = e.bucket(t.now)
-	}
-	e.last.add(t)
-}
-
-func (b *bucket) add(t *thread) {
-	if b.first == nil {
-		b.first = t
-	} else {
-		b.last.behind = t
-	}
-	b.last = t
-}
-
-// pop returns the first thread, or nil.
-func (b *bucket) pop() *thread {
-	t := b.first
-	if t != nil {
-		b.first, t.behind = t.behind, nil
-	}
-	return t
-}
-
-func (e *engine) bucket(at Time) *bucket {
-	b := e.at[at]
+	b := e.at[t.now]
 	if b == nil {
 		if n := len(e.spare); n > 0 {
 			b, e.spare = e.spare[n-1], e.spare[:n-1]
 		} else {
 			b = &bucket{}
 		}
-		b.at, e.at[at] = at, b
+		b.at, e.at[t.now] = t.now, b
 		heap.Push(&e.queue, b)
 	}
-	return b
+	b.threads = append(b.threads, t)
 }
 
 // sync reports whether no other thread has anything to do before t, so that t may do what others notice. If not, t goes on later.
 func (e *engine) sync(t *thread) bool {
-	alone := e.running.first == nil && (len(e.queue) == 0 || t.now < e.queue[0].at)
-	switch {
-	case t.now <= e.now:
-		return true
-	case alone:
-		e.now = t.now
-		return true
+	if t.now > e.now && (e.running.turn < len(e.running.threads) || len(e.queue) > 0 && e.queue[0].at <= t.now) {
+		e.resume(t.now, t)
+		return false
 	}
-	e.resume(t.now, t)
-	return false
+	e.now = max(e.now, t.now)
+	return true
 }
 
 // run lets threads run until all have ended. If some wait forever, it returns an error that says for what.
@@ -185,21 +156,18 @@ func (e *engine) run() error {
 	}()
 	for len(e.queue) > 0 {
 		b := heap.Pop(&e.queue).(*bucket)
-		e.now, e.running = b.at, b
-		for t := b.pop(); t != nil; t = b.pop() { // threads may be added
-			if e.turn(t); e.err != nil {
+		for e.now, e.running = b.at, b; b.turn < len(b.threads); { // threads may be added
+			b.turn++
+			if e.turn(b.threads[b.turn-1]); e.err != nil {
 				return e.err
 			}
 		}
 		delete(e.at, b.at)
-		if e.last == b {
-			e.last = nil
-		}
-		e.spare = append(e.spare, b)
+		b.threads, b.turn, e.spare = b.threads[:0], 0, append(e.spare, b)
 	}
 	for _, t := range e.threads {
 		if !t.over {
-			return fmt.Errorf("sim: after %v %s, forever", e.now, t.rank.misses())
+			return fmt.Errorf("sim: after %v %s, forever", e.now, t.misses())
 		}
 	}
 	return nil
@@ -224,7 +192,7 @@ func (e *engine) turn(t *thread) {
 
 // end is after the last step of a thread.
 func (e *engine) end(t *thread) {
-	t.over, t.steps, e.err = true, nil, t.err
+	t.over, t.steps, e.err, e.last = true, nil, t.err, max(e.last, t.now)
 	for _, x := range t.joiners {
 		e.resume(t.now, x)
 	}

@@ -17,14 +17,18 @@
 // There is no noise in them. On real clusters there is: on Leonardo it takes up to half of the bandwidth of an all-reduce of 1,024 GPUs
 // (De Sensi et al. 2024, arXiv 2408.14090).
 //
-// [Topology.Replay] does what a training recorded on another network again: see package timeline.
+// # Programs, and libraries for GPUs
 //
-// [Topology.Time] adds up a training step of a transformer from such collectives, as libraries for GPUs do them: rings through all cards of
-// a host, the fastest of several protocols, and switches that add up (NVLS). testdata/calibration.txt compares it, and collectives, with
-// published figures: five are fitted, the others predicted, also those that miss. Collectives and steps are within 7% on average. Beyond
-// 10% are: all-reduces of less than 1 MiB, where libraries choose among more algorithms, and of 16 MiB; and steps on many thousand GPUs,
-// which wait for each other more than a simulation without noise. On a cluster with EFA, all-reduces of 32 to 512 GPUs are predicted up to
-// 8 times too fast: its bandwidth falls with each host, and nothing in this model does that.
+// [Topology.Run] runs one collective, and [Topology.Play] the programs of all ranks: computation, collectives and waits. A [Library] runs
+// collectives as libraries for GPUs do them: rings through all cards of a host, the fastest of several protocols, and switches that add up
+// (NVLS). Package training, above this one, makes steps of these: from the sizes of a model, from the buckets of package ddp, or as they
+// were recorded.
+//
+// testdata/calibration.txt compares the collectives of a Library, and steps, with published figures: five are fitted, the others predicted,
+// also those that miss. Collectives and steps are within 7% on average. Beyond 10% are: all-reduces of less than 1 MiB, where libraries
+// choose among more algorithms, and of 16 MiB; and steps on many thousand GPUs, which wait for each other more than a simulation without
+// noise. On a cluster with EFA, all-reduces of 32 to 512 GPUs are predicted up to 8 times too fast: its bandwidth falls with each host, and
+// nothing in this model does that.
 //
 // Files:
 //
@@ -32,8 +36,8 @@
 //	wiring.go    the links of so many ranks, and the path between two of them
 //	clock.go     threads in virtual time: they write down steps ahead of it
 //	network.go   messages on links
-//	rank.go      the Transport of a rank, and its steps; inbox.go: messages that nobody has asked for yet
+//	rank.go      the Transport of a rank, and its steps
 //	run.go       Run: an operation of all ranks
-//	step.go      Step: a training step; ddp.go: Backward, with buckets
-//	replay.go    Replay: a recorded step
+//	program.go   Play: the programs of ranks
+//	library.go   Library: collectives of GPUs
 package sim

@@ -8,16 +8,18 @@ type way struct {
 
 // network is the links of a job, with the messages on them, and the clock.
 type network struct {
-	*engine
+	engine
 	plan       *wiring
 	ways       []way // of each cable, first those up
 	perMessage Time
 	perByte    float64 // of memory, in picoseconds
-	nothing    []byte
-	marks      []Time // when the last rank came there
+	spans      []Span
 	messages   int
 	across     int // bytes from host to host
 }
+
+// Span is from when the last rank begins something to when the last one has done it.
+type Span struct{ Start, End Time }
 
 // hop is a link on a path.
 type hop struct {
@@ -25,12 +27,17 @@ type hop struct {
 	*cable
 }
 
-func newNetwork(plan *wiring) *network {
-	n := &network{engine: newEngine(), plan: plan, ways: make([]way, plan.ways), perMessage: nanoseconds(plan.top.MessageNS)}
-	if plan.top.MemoryGBs > 0 {
-		n.perByte = 1e3 / plan.top.MemoryGBs
+// network is that of a job of so many ranks. Its error says why that cannot be.
+func (t *Topology) network(ranks int) (*network, error) {
+	w, err := t.wire(ranks)
+	if err != nil {
+		return nil, err
 	}
-	return n
+	n := &network{engine: engine{at: map[Time]*bucket{}}, plan: w, ways: make([]way, w.ways), perMessage: nanoseconds(t.MessageNS)}
+	if t.MemoryGBs > 0 {
+		n.perByte = 1e3 / t.MemoryGBs
+	}
+	return n, nil
 }
 
 // carry sends a message on a path at the current time. Every link takes the messages in the order in which they are sent, at its own
@@ -56,22 +63,10 @@ func (n *network) carry(path []hop, from, to, bytes int) (sent, arrived Time) {
 	return sent, tail
 }
 
-// latest returns when the last thread ended.
-func (n *network) latest() Time {
-	t := Time(0)
-	for _, x := range n.threads {
-		t = max(t, x.now)
-	}
-	return t
-}
-
 // traffic returns what was on the links.
 func (n *network) traffic() []Traffic {
 	var all []Traffic
 	for _, c := range n.plan.cables {
-		if c == nil {
-			continue
-		}
 		t := Traffic{Link: c.Name}
 		for _, w := range n.ways[c.first : c.first+2*c.count] {
 			t.Bytes += w.bytes

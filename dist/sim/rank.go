@@ -1,10 +1,9 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -17,16 +16,16 @@ type group struct {
 	tuner *algo.Tuner
 }
 
-// newGroup returns the group of the ranks with these numbers in the job.
-func newGroup(net *network, world []int) *group {
-	g, hosts := &group{net: net, ranks: make([]*rank, len(world))}, map[int]int{}
+// group returns the group of the ranks with these numbers in the job.
+func (n *network) group(world []int) *group {
+	g, hosts := &group{net: n, ranks: make([]*rank, len(world))}, map[int]int{}
 	at := make(algo.Layout, len(world))
 	for i, w := range world {
 		g.ranks[i] = &rank{group: g, number: i, world: w}
-		host, ok := hosts[w/net.plan.top.Host]
+		host, ok := hosts[w/n.plan.top.Host]
 		if !ok {
 			host = len(hosts)
-			hosts[w/net.plan.top.Host] = host
+			hosts[w/n.plan.top.Host] = host
 		}
 		at[i] = host
 	}
@@ -40,23 +39,37 @@ type rank struct { // what each message needs comes first
 	number, world int
 	path          []hop // of the last message
 	to            int   // rank in the job to which that was sent
-	receivers     []receiver
-	inbox
-	posts    []Time // of Post, without Await
-	awaits   *thread
-	messages *algo.Messages // made when first needed
+	boxes         map[sender]*box
+	box           *box // the last one
 }
 
-// receiver is a thread that waits for a message.
-type receiver struct {
-	*thread
-	from  sender
+// sender is from whom a message comes.
+type sender struct {
+	rank int
+	tag  uint64
+}
+
+// message is what is there from a time on.
+type message struct {
+	at    Time
 	bytes int
 }
 
-var errEnded = errors.New("sim: the simulation has ended")
+// box is the messages of a sender that nobody has asked for yet, or the threads that wait for one.
+type box struct {
+	from     sender
+	messages []message
+	taken    int // of the messages, less than half
+	waiting  []*thread
+}
+
+// manySenders is for how many a rank keeps boxes that are empty. Most ranks hear from few others at a time, a root from all.
+const manySenders = 16
 
 var _ backend.Virtual = (*rank)(nil)
+
+// start lets f run as a thread of the rank from the beginning on.
+func (r *rank) start(f func() error) { r.net.resume(0, r.net.thread(r, f)) }
 
 // Rank returns the rank's number in the group.
 func (r *rank) Rank() int { return r.number }
@@ -66,18 +79,13 @@ func (r *rank) Size() int { return len(r.ranks) }
 
 // Send returns when the last byte is on the first link.
 func (r *rank) Send(peer int, tag uint64, b []byte) error {
-	if !r.net.record(r, step{tag, len(b), int32(peer), send}) {
-		return errEnded
-	}
-	return nil
+	r.pause(r.net.perMessage)
+	return r.net.record(step{tag, len(b), int32(peer), send})
 }
 
 // Recv returns when the last byte is there.
 func (r *rank) Recv(peer int, tag uint64, b []byte) error {
-	if !r.net.record(r, step{tag, len(b), int32(peer), receive}) {
-		return errEnded
-	}
-	return nil
+	return r.net.record(step{tag, len(b), int32(peer), receive})
 }
 
 // Take is Recv.
@@ -95,65 +103,70 @@ func (r *rank) SendRecv(to int, out []byte, from int, in []byte, tag uint64) err
 }
 
 // nothing is the memory of all ranks. Nobody touches it, so that it takes addresses and no memory.
-var nothing struct {
-	sync.Mutex
-	b []byte
-}
+var nothing atomic.Pointer[[]byte]
 
 // Memory returns bytes that nobody may touch.
 func (r *rank) Memory(n int) []byte {
-	if n > len(r.net.nothing) {
-		nothing.Lock()
-		if n > len(nothing.b) {
-			nothing.b = make([]byte, n)
+	for {
+		b := nothing.Load()
+		if b != nil && n <= len(*b) {
+			return (*b)[:n]
 		}
-		r.net.nothing = nothing.b
-		nothing.Unlock()
+		more := make([]byte, n)
+		nothing.CompareAndSwap(b, &more)
 	}
-	return r.net.nothing[:n]
 }
 
 // Work takes the time of copying or adding n bytes.
-func (r *rank) Work(n int) {
-	if r.net.perByte > 0 {
-		r.pause(of(n, r.net.perByte))
-	}
-}
+func (r *rank) Work(n int) { r.pause(of(n, r.net.perByte)) }
 
 // pause lets a thread do something that nobody notices.
-func (r *rank) pause(t Time) { r.net.record(r, step{n: int(t), what: pause}) }
+func (r *rank) pause(t Time) {
+	if t > 0 {
+		_ = r.net.record(step{n: int(t), what: pause}) // the next step that others notice has the error too
+	}
+}
 
 // Fork runs f as a further thread of this rank. An error of f ends the simulation.
 func (r *rank) Fork(f func() error) func() error {
-	e := r.net.engine
+	e := &r.net.engine
 	number := len(e.threads)
-	e.thread(f)
-	e.record(r, step{n: number, what: fork})
-	return func() error {
-		if !e.record(r, step{n: number, what: join}) {
-			return errEnded
-		}
-		return nil
-	}
+	e.thread(r, f)
+	_ = e.record(step{n: number, what: fork})
+	return func() error { return e.record(step{n: number, what: join}) }
 }
 
-// Post lets a call of Await return.
-func (r *rank) Post() { r.net.record(r, step{what: post}) }
+// Post lets a call of Await return: it is a message from the rank to itself.
+func (r *rank) Post() { _ = r.net.record(step{peer: int32(r.number), what: post}) }
 
 // Await waits for a Post.
-func (r *rank) Await() bool { return r.net.record(r, step{what: await}) }
+func (r *rank) Await() bool { return r.Recv(r.number, 0, nil) == nil }
 
 // take takes a step of thread t. It returns false if t goes on later.
 func (r *rank) take(t *thread, s *step) bool {
 	switch s.what {
 	case send:
-		return r.send(t, s)
+		if !r.net.sync(t) {
+			t.done--
+			return false
+		}
+		to := r.ranks[s.peer]
+		if len(r.path) == 0 || r.to != to.world {
+			r.path, r.to = r.net.plan.route(r.path[:0], r.world, to.world), to.world
+		}
+		sent, arrived := r.net.carry(r.path, r.world, to.world, s.n)
+		t.now = sent
+		to.put(sender{r.number, s.tag}, message{arrived, s.n})
 	case receive:
-		return r.receive(t, s)
+		return r.receive(t, sender{int(s.peer), s.tag}, s.n)
 	case pause:
 		t.now += Time(s.n)
-	case mark:
-		r.net.marks[s.n] = max(r.net.marks[s.n], t.now)
+	case begin:
+		x := &r.net.spans[s.n]
+		x.Start = max(x.Start, t.now)
+	case end:
+		x := &r.net.spans[s.n]
+		x.End = max(x.End, t.now)
 	case fork:
 		r.net.resume(t.now, r.net.threads[s.n])
 	case join:
@@ -164,73 +177,69 @@ func (r *rank) take(t *thread, s *step) bool {
 		}
 		t.now = max(t.now, child.now)
 	case post:
-		if r.awaits == nil {
-			r.posts = append(r.posts, t.now)
-			break
-		}
-		r.net.resume(t.now, r.awaits)
-		r.awaits = nil
-	case await:
-		if len(r.posts) == 0 {
-			r.awaits = t
-			return false
-		}
-		t.now = max(t.now, r.posts[0])
-		r.posts = r.posts[1:]
+		r.put(sender{rank: r.number}, message{at: t.now})
 	}
 	return true
 }
 
-func (r *rank) send(t *thread, s *step) bool {
-	if !t.ready {
-		t.now, t.ready = t.now+r.net.perMessage, true
-		if !r.net.sync(t) {
-			t.done--
-			return false
+// open returns the box of a sender.
+func (r *rank) open(from sender) *box {
+	if r.box != nil && r.box.from == from {
+		return r.box
+	}
+	if r.box = r.boxes[from]; r.box == nil {
+		if r.box = (&box{from: from}); r.boxes == nil {
+			r.boxes = map[sender]*box{}
 		}
+		r.boxes[from] = r.box
 	}
-	t.ready = false
-	to, me := r.ranks[s.peer], sender{r.number, s.tag}
-	if len(r.path) == 0 || r.to != to.world {
-		r.path, r.to = r.net.plan.route(r.path[:0], r.world, to.world), to.world
-	}
-	sent, arrived := r.net.carry(r.path, r.world, to.world, s.n)
-	t.now = sent
-	for i, x := range to.receivers {
-		if x.from == me {
-			to.receivers = slices.Delete(to.receivers, i, i+1)
-			to.check(me, s.n, x.bytes)
-			r.net.resume(arrived, x.thread)
-			return true
-		}
-	}
-	to.put(me, message{arrived, s.n})
-	return true
+	return r.box
 }
 
-func (r *rank) receive(t *thread, s *step) bool {
-	from := sender{int(s.peer), s.tag}
-	m, ok := r.inbox.take(from)
-	if !ok {
-		r.receivers = append(r.receivers, receiver{t, from, s.n})
+// put gives a message to a thread that waits for it, or keeps it.
+func (r *rank) put(from sender, m message) {
+	b := r.open(from)
+	if len(b.waiting) == 0 {
+		b.messages = append(b.messages, m)
+		return
+	}
+	t := b.waiting[0]
+	b.waiting = slices.Delete(b.waiting, 0, 1)
+	r.taken(b, m.bytes, t.steps[t.done-1].n)
+	r.net.resume(m.at, t)
+}
+
+// receive takes the oldest message of a sender. It returns false if there is none yet.
+func (r *rank) receive(t *thread, from sender, bytes int) bool {
+	b := r.open(from)
+	if len(b.messages) == 0 {
+		b.waiting = append(b.waiting, t)
 		return false
 	}
+	m := b.messages[b.taken]
+	if b.taken++; 2*b.taken >= len(b.messages) { // a sender may always be ahead
+		b.messages, b.taken = slices.Delete(b.messages, 0, b.taken), 0
+	}
 	t.now = max(t.now, m.at)
-	r.check(from, m.bytes, s.n)
+	r.taken(b, m.bytes, bytes)
 	return true
 }
 
-// check ends the simulation if a message has another length than what is received.
-func (r *rank) check(from sender, has, want int) {
+// taken is after a message was taken from a box. It ends the simulation if that has another length than what is received.
+func (r *rank) taken(b *box, has, want int) {
 	if has != want {
-		r.net.err = fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", from.rank, has, r.number, want)
+		r.net.err = fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", b.from.rank, has, r.number, want)
+	}
+	if len(r.boxes) > manySenders && len(b.messages)+len(b.waiting) == 0 {
+		delete(r.boxes, b.from)
+		r.box = nil
 	}
 }
 
-// misses says what the rank waits for.
-func (r *rank) misses() string {
-	if len(r.receivers) == 0 {
-		return fmt.Sprintf("rank %d waits for another thread", r.number)
+// misses says what the thread waits for.
+func (t *thread) misses() string {
+	if s := t.steps[t.done-1]; s.what == receive && int(s.peer) != t.rank.number {
+		return fmt.Sprintf("rank %d waits for a message of rank %d", t.rank.number, s.peer)
 	}
-	return fmt.Sprintf("rank %d waits for a message of rank %d", r.number, r.receivers[0].from.rank)
+	return fmt.Sprintf("rank %d waits for another thread", t.rank.number)
 }

@@ -47,20 +47,19 @@ func (t *Topology) Run(kind backend.Kind, name string, ranks, bytes int) (*Resul
 	case bytes < 0 || bytes > 1<<40:
 		return nil, fmt.Errorf("sim: %d bytes: want 0 to 1 TiB", bytes)
 	}
-	plan, err := t.wire(ranks)
+	net, err := t.network(ranks)
 	if err != nil {
 		return nil, err
 	}
-	net, c := newNetwork(plan), newCall(kind, name, ranks, bytes)
-	g := newGroup(net, upTo(ranks))
+	g, c := net.group(upTo(ranks)), newCall(kind, name, ranks, bytes)
 	for _, r := range g.ranks {
-		net.start(0, func() error { return r.do(c) })
+		r.start(func() error { return r.do(c) })
 	}
 	if err := net.run(); err != nil {
 		return nil, err
 	}
 	op := c.op(g.ranks[0])
-	res := &Result{Op: kind.String(), Algo: g.tuner.Choose(&op), Ranks: ranks, Bytes: c.bytes, Time: net.latest(), Links: net.traffic(),
+	res := &Result{Op: kind.String(), Algo: g.tuner.Choose(&op), Ranks: ranks, Bytes: c.bytes, Time: net.last, Links: net.traffic(),
 		Messages: net.messages, Across: net.across}
 	res.Seconds = res.Time.Seconds()
 	if res.Time > 0 {
@@ -133,11 +132,8 @@ func (c *call) op(r *rank) backend.Op {
 	return op
 }
 
-// do runs an operation.
+// do runs an operation. As threads run ahead of the clock, those of a rank may be in several at a time, and each has buffers of its own.
 func (r *rank) do(c *call) error {
-	if r.messages == nil {
-		r.messages = algo.NewMessages(r, r.tuner)
-	}
 	op := c.op(r)
-	return r.messages.Run(&op)
+	return algo.NewMessages(r, r.tuner).Run(&op)
 }

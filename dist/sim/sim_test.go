@@ -159,16 +159,15 @@ func TestSharedLinks(t *testing.T) {
 		{Name: "leaf", From: "rank", To: "leaf", Ports: 4, GBs: 1, NS: 1},
 		{Name: "trunk", From: "leaf", To: "spine", Ports: 2, GBs: 1, NS: 1}}}
 	exchange := func(pairs int) Time {
-		w, err := top.wire(8)
+		net, err := top.network(8)
 		require.NoError(t, err)
-		net := newNetwork(w)
-		g := newGroup(net, upTo(8))
+		g := net.group(upTo(8))
 		for i := range pairs {
-			net.start(0, func() error { return g.ranks[i].Send(4+i, 0, g.ranks[i].Memory(1000)) })
-			net.start(0, func() error { return g.ranks[4+i].Recv(i, 0, g.ranks[i].Memory(1000)) })
+			g.ranks[i].start(func() error { return g.ranks[i].Send(4+i, 0, g.ranks[i].Memory(1000)) })
+			g.ranks[4+i].start(func() error { return g.ranks[4+i].Recv(i, 0, g.ranks[i].Memory(1000)) })
 		}
 		require.NoError(t, net.run())
-		return net.latest()
+		return net.last
 	}
 	for pairs := 1; pairs <= 4; pairs++ {
 		assert.Equal(t, Time(4+1000*pairs)*1000, exchange(pairs), "%d pairs", pairs)
@@ -206,19 +205,18 @@ func TestEveryAlgorithm(t *testing.T) {
 // A rank that waits forever is named, and so are messages of different lengths.
 func TestWrongPrograms(t *testing.T) {
 	run := func(f func(g *group)) error {
-		w, err := two(0).wire(4)
+		net, err := two(0).network(4)
 		require.NoError(t, err)
-		net := newNetwork(w)
-		f(newGroup(net, upTo(4)))
+		f(net.group(upTo(4)))
 		return net.run()
 	}
 	assert.EqualError(t, run(func(g *group) {
 		for _, r := range g.ranks[:2] {
-			g.net.start(0, func() error { return r.Recv(3, 0, nil) })
+			r.start(func() error { return r.Recv(3, 0, nil) })
 		}
 	}), "sim: after 0s rank 0 waits for a message of rank 3, forever")
-	give := func(g *group) { g.net.start(0, func() error { return g.ranks[0].Send(1, 0, g.ranks[0].Memory(5)) }) }
-	take := func(g *group) { g.net.start(0, func() error { return g.ranks[1].Recv(0, 0, g.ranks[0].Memory(4)) }) }
+	give := func(g *group) { g.ranks[0].start(func() error { return g.ranks[0].Send(1, 0, g.ranks[0].Memory(5)) }) }
+	take := func(g *group) { g.ranks[1].start(func() error { return g.ranks[1].Recv(0, 0, g.ranks[0].Memory(4)) }) }
 	for _, order := range [][]func(g *group){{give, take}, {take, give}} {
 		assert.EqualError(t, run(func(g *group) {
 			for _, f := range order {
@@ -227,7 +225,7 @@ func TestWrongPrograms(t *testing.T) {
 		}), "sim: rank 0 sends 5 bytes, rank 1 wants 4")
 	}
 	assert.EqualError(t, run(func(g *group) {
-		g.net.start(0, func() error {
+		g.ranks[2].start(func() error {
 			if !g.ranks[2].Await() {
 				return errEnded
 			}
@@ -235,7 +233,7 @@ func TestWrongPrograms(t *testing.T) {
 		})
 	}), "sim: after 0s rank 2 waits for another thread, forever")
 	assert.EqualError(t, run(func(g *group) {
-		g.net.start(0, func() error { return g.ranks[0].Fork(func() error { return fmt.Errorf("boom") })() })
+		g.ranks[0].start(func() error { return g.ranks[0].Fork(func() error { return fmt.Errorf("boom") })() })
 	}), "boom")
 }
 
@@ -252,18 +250,25 @@ func TestCopies(t *testing.T) {
 }
 
 // A sender that is always ahead takes no more memory, and its messages keep their order.
-func TestInboxStaysSmall(t *testing.T) {
-	var b inbox
-	from := sender{rank: 1}
-	b.put(from, message{bytes: 0})
+func TestMailStaysSmall(t *testing.T) {
+	net, err := flat(0, 0).network(2)
+	require.NoError(t, err)
+	r, from := net.group(upTo(2)).ranks[0], sender{rank: 1}
+	r.put(from, message{bytes: 0})
 	for i := range 10_000 {
-		b.put(from, message{bytes: i + 1})
-		m, ok := b.take(from)
-		require.True(t, ok)
-		require.Equal(t, i, m.bytes)
+		r.put(from, message{bytes: i + 1})
+		require.True(t, r.receive(&thread{}, from, i))
+		require.NoError(t, net.err, "message %d", i)
+		require.LessOrEqual(t, cap(r.box.messages), 16)
 	}
-	require.Len(t, b.lists, 1)
-	assert.LessOrEqual(t, cap(b.lists[0].messages), 16)
+	for i := range 100 { // many senders, of which each has sent one
+		r.put(sender{rank: 2 + i}, message{})
+	}
+	for i := range 100 {
+		require.True(t, r.receive(&thread{}, sender{rank: 2 + i}, 0))
+	}
+	require.NoError(t, net.err)
+	assert.Len(t, r.boxes, manySenders)
 }
 
 // namesOf returns the algorithms of a kind that differ over messages.

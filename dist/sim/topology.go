@@ -121,41 +121,30 @@ func (t *Topology) wrong(format string, a ...any) error {
 	return fmt.Errorf("topology %s: "+format, append([]any{bounded.Quote(t.Name)}, a...)...)
 }
 
-// up returns the link that goes up from a kind of switch.
-func (t *Topology) up(from string) (Link, bool) {
-	i := slices.IndexFunc(t.Links, func(l Link) bool { return l.From == from })
-	if i < 0 || from == "rank" {
-		return Link{}, false
-	}
-	return t.Links[i], true
+// up returns the place of the link that goes up from a kind of switch, or -1.
+func (t *Topology) up(from string) int {
+	return slices.IndexFunc(t.Links, func(l Link) bool { return l.From == from })
 }
 
 // tree returns an error if the links have a loop, or one is above no rank.
 func (t *Topology) tree() error {
-	reached := map[string]bool{}
-	for _, l := range t.Links {
+	reached := make([]bool, len(t.Links))
+	for i, l := range t.Links {
 		if l.From != "rank" {
 			continue
 		}
-		reached[l.Name] = true
-		seen := []string{l.To}
-		for {
-			next, ok := t.up(l.To)
-			if !ok {
-				break
-			}
-			if l = next; slices.Contains(seen, l.To) {
+		var seen []string
+		for ; i >= 0; i = t.up(l.To) {
+			if l = t.Links[i]; slices.Contains(seen, l.To) {
 				return t.wrong("link %s makes a loop: it leads from %s up to %s, which is below it",
 					bounded.Quote(l.Name), bounded.Quote(l.From), bounded.Quote(l.To))
 			}
-			seen = append(seen, l.To)
-			reached[l.Name] = true
+			seen, reached[i] = append(seen, l.To), true
 		}
 	}
-	for _, l := range t.Links {
-		if !reached[l.Name] {
-			return t.wrong("link %s goes up from %s, to which no rank is connected", bounded.Quote(l.Name), bounded.Quote(l.From))
-		}
+	if i := slices.Index(reached, false); i >= 0 {
+		l := t.Links[i]
+		return t.wrong("link %s goes up from %s, to which no rank is connected", bounded.Quote(l.Name), bounded.Quote(l.From))
 	}
 	return nil
 }

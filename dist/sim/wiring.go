@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // cable is the links of a kind: as many up as down.
 type cable struct {
@@ -32,8 +29,6 @@ type wiring struct {
 	down   []hop // of a route
 }
 
-func nanoseconds(x float64) Time { return Time(math.Round(x * 1e3)) }
-
 // wire connects so many ranks. Its error says why that cannot be.
 func (t *Topology) wire(ranks int) (*wiring, error) {
 	if err := t.Check(); err != nil {
@@ -44,12 +39,11 @@ func (t *Topology) wire(ranks int) (*wiring, error) {
 	}
 	w := &wiring{top: t, cables: make([]*cable, len(t.Links))}
 	most, joined := 0, ranks == 1
-	for _, l := range t.Links {
-		if l.From != "rank" {
-			continue
+	for i, l := range t.Links {
+		if l.From == "rank" {
+			roots, ports := w.grow(i, ranks)
+			most, joined = max(most, ports), joined || roots == 1
 		}
-		roots, ports := w.grow(l.Name, ranks)
-		most, joined = max(most, ports), joined || roots == 1
 	}
 	switch {
 	case joined:
@@ -60,11 +54,11 @@ func (t *Topology) wire(ranks int) (*wiring, error) {
 	return nil, t.wrong("ranks 0 and %d have no way to each other: no switch is above both", ranks-1)
 }
 
-// grow adds the links from ranks up to the root, and returns the number of roots, and of ranks that have room below one.
-func (w *wiring) grow(name string, below int) (roots, ports int) {
+// grow adds the links from ranks, which are those of a place, up to the root. It returns the number of roots, and of ranks that have room
+// below one.
+func (w *wiring) grow(i, below int) (roots, ports int) {
 	var tree []*cable
-	for ports = 1; ; {
-		i := slices.IndexFunc(w.top.Links, func(l Link) bool { return l.Name == name })
+	for ports = 1; i >= 0; i = w.top.up(w.top.Links[i].To) {
 		l := &w.top.Links[i]
 		if w.cables[i] == nil {
 			w.cables[i] = &cable{Link: l, first: w.ways, count: below, host: w.top.Host, each: 1e3 / l.GBs, latency: nanoseconds(l.NS)}
@@ -78,13 +72,9 @@ func (w *wiring) grow(name string, below int) (roots, ports int) {
 			below = w.cables[i].above(below-1) + 1
 		}
 		ports = min(ports, maxRanks)
-		next, ok := w.top.up(l.To)
-		if !ok {
-			w.trees = append(w.trees, tree)
-			return below, ports
-		}
-		name = next.Name
 	}
+	w.trees = append(w.trees, tree)
+	return below, ports
 }
 
 // route adds the links between two ranks to path.

@@ -106,6 +106,7 @@ var table = map[string]row{
 		"internal/trace internal/wait internal/reliability", others: "golang.org/x/sync golang.org/x/sys github.com/stretchr/testify"},
 
 	"dist/disttest/layouts": {own: "...", others: "..."},
+	"dist/sim/training":     {own: "dist/backend dist/algo dist/sim internal/bounded internal/timeline internal/trace"},
 
 	"ddp":          {own: "nn optim dist dist/backend tensor"},
 	"ddp/powersgd": {own: "ddp nn dist tensor"},

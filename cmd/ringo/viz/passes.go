@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/sim"
+	"github.com/ringo-ml/ringo/dist/sim/training"
 )
 
 // Pass is a backward pass with buckets of a size: a row of the picture.
 type Pass struct {
 	Name string // the size of its buckets
-	*sim.Overlap
+	*training.Overlap
 }
 
 // Passes draws two lines for each pass: what ranks compute, and what is on the network.

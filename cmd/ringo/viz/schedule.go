@@ -9,10 +9,7 @@ import (
 )
 
 // Sizes of a schedule in pixels.
-const (
-	unitWidth = 19
-	rowHeight = 24
-)
+const unitWidth, rowHeight = 19, 24
 
 // Schedule draws a schedule of pipeline parallelism, a row for each rank.
 func Schedule(s *pp.Schedule, rep *pp.Report) string {

@@ -1,44 +1,46 @@
-package sim
+package training
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/sim"
 )
 
 // Gradients of 1,000 bytes, of which each takes 10 µs of backward, and 2 ranks: an all-reduce takes a time of 2·(5 + bytes/2) ns or so.
 func TestBackward(t *testing.T) {
-	const µs = Time(1e6)
+	const µs = sim.Time(1e6)
 	b := Backward{Ranks: 2, Gradients: []int{1000, 1000, 1000, 1000}, Compute: 40 * µs}
-	naive, err := flat(3, 5).Backward(b)
+	naive, err := b.On(flat(3, 5))
 	require.NoError(t, err)
 	require.Len(t, naive.Sums, 4)
-	assert.Equal(t, [2]Time{40 * µs, 40 * µs}, [2]Time{naive.Sums[0].Ready, naive.Sums[0].Start})
+	assert.Equal(t, [2]sim.Time{40 * µs, 40 * µs}, [2]sim.Time{naive.Sums[0].Ready, naive.Sums[0].Start})
 	one := naive.Sums[0].End - naive.Sums[0].Start
 	assert.Equal(t, naive.Sums[3].End, naive.Total)
 	assert.Equal(t, 40*µs+4*one, naive.Total)
 	assert.Zero(t, naive.Hidden)
 
 	b.Bucket = 1999 // each gradient by itself, while the next ones are computed
-	each, err := flat(3, 5).Backward(b)
+	each, err := b.On(flat(3, 5))
 	require.NoError(t, err)
 	require.Len(t, each.Sums, 4)
 	for k, s := range each.Sums {
-		assert.Equal(t, Sum{1000, Time(k+1) * 10 * µs, Time(k+1) * 10 * µs, Time(k+1)*10*µs + one}, s)
+		assert.Equal(t, Sum{1000, sim.Time(k+1) * 10 * µs, sim.Time(k+1) * 10 * µs, sim.Time(k+1)*10*µs + one}, s)
 	}
 	assert.Equal(t, 40*µs+one, each.Total)
 	assert.InDelta(t, 0.75, each.Hidden, 1e-9)
 
 	b.Bucket = 2000 // two of two
-	two, err := flat(3, 5).Backward(b)
+	two, err := b.On(flat(3, 5))
 	require.NoError(t, err)
 	require.Len(t, two.Sums, 2)
-	assert.Equal(t, [2]Time{20 * µs, 40 * µs}, [2]Time{two.Sums[0].Ready, two.Sums[1].Start})
+	assert.Equal(t, [2]sim.Time{20 * µs, 40 * µs}, [2]sim.Time{two.Sums[0].Ready, two.Sums[1].Start})
 	assert.InDelta(t, 0.5, two.Hidden, 1e-9)
 
 	b.Compute = 0 // nothing to hide behind
-	none, err := flat(3, 5).Backward(b)
+	none, err := b.On(flat(3, 5))
 	require.NoError(t, err)
 	assert.Zero(t, none.Hidden)
 	assert.Equal(t, none.Sums[0].End, none.Sums[1].Start)
@@ -56,8 +58,8 @@ func TestBuckets(t *testing.T) {
 }
 
 func TestBackwardErrors(t *testing.T) {
-	_, err := flat(3, 5).Backward(Backward{Ranks: 2, Gradients: []int{8, 0}})
+	_, err := (&Backward{Ranks: 2, Gradients: []int{8, 0}}).On(flat(3, 5))
 	assert.EqualError(t, err, "sim: backward needs gradients of 1 byte or more, and neither time nor buckets below 0")
-	_, err = two(0).Backward(Backward{Ranks: 6, Gradients: []int{8}})
+	_, err = (&Backward{Ranks: 6, Gradients: []int{8}}).On(two(0))
 	assert.ErrorContains(t, err, "6 ranks do not fit")
 }
