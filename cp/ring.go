@@ -286,7 +286,7 @@ func statOf(x tensor.Tensor) tensor.DType {
 // join returns the attention over two sets of keys, of which each query sees some of the first: out is the mean of the values, with the
 // weights exp(lse).
 func join(out, lse, y, l tensor.Tensor) (_, sum tensor.Tensor) {
-	top := lse.Maximum(l)
+	top := ops.Maximum(lse, l)
 	sum = lse.Sub(top).Exp().Add(l.Sub(top).Exp()).Log().Add(top)
 	rows, heads, n := lse.Dim(0), lse.Dim(1), lse.Dim(2)
 	weight := l.Sub(sum).Exp().Transpose(1, 2).Reshape(rows, n, heads, 1)
@@ -336,7 +336,7 @@ func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor)
 					x = x.Add(dq[a])
 				}
 				tensor.Copy(dq[a], x)
-				d = plus(d, tensor.Concat(0, dk, dv).Cast(statOf(x)).Pad(1, 0, mine.Dim(1)-keys))
+				d = plus(d, ops.Pad(tensor.Concat(0, dk, dv).Cast(statOf(x)), 1, 0, mine.Dim(1)-keys))
 			}
 			if p.wait(work); before > 0 && before <= p.last(before) {
 				d = plus(d, p.view(came, before))

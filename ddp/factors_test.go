@@ -36,7 +36,7 @@ func (r *rows) task(losses nn.T, scale float64) nn.T { return losses.Sum().Scale
 
 // row returns the loss of one row, which the host chose.
 func (r *rows) row(losses nn.T, i int) nn.T {
-	return losses.Gather(0, r.tape.Input(tensor.FromSlice([]int64{int64(i)}, 1)))
+	return ops.Gather(losses, 0, r.tape.Input(tensor.FromSlice([]int64{int64(i)}, 1)))
 }
 
 // ownFactors are steps that multiply the sum of a rank's rows by a number of this rank.
@@ -515,7 +515,7 @@ func TestFactorBehindAsPart(t *testing.T) {
 		return func(r *rows) {
 			l, n := r.losses(), divisor(r)
 			r.tape.Agree(float64(n))
-			first := l.Gather(0, r.tape.Input(tensor.FromSlice([]int64{0}, 1))).Sum()
+			first := ops.Gather(l, 0, r.tape.Input(tensor.FromSlice([]int64{0}, 1))).Sum()
 			r.backward(tensor.AsPart(first.Scale(1/float64(n)), r.group.Axes()))
 		}
 	}

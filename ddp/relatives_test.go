@@ -86,7 +86,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"mean, largest and softmax of codes": func(r *rows) nn.T {
 		c := r.tape.Use(r.Code)
-		most, _ := c.Max(0)
+		most, _ := ops.Max(c, 0)
 		h := tensor.MatMul(r.hidden().Add(c.Mean(0)).Mul(most), ops.Softmax(c.Permute(1, 0)), false, false)
 		return ce(r.C.Forward(tensor.MatMul(h, c, false, false)), r.y)
 	},
@@ -97,7 +97,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"heads in front": func(r *rows) nn.T {
 		x := r.text().Reshape(-1, words, 4, 2).Permute(2, 0, 1, 3)
-		most, _ := x.Max(0)
+		most, _ := ops.Max(x, 0)
 		return ce(r.C.Forward(tensor.Concat(2, x.Sum(0), x.Mean(0), most, most)), clip(r.ids))
 	},
 	// A rank without rows loops once over none.
@@ -156,7 +156,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"pseudo-labels and their weights": func(r *rows) nn.T {
 		var w nn.T
-		y := r.frozen(func(x, _ nn.T) (y nn.T) { w, y = ops.Softmax(r.C.Forward(r.A.Forward(x))).Max(1); return y })
+		y := r.frozen(func(x, _ nn.T) (y nn.T) { w, y = ops.Max(ops.Softmax(r.C.Forward(r.A.Forward(x))), 1); return y })
 		l := ops.CrossEntropy(r.C.Forward(r.hidden()), r.tape.Input(y), ops.CrossEntropyOptions{PerRow: true})
 		return nn.GlobalMean(l.Mul(r.tape.Input(w)))
 	},
@@ -171,7 +171,7 @@ var relatives = map[string]func(r *rows) nn.T{
 		return nn.GlobalMean(ops.LogSoftmax(tensor.MatMul(z, r.gathered(z), false, true)).Mul(same).Sum(1).Neg())
 	},
 	"farthest of all": func(r *rows) nn.T {
-		far, _ := r.hidden().Reshape(-1, 1, 8).Sub(r.gathered(r.hidden().Scale(0.9)).Reshape(1, -1, 8)).Square().Sum(2).Max(1)
+		far, _ := ops.Max(r.hidden().Reshape(-1, 1, 8).Sub(r.gathered(r.hidden().Scale(0.9)).Reshape(1, -1, 8)).Square().Sum(2), 1)
 		return nn.GlobalMean(far.Affine(-1, 3).ReLU())
 	},
 	// Nothing counts, on a rank or on all.
@@ -190,7 +190,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	"int32 ids and labels": func(r *rows) nn.T {
 		y := r.tape.Input(r.y.Cast(tensor.Int32))
 		z := r.C.Forward(r.Words.Forward(r.tape.Input(r.ids.Cast(tensor.Int32))).Mean(1))
-		return ce(z, r.y.Cast(tensor.Int32)).Add(nn.GlobalMean(z.Gather(1, y.Reshape(-1, 1)))).Add(ce(z, ops.OneHot(y, 5, tensor.Float64)))
+		return ce(z, r.y.Cast(tensor.Int32)).Add(nn.GlobalMean(ops.Gather(z, 1, y.Reshape(-1, 1)))).Add(ce(z, ops.OneHot(y, 5, tensor.Float64)))
 	},
 	"int32 positions": func(r *rows) nn.T {
 		at := r.At.Forward(ops.Arange(r.tape, tensor.Int32, 0, words, 1))
@@ -198,7 +198,7 @@ var relatives = map[string]func(r *rows) nn.T{
 	},
 	"int32 places": func(r *rows) nn.T {
 		y := r.tape.Input(r.y.Cast(tensor.Int32)).Reshape(-1, 1)
-		return nn.GlobalMean(r.tape.Zeros(tensor.Float64, r.n, 5).ScatterAdd(1, y, r.D.Forward(r.hidden())).Square())
+		return nn.GlobalMean(ops.ScatterAdd(r.tape.Zeros(tensor.Float64, r.n, 5), 1, y, r.D.Forward(r.hidden())).Square())
 	},
 	// Batches that the host cuts.
 	"columns": func(r *rows) nn.T { return ce(r.C.Forward(r.tape.Input(r.x.Slice(1, 2, 10))), r.y) },

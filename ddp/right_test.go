@@ -150,7 +150,7 @@ var right = map[string]func(r *rows) nn.T{
 		return ce(r.C.Forward(r.tape.Input(r.A.Forward(t.Input(r.x)).Tanh())), r.y)
 	},
 	"focal loss, raw labels": func(r *rows) nn.T {
-		logp := ops.LogSoftmax(r.C.Forward(r.hidden())).Gather(1, r.y.Reshape(-1, 1))
+		logp := ops.Gather(ops.LogSoftmax(r.C.Forward(r.hidden())), 1, r.y.Reshape(-1, 1))
 		return nn.GlobalMean(logp.Exp().Affine(-1, 1).Square().Mul(logp).Neg())
 	},
 	"label smoothing by hand": func(r *rows) nn.T {
@@ -163,7 +163,7 @@ var right = map[string]func(r *rows) nn.T{
 			at[i] = int64(((r.lo*2 + i) * 7) % words)
 		}
 		idx := r.rowed(tensor.FromSlice(at, r.n, 2))
-		h := r.text().Gather(1, idx.Reshape(r.n, 2, 1).Broadcast(r.n, 2, 8))
+		h := ops.Gather(r.text(), 1, idx.Reshape(r.n, 2, 1).Broadcast(r.n, 2, 8))
 		return ce(r.C.Forward(h), r.rowed(clip(r.ids).Slice(1, 0, 2)))
 	},
 	"masked words by their places among all of this rank's": func(r *rows) nn.T {
@@ -174,7 +174,7 @@ var right = map[string]func(r *rows) nn.T{
 			}
 		}
 		labels := tensor.FromSlice(make([]int64, len(at)), len(at))
-		z := r.C.Forward(tensor.Embedding(r.text().Reshape(-1, 8), r.tape.Input(tensor.FromSlice(at, len(at)))))
+		z := r.C.Forward(ops.Embedding(r.text().Reshape(-1, 8), r.tape.Input(tensor.FromSlice(at, len(at)))))
 		loss := ops.CrossEntropy(z, r.tape.Input(labels), ops.CrossEntropyOptions{Count: float64(r.total) * words / 3})
 		return tensor.AsPart(loss, r.group.Axes())
 	},
@@ -246,20 +246,20 @@ var right = map[string]func(r *rows) nn.T{
 	},
 	"metrics": func(r *rows) nn.T {
 		logits, y := r.C.Forward(r.hidden()), r.tape.Input(r.y)
-		hits := logits.ArgMax(1).Eq(y).Cast(tensor.Float64).Mean().Item()
+		hits := ops.ArgMax(logits, 1).Eq(y).Cast(tensor.Float64).Mean().Item()
 		_, top := ops.TopK(logits.Detach(), 2)
 		hits += top.Eq(y.Reshape(-1, 1)).Cast(tensor.Float64).Sum(1).Mean().Item() + nn.Hits(logits, r.y)
 		return ce(logits, r.y).Add(nn.GlobalMean(logits).Scale(hits * 0))
 	},
 	"policy gradient": func(r *rows) nn.T {
 		logp := ops.LogSoftmax(r.C.Forward(r.hidden()))
-		picked := logp.Gather(1, r.tape.Input(r.y).Reshape(-1, 1)).Mul(r.tape.Input(r.w))
+		picked := ops.Gather(logp, 1, r.tape.Input(r.y).Reshape(-1, 1)).Mul(r.tape.Input(r.w))
 		return nn.GlobalMean(picked.Neg()).Add(nn.GlobalMean(logp.Exp().Mul(logp).Sum(1)).Scale(0.01))
 	},
 	"VQ": func(r *rows) nn.T {
 		z, code := r.hidden(), r.tape.Use(r.Code)
 		d := z.Square().Sum(1).Reshape(-1, 1).Sub(tensor.MatMul(z, code, false, true).Scale(2)).Add(code.Square().Sum(1))
-		q := tensor.Embedding(code, d.Detach().Neg().ArgMax(1))
+		q := ops.Embedding(code, ops.ArgMax(d.Detach().Neg(), 1))
 		out := z.Add(q.Sub(z).Detach())
 		return nn.MSE(r.B.Forward(out), r.x).Add(nn.MSE(q, z.Detach())).Add(nn.MSE(z, q.Detach()).Scale(0.25))
 	},

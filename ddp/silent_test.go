@@ -74,15 +74,15 @@ var silent = map[string]struct {
 	of   []func(p *program) nn.T
 }{
 	"constants of rows that the host made": {heldByHost, []func(p *program) nn.T{
-		func(p *program) nn.T { return global(p.z.Mul(p.host(4, 1))) },                                   // weights of samples
-		func(p *program) nn.T { return global(ops.LogSoftmax(p.z).Mul(p.host(4, 2))) },                   // advantages
-		func(p *program) nn.T { return global(p.z.Sub(p.host(4, 2)).Square()) },                          // targets
-		func(p *program) nn.T { return global(p.model.Forward(p.x.Add(p.host(4, 3))).Square()) },         // noise
-		func(p *program) nn.T { return global(tensor.Concat(1, p.z, p.host(4, 1)).Square()) },            // a feature
-		func(p *program) nn.T { return tensor.MatMul(p.host(1, 4), p.z, false, false).Sum() },            // weighted sum
-		func(p *program) nn.T { return global(p.z.Permute(1, 0).Mul(p.host(4))) },                        // another layout
-		func(p *program) nn.T { return global(tensor.Where(p.host(4, 1).Gt(p.host()), p.z, p.z.Neg())) }, // a mask
-		func(p *program) nn.T { return global(ops.LogSoftmax(p.z).Gather(1, p.ids(4, 1))) },              // actions
+		func(p *program) nn.T { return global(p.z.Mul(p.host(4, 1))) },                                // weights of samples
+		func(p *program) nn.T { return global(ops.LogSoftmax(p.z).Mul(p.host(4, 2))) },                // advantages
+		func(p *program) nn.T { return global(p.z.Sub(p.host(4, 2)).Square()) },                       // targets
+		func(p *program) nn.T { return global(p.model.Forward(p.x.Add(p.host(4, 3))).Square()) },      // noise
+		func(p *program) nn.T { return global(tensor.Concat(1, p.z, p.host(4, 1)).Square()) },         // a feature
+		func(p *program) nn.T { return tensor.MatMul(p.host(1, 4), p.z, false, false).Sum() },         // weighted sum
+		func(p *program) nn.T { return global(p.z.Permute(1, 0).Mul(p.host(4))) },                     // another layout
+		func(p *program) nn.T { return global(ops.Where(p.host(4, 1).Gt(p.host()), p.z, p.z.Neg())) }, // a mask
+		func(p *program) nn.T { return global(ops.Gather(ops.LogSoftmax(p.z), 1, p.ids(4, 1))) },      // actions
 	}},
 	"a mean over this rank's rows": {"GlobalMean", []func(p *program) nn.T{
 		func(p *program) nn.T { return p.z.Square().Mean() },
@@ -91,10 +91,10 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return p.z.Reshape(8).Mean() },
 	}},
 	"max, sort and top k over rows": {from, []func(p *program) nn.T{
-		func(p *program) nn.T { return sum2(p.z.Max(0)) },
+		func(p *program) nn.T { return sum2(ops.Max(p.z, 0)) },
 		func(p *program) nn.T { return sum2(ops.Sort(p.z, 0, true)) },
 		func(p *program) nn.T { return sum2(ops.TopK(p.z.Sum(1), 2)) },
-		func(p *program) nn.T { return sum2(p.z.Reshape(8).Min(0)) },
+		func(p *program) nn.T { return sum2(ops.Min(p.z.Reshape(8), 0)) },
 		func(p *program) nn.T { return ops.CumSum(p.z, 0).Square().Sum() },
 		func(p *program) nn.T { return ops.LogSumExp(p.z.Permute(1, 0)).Sum() },
 		func(p *program) nn.T { return ops.Softmax(p.z.Permute(1, 0)).Square().Sum() },
@@ -110,7 +110,7 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return global(p.model.Forward(p.x.Add(rolled(p.x)))) }, // mixup
 		func(p *program) nn.T { return ops.MSE(p.z, rolled(p.z).Detach()) },
 		func(p *program) nn.T { return p.z.Slice(0, 0, 2).Sub(p.z.Slice(0, 2, 4)).ReLU().Sum() },
-		func(p *program) nn.T { return p.z.Add(tensor.Embedding(p.z, p.ids(4))).Square().Sum() },
+		func(p *program) nn.T { return p.z.Add(ops.Embedding(p.z, p.ids(4))).Square().Sum() },
 		func(p *program) nn.T { return global(tensor.Concat(1, p.z, rolled(p.z)).Square()) },
 	}},
 	"sums over rows in what is not linear": {"autograd.Sum", []func(p *program) nn.T{
@@ -173,12 +173,12 @@ var silent = map[string]struct {
 		},
 		func(p *program) nn.T { return global(p.z.Mul(p.frozen(rolled))) },
 		func(p *program) nn.T {
-			return global(p.z.Mul(p.frozen(func(z nn.T) nn.T { v, _ := z.Max(0); return v })))
+			return global(p.z.Mul(p.frozen(func(z nn.T) nn.T { v, _ := ops.Max(z, 0); return v })))
 		},
 	}},
 	"a mean over some of the rows": {"scaled by a count over all ranks", []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Slice(0, 1, 3)) },
-		func(p *program) nn.T { return global(tensor.Embedding(p.z, p.ids(3))) },
+		func(p *program) nn.T { return global(ops.Embedding(p.z, p.ids(3))) },
 		func(p *program) nn.T { return ops.MSE(p.z.Slice(0, 0, 2), p.host(2, 2)) },
 		func(p *program) nn.T {
 			return ops.CrossEntropy(p.z.Slice(0, 2, 4), p.ids(2), ops.CrossEntropyOptions{})
@@ -197,7 +197,7 @@ var silent = map[string]struct {
 		},
 		func(p *program) nn.T { // boxes of each picture
 			boxes := tensor.New(p.rank.Device, tensor.Int64, 4, 1+p.rank.World.Rank(), 2)
-			return global(p.padded().Gather(1, p.tape.Input(boxes.WithRows(p.rows(8, 4)))))
+			return global(ops.Gather(p.padded(), 1, p.tape.Input(boxes.WithRows(p.rows(8, 4)))))
 		},
 	}},
 	"rows that the input does not tell": {"Does the input lack its Rows?", []func(p *program) nn.T{
@@ -216,7 +216,7 @@ var silent = map[string]struct {
 		},
 		func(p *program) nn.T { return global(p.z).Add(global(p.model.Forward(p.host(4, 3)).Square())) }, // a bank
 		func(p *program) nn.T {
-			return global(p.z).Add(global(tensor.Embedding(p.tape.Use(p.model.W), p.ids(4)).Square()))
+			return global(p.z).Add(global(ops.Embedding(p.tape.Use(p.model.W), p.ids(4)).Square()))
 		},
 		func(p *program) nn.T { return global(p.z).Add(ops.MSE(p.prior().Broadcast(4, 2), p.host(4, 2))) },
 	}},

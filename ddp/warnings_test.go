@@ -107,7 +107,7 @@ func TestOwnRowsBehindAsPart(t *testing.T) {
 	const warning = "tensor.AsPart has what is made of several of a rank's rows together"
 	for name, f := range map[string]func(r *rows) nn.T{
 		"the largest losses": hardest,
-		"the largest one":    func(r *rows) nn.T { v, _ := r.losses().Max(0); return v },
+		"the largest one":    func(r *rows) nn.T { v, _ := ops.Max(r.losses(), 0); return v },
 		"the worst quarter":  func(r *rows) nn.T { v, _ := ops.Sort(r.losses(), 0, true); return v.Slice(0, 0, 1).Sum() },
 		"weights by their order": func(r *rows) nn.T {
 			v, _ := ops.Sort(r.losses(), 0, true)
@@ -125,7 +125,7 @@ func TestOwnRowsBehindAsPart(t *testing.T) {
 		assert.Regexp(t, `; it is the AsPart of \S*warnings_test\.go:\d`, log, name)
 	}
 	pick := func(r *rows, x nn.T) nn.T {
-		return x.Gather(0, r.tape.Input(tensor.FromSlice(slices.Repeat([]int64{1, 3}, 8), 8, 2)).Transpose(0, 1))
+		return ops.Gather(x, 0, r.tape.Input(tensor.FromSlice(slices.Repeat([]int64{1, 3}, 8), 8, 2)).Transpose(0, 1))
 	}
 	for name, f := range map[string]func(r *rows) nn.T{
 		"chosen rows":              func(r *rows) nn.T { return r.row(r.losses(), 1).Sum() },
@@ -154,22 +154,22 @@ func TestRowsChosenByOwnValues(t *testing.T) {
 		return warnedIn(t, dist.Run, 2, 5, func(r *rows) { r.backward(f(r)) })
 	}
 	for name, f := range map[string]func(r *rows) nn.T{
-		"the largest losses": func(r *rows) nn.T { return r.losses().Gather(0, chosen(r, 2)).Sum().Scale(1. / 7) },
+		"the largest losses": func(r *rows) nn.T { return ops.Gather(r.losses(), 0, chosen(r, 2)).Sum().Scale(1. / 7) },
 		"the smaller half, besides all": func(r *rows) nn.T {
 			l := r.losses()
 			_, at := ops.Sort(l.Detach(), 0, false)
-			return nn.GlobalMean(l).Add(l.Gather(0, at.Slice(0, 0, r.n/2)).Sum().Scale(1. / 7))
+			return nn.GlobalMean(l).Add(ops.Gather(l, 0, at.Slice(0, 0, r.n/2)).Sum().Scale(1. / 7))
 		},
 		"the largest of each column": func(r *rows) nn.T {
 			h := r.hidden()
-			return r.D.Forward(h.Gather(0, h.Detach().ArgMax(0).Reshape(1, 8))).Sum()
+			return r.D.Forward(ops.Gather(h, 0, ops.ArgMax(h.Detach(), 0).Reshape(1, 8))).Sum()
 		},
 		"of features": func(r *rows) nn.T {
-			return r.D.Forward(tensor.Embedding(r.hidden(), chosen(r, 3)).Tanh()).Sum().Scale(1. / 7)
+			return r.D.Forward(ops.Embedding(r.hidden(), chosen(r, 3)).Tanh()).Sum().Scale(1. / 7)
 		},
 		"of inputs": func(r *rows) nn.T {
 			x := r.in()
-			h := tensor.Embedding(x, r.tape.Input(r.frozen(func(x, _ nn.T) nn.T {
+			h := ops.Embedding(x, r.tape.Input(r.frozen(func(x, _ nn.T) nn.T {
 				_, at := ops.TopK(r.B.Forward(r.A.Forward(x)).Square().Sum(1), 2)
 				return at
 			})))
@@ -178,10 +178,10 @@ func TestRowsChosenByOwnValues(t *testing.T) {
 		"twice as much of some": func(r *rows) nn.T {
 			l := r.losses()
 			_, at := ops.Sort(l.Detach(), 0, false)
-			return l.Gather(0, at.Slice(0, 0, 2)).Sum().Scale(2. / 7).Add(l.Gather(0, at.Slice(0, 2, r.n)).Sum().Scale(1. / 7))
+			return ops.Gather(l, 0, at.Slice(0, 0, 2)).Sum().Scale(2. / 7).Add(ops.Gather(l, 0, at.Slice(0, 2, r.n)).Sum().Scale(1. / 7))
 		},
 		"and AsPart": func(r *rows) nn.T {
-			return tensor.AsPart(r.losses().Gather(0, chosen(r, 2)).Sum().Scale(1./7), r.group.Axes())
+			return tensor.AsPart(ops.Gather(r.losses(), 0, chosen(r, 2)).Sum().Scale(1./7), r.group.Axes())
 		},
 	} {
 		assert.Regexp(t, `rows that a rank chose by values of its own rows.*; they are chosen in \S*warnings_test\.go:\d`, run(f), name)
@@ -190,31 +190,32 @@ func TestRowsChosenByOwnValues(t *testing.T) {
 		"sorted, and all": func(r *rows) nn.T {
 			l := r.losses()
 			_, at := ops.Sort(l.Detach(), 0, false)
-			return l.Gather(0, at).Sum().Scale(1. / 7)
+			return ops.Gather(l, 0, at).Sum().Scale(1. / 7)
 		},
 		"sorted, in two parts": func(r *rows) nn.T {
 			x := r.in()
 			_, at := ops.Sort(x.Sum(1), 0, false)
-			short, long := tensor.Embedding(x, at.Slice(0, 0, 1)), tensor.Embedding(x, at.Slice(0, 1, r.n))
+			short, long := ops.Embedding(x, at.Slice(0, 0, 1)), ops.Embedding(x, at.Slice(0, 1, r.n))
 			return r.A.Forward(short).Square().Sum().Scale(1. / 7).Add(r.A.Forward(long).Square().Sum().Scale(1. / 7))
 		},
 		"for a metric": func(r *rows) nn.T {
 			l := r.losses()
-			l.Gather(0, chosen(r, 2)).Sum()
+			ops.Gather(l, 0, chosen(r, 2)).Sum()
 			return nn.GlobalMean(l)
 		},
 		"of all ranks": func(r *rows) nn.T {
-			top, _ := ops.TopK(r.tape.Apply(&autograd.Gather{Group: r.group}, r.losses().Gather(0, chosen(r, 2))), 2)
+			top, _ := ops.TopK(r.tape.Apply(&autograd.Gather{Group: r.group}, ops.Gather(r.losses(), 0, chosen(r, 2))), 2)
 			return top.Mean()
 		},
 		"a class of each row": func(r *rows) nn.T {
 			h := r.C.Forward(r.hidden())
-			return nn.GlobalMean(h.Gather(1, h.Detach().ArgMax(1).Reshape(-1, 1)))
+			return nn.GlobalMean(ops.Gather(h, 1, ops.ArgMax(h.Detach(), 1).Reshape(-1, 1)))
 		},
 	} {
 		assert.Empty(t, run(f), name)
 	}
-	assert.Empty(t, warnedIn(t, dist.Run, 1, 5, func(r *rows) { r.backward(r.losses().Gather(0, chosen(r, 2)).Sum()) }), "one rank has all")
+	one := func(r *rows) { r.backward(ops.Gather(r.losses(), 0, chosen(r, 2)).Sum()) }
+	assert.Empty(t, warnedIn(t, dist.Run, 1, 5, one), "one rank has all")
 }
 
 // Ranks with other rows of the batch and the same values in them read the same data: a warning, as data may repeat itself.

@@ -57,8 +57,7 @@ func (t Types) On(k Kind) Axes { return ^((t.b0 ^ k.all(0)) | (t.b1 ^ k.all(1)) 
 
 // Dual returns the types of a tensor's gradient, given the tensor's types t: Replicated and Partial are exchanged, others stay.
 func (t Types) Dual() Types {
-	r, p := t.On(Replicated), t.On(Partial)
-	return t.With(r, Partial).With(p, Replicated)
+	return t.With(t.On(Replicated), Partial).With(t.On(Partial), Replicated)
 }
 
 // Differ returns the axes along which ranks have other values.

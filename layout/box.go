@@ -59,14 +59,13 @@ func Runs(shape []int, boxes []Box, lo, hi int) iter.Seq2[int, int] {
 
 // runs yields the runs of elements lo to hi of b, and reports whether to go on.
 func (b Box) runs(shape []int, lo, hi int, yield func(first, n int) bool) bool {
-	d, inner := len(shape), 1 // dimensions from d on are whole
-	for d > 0 && b.Lo[d-1] == 0 && b.Hi[d-1] == shape[d-1] {
-		d--
+	d, inner := len(shape)-1, 1 // dimensions after d are whole
+	for d >= 0 && b.Lo[d] == 0 && b.Hi[d] == shape[d] {
 		inner *= shape[d]
+		d--
 	}
 	run := inner
-	if d > 0 {
-		d--
+	if d >= 0 {
 		run *= b.Hi[d] - b.Lo[d]
 	}
 	for lo < hi {
@@ -83,7 +82,7 @@ func (b Box) runs(shape []int, lo, hi int, yield func(first, n int) bool) bool {
 // at returns the index in the whole of the first element of a row of b. A row is a run of adjacent elements; b has one for each index of
 // the dimensions before d. inner is the number of elements of the dimensions after d.
 func (b Box) at(shape []int, row, d, inner int) int {
-	if len(shape) == 0 {
+	if d < 0 {
 		return 0
 	}
 	at, step := b.Lo[d]*inner, inner*shape[d]

@@ -49,10 +49,9 @@ func Meet(x, y *Operand, rank int) (p Place, rows, seq bool) {
 	p, q := x.Place.Shift(rank-len(x.Dims)), y.Place.Shift(rank-len(y.Dims))
 	same, repeated := related(x, y), true
 	if y.Batch != nil && !same {
-		var back bool
 		if same, repeated = ofRows(x, y, rank); !same && repeated {
-			if back, repeated = ofRows(y, x, rank); back {
-				same, p.Of = true, q.Of
+			if same, repeated = ofRows(y, x, rank); same {
+				p.Of = q.Of
 			}
 		}
 	}
@@ -70,15 +69,10 @@ func Meet(x, y *Operand, rank int) (p Place, rows, seq bool) {
 // combined returns where the rows are. The first shared dimensions of both operands are broadcast against each other. same says that they
 // can have the same rows.
 func combined(a, b Spot, x, y *Operand, rank, shared int, same bool) (s Spot, ok bool) {
-	switch {
-	case a.Dims()|b.Dims() == 0:
-		return Spot{}, true
-	case a.Dims() == 0:
+	if s = a; a.Dims() == 0 {
 		s = b
-	case b.Dims() != 0 && !(a.same(b) && same):
+	} else if b.Dims() != 0 && !(a.same(b) && same) {
 		return Spot{}, false
-	default:
-		s = a
 	}
 	for d := s.first(); d <= min(s.last(), shared-1); d++ {
 		if n, m := x.size(d, rank), y.size(d, rank); n != m && (a.Dims() != 0 && n == 1 || b.Dims() != 0 && m == 1) {
@@ -124,29 +118,21 @@ func contract(x, y *Operand, rank int, seq bool) (Spot, Contraction) {
 	k, l := len(x.Dims)-1, len(y.Dims)-2
 	inX, inY := a.Dims()>>k&1 != 0, b.Dims()>>l&1 != 0
 	switch {
-	case inX && inY:
-		if moved := NewSpot(1<<l, a.Mode(), a.Outer()); a.single(k) && moved.same(b) && related(x, y) {
-			return Spot{}, Summed
-		}
-		return Spot{}, Mixed
-	case inX && a.single(k) && b.Dims() == 0, inY && b.single(l) && a.Dims() == 0:
+	case a.single(k) && b.Dims() == 0, b.single(l) && a.Dims() == 0,
+		a.single(k) && NewSpot(1<<l, a.Mode(), a.Outer()).same(b) && related(x, y):
 		return Spot{}, Summed
 	case inX || inY:
 		return Spot{}, Mixed
 	}
 	out, ok := combined(a.shift(rank-len(x.Dims)), b.shift(rank-len(y.Dims)), x, y, rank, rank-2, related(x, y))
-	if !ok {
-		return Spot{}, Mixed
-	}
-	return out, Kept
+	return out, either(ok, Mixed, Kept)
 }
 
 // Concat returns the place of a concatenation along dimension d, whose result has the given rank. ok is as in Meet. With union, each rank
 // has rows of several batches behind each other: the number of their Union is for the caller to set.
 func Concat(d int, in []Operand) (p Place, rows, seq, union bool) {
 	p, rows, seq = in[0].Place, true, true
-	var cut uint8
-	first := -1
+	first, cut := -1, uint8(0)
 	for i := range in {
 		cut |= in[i].Place.cut
 		if in[i].Batch != nil && first < 0 {
@@ -188,9 +174,8 @@ func concat(d int, in []Operand, at int, seq bool) (s Spot, ok, union bool) {
 
 // join returns where the rows are in a concatenation of rows.
 func join(d int, in []Operand, seq bool, s Spot) (_ Spot, ok, union bool) {
-	views, windows, next, outer := true, true, -1, 0
+	views, windows, next, outer, order := true, true, -1, 0, s
 	union = !seq
-	order := s
 	for i := range in {
 		t, o, b := in[i].Place.spot(seq), in[i].Dims[d], in[i].Batch
 		if order = order.mixed(s.at, opConcat, d, int(t.at), int(t.outer), o); t.Mode() == Loose && t.outer == 0 {

@@ -25,12 +25,7 @@ func PlaceOf(bits uint64) Place {
 }
 
 // Flat returns the dimensions along which a constant repeats one element.
-func (p Place) Flat() uint8 {
-	if p.Of != 0 {
-		return 0
-	}
-	return p.row
-}
+func (p Place) Flat() uint8 { return either(p.Of != 0, p.row, 0) }
 
 // Repeated are all dimensions, of a constant whose elements are equal. Zeros says that they are 0, too.
 const (
@@ -47,20 +42,10 @@ func (p Place) Changed() Place {
 }
 
 // ID returns the number of a constant.
-func (p Place) ID() int {
-	if p.Of != 0 {
-		return 0
-	}
-	return int(p.outRow)
-}
+func (p Place) ID() int { return either(p.Of != 0, int(p.outRow), 0) }
 
 // Rows returns where the rows are.
-func (p Place) Rows() Spot {
-	if p.Of == 0 {
-		return Spot{}
-	}
-	return Spot{p.row, p.outRow}
-}
+func (p Place) Rows() Spot { return either(p.Of == 0, Spot{p.row, p.outRow}, Spot{}) }
 
 // Seq returns where the positions are.
 func (p Place) Seq() Spot { return Spot{p.seq, p.outSeq} }
@@ -94,20 +79,12 @@ func (p Place) Dims() uint8 { return p.Rows().Dims() | p.Seq().Dims() }
 func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
 	p.cut = p.cutSpot().reshape(from, to, 0).Dims()
 	if p.Of == 0 { // of a constant, what is known of the leading dimension stays, if that does
-		switch {
-		case p.row&Repeated == Repeated:
-		case len(from) > 0 && len(to) > 0 && from[0] == to[0]:
-			p.row &= 1
-		default:
-			p.row = 0
+		if p.row&Repeated != Repeated {
+			p.row &= either[uint8](len(from) > 0 && len(to) > 0 && from[0] == to[0], 0, 1)
 		}
 		return p
 	}
-	seq := p.Seq()
-	if seq != (Spot{}) {
-		seq = seq.reshape(from, to, b.Positions)
-	}
-	return p.With(p.Rows().reshapeRows(from, to, free, b.N), seq)
+	return p.With(p.Rows().reshapeRows(from, to, free, b.N), p.Seq().reshape(from, to, b.Positions))
 }
 
 // Grouped returns p after a Reshape of the rows into [groups, b.Group], with the groups as its rows: the dimension of the group is like a

@@ -18,16 +18,13 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 		return s
 	}
 	if by := len(to) - len(from); from[first] == n && first+by >= 0 && slices.Equal(from[first:], to[first+by:]) {
-		if by < 0 {
-			return NewSpot(s.Dims()>>-by, s.Mode(), s.Outer())
-		}
 		return s.shift(by)
 	}
 	if s.Mode() == Exact {
-		return digit(to, product(from[:s.first()])*s.Outer(), n)
+		return digit(to, product(from[:first])*s.Outer(), n)
 	}
 	var dims uint8
-	for d := s.first(); d <= s.last(); d++ {
+	for d := first; d <= last; d++ {
 		if s.Dims()>>d&1 != 0 {
 			left := product(from[:d])
 			if k := whole(to, left, from[d]); k >= 0 && s.single(d) {
@@ -39,13 +36,10 @@ func (s Spot) reshape(from, to []int, n int) Spot {
 	return s.mixed(dims, opReshape, to...)
 }
 
-// leading are all rows, outermost in dimension 0.
-var leading = NewSpot(1, Exact, 1)
-
 // reshapeRows is reshape of rows. [time·rows, features] becomes [time, rows, features] also if there is one row. Where one row could be in
 // either of two dimensions of one element, it is in the one that was free, because other ranks have another number of rows there.
 func (s Spot) reshapeRows(from, to []int, free, n int) Spot {
-	if s == leading && n > 1 && len(to) > 0 && to[0] > 0 && to[0]%n == 0 {
+	if outermost := (Spot{1, 1}); s == outermost && n > 1 && len(to) > 0 && to[0] > 0 && to[0]%n == 0 {
 		return s
 	}
 	if by := len(to) - len(from); n == 1 && by > 0 && s.Dims() != 0 && free == s.first()+by && slices.Equal(from[s.first():], to[free:]) {
@@ -76,12 +70,9 @@ func digit(to []int, left, n int) Spot {
 
 // whole returns the dimension of n elements with so many steps to the left, or −1.
 func whole(to []int, left, n int) int {
-	if left == 0 {
-		return -1 // there are no elements
-	}
 	l := 1
 	for d, size := range to {
-		if l == left && size == n {
+		if l == left && size == n && left > 0 { // else there are no elements
 			return d
 		}
 		l *= size
@@ -96,18 +87,15 @@ func touched(to []int, left, n int) (dims uint8) {
 	for d, size := range to {
 		r := l * size
 		switch {
-		case left*n == 0 || r == 0:
-			if size == 0 {
-				return dims | 1<<d
-			}
-		case n > 1 && size > 1 && left%r != 0 && l%(left*n) != 0:
+		case size == 0:
+			return dims | 1<<d
+		case left*n > 0 && r > 0 && n > 1 && size > 1 && left%r != 0 && l%(left*n) != 0:
 			dims |= 1 << d
 		}
 		l = r
 	}
-	l = 1
-	for d, size := range to {
-		if l *= size; dims == 0 && (left <= l || d == len(to)-1) {
+	for d, l := 0, 1; dims == 0; d++ {
+		if l *= to[d]; left <= l || d == len(to)-1 {
 			dims = 1 << d
 		}
 	}

@@ -77,12 +77,7 @@ func (b *Batch) Count(n int, p Place) (count int, ok bool) {
 	if p.Seq().Dims() != 0 && b.Positions > 0 {
 		each, total = each*b.Positions, total*b.Seq.Total
 	}
-	for _, s := range [2]Spot{p.Rows(), p.Seq()} {
-		if s.Dims() != 0 && s.Mode() != Exact {
-			return 0, false
-		}
-	}
-	if p.Rows().Dims() == 0 || each == 0 || n%each != 0 {
+	if r, s := p.Rows(), p.Seq(); r.Dims() == 0 || r.Mode() != Exact || s.Mode() != Exact || each == 0 || n%each != 0 {
 		return 0, false
 	}
 	return n / each * total, true

@@ -80,9 +80,9 @@ func (s Spot) single(d int) bool { return s.Dims() == 1<<d }
 // around reports whether d is between the first and the last dimension, so that J depends on its size.
 func (s Spot) around(d int) bool { return s.Dims() != 0 && s.first() <= d && d <= s.last() }
 
-// either returns a, or b if seq says so: what there is of rows, and of positions.
-func either[T any](seq bool, a, b T) T {
-	if seq {
+// either returns a, or b if second says so: for example, what there is of rows, or of positions.
+func either[T any](second bool, a, b T) T {
+	if second {
 		return b
 	}
 	return a
@@ -96,16 +96,17 @@ func product(dims []int) int {
 	return n
 }
 
-// shift returns s in a tensor with so many more leading dimensions.
-func (s Spot) shift(by int) Spot { return NewSpot(s.Dims()<<by, s.Mode(), s.Outer()) }
+// shift returns s in a tensor with so many more leading dimensions, or fewer.
+func (s Spot) shift(by int) Spot {
+	return NewSpot(s.Dims()<<max(by, 0)>>max(-by, 0), s.Mode(), s.Outer())
+}
 
 // permute returns s where dimension i of the output is dimension perm[i] of the input.
 func (s Spot) permute(perm []int) Spot {
 	if s.Dims() == 0 {
 		return s
 	}
-	var dims uint8
-	last, ordered := -1, true
+	dims, last, ordered := uint8(0), -1, true
 	for i, p := range perm {
 		if s.Dims()>>p&1 != 0 {
 			dims |= 1 << i
@@ -113,15 +114,14 @@ func (s Spot) permute(perm []int) Spot {
 			last = p
 		}
 	}
-	for i, p := range perm { // other dimensions have come between
-		if between := i > bits.TrailingZeros8(dims) && i < bits.Len8(dims); between && dims>>i&1 == 0 && !s.around(p) {
-			ordered = false
-		}
+	t := NewSpot(dims, s.Mode(), s.Outer())
+	for i, p := range perm {
+		ordered = ordered && (!t.around(i) || s.around(p)) // else another dimension has come between
 	}
 	if !ordered {
 		return s.mixed(dims, opPermute, perm...)
 	}
-	return NewSpot(dims, s.Mode(), s.Outer())
+	return t
 }
 
 // slice returns s in elements lo to hi of dimension d, which has size elements; n is the number of rows.
@@ -174,8 +174,7 @@ func (s Spot) reduce(mask uint8, rank int) (_ Spot, all, some bool) {
 	if in := s.Dims() & mask; in != 0 {
 		return Spot{}, in == s.Dims(), true
 	}
-	var dims uint8
-	k := 0
+	dims, k := uint8(0), 0
 	for d := range rank {
 		if mask>>d&1 == 0 {
 			dims |= s.Dims() >> d & 1 << k

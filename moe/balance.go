@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Balancer looks at which experts are chosen, and moves the biases that choose them.
@@ -128,9 +129,9 @@ func (l *Layer) count(counts, dropped nn.T) {
 	if l.load.IsZero() {
 		l.load = tensor.New(t.Device(), tensor.Int64, n+1)
 	}
-	counts = counts.Pad(0, 0, 1)
+	counts = ops.Pad(counts, 0, 0, 1)
 	if !dropped.IsZero() {
-		counts = counts.Add(dropped.Sum().Reshape(1).Pad(0, n, 0))
+		counts = counts.Add(ops.Pad(dropped.Sum().Reshape(1), 0, n, 0))
 	}
 	tensor.Copy(l.load, t.Input(l.load).Add(counts))
 }

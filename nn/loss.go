@@ -116,7 +116,7 @@ func KLDiv(x, y T) T {
 // Hits returns how many of logits [..., classes] are largest at their label, an element of labels [...], Int64 or Int32. It reads
 // the result on the host.
 func Hits(logits, labels T) float64 {
-	best := tensor.Data[int64](tensor.ToHost(logits.ArgMax(-1)))
+	best := tensor.Data[int64](tensor.ToHost(ops.ArgMax(logits, -1)))
 	if d := labels.DType(); d != tensor.Int64 && d != tensor.Int32 {
 		fail("Hits", "labels %v must be int64 or int32", labels.Shape())
 	}

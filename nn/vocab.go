@@ -1,7 +1,6 @@
 package nn
 
 import (
-	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -9,7 +8,7 @@ import (
 func (e *Embedding) lookup(w, ids T) T {
 	boxes := e.W.Placement().Boxes()
 	if w.Dim(0) == e.W.Global()[0] { // whole, or gathered where it is used
-		return tensor.Embedding(w, ids)
+		return ops.Embedding(w, ids)
 	}
 	if b := boxes[0]; len(boxes) > 1 || b.Hi[1]-b.Lo[1] != e.W.Global()[1] {
 		fail("Embedding", "%s must be sharded by rows, but its boxes are %v", e.W.Name(), boxes)

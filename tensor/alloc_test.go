@@ -41,8 +41,8 @@ func TestOpsAllocateNothing(t *testing.T) {
 		ids := tape.Input(y)
 		soft := ops.CrossEntropy(in, ops.OneHot(ids, 7, Float32), ops.CrossEntropyOptions{Weights: w})
 		hard := ops.CrossEntropy(in, ids, ops.CrossEntropyOptions{Weights: w, Ignore: &ignore, Smoothing: 0.1, PerRow: true})
-		mask := in.Lt(in.Detach()).And(in.Gt(in)).Or(in.Eq(in)).Not()
-		_ = Where(mask, in, in)
+		mask := ops.Not(ops.Or(ops.And(in.Lt(in.Detach()), in.Gt(in)), in.Eq(in)))
+		_ = ops.Where(mask, in, in)
 		_, _ = ops.Bincount(ids, 7), ops.Arange(tape, Int64, 0, 9, 1)
 		turned := in.Slice(1, 0, 4).Reshape(2, 6, 4)
 		seen := ops.CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2,

@@ -110,7 +110,7 @@ func halves(o ops.AttentionOptions, hd int) attentionBoth {
 			o2.Offset -= half
 		}
 		o3, l2 := ops.CrossAttentionLSE(q, k.Slice(1, half, k.Dim(1)), v.Slice(1, half, k.Dim(1)), hd, o2)
-		top := l1.Maximum(l2).Detach()
+		top := ops.Maximum(l1, l2).Detach()
 		lse = l1.Sub(top).Exp().Add(l2.Sub(top).Exp()).Log().Add(top)
 		weigh := func(o, l Tensor) Tensor {
 			w := l.Sub(lse).Exp().Permute(0, 2, 1)
@@ -202,7 +202,7 @@ func TestLogSumsOfParts(t *testing.T) {
 	assert.Equal(t, Varying, lse.Types().At(1))
 	assert.Equal(t, out.Types(), lse.Types())
 	tape.Keep(lse)
-	seen := Where(lse.Gt(FromSlice([]float64{-1e30}, 1)), lse, FromSlice([]float64{0}, 1))
+	seen := ops.Where(lse.Gt(FromSlice([]float64{-1e30}, 1)), lse, FromSlice([]float64{0}, 1))
 	tape.Backward(GlobalMean(seen.Permute(0, 2, 1)))
 	values := Floats(lse)
 	for i, v := range values {

@@ -1,6 +1,9 @@
 package tensor
 
-import "github.com/ringo-ml/ringo/layout"
+import (
+	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/layout"
+)
 
 // What operations of other packages need besides Register, Tape.Record and Exec.Launch: package ops is made of it.
 
@@ -47,11 +50,27 @@ func (t *Tape) Records() bool { return t.recording() }
 func (t *Tape) Packed(x Tensor) Tensor { return t.contiguous(t.arg(x)).tensor() }
 
 // Integers is Packed for counts or positions: Int32 become Int64. Others stay what they are.
-func (t *Tape) Integers(x Tensor) Tensor { return t.integers(x).tensor() }
+func (t *Tape) Integers(x Tensor) Tensor {
+	h := t.arg(x)
+	if h.dtype == Int32 {
+		h = t.alias(h).tensor().Cast(Int64).h
+	}
+	return t.contiguous(h).tensor()
+}
 
 // CheckIndices fails unless ids, of Integers, are Int64 and, in host memory, of 0 to n−1: op chooses by them from x.
 func (t *Tape) CheckIndices(op Op, x, ids Tensor, n int) {
-	t.checkIndex(op.String(), x.hdr(), ids.hdr(), n)
+	in := []Tensor{x, ids}
+	if ids.DType() != Int64 {
+		op.Fail(in, "indices must be int64 or int32")
+	}
+	if !t.dev.Host() {
+		return
+	}
+	list := Data[int64](ids)
+	if i := kernel.CheckIndex(list, n); i >= 0 {
+		op.Fail(in, "index %d is %d, not in [0,%d)", i, list[i], n)
+	}
 }
 
 // NotAlong says of out, which op made from x by a rule of RowsByCaller, that it is not linear along dimension dim of x, and that all other
@@ -60,6 +79,11 @@ func (t *Tape) NotAlong(op Op, out, x Tensor, dim int) {
 	if t.typing() {
 		t.notAlong(op.String(), out.hdr(), x.hdr(), dim, false)
 	}
+}
+
+// ReduceTypes says of out, which op made from x by a rule of RowsByCaller, that it lacks x's dimension dim, along which op is not linear.
+func (t *Tape) ReduceTypes(op Op, out, x Tensor, dim int) {
+	t.reduced(op.String(), out.hdr(), x.hdr(), 1<<dim, false)
 }
 
 // SameTypes gives out, positions or counts that are not recorded, the types of x.
@@ -73,9 +97,6 @@ func (t *Tape) SumTypes(out, x Tensor) {
 	in := x.hdr()
 	out.hdr().ty = in.ty.With(in.ty.On(Varying), Partial)
 }
-
-// CheckTarget fails if y, to which op compares x, has other rows of the batch than x, or has rows and the step has none.
-func (t *Tape) CheckTarget(op string, x, y Tensor) { t.checkTarget(op, x, y) }
 
 // TargetsOf returns y, targets for x on the tape, as those of x's rows, if they do not say which rows they are of. Targets that are not
 // floats lack x's last dimension.
@@ -139,12 +160,6 @@ func (t *Tape) Batch(x Tensor) layout.Batch {
 	return batchOf(t.rows, x.hdr())
 }
 
-// RandomPlace returns where n random numbers of op lie in those of the global batch: the fields of kernel.Rows. The leading dimensions are
-// those of in, and the last one has cols columns of width elements, of which at may be a part.
-func (t *Tape) RandomPlace(op Op, in Tensor, n, cols, width int, at Region) [8]int {
-	return t.place(op.String(), in.hdr(), n, cols, width, at)
-}
-
 // View returns the first elements of x, which is on no tape and has no gaps, as a tensor of the tape.
 func (t *Tape) View(x Tensor, dims ...int) Tensor {
 	h := t.alias(x.hdr())
@@ -155,7 +170,7 @@ func (t *Tape) View(x Tensor, dims ...int) Tensor {
 // Reaches reports whether the device's kernels can read x's memory.
 func (t *Tape) Reaches(x Tensor) bool { return t.reaches(x.hdr()) }
 
-// CopyInto writes part to the elements from lo on of dimension dim of x, which is on no tape.
+// CopyInto writes part to the elements from lo on of dimension dim of x, which is on no tape, or new.
 func (t *Tape) CopyInto(x Tensor, dim, lo int, part Tensor) {
 	t.region(OpCopy, t.arg(part), x.hdr(), dim, lo, false)
 }
@@ -202,6 +217,12 @@ func (t *Tape) GradInPlace(n *Node) (g, d Tensor) {
 
 // GradDone says that dst, of GradTarget, is written.
 func (t *Tape) GradDone(n *Node, i int, dst Tensor) { t.gradDone(n.in[i], dst.hdr()) }
+
+// AddBroadcastGrad is AddGrad of g, which has the shape of n's output: it is summed along the dimensions in which input i was broadcast.
+// The caller must not use g after it.
+func (t *Tape) AddBroadcastGrad(n *Node, i int, g Tensor) {
+	t.addGrad(n.in[i], t.sumTo(g.hdr(), n.in[i]))
+}
 
 // MatMulTo launches dst = op(a)·op(b) + beta·dst for matrices, as MatMul; it records nothing.
 func (t *Tape) MatMulTo(dst, a, b Tensor, transA, transB bool, beta float64) {

@@ -27,6 +27,18 @@ func broadcastDims(op Op, h *header, a, b *header) {
 	h.setDims(dims[:r])
 }
 
+// BroadcastAll puts operands of op on the tape, without gaps, and repeats each to the shape that they broadcast to.
+func (t *Tape) BroadcastAll(op Op, xs ...*Tensor) {
+	like := t.blankHeader()
+	like.sizeAs(xs[0].hdr())
+	for _, x := range xs[1:] {
+		broadcastDims(op, like, like, x.hdr())
+	}
+	for _, x := range xs {
+		*x = t.broadcastTo(t.arg(*x), like).tensor()
+	}
+}
+
 // strideTo returns the element strides of h when it is broadcast to shape dims (rank r): 0 for a repeated dimension.
 func (h *header) strideTo(dims *[MaxNDim]int, r int) (s [MaxNDim]int) {
 	step := 1
@@ -43,51 +55,10 @@ func (h *header) strideTo(dims *[MaxNDim]int, r int) (s [MaxNDim]int) {
 	return s
 }
 
-// elementwise prepares a launch over the shape of out with the strides of up to three operands. It merges dimensions if possible. The
-// stride of the last dimension is 1, or 0 if an operand is repeated along it.
-func (t *Tape) elementwise(a *Args, hs ...*header) {
-	out := hs[0]
-	if allAlike(hs) {
-		a.flat(out.n)
-		return
-	}
-	r := int(out.ndim)
-	a.NDim, a.Dim = r, out.dims
-	for i, h := range hs {
-		a.Stride[i] = h.strideTo(&out.dims, r)
-	}
-	a.merge(len(hs))
-	for i := range hs {
-		if a.Stride[i][a.NDim-1] > 1 { // a column of a wider matrix
-			a.column(len(hs))
-			return
-		}
-	}
-}
-
-// allAlike reports whether tensors are contiguous and have the same shape.
-func allAlike(hs []*header) bool {
-	for _, h := range hs {
-		if h.ld != 0 || !h.alike(hs[0]) {
-			return false
-		}
-	}
-	return true
-}
-
 // flat describes contiguous operands of n elements.
 func (a *Args) flat(n int) {
 	a.NDim, a.Dim[0] = 1, n
 	a.Stride[0][0], a.Stride[1][0], a.Stride[2][0] = 1, 1, 1
-}
-
-// column adds a last dimension of size 1, for a column of a matrix. There is room: merge has dropped a dimension of size 1.
-func (a *Args) column(n int) {
-	a.Dim[a.NDim] = 1
-	for i := range n {
-		a.Stride[i][a.NDim] = 1
-	}
-	a.NDim++
 }
 
 // merge joins neighbouring dimensions that are contiguous in all n operands, and drops those of size 1.
@@ -121,14 +92,28 @@ func (a *Args) merge(n int) {
 	a.NDim = k
 }
 
-// binary launches out = op(x, y), broadcast to the shape of out.
+// binary launches out = op(x, y), broadcast to the shape of out. It merges dimensions if possible. The stride of the last dimension is 1,
+// or 0 if an operand is repeated along it.
 func (t *Tape) binary(op Op, out, x, y *header) {
 	if out.n == 0 {
 		return
 	}
 	a := t.Args(op, x.dtype)
 	a.out(out).in(x).in(y)
-	t.elementwise(a, out, x, y)
+	if out.ld|x.ld|y.ld == 0 && x.alike(out) && y.alike(out) {
+		a.flat(out.n)
+	} else {
+		r := int(out.ndim)
+		a.NDim, a.Dim = r, out.dims
+		for i, h := range [3]*header{out, x, y} {
+			a.Stride[i] = h.strideTo(&out.dims, r)
+		}
+		a.merge(3)
+		if k := a.NDim; max(a.Stride[0][k-1], a.Stride[1][k-1], a.Stride[2][k-1]) > 1 { // a column of a wider matrix
+			a.Dim[k], a.Stride[0][k], a.Stride[1][k], a.Stride[2][k] = 1, 1, 1, 1 // there is room: merge dropped a dimension of size 1
+			a.NDim++
+		}
+	}
 	t.Launch()
 }
 
@@ -142,7 +127,8 @@ func (t *Tape) sameDType(op string, hs ...*header) {
 
 func failSame(op string, hs []*header) { fail(op, hs, "element types differ (see Cast)") }
 
-func binaryOp(op Op, x, y Tensor) Tensor {
+// Binary returns op(x, y) element by element, broadcast as in [Tensor.Add]: op has kernels that read strides (see cpu.Binary).
+func (op Op) Binary(x, y Tensor) Tensor {
 	t := tapeOfOp(op, x, y)
 	a, b := t.arg(x), t.arg(y)
 	if a.dtype != b.dtype {
@@ -164,71 +150,34 @@ func binaryOp(op Op, x, y Tensor) Tensor {
 }
 
 // Add returns x + y, broadcast.
-func (x Tensor) Add(y Tensor) Tensor { return binaryOp(OpAdd, x, y) }
+func (x Tensor) Add(y Tensor) Tensor { return OpAdd.Binary(x, y) }
 
 // Sub returns x − y, broadcast.
-func (x Tensor) Sub(y Tensor) Tensor { return binaryOp(OpSub, x, y) }
+func (x Tensor) Sub(y Tensor) Tensor { return OpSub.Binary(x, y) }
 
 // Mul returns x·y element by element, broadcast.
-func (x Tensor) Mul(y Tensor) Tensor { return binaryOp(OpMul, x, y) }
+func (x Tensor) Mul(y Tensor) Tensor { return OpMul.Binary(x, y) }
 
 // Div returns x/y element by element, broadcast.
-func (x Tensor) Div(y Tensor) Tensor { return binaryOp(OpDiv, x, y) }
-
-// Maximum returns the larger element of x and y, broadcast; NaN if one is. Ties share the gradient, as in PyTorch.
-func (x Tensor) Maximum(y Tensor) Tensor { return binaryOp(OpMaximum, x, y) }
-
-// Minimum returns the smaller element of x and y, broadcast; NaN if one is. Ties share the gradient.
-func (x Tensor) Minimum(y Tensor) Tensor { return binaryOp(OpMinimum, x, y) }
-
-// Pow returns x to the power y, element by element, broadcast.
-func (x Tensor) Pow(y Tensor) Tensor { return binaryOp(OpPow, x, y) }
+func (x Tensor) Div(y Tensor) Tensor { return OpDiv.Binary(x, y) }
 
 // Eq returns x == y as Bool, broadcast. Comparisons have no gradient.
-func (x Tensor) Eq(y Tensor) Tensor { return binaryOp(OpEq, x, y) }
+func (x Tensor) Eq(y Tensor) Tensor { return OpEq.Binary(x, y) }
 
 // Ne returns x != y as Bool, broadcast.
-func (x Tensor) Ne(y Tensor) Tensor { return binaryOp(OpNe, x, y) }
+func (x Tensor) Ne(y Tensor) Tensor { return OpNe.Binary(x, y) }
 
 // Lt returns x < y as Bool, broadcast.
-func (x Tensor) Lt(y Tensor) Tensor { return binaryOp(OpLt, x, y) }
+func (x Tensor) Lt(y Tensor) Tensor { return OpLt.Binary(x, y) }
 
 // Le returns x <= y as Bool, broadcast.
-func (x Tensor) Le(y Tensor) Tensor { return binaryOp(OpLe, x, y) }
+func (x Tensor) Le(y Tensor) Tensor { return OpLe.Binary(x, y) }
 
 // Gt returns x > y as Bool, broadcast.
-func (x Tensor) Gt(y Tensor) Tensor { return binaryOp(OpGt, x, y) }
+func (x Tensor) Gt(y Tensor) Tensor { return OpGt.Binary(x, y) }
 
 // Ge returns x >= y as Bool, broadcast.
-func (x Tensor) Ge(y Tensor) Tensor { return binaryOp(OpGe, x, y) }
-
-// Where returns x where cond is true and y elsewhere, broadcast.
-func Where(cond, x, y Tensor) Tensor {
-	t := tapeOf("where", cond, x, y)
-	c, a, b := t.arg(cond), t.arg(x), t.arg(y)
-	t.sameDType("where", a, b)
-	if c.dtype != Bool {
-		fail("where", these(c), "condition must be bool")
-	}
-	out := t.blankHeader()
-	out.dtype = a.dtype
-	broadcastDims(OpWhere, out, a, b)
-	broadcastDims(OpWhere, out, out, c)
-	c, a, b = t.broadcastTo(c, out), t.broadcastTo(a, out), t.broadcastTo(b, out)
-	t.alloc(out)
-	t.where(out, c, a, b)
-	t.rec(OpWhere, out, c, a, b)
-	return out.tensor()
-}
-
-// where launches out = a where c is true, b elsewhere, on contiguous operands of one shape.
-func (t *Tape) where(out, c, a, b *header) {
-	if out.n == 0 {
-		return
-	}
-	t.Args(OpWhere, out.dtype).out(out).in(c).in(a).in(b)
-	t.Launch()
-}
+func (x Tensor) Ge(y Tensor) Tensor { return OpGe.Binary(x, y) }
 
 // unary launches out = op(x) or op(g, x). The operands have the same shape, and are made contiguous.
 func (t *Tape) unary(op Op, out *header, in ...*header) {

@@ -151,7 +151,7 @@ func newPipe(owner Hooks) *pipe {
 
 func (m *pipe) first(t *Tape, ids Tensor) Tensor {
 	u := func(i int) Tensor { return t.Use(m.w[i]) }
-	x := Embedding(u(0), ids)
+	x := ops.Embedding(u(0), ids)
 	x = x.Add(Linear(LinearAct(ops.RMSNorm(x, u(1), 1e-5), u(2), u(3), ActGELU), u(4), Tensor{}))
 	return t.Scope(func(in ...Tensor) Tensor { return Linear(in[0], u(5), Tensor{}).Tanh().Add(in[0]) }, x)
 }

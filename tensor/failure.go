@@ -111,13 +111,6 @@ func (h *header) called(role string) string {
 	return role
 }
 
-// mustShape fails unless ok; rule says what the operands must be.
-func mustShape(op string, ok bool, rule string, in ...*header) {
-	if !ok {
-		fail(op, in, "%s", rule)
-	}
-}
-
 // mustMatch fails unless dimension i of a is equal to dimension j of b. The roles name the operands in the error.
 func mustMatch(op string, a *header, i int, role string, b *header, j int, other string, in ...*header) {
 	if a.dims[i] != b.dims[j] {

@@ -43,11 +43,7 @@ func (t *Tape) linear(out, x, w, b *header, act Activation, pre *header) {
 // a kernel for it.
 func LinearAdd(x, w, b, r Tensor) Tensor {
 	t := tapeOfOp(OpLinearAdd, x, w)
-	xh, wh, rh := t.arg(x), t.arg(w), t.contiguous(t.arg(r))
-	var bh *header
-	if !b.IsZero() {
-		bh = t.arg(b)
-	}
+	xh, wh, bh, rh := t.arg(x), t.arg(w), t.maybeArg(b), t.contiguous(t.arg(r))
 	t.checkLinear(xh, wh, bh)
 	t.sameDType("linear_add", xh, rh)
 	if rh.ndim != xh.ndim || rh.n != xh.rowCount()*wh.dims[0] || rh.dims[rh.ndim-1] != wh.dims[0] {
@@ -72,7 +68,7 @@ func linearAddVJP(t *Tape, n *Node, need uint8) {
 	if need&8 != 0 {
 		t.addGrad(n.in[3], t.alias(n.out.grad))
 	}
-	linearGrads(t, n, need, n.out.grad)
+	linearVJP(t, n, need)
 }
 
 // linearGradX computes the gradient of x. If the node before made x by an activation, and nothing else reads x, it computes the gradient of
@@ -131,7 +127,7 @@ func (t *Tape) activationGrad(n *Node) *header {
 	}
 	a := t.Args(OpActGrad, d.dtype)
 	a.out(d)
-	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // linearGrads gets it at no cost
+	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // linearVJP gets it at no cost
 		n.aux[1] = t.newLike(n.in[2])
 		a.out(n.aux[1])
 	}

@@ -25,11 +25,7 @@ func Linear(x, w, b Tensor) Tensor { return LinearAct(x, w, b, NoActivation) }
 // as [Linear] followed by the activation.
 func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	t := tapeOfOp(OpLinear, x, w)
-	xh, wh := t.arg(x), t.arg(w)
-	var bh *header
-	if !b.IsZero() {
-		bh = t.arg(b)
-	}
+	xh, wh, bh := t.arg(x), t.arg(w), t.maybeArg(b)
 	t.checkLinear(xh, wh, bh)
 	out := t.blankHeader()
 	out.sizeAs(xh)
@@ -44,7 +40,7 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	if act != NoActivation {
 		op = OpLinearAct
 	}
-	n := t.record3(op, out, xh, wh, bh)
+	n := t.rec(op, out, xh, wh, bh)
 	if n != nil {
 		n.I[0] = int(act)
 	}
@@ -64,8 +60,9 @@ func (t *Tape) checkLinear(x, w, b *header) {
 	}
 	if x.ndim < 1 || w.ndim != 2 || x.dims[x.ndim-1] != w.dims[1] || b != nil && (b.ndim != 1 || b.n != w.dims[0]) {
 		in := these(x, w, b)
-		mustShape("linear", x.ndim > 0 && w.ndim == 2 && (b == nil || b.ndim == 1),
-			"wants an input [..., in], a weight [out, in] and a bias [out]", in...)
+		if x.ndim < 1 || w.ndim != 2 || b != nil && b.ndim != 1 {
+			fail("linear", in, "wants an input [..., in], a weight [out, in] and a bias [out]")
+		}
 		mustMatch("linear", x, int(x.ndim)-1, "the input", w, 1, "the weight", in...)
 		if b != nil {
 			mustMatch("linear", b, 0, "the bias", w, 0, "the weight", in...)
@@ -73,19 +70,9 @@ func (t *Tape) checkLinear(x, w, b *header) {
 	}
 }
 
-// record3 is rec with an optional third input.
-func (t *Tape) record3(op Op, out, x, w, b *header) *Node {
-	if b == nil {
-		return t.rec(op, out, x, w)
-	}
-	return t.rec(op, out, x, w, b)
-}
-
-func linearVJP(t *Tape, n *Node, need uint8) { linearGrads(t, n, need, n.out.grad) }
-
-// linearGrads computes the gradients of x, w and b from that of x·wᵀ + b.
-func linearGrads(t *Tape, n *Node, need uint8, g *header) {
-	x, w := n.in[0], n.in[1]
+// linearVJP computes the gradients of x, w and b from that of x·wᵀ + b.
+func linearVJP(t *Tape, n *Node, need uint8) {
+	x, w, g := n.in[0], n.in[1], n.out.grad
 	m, out, in := x.rowCount(), w.dims[0], w.dims[1]
 	if sums := n.aux[1]; sums != nil && need&4 != 0 { // see activationGrad
 		n.aux[1] = nil

@@ -118,7 +118,7 @@ func newGPT(ps *params, vocab, length, width, heads, blocks int) *gpt {
 
 // forward returns logits [batch·length, vocab] for ids [batch, length].
 func (m *gpt) forward(t *Tape, ids Tensor) Tensor {
-	x := Embedding(t.Use(m.tok), ids).Add(t.Use(m.pos))
+	x := ops.Embedding(t.Use(m.tok), ids).Add(t.Use(m.pos))
 	for _, b := range m.blocks {
 		switch {
 		case m.checkpoint:

@@ -160,10 +160,7 @@ func (t *Tape) inputs(op string, xs []Tensor) []*header {
 	}
 	hs := t.operands(len(xs))
 	for i, x := range xs {
-		hs[i] = nil
-		if !x.IsZero() {
-			hs[i] = t.arg(x)
-		}
+		hs[i] = t.maybeArg(x)
 	}
 	return hs
 }

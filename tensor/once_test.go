@@ -28,7 +28,7 @@ func (c *chooser) forward(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
 		c.choices++
 		return ops.Arange(t, tensor.Int64, float64(c.choices), float64(c.choices+2), 1)
 	})
-	return tensor.Embedding(t.Use(c.w), row).Mul(x).Tanh()
+	return ops.Embedding(t.Use(c.w), row).Mul(x).Tanh()
 }
 
 // step returns the gradient of a step, how often a choice was made, and the tape's memory after Backward.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // What is the same on all ranks, added to a partial sum, has its value and its gradient on the first rank alone.
@@ -53,7 +54,7 @@ func TestNumbersThatMeetWholes(t *testing.T) {
 			"subtracted":    func(whole, number Tensor) Tensor { return whole.Sum().Sub(number.Neg()) },
 			"a temperature": func(whole, number Tensor) Tensor { return whole.Mul(number).Sum() },
 			"in front":      func(whole, number Tensor) Tensor { return number.Mul(whole).Sum() },
-			"a larger one":  func(whole, number Tensor) Tensor { return whole.Sum().Scale(0).Maximum(number) },
+			"a larger one":  func(whole, number Tensor) Tensor { return ops.Maximum(whole.Sum().Scale(0), number) },
 		} {
 			tape, one, summed := NewTape(hostDevice), ones(3), summedParam(1)
 			tape.Input(upward(4, 6).WithRows(rows))
@@ -86,7 +87,7 @@ func TestAddedIsRefused(t *testing.T) {
 		"rows by hand":                {half, func(tape *Tape, part Tensor) { part.Add(tape.Use(summedParam(1)).Sum()) }, "once for each rank"},
 		"a constant":                  {half, func(_ *Tape, part Tensor) { part.Affine(1, 1) }, "once for each rank"},
 		"activations that count once": {named, func(tape *Tape, part Tensor) { part.Add(tape.Use(ones(2))) }, "counts its gradient once"},
-		"to be multiplied":            {named, func(tape *Tape, part Tensor) { part.Maximum(tape.Use(summedParam(1)).Sum()) }, "not linear"},
+		"to be multiplied":            {named, func(tape *Tape, part Tensor) { ops.Maximum(part, tape.Use(summedParam(1)).Sum()) }, "not linear"},
 		"this rank's own too": {named, func(tape *Tape, part Tensor) {
 			part.Add(tape.Input(upward(4, 6).WithRows(named)).Mean(0).Sum())
 		}, "partial sum"},

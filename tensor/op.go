@@ -69,7 +69,7 @@ func define(op Op, s OpSpec) {
 		fail("Register", nil, "operation %d is %s already", op, ops[op].Name)
 	}
 	if op < numBuiltin {
-		s.Rows, s.Index = builtinRows[op], builtinIndex[op]
+		s.Rows = builtinRows[op]
 	}
 	ops[op] = s
 }

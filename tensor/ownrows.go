@@ -25,7 +25,7 @@ func (t *Tape) followOwn(n *Node, f Factor) {
 // mixesRows reports whether n, whose output is this rank's own, makes it of several rows, but for a sum of all alike. What the host chose
 // of the rows is a tensor with rows.
 func (t *Tape) mixesRows(n *Node, f *Factor) bool {
-	if n.op == OpGather { // in the order of a Sort, all are there
+	if ops[n.op].Rows == RowsPicked { // in the order of a Sort, all are there
 		x, idx := n.in[0], n.in[1]
 		return idx.ty.On(Own) != 0 && (f.some || !idx.st.dev.Host() || !t.picksAll(idx, x.dims[n.I[0]]))
 	}

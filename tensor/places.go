@@ -21,19 +21,16 @@ const (
 	RowsSum                      // the sum of something over all rows
 	RowsAs0                      // as input 0
 	RowsByCaller                 // the operation says it, which knows its attributes: see Tape.NotAlong
+	RowsPicked                   // RowsByCaller; input 1 picks from input 0, along the dimension that is I[0] of the node
 	RowsTurned                   // as input 0, whose elements are changed by a table of all positions, which are in dimension 1
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
 )
 
 var builtinRows = [MaxOps]RowsRule{
 	OpAux: RowsAs0, OpCopy: RowsAs0, OpApply: RowsByCaller, OpReshape: RowsByCaller, OpPermute: RowsByCaller, OpSlice: RowsByCaller,
-	OpConcat: RowsByCaller, OpPad: RowsByCaller, OpSum: RowsByCaller, OpMax: RowsByCaller, OpMin: RowsByCaller, OpMatMul: RowsByCaller,
-	OpGather: RowsByCaller, OpScatterAdd: RowsByCaller, OpEmbedding: RowsByCaller, OpSecond: RowsByCaller,
+	OpConcat: RowsByCaller, OpSum: RowsByCaller, OpMatMul: RowsByCaller, OpSecond: RowsByCaller,
 	OpLinear: rowsLinear, OpLinearAct: rowsLinear, OpLinearAdd: rowsLinear,
 }
-
-// builtinIndex has the inputs that are positions or counts.
-var builtinIndex = [MaxOps]uint8{OpGather: 2, OpScatterAdd: 2, OpEmbedding: 2}
 
 // place is where the rows are in a header.
 type place = layout.Place
@@ -473,7 +470,7 @@ func uniform(h *header, d int) bool {
 	}
 	outer, n, inner := 1, h.n, 1
 	if d >= 0 {
-		outer, n, inner = h.split3(d)
+		outer, n, inner = product(h.dims[:d]), h.dims[d], product(h.dims[d+1:h.ndim])
 	}
 	size := inner * h.dtype.Size()
 	b := unsafe.Slice((*byte)(h.ptr()), outer*n*size)

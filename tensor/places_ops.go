@@ -120,22 +120,22 @@ func (x *header) sameOnAll(h *header) bool {
 	return h.n > 0 && h.at.Of == 0 && h.ty.On(Varying)&v != v
 }
 
-// picked sets the place of elements that idx picks along dimension d of x.
-func (t *Tape) picked(op string, out, x, idx *header, d int) {
-	if x.at.Of|idx.at.Of == 0 {
+// PickTypes says of out, which op made by a rule of RowsPicked or RowsByCaller, that it has the elements of x that idx, of x's dimensions,
+// picks along dimension dim.
+func (t *Tape) PickTypes(op Op, out, x, idx Tensor, dim int) {
+	in, ids := x.hdr(), idx.hdr()
+	if !t.typing() || in.at.Of|ids.at.Of == 0 {
 		return
 	}
-	like := *x // its size along d is that of the indices
-	like.dims[d] = idx.dims[d]
-	if x.at.Of != 0 {
-		like.at = x.at.Pick(d, x.dims[d], order(idx))
-	}
-	ids := *idx
-	if x.at.Of == 0 && idx.at.Of != 0 { // rows pick from a table: the table's rows are its own matter
+	like := *in // its size along dim is that of the indices
+	like.dims[dim] = ids.dims[dim]
+	if in.at.Of != 0 {
+		like.at = in.at.Pick(dim, in.dims[dim], order(ids))
+	} else { // rows pick from a table: the table's rows are its own matter
 		like.at = layout.Constant(layout.Repeated, 0)
 	}
-	t.each(op, out, []*header{&like, &ids})
-	t.mustPickAll(op, out, x, idx, d)
+	t.each(op.String(), out.hdr(), []*header{&like, ids})
+	t.mustPickAll(op.String(), out.hdr(), in, ids, dim)
 }
 
 // mustPickAll makes out this rank's own if idx, which belongs to no row, picks some of x's rows along dimension d, and not all alike.
@@ -188,58 +188,78 @@ func memoryID(h *header) uint16 {
 	return uint16(kernel.Key(uint64(uintptr(h.st.ptr)), uint64(h.off))) | 1
 }
 
-// looked sets the place of Embedding: rows of the table w by ids.
-func (t *Tape) looked(out, w, ids *header) {
-	switch {
-	case w.at.Of == 0:
-		if out.at = ids.at; ids.at.Of == 0 {
-			out.at = place{}
-		}
-		out.at = out.at.WithCut(w.at.Cut() >> 1 & 1 << (out.ndim - 1))
-	default:
-		p := w.at.Pick(0, w.dims[0], order(ids))
-		all := uint8(1)<<ids.ndim - 1
-		spread := func(s layout.Spot) layout.Spot {
-			switch s.Dims() {
-			case 0:
-				return s
-			case 2:
-				return layout.NewSpot(1<<ids.ndim, s.Mode(), s.Outer())
-			}
-			return layout.NewSpot(all|s.Dims()>>1&1<<ids.ndim, layout.Loose, s.Outer())
-		}
-		out.at = p.With(spread(p.Rows()), spread(p.Seq()))
-		t.mustPickAll(ops[OpEmbedding].Name, out, w, ids, 0)
-	}
-}
-
-// scattered sets place and types of elements of src that are added up along dimension d of x.
-func (t *Tape) scattered(out, x, idx, src *header, d int) {
-	if x.at.Of|idx.at.Of|src.at.Of == 0 {
+// LookupTypes says of out [..., d], which op made by a rule of RowsByCaller, that it has the rows of the table w [n, d] with numbers
+// ids [...].
+func (t *Tape) LookupTypes(op Op, out, w, ids Tensor) {
+	if !t.typing() {
 		return
 	}
-	like := *src
-	like.ty = out.ty
-	t.each("scatter_add", &like, []*header{idx, src})
-	p, rows, seq, _ := like.at.Reduce(1<<d, int(src.ndim))
-	if out.at = like.at; !rows.Some && !seq.Some {
-		if x.at.Of != 0 && x.at != out.at {
-			t.each("scatter_add", out, []*header{x, out})
+	h, table, by := out.hdr(), w.hdr(), ids.hdr()
+	if table.at.Of == 0 {
+		if h.at = by.at; by.at.Of == 0 {
+			h.at = place{}
+		}
+		h.at = h.at.WithCut(table.at.Cut() >> 1 & 1 << (h.ndim - 1))
+		return
+	}
+	p := table.at.Pick(0, table.dims[0], order(by))
+	all := uint8(1)<<by.ndim - 1
+	spread := func(s layout.Spot) layout.Spot {
+		switch s.Dims() {
+		case 0:
+			return s
+		case 2:
+			return layout.NewSpot(1<<by.ndim, s.Mode(), s.Outer())
+		}
+		return layout.NewSpot(all|s.Dims()>>1&1<<by.ndim, layout.Loose, s.Outer())
+	}
+	h.at = p.With(spread(p.Rows()), spread(p.Seq()))
+	t.mustPickAll(op.String(), h, table, by, 0)
+}
+
+// ScatterTypes says of out, which op made by a rule of RowsByCaller, that it is x to which the elements of src are added, along dimension
+// dim where idx says.
+func (t *Tape) ScatterTypes(op Op, out, x, idx, src Tensor, dim int) {
+	h, in, ids, add := out.hdr(), x.hdr(), idx.hdr(), src.hdr()
+	if !t.typing() || in.at.Of|ids.at.Of|add.at.Of == 0 {
+		return
+	}
+	like := *add
+	like.ty = h.ty
+	t.each(op.String(), &like, []*header{ids, add})
+	p, rows, seq, _ := like.at.Reduce(1<<dim, int(add.ndim))
+	if h.at = like.at; !rows.Some && !seq.Some {
+		if in.at.Of != 0 && in.at != h.at {
+			t.each(op.String(), h, []*header{in, h})
 		}
 		return
 	}
 	b := t.batchAt(like.at)
-	if bad := like.variesOver(b, false) &^ (x.ty.On(Varying) | x.ty.On(Partial)); bad != 0 && t.recording() && x.at.Flat() != layout.Zeros {
-		e := &TypeError{Axis: bad.First(), Clash: ClashAdded, Have: x.ty.At(bad.First()), Want: Partial}
+	if bad := like.variesOver(b, false) &^ (in.ty.On(Varying) | in.ty.On(Partial)); bad != 0 && t.recording() && in.at.Flat() != layout.Zeros {
+		e := &TypeError{Axis: bad.First(), Clash: ClashAdded, Have: in.ty.At(bad.First()), Want: Partial}
 		e.Text = "elements of this rank's rows are added up, so the result is a partial sum, and what they are added to would count once for " +
 			"each rank: begin with Tape.Zeros"
-		failWith("scatter_add", these(x, idx, src), e)
+		failWith(op.String(), these(in, ids, add), e)
 	}
-	out.at = place{Of: p.Of}.With(keepDims(p.Rows(), d), keepDims(p.Seq(), d))
-	out.ty = like.ty
-	out.summed(b, rows.All, seq.All)
+	h.at = place{Of: p.Of}.With(keepDims(p.Rows(), dim), keepDims(p.Seq(), dim))
+	h.ty = like.ty
+	h.summed(b, rows.All, seq.All)
 	if rows.Some && !rows.All || seq.Some && !seq.All {
-		t.own("scatter_add", out, b, rows.Some && !rows.All, seq.Some && !seq.All, "of a part of what Reshape made of this rank's rows")
+		t.own(op.String(), h, b, rows.Some && !rows.All, seq.Some && !seq.All, "of a part of what Reshape made of this rank's rows")
+	}
+}
+
+// PadTypes says of out, which op made by a rule of RowsByCaller, that it is x with zeros in front of its dimension dim, before of them, and
+// behind it.
+func (t *Tape) PadTypes(op Op, out, x Tensor, dim, before int) {
+	h, in := out.hdr(), x.hdr()
+	if h.dims[dim] != in.dims[dim] && in.at.Cut() == 1<<dim { // on one rank, zeros are around all features alone
+		mustBeWhole(op.String(), in)
+	}
+	if in.at.Of != 0 {
+		h.at = in.at.Pad(dim, before, h.dims[dim], t.batchAt(in.at))
+	} else {
+		h.at = layout.Constant(in.at.Flat()&^(1<<dim), 0).WithCut(in.at.Cut())
 	}
 }
 

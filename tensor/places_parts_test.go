@@ -50,7 +50,7 @@ func TestPlacesOfPositions(t *testing.T) {
 		{held, func() Tensor { return x.Permute(1, 0, 2).Mul(c(3, 1, 6)) }},
 		{held, func() Tensor { return x.Add(tape.Use(summedParam(3, 6))) }},
 		{held, func() Tensor { return MatMul(c(4, 1, 3), x, false, false) }},
-		{"this rank's own", func() Tensor { return first(x.Max(1)) }},
+		{"this rank's own", func() Tensor { return first(ops.Max(x, 1)) }},
 		{"this rank's own", func() Tensor { return x.Mean(1) }},
 		{"this rank's own", func() Tensor { return ops.Softmax(x.Permute(0, 2, 1)) }},
 		{"this rank's own", func() Tensor { return x.Sub(Concat(1, x.Slice(1, 2, 3), x.Slice(1, 0, 2))) }},
@@ -59,7 +59,7 @@ func TestPlacesOfPositions(t *testing.T) {
 		{"this rank's own", func() Tensor { return Concat(1, tape.Use(summedParam(1, 6)).Broadcast(4, 1, 6), x) }},
 		{"has not all rows", func() Tensor { return GlobalMean(x.Slice(1, 1, 3)) }},
 		{"has not all rows", func() Tensor { return ops.MSE(x.Slice(1, 0, 2), x.Slice(1, 1, 3)) }},
-		{"would see this rank's part of its sequence only", func() Tensor { return attend(x.Pad(1, 1, 0).Slice(1, 0, 3), x) }},
+		{"would see this rank's part of its sequence only", func() Tensor { return attend(ops.Pad(x, 1, 1, 0).Slice(1, 0, 3), x) }},
 	} {
 		tape, x, c = partTape(t)
 		got := ""
@@ -107,7 +107,7 @@ func TestPlacesOfParts(t *testing.T) {
 		{"is a partial sum", func(x Tensor) Tensor { return ops.Softmax(MatMul(x, x, false, true)) }},
 		{"logsumexp float64[4,3]: axis 1", func(x Tensor) Tensor { return ops.LogSumExp(x) }},
 		{"softmax float64[4,3]: axis 1", func(x Tensor) Tensor { return ops.Softmax(x) }},
-		{"max float64[4,3]: axis 1", func(x Tensor) Tensor { return first(x.Max(1)) }},
+		{"max float64[4,3]: axis 1", func(x Tensor) Tensor { return first(ops.Max(x, 1)) }},
 		{"this rank's own", func(x Tensor) Tensor { return x.Mean(1) }},
 		{"axis 1", func(x Tensor) Tensor { return GlobalMean(x) }},
 		{"rms_norm float64[4,3]", func(x Tensor) Tensor { return ops.RMSNorm(x, Tensor{}, 1e-5) }},
@@ -187,13 +187,13 @@ func TestPlacesOfBatches(t *testing.T) {
 	assert.Equal(t, []any{"varying 1", 48}, []any{placeOf(f), GlobalCount(f)})
 	assert.Equal(t, "partial", placeOf(other.Input(MatMul(in, in, true, false))))
 	assert.Equal(t, "this rank's own", placeOf(other.Input(in.Sub(in.Mean(0)))))
-	assert.Equal(t, "this rank's own", placeOf(other.Input(first(in.Max(0)))))
+	assert.Equal(t, "this rank's own", placeOf(other.Input(first(ops.Max(in, 0)))))
 	assert.ErrorContains(t, Try(func() { f.Mul(other.Input(upward(4, 1))) }), "has an element for each of this rank's 4 rows")
 
 	groups := other.Input(upward(4, 6).WithRows(Rows{Stride: 1, Total: 8, Over: 1, Group: 2})).Reshape(2, 2, 6)
 	assert.Equal(t, []any{"varying 1", 24}, []any{placeOf(groups.Mean(1)), GlobalCount(groups.Mean(1))})
-	assert.Equal(t, "varying 1", placeOf(first(groups.Max(1))))
-	assert.Equal(t, "this rank's own", placeOf(first(groups.Max(0))))
+	assert.Equal(t, "varying 1", placeOf(first(ops.Max(groups, 1))))
+	assert.Equal(t, "this rank's own", placeOf(first(ops.Max(groups, 0))))
 	assert.ErrorContains(t, Try(func() { groups.Mul(other.Input(upward(2, 2, 1))) }), "has an element for each of this rank's 2 rows")
 }
 
@@ -239,7 +239,7 @@ func TestZerosInPartialSums(t *testing.T) {
 	for name, f := range map[string]func(zeros Tensor) Tensor{
 		"exp":     Tensor.Exp,
 		"softmax": ops.Softmax,
-		"pad":     func(z Tensor) Tensor { return z.Slice(1, 0, 1).Affine(1, 1).Pad(1, 0, 1) },
+		"pad":     func(z Tensor) Tensor { return ops.Pad(z.Slice(1, 0, 1).Affine(1, 1), 1, 0, 1) },
 		"concat":  func(z Tensor) Tensor { return Concat(1, z.Slice(1, 0, 1), z.Exp().Slice(1, 0, 1)) },
 	} {
 		tape := typeTape(t)

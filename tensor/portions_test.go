@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/layout"
 	. "github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Sums of some of a rank's rows are refused when they reach the loss, unless the rest reaches it as often: in chunks, in several Backwards.
@@ -74,12 +75,12 @@ func TestPortionsOfFeatures(t *testing.T) {
 		{"features 0 to 4 of", func(x Tensor) Tensor { return x.Slice(1, 1, 6).Sub(x.Slice(1, 0, 5)) }},
 		{"features 0 to 2 of", func(x Tensor) Tensor { return x.Slice(1, 0, 3) }},
 		{"features 0 to 3 of", func(x Tensor) Tensor { return x.Permute(1, 0).Slice(0, 0, 4) }},
-		{"pad", func(x Tensor) Tensor { return x.Pad(1, 1, 0) }},
-		{"pad", func(x Tensor) Tensor { return x.Permute(1, 0).Pad(0, 0, 2) }},
+		{"pad", func(x Tensor) Tensor { return ops.Pad(x, 1, 1, 0) }},
+		{"pad", func(x Tensor) Tensor { return ops.Pad(x.Permute(1, 0), 0, 0, 2) }},
 		{"", func(x Tensor) Tensor { v := x.Split(1, 4, 1, 1); return v[0].Sum(1).Add(v[1].Mul(v[2]).Sum(1)) }}, // fused q, k and v
 		{"", func(x Tensor) Tensor { v := x.Split(1, 3, 3); return v[0].SiLU().Mul(v[1]) }},
 		{"", func(x Tensor) Tensor { return heads(x).Slice(2, 0, 1).Mul(heads(x)) }}, // of each head alike
-		{"", func(x Tensor) Tensor { return x.Pad(0, 1, 1) }},
+		{"", func(x Tensor) Tensor { return ops.Pad(x, 0, 1, 1) }},
 		{"", func(x Tensor) Tensor { x.Slice(1, 0, 3).Sum(); return x.Square() }}, // for a log
 	} {
 		tape, w := NewTape(hostDevice), NewParam(Constant(1), 12, 4) // 6 of 12 outputs

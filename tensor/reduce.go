@@ -2,17 +2,13 @@ package tensor
 
 import "math/bits"
 
-// reduce launches op over count dimensions of x from axis on. For Max and Min, idx gets the position of the result.
-func (t *Tape) reduce(op Op, out, idx, x *header, axis, count int) {
+// addUp launches the sum over count dimensions of x from axis on.
+func (t *Tape) addUp(out, x *header, axis, count int) {
 	if out.n == 0 {
 		return
 	}
-	a := t.Args(op, x.dtype)
-	a.out(out)
-	if idx != nil {
-		a.out(idx)
-	}
-	a.in(x)
+	a := t.Args(OpSum, x.dtype)
+	a.out(out).in(x)
 	a.Dim[0], a.Dim[1], a.Dim[2] = product(x.dims[:axis]), product(x.dims[axis:axis+count]), product(x.dims[axis+count:x.ndim])
 	t.Launch()
 }
@@ -68,7 +64,7 @@ func (t *Tape) sumMask(in *header, mask int) *header {
 		copy(out.dims[first:], h.dims[end:h.ndim])
 		out.setDims(out.dims[:int(h.ndim)-(end-first)])
 		t.alloc(out)
-		t.reduce(OpSum, out, nil, h, first, end-first)
+		t.addUp(out, h, first, end-first)
 		if h != in {
 			t.release(h)
 		}
@@ -107,57 +103,5 @@ func sumVJP(t *Tape, n *Node, _ uint8) {
 	d := t.newLike(in)
 	t.copyTo(d, g)
 	t.release(g)
-	t.addGrad(in, d)
-}
-
-func extremum(op Op, x Tensor, dim int) (values, indices *header) {
-	t := tapeOf(op.String(), x)
-	in := t.contiguous(t.arg(x))
-	d := in.axis(op.String(), dim)
-	if in.dims[d] == 0 {
-		fail(op.String(), these(in), "no elements in dimension %d", d)
-	}
-	out := t.newHeader(in.dtype, in.dims[:in.ndim]...)
-	copy(out.dims[d:], in.dims[d+1:in.ndim])
-	out.setDims(out.dims[:in.ndim-1])
-	t.alloc(out)
-	idx := t.newTensor(Int64, out.dims[:out.ndim]...)
-	idx.ty = in.ty
-	t.reduce(op, out, idx, in, d, 1)
-	if n := t.rec(op, out, in); n != nil {
-		n.I[0] = d
-		n.aux[0] = t.alias(idx)
-	}
-	t.reduced(op.String(), out, in, 1<<d, false)
-	t.reduced(op.String(), idx, in, 1<<d, false)
-	return out, idx
-}
-
-// Max returns the largest elements along dim, which is removed, and their positions (Int64; the first of equal ones).
-func (x Tensor) Max(dim int) (values, indices Tensor) {
-	v, i := extremum(OpMax, x, dim)
-	return v.tensor(), i.tensor()
-}
-
-// Min returns the smallest elements along dim, which is removed, and their positions (Int64; the first of equal ones).
-func (x Tensor) Min(dim int) (values, indices Tensor) {
-	v, i := extremum(OpMin, x, dim)
-	return v.tensor(), i.tensor()
-}
-
-// ArgMax returns the position of the largest element along dim as Int64.
-func (x Tensor) ArgMax(dim int) Tensor {
-	t := tapeOf(OpMax.String(), x)
-	h := t.alias(t.arg(x)) // positions have no gradient
-	_, i := extremum(OpMax, h.tensor(), dim)
-	t.release(h)
-	return i.tensor()
-}
-
-func selectVJP(t *Tape, n *Node, _ uint8) {
-	in := n.in[0]
-	d := t.full(in, 0)
-	outer, size, inner := in.split3(n.I[0])
-	t.scatterAdd(d, n.out.grad, n.aux[0], outer, size, 1, inner)
 	t.addGrad(in, d)
 }

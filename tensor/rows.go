@@ -175,8 +175,8 @@ func fits(b batch, h *header) bool {
 	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.ndim > 1 && h.dims[1] == b.Positions
 }
 
-// checkTarget fails if y, to which a loss compares x, has other rows than x, or has rows and the step has none.
-func (t *Tape) checkTarget(op string, x, y Tensor) {
+// CheckTarget fails if y, to which op compares x, has other rows of the batch than x, or has rows and the step has none.
+func (t *Tape) CheckTarget(op string, x, y Tensor) {
 	h, b := y.hdr(), t.partOf(x.hdr())
 	r := h.rowsOf()
 	t.target(h)
@@ -297,12 +297,14 @@ func (t *Tape) timesRows(op string, h *header, b *batch) int {
 	return s.Outer() * product(h.dims[:bits.TrailingZeros8(s.Dims())])
 }
 
-// place is placeOf where a part of the rows, or of their positions, has no meaning.
-func (t *Tape) place(op string, in *header, n, cols, width int, at Region) [8]int {
-	if b := *t.batchAt(in.at); at.Rows.Total != 0 && (b.Stride > 1 || b.Positions > 0) {
-		fail(op, these(in), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
+// RandomPlace returns where n random numbers of op lie in those of the global batch: the fields of kernel.Rows. The leading dimensions are
+// those of in, and the last one has cols columns of width elements, of which at may be a part.
+func (t *Tape) RandomPlace(op Op, in Tensor, n, cols, width int, at Region) [8]int {
+	h := in.hdr()
+	if b := *t.batchAt(h.at); at.Rows.Total != 0 && (b.Stride > 1 || b.Positions > 0) {
+		fail(op.String(), these(h), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
 	}
-	return t.placeOf(op, in, n, cols, width, at)
+	return t.placeOf(op.String(), h, n, cols, width, at)
 }
 
 // ElementPlace is RandomPlace of a number for each element of in, which may have several times the rows of a batch, behind each other: all

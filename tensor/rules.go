@@ -14,23 +14,18 @@ const (
 	OpPermute
 	OpSlice
 	OpConcat
-	OpPad
 	OpBroadcast
 
 	OpAdd
 	OpSub
 	OpMul
 	OpDiv
-	OpMaximum
-	OpMinimum
-	OpPow
 	OpEq
 	OpNe
 	OpLt
 	OpLe
 	OpGt
 	OpGe
-	OpWhere
 	OpAffine
 
 	OpNeg
@@ -71,13 +66,6 @@ const (
 	OpColSum
 
 	OpSum
-	OpMax
-	OpMin
-
-	OpEmbedding
-	OpEmbeddingGrad
-	OpGather
-	OpScatterAdd
 
 	OpSumSquares
 	OpGradNorm
@@ -85,8 +73,6 @@ const (
 	OpSGD
 	OpAdam
 
-	OpAnd
-	OpOr
 	OpSecond // a second result of the operation before
 	numBuiltin
 )
@@ -109,24 +95,19 @@ var rules = map[Op]OpSpec{
 	OpPermute:   {Name: "permute", Class: ClassLinear, VJP: permuteVJP},
 	OpSlice:     {Name: "slice", Class: ClassLinear, VJP: sliceVJP},
 	OpConcat:    {Name: "concat", Class: ClassLinear, VJP: concatVJP},
-	OpPad:       {Name: "pad", Class: ClassLinear, VJP: padVJP},
 	OpBroadcast: {Name: "broadcast", Class: ClassLinear, VJP: broadcastVJP},
 
-	OpAdd:     {Name: "add", Class: ClassLinear, VJP: addVJP},
-	OpSub:     {Name: "sub", Class: ClassLinear, VJP: subVJP},
-	OpMul:     {Name: "mul", Class: ClassMultilinear, Saves: 3, VJP: mulVJP},
-	OpDiv:     {Name: "div", Class: ClassRatio, Saves: 2 | SaveOut, VJP: divVJP},
-	OpMaximum: {Name: "maximum", Saves: 3, VJP: extremumVJP},
-	OpMinimum: {Name: "minimum", Saves: 3, VJP: extremumVJP},
-	OpPow:     {Name: "pow", Saves: 3 | SaveOut, VJP: powVJP},
-	OpEq:      {Name: "eq", Const: true},
-	OpNe:      {Name: "ne", Const: true},
-	OpLt:      {Name: "lt", Const: true},
-	OpLe:      {Name: "le", Const: true},
-	OpGt:      {Name: "gt", Const: true},
-	OpGe:      {Name: "ge", Const: true},
-	OpWhere:   {Name: "where", Class: ClassSelects, Saves: 1, VJP: whereVJP},
-	OpAffine:  {Name: "affine", Class: ClassLinear, VJP: affineVJP},
+	OpAdd:    {Name: "add", Class: ClassLinear, VJP: addVJP},
+	OpSub:    {Name: "sub", Class: ClassLinear, VJP: subVJP},
+	OpMul:    {Name: "mul", Class: ClassMultilinear, Saves: 3, VJP: mulVJP},
+	OpDiv:    {Name: "div", Class: ClassRatio, Saves: 2 | SaveOut, VJP: divVJP},
+	OpEq:     {Name: "eq", Const: true},
+	OpNe:     {Name: "ne", Const: true},
+	OpLt:     {Name: "lt", Const: true},
+	OpLe:     {Name: "le", Const: true},
+	OpGt:     {Name: "gt", Const: true},
+	OpGe:     {Name: "ge", Const: true},
+	OpAffine: {Name: "affine", Class: ClassLinear, VJP: affineVJP},
 
 	OpNeg:      {Name: "neg", Class: ClassLinear, VJP: negVJP},
 	OpAbs:      {Name: "abs", Saves: 1, VJP: unaryVJP(OpAbsGrad, 0)},
@@ -167,13 +148,6 @@ var rules = map[Op]OpSpec{
 	OpColSum:      {Name: "colsum", Const: true},
 
 	OpSum: {Name: "sum", Class: ClassLinear, VJP: sumVJP},
-	OpMax: {Name: "max", VJP: selectVJP},
-	OpMin: {Name: "min", VJP: selectVJP},
-
-	OpEmbedding:     {Name: "embedding", Class: ClassIndexed, Saves: 2, VJP: embeddingVJP},
-	OpEmbeddingGrad: {Name: "embedding_grad", Const: true},
-	OpGather:        {Name: "gather", Class: ClassIndexed, Saves: 2, VJP: gatherVJP},
-	OpScatterAdd:    {Name: "scatter_add", Class: ClassIndexed, Saves: 2, VJP: scatterAddVJP},
 
 	OpSumSquares: {Name: "sum_squares", Const: true},
 	OpGradNorm:   {Name: "grad_norm", Const: true},

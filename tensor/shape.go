@@ -1,10 +1,6 @@
 package tensor
 
-import (
-	"slices"
-
-	"github.com/ringo-ml/ringo/layout"
-)
+import "slices"
 
 // copyTo copies x, broadcast to the shape of dst, into dst.
 func (t *Tape) copyTo(dst, x *header) {
@@ -40,17 +36,6 @@ func (t *Tape) contiguous(h *header) *header {
 	return c
 }
 
-// broadcastTo returns h with like's shape, contiguous.
-func (t *Tape) broadcastTo(h, like *header) *header {
-	if h.alike(like) {
-		return t.contiguous(h)
-	}
-	out := t.newTensor(h.dtype, like.dims[:like.ndim]...)
-	t.copyTo(out, h)
-	t.rec(OpBroadcast, out, h)
-	return out
-}
-
 func broadcastVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(n.in[0], t.sumTo(t.alias(n.out.grad), n.in[0]))
 }
@@ -65,6 +50,17 @@ func (x Tensor) Broadcast(dims ...int) Tensor {
 		fail("broadcast", these(h, like), "does not fit")
 	}
 	return t.broadcastTo(h, like).tensor()
+}
+
+// broadcastTo returns h with like's shape, contiguous.
+func (t *Tape) broadcastTo(h, like *header) *header {
+	if h.alike(like) {
+		return t.contiguous(h)
+	}
+	out := t.newTensor(h.dtype, like.dims[:like.ndim]...)
+	t.copyTo(out, h)
+	t.rec(OpBroadcast, out, h)
+	return out
 }
 
 func (t *Tape) cast(out, in *header) {
@@ -233,11 +229,6 @@ func (h *header) axis(op string, i int) int {
 	return k
 }
 
-// split3 returns h's dimensions as [outer, n, inner] around axis.
-func (h *header) split3(axis int) (outer, n, inner int) {
-	return product(h.dims[:axis]), h.dims[axis], product(h.dims[axis+1 : h.ndim])
-}
-
 // Slice returns elements lo to hi of dimension dim. On a tape it is a view for the first dimension and for columns of a matrix (so a fused
 // QKV is split without a copy), and a copy otherwise. Outside, as in data that a program prepares, x is in host memory: it is a view for
 // the first dimension, and the result knows its rows (see WithRows).
@@ -404,38 +395,4 @@ func concatVJP(t *Tape, n *Node, need uint8) {
 		}
 		lo += h.dims[n.I[0]]
 	}
-}
-
-// Pad returns x with zeros added to dimension dim: before in front of it, and after at its end.
-func (x Tensor) Pad(dim, before, after int) Tensor {
-	t := tapeOf("pad", x)
-	in := t.contiguous(t.arg(x))
-	d := in.axis("pad", dim)
-	if before < 0 || after < 0 {
-		fail("pad", these(in), "%d before, %d after", before, after)
-	}
-	if before+after > 0 && in.at.Cut() == 1<<d { // on one rank, zeros are around all features alone
-		mustBeWhole("pad", in)
-	}
-	out := t.newHeader(in.dtype, in.dims[:in.ndim]...)
-	out.dims[d] += before + after
-	out.setDims(out.dims[:out.ndim])
-	t.alloc(out)
-	t.fill(out, 0)
-	t.region(OpCopy, in, out, d, before, false)
-	if n := t.rec(OpPad, out, in); n != nil {
-		n.I[0], n.I[1] = d, before
-	}
-	if in.at.Of != 0 {
-		out.at = in.at.Pad(d, before, out.dims[d], t.batchAt(in.at))
-	} else {
-		out.at = layout.Constant(in.at.Flat()&^(1<<d), 0).WithCut(in.at.Cut())
-	}
-	return out.tensor()
-}
-
-func padVJP(t *Tape, n *Node, _ uint8) {
-	d := t.newLike(n.in[0])
-	t.region(OpCopy, d, n.out.grad, n.I[0], n.I[1], true)
-	t.addGrad(n.in[0], d)
 }

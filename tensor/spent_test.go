@@ -93,7 +93,7 @@ func TestUseOfSpentTensor(t *testing.T) {
 			return w.Sum()
 		}},
 		{"a leaf", func(t *Tape, kept, w Tensor) Tensor { return t.Leaf(kept).Mul(w).Sum() }},
-		{"a mask", func(t *Tape, kept, w Tensor) Tensor { return Where(kept.Gt(w.Scale(0)), w, w.Exp()).Sum() }},
+		{"a mask", func(t *Tape, kept, w Tensor) Tensor { return ops.Where(kept.Gt(w.Scale(0)), w, w.Exp()).Sum() }},
 		{"computed again", func(_ *Tape, _, w Tensor) Tensor { return w.Exp().Log().Sum() }},
 	} {
 		p, w := afterBackward(c.loss)

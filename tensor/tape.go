@@ -397,6 +397,14 @@ func (t *Tape) arg(x Tensor) *header {
 	return h
 }
 
+// maybeArg is arg of an operand that may be none.
+func (t *Tape) maybeArg(x Tensor) *header {
+	if x.IsZero() {
+		return nil
+	}
+	return t.arg(x)
+}
+
 // tapeOfOp is tapeOf for operations of two operands.
 func tapeOfOp(op Op, x, y Tensor) *Tape {
 	if t := x.hdr().tape; t != nil {

@@ -54,9 +54,9 @@ func randomProgram(dev Device, d DType, seed uint64) []float64 {
 		func() Tensor { return pick().Sub(pick().Mean(0)) },
 		func() Tensor { return pick().Mul(pick().Sum(1).Scale(1./n).Reshape(m, 1)) },
 		func() Tensor { return Concat(1, pick().Slice(1, 90, n), pick().Slice(1, 0, 90)) },
-		func() Tensor { return Embedding(pick(), randomTokens(dev, m, m)) },
-		func() Tensor { return Where(pick().Gt(pick()), pick(), pick().Tanh()) },
-		func() Tensor { v, _ := pick().Max(0); return pick().Sub(v) },
+		func() Tensor { return ops.Embedding(pick(), randomTokens(dev, m, m)) },
+		func() Tensor { return ops.Where(pick().Gt(pick()), pick(), pick().Tanh()) },
+		func() Tensor { v, _ := ops.Max(pick(), 0); return pick().Sub(v) },
 	}
 	for range 12 {
 		have = append(have, programs[r.IntN(len(programs))]().Tanh())

@@ -27,8 +27,8 @@ func TestColumnViews(t *testing.T) {
 	assert.Equal(t, []float64{4, 16, 36}, Floats(col.Square()))
 	assert.Equal(t, []float64{56}, Floats(MatMul(col, col, true, false)))
 	ids := tape.Input(FromSlice([]int64{0, 2, 1, 0}, 2, 2))
-	assert.Equal(t, []float64{5, 6, 1, 2}, Floats(Embedding(x, ids.Slice(1, 1, 2))))
-	assert.Equal(t, []float64{6, 2}, Floats(Embedding(x.Slice(1, 1, 2), ids.Slice(1, 1, 2))))
+	assert.Equal(t, []float64{5, 6, 1, 2}, Floats(ops.Embedding(x, ids.Slice(1, 1, 2))))
+	assert.Equal(t, []float64{6, 2}, Floats(ops.Embedding(x.Slice(1, 1, 2), ids.Slice(1, 1, 2))))
 	loss := ops.CrossEntropy(tape.Input(FromSlice([]float64{0, 0, 0, 1, 0, 0}, 2, 3)), ids.Slice(1, 1, 2), ops.CrossEntropyOptions{})
 	assert.InDelta(t, (math.Log(3)+math.Log(math.E+2)-1)/2, loss.Item(), 1e-12)
 }

@@ -103,13 +103,13 @@ func (*CrossEntropy) Name() string { return "tp.CrossEntropy" }
 func (f *CrossEntropy) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	x, labels, n := in[0], in[1], in[0].Dim(0)
 	f.check(labels)
-	largest, _ := x.Max(1)
+	largest, _ := ops.Max(x, 1)
 	f.allReduce(largest, dist.Max.In(c.Tape()))
 	x = x.Sub(largest.Reshape(n, 1))
 	e := x.Exp()
 	at, mine := within(labels, f.first, x.Dim(1))
 	hit := mine.Cast(x.DType())
-	sums := tensor.Concat(0, e.Sum(1), x.Gather(1, at.Reshape(n, 1)).Reshape(n).Mul(hit))
+	sums := tensor.Concat(0, e.Sum(1), ops.Gather(x, 1, at.Reshape(n, 1)).Reshape(n).Mul(hit))
 	f.allReduce(sums, dist.Sum.In(c.Tape()))
 	total, label := sums.Slice(0, 0, n), sums.Slice(0, n, 2*n)
 	rows := total.Log().Sub(label)
@@ -150,7 +150,7 @@ func (f *CrossEntropy) allReduce(x tensor.Tensor, op dist.Reduction) {
 // Backward is softmax less one at the label, of the words that this rank has.
 func (f *CrossEntropy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	probs, at, hit, count := c.Saved(0), c.Saved(1), c.Saved(2), math.Float64frombits(uint64(c.Ints(1)[0]))
-	d := probs.ScatterAdd(1, at, hit.Neg()).Mul(g.Reshape(1, 1)).Scale(1 / count)
+	d := ops.ScatterAdd(probs, 1, at, hit.Neg()).Mul(g.Reshape(1, 1)).Scale(1 / count)
 	if f.options.Ignore != nil {
 		d = d.Mul(c.Saved(3))
 	}
@@ -167,7 +167,7 @@ func (f *CrossEntropy) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Type
 // within returns where ids are among n words from first on, 0 for others, and which are there.
 func within(ids nn.T, first, n int) (at, mine nn.T) {
 	at = ids.Sub(number(ids, int64(first)))
-	mine = at.Ge(number(ids, 0)).And(at.Lt(number(ids, int64(n))))
+	mine = ops.And(at.Ge(number(ids, 0)), at.Lt(number(ids, int64(n))))
 	return at.Mul(mine.Cast(tensor.Int64)), mine
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Config configures New. The zero value of a field is its default, which is PyTorch's.
@@ -272,7 +273,7 @@ func (h *hook) project(c *compressed, x piece) {
 // storeFinite stores next in x, unless the step is bad, or q has no finite norm.
 func (h *hook) storeFinite(x, next, q, bad tensor.Tensor) {
 	sum := h.tape.Input(bad).Add(q.Square().Sum().Scale(0).Cast(tensor.Float64))
-	tensor.Copy(x, tensor.Where(sum.Eq(sum), next, h.tape.Input(x))) // NaN is not equal to itself
+	tensor.Copy(x, ops.Where(sum.Eq(sum), next, h.tape.Input(x))) // NaN is not equal to itself
 }
 
 // Finish leaves P·Q in the gradients, and Q for the next step.

@@ -90,7 +90,7 @@ func (f *ring) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 
 // join returns the attention over two sets of keys.
 func (f *ring) join(o1, l1, o2, l2 nn.T) (o, l nn.T) {
-	top := l1.Maximum(l2)
+	top := ops.Maximum(l1, l2)
 	l = top.Add(l1.Sub(top).Exp().Add(l2.Sub(top).Exp()).Log())
 	rows, n, width := o1.Dim(0), o1.Dim(1), o1.Dim(2)
 	part := func(o, of nn.T) nn.T {

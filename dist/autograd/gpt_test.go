@@ -119,10 +119,10 @@ func (l *layer) forward(m *gpt, x nn.T) nn.T {
 func (m *gpt) embed(t *tensor.Tape, ids nn.T) nn.T {
 	w := t.Use(m.Tok.W)
 	if m.tp == nil {
-		return tensor.Embedding(w, ids)
+		return ops.Embedding(w, ids)
 	}
 	at, mine := within(ids, m.first, w.Dim(0))
-	y := tensor.Embedding(w, at).Mul(mine.Cast(tensor.Float64).Reshape(-1, 1))
+	y := ops.Embedding(w, at).Mul(mine.Cast(tensor.Float64).Reshape(-1, 1))
 	if m.Tok.Post == nil {
 		return y
 	}
@@ -133,7 +133,7 @@ func (m *gpt) embed(t *tensor.Tape, ids nn.T) nn.T {
 func within(ids nn.T, first, n int) (at, mine nn.T) {
 	c := func(v int) nn.T { return ops.Arange(ids.Tape(), tensor.Int64, float64(v), float64(v+1), 1) }
 	at = ids.Sub(c(first))
-	mine = at.Ge(c(0)).And(at.Lt(c(n)))
+	mine = ops.And(at.Ge(c(0)), at.Lt(c(n)))
 	return at.Mul(mine.Cast(tensor.Int64)), mine
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const ppWords, ppWidth, ppHidden, ppBlocks = 11, 6, 8, 4
@@ -129,7 +130,7 @@ func (m *pipeline) loss(b disttest.Batch) nn.T {
 }
 
 func (m *pipeline) embed(t *tensor.Tape, ids nn.T) nn.T {
-	return tensor.Embedding(t.Use(m.Tok), t.Input(ids))
+	return ops.Embedding(t.Use(m.Tok), t.Input(ids))
 }
 
 // layers applies the blocks of this stage.

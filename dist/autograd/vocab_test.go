@@ -6,6 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // vocabLoss is the cross-entropy of logits [tokens, this rank's part of the vocabulary] and labels [tokens]. It equals CrossEntropy, but
@@ -20,13 +21,13 @@ func (*vocabLoss) Name() string { return "vocab_loss" }
 func (f *vocabLoss) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	x, labels := in[0], in[1]
 	n := x.Dim(0)
-	most, _ := x.Max(1)
+	most, _ := ops.Max(x, 1)
 	f.allReduce(most, dist.Max)
 	x = x.Sub(most.Reshape(n, 1))
 	e := x.Exp()
 	at, mine := within(labels, f.first, x.Dim(1))
 	hit := mine.Cast(tensor.Float64)
-	sums := tensor.Concat(0, e.Sum(1), x.Gather(1, at.Reshape(n, 1)).Reshape(n).Mul(hit))
+	sums := tensor.Concat(0, e.Sum(1), ops.Gather(x, 1, at.Reshape(n, 1)).Reshape(n).Mul(hit))
 	f.allReduce(sums, dist.Sum)
 	total, target := sums.Slice(0, 0, n), sums.Slice(0, n, 2*n)
 	c.Save(e.Div(total.Reshape(n, 1)))
@@ -44,7 +45,7 @@ func (f *vocabLoss) allReduce(x tensor.Tensor, op dist.Reduction) {
 
 func (f *vocabLoss) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	probs, at, hit := c.Saved(0), c.Saved(1), c.Saved(2)
-	tokens := probs.ScatterAdd(1, at, hit.Neg())
+	tokens := ops.ScatterAdd(probs, 1, at, hit.Neg())
 	grads[0] = tokens.Mul(g.Reshape(1, 1)).Scale(1 / float64(c.Ints(1)[0]))
 }
 

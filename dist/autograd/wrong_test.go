@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // wrongly changes the first layer.
@@ -97,7 +98,7 @@ func (f *slice) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 
 func (f *slice) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	lo, _ := share(f.m.rows*length, f.m.tp)
-	grads[0] = g.Pad(0, lo, f.m.rows*length-lo-g.Dim(0))
+	grads[0] = ops.Pad(g, 0, lo, f.m.rows*length-lo-g.Dim(0))
 }
 
 // sliced is an AllGather whose Backward takes this rank's tokens from the gradient and does not sum. Its types say so: its output has the

@@ -109,7 +109,7 @@ var table = map[string]row{
 	"dist/sim/training":     {own: "dist/backend dist/algo dist/sim internal/bounded internal/timeline internal/trace"},
 
 	"ddp":          {own: "nn optim dist dist/backend tensor"},
-	"ddp/powersgd": {own: "ddp nn dist tensor"},
+	"ddp/powersgd": {own: "ddp nn dist tensor tensor/ops"},
 	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
 	"cp":           {own: "dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Small models of each kind.
@@ -133,7 +134,7 @@ func greedy(m *gpt.Model, dev tensor.Device, text []int, n int) (made []int) {
 			ids[i] = int64(id)
 		}
 		last := m.Forward(tape.Input(tensor.FromSlice(ids, 1, len(ids)))).Slice(1, len(ids)-1, len(ids))
-		next := int(tensor.Data[int64](last.Reshape(13).ArgMax(0))[0])
+		next := int(tensor.Data[int64](ops.ArgMax(last.Reshape(13), 0))[0])
 		made, text = append(made, next), append(slices.Clone(text), next)
 	}
 	return made

@@ -35,18 +35,18 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	capacity := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
 	capacity = max(1, min(capacity, all/top)) // no token chooses an expert twice
 	limit, one := ops.Arange(t, tensor.Int64, float64(capacity), float64(capacity+1), 1), ops.Arange(t, tensor.Int64, 1, 2, 1)
-	kept := ops.Clamp(before.Add(runs).Minimum(limit).Sub(before), 0, math.Inf(1)).Sum(0)
+	kept := ops.Clamp(ops.Minimum(before.Add(runs), limit).Sub(before), 0, math.Inf(1)).Sum(0)
 
 	start := ops.CumSum(p.counts, 0).Sub(p.counts) // of each expert, among the sorted slots
 	shift := before.Sub(ops.CumSum(runs, 0).Sub(runs)).Sub(start)
-	position := p.back.Add(shift.Reshape(runs.Len()).Gather(0, run))
+	position := p.back.Add(ops.Gather(shift.Reshape(runs.Len()), 0, run))
 	first := ops.Arange(t, tensor.Int64, 1, float64(experts*capacity)+1, float64(capacity)) // row of each expert, from 1
 	out := Plan{Dropped: p.counts.Sub(kept)}
-	out.back = tensor.Where(position.Lt(limit), first.Gather(0, slots).Add(position), one.Sub(one))
+	out.back = ops.Where(position.Lt(limit), ops.Gather(first, 0, slots).Add(position), one.Sub(one))
 	filled := ops.Bincount(out.back, experts*capacity+1).Slice(0, 1, experts*capacity+1).Reshape(experts, capacity)
 	// A filled row has the next one of its expert's sorted slots, counted from 1.
 	sorted := ops.CumSum(filled, 1).Add(start.Reshape(experts, 1)).Mul(filled).Reshape(experts * capacity)
-	out.token = p.token.Add(one).Pad(0, 1, 0).Gather(0, sorted)
+	out.token = ops.Gather(ops.Pad(p.token.Add(one), 0, 1, 0), 0, sorted)
 	return out
 }
 

@@ -78,7 +78,7 @@ func (d *Dispatcher) plan(experts, counts nn.T, all, mine int) Plan {
 	slots := experts.Reshape(n * top)
 	_, sorted := ops.Sort(slots, 0, false) // stable: the slots of an expert keep their order
 	_, back := ops.Sort(sorted, 0, false)
-	token := ops.Arange(slots.Tape(), tensor.Int64, 0, float64(n), 1).Reshape(n, 1).Broadcast(n, top).Reshape(n*top).Gather(0, sorted)
+	token := ops.Gather(ops.Arange(slots.Tape(), tensor.Int64, 0, float64(n), 1).Reshape(n, 1).Broadcast(n, top).Reshape(n*top), 0, sorted)
 	p := Plan{top: top, token: token, back: back, counts: counts}
 	if d.c.Capacity > 0 && slots.Tape().Training() {
 		return d.limit(p, slots, all, mine)
@@ -92,9 +92,9 @@ func (d *Dispatcher) plan(experts, counts nn.T, all, mine int) Plan {
 func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T) nn.T, meanwhile func(part int)) (y nn.T) {
 	rows, from := x.Dim(0), x
 	if p.capacity > 0 {
-		from = x.Pad(0, 1, 0)
+		from = ops.Pad(x, 0, 1, 0)
 	}
-	in := tensor.Embedding(from, p.token)
+	in := ops.Embedding(from, p.token)
 	switch {
 	case d.c.Experts == nil:
 		y = compute(in, p.counts)
@@ -106,10 +106,10 @@ func (d *Dispatcher) Run(p Plan, x, weights nn.T, compute func(rows, counts nn.T
 		y = d.exchange(in, p, compute, meanwhile)
 	}
 	if p.capacity > 0 {
-		y = y.Pad(0, 1, 0)
+		y = ops.Pad(y, 0, 1, 0)
 	}
 	w := weights.Reshape(rows*p.top, 1)
-	y = tensor.RowsLike(tensor.Embedding(y, p.back), w).Cast(weights.DType()).Mul(w)
+	y = tensor.RowsLike(ops.Embedding(y, p.back), w).Cast(weights.DType()).Mul(w)
 	return y.Reshape(rows, p.top, x.Dim(1)).Sum(1).Cast(x.DType())
 }
 
@@ -122,7 +122,7 @@ func (d *Dispatcher) exchange(rows nn.T, p Plan, compute func(rows, counts nn.T)
 	came = rows.Tape().Apply(d.functions[1], came, sent).Cast(rows.DType())
 	order, mine := arrange(both.Slice(0, p.counts.Len(), both.Len()), came.Dim(0), d.c.Experts.Size())
 	_, back := ops.Sort(order, 0, false)
-	return d.bring(d.pack(tensor.Embedding(compute(tensor.Embedding(came, order), mine), back)), meanwhile).Cast(rows.DType())
+	return d.bring(d.pack(ops.Embedding(compute(ops.Embedding(came, order), mine), back)), meanwhile).Cast(rows.DType())
 }
 
 // bring sends rows home.
@@ -145,7 +145,7 @@ func (d *Dispatcher) pack(rows nn.T) nn.T {
 func arrange(come nn.T, rows, ranks int) (order, counts nn.T) {
 	t, n := come.Tape(), come.Len()/ranks
 	run := ops.CumSum(ops.Bincount(ops.CumSum(come, 0), rows+1).Slice(0, 0, rows), 0) // a row's run is the number of runs that end before it
-	expert := ops.Arange(t, tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()).Gather(0, run)
+	expert := ops.Gather(ops.Arange(t, tensor.Int64, 0, float64(n), 1).Reshape(1, n).Broadcast(ranks, n).Reshape(come.Len()), 0, run)
 	_, order = ops.Sort(expert, 0, false)
 	return order, ops.Bincount(expert, n)
 }

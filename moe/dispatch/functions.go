@@ -137,7 +137,7 @@ func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 		parts := c.New(tensor.Int64, g.Size(), runs.Dim(0), experts)
 		wait(f, g.AllGather(parts, runs))
 		rows := parts.Sum(0)
-		sofar := ops.CumSum(parts.Pad(0, 1, 0), 0).Slice(0, g.Rank(), g.Rank()+1).Reshape(runs.Dim(0), experts)
+		sofar := ops.CumSum(ops.Pad(parts, 0, 1, 0), 0).Slice(0, g.Rank(), g.Rank()+1).Reshape(runs.Dim(0), experts)
 		before = before.Add(ops.CumSum(rows, 0).Sub(rows)).Add(sofar)
 	}
 	tensor.Copy(y, before.Broadcast(runs.Dim(0), experts))

@@ -111,7 +111,7 @@ func (r *Router) Forward(x nn.T) Routing {
 		}
 		return r.choose(from.Detach())
 	})
-	out.Weights = from.Gather(1, out.Experts)
+	out.Weights = ops.Gather(from, 1, out.Experts)
 	if r.c.Scoring == Chosen {
 		out.Weights = ops.Softmax(out.Weights)
 	}
@@ -135,7 +135,7 @@ func (r *Router) choose(scores nn.T) nn.T {
 		best, _ := ops.TopK(groups, 2)
 		_, top := ops.TopK(best.Sum(2), r.c.TopGroups)
 		eligible := ops.OneHot(top, r.c.Groups, scores.DType()).Sum(1).Cast(tensor.Bool).Reshape(rows, r.c.Groups, 1)
-		scores = tensor.Where(eligible, groups, groups.Affine(0, math.Inf(-1))).Reshape(rows, n)
+		scores = ops.Where(eligible, groups, groups.Affine(0, math.Inf(-1))).Reshape(rows, n)
 	}
 	_, experts := ops.TopK(scores, r.c.Top)
 	return experts

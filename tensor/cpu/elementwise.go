@@ -27,12 +27,6 @@ func affineKernel[T kernel.Float]() tensor.Kernel {
 	})
 }
 
-func whereKernel[T any]() tensor.Kernel {
-	return spread(outLen, one, 16, func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
-		kernel.Where(slice[T](a, 0)[lo:hi], slice[bool](a, 1)[lo:hi], slice[T](a, 2)[lo:hi], slice[T](a, 3)[lo:hi])
-	})
-}
-
 // stridedItems is the number of items of an elementwise launch with strides: inner loops if there are several dimensions, else elements.
 func stridedItems(a *tensor.Args) int {
 	if a.NDim == 1 {
@@ -72,8 +66,9 @@ func inner[T any](a *tensor.Args, i, off, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Add(a.X[i], off*int(unsafe.Sizeof(*new(T))))), n)
 }
 
-// zip applies f(dst, x, y) along the last dimension of broadcast operands.
-func zip[D, S any](f func(dst []D, x, y []S)) tensor.Kernel {
+// Zip makes the CPU kernel of an operation of [tensor.Op.Binary]: it applies f(dst, x, y) along the last dimension of broadcast operands.
+// An operand that is repeated along it has one element.
+func Zip[D, S any](f func(dst []D, x, y []S)) tensor.Kernel {
 	return spread(stridedItems, stridedCost, 1, func(_ *Queue, a *tensor.Args, lo, hi, _ int) {
 		if a.NDim == 1 {
 			o := [3]int{lo * a.Stride[0][0], lo * a.Stride[1][0], lo * a.Stride[2][0]}
@@ -93,14 +88,15 @@ type (
 	compareFunc[T any] = func(dst []bool, x, y []T)
 )
 
-func binaries(f32 binaryFunc[float32], f64 binaryFunc[float64], i32 binaryFunc[int32], i64 binaryFunc[int64],
+// Binary returns kernels of [Zip], and those for 16-bit floats, which compute parts in float32.
+func Binary(f32 binaryFunc[float32], f64 binaryFunc[float64], i32 binaryFunc[int32], i64 binaryFunc[int64],
 	u8 binaryFunc[uint8]) kernels {
-	return withHalf(numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8)), zipHalf(f32))
+	return withHalf(numbers(Zip(f32), Zip(f64), Zip(i32), Zip(i64), Zip(u8)), zipHalf(f32))
 }
 
 func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFunc[int32], i64 compareFunc[int64],
 	u8 compareFunc[uint8]) kernels {
-	k := numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8))
+	k := numbers(Zip(f32), Zip(f64), Zip(i32), Zip(i64), Zip(u8))
 	k[tensor.Bool] = k[tensor.Uint8]
 	return k
 }

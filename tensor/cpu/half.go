@@ -55,7 +55,7 @@ func halfMap(two bool, f func(dst, x, y []float32)) tensor.Kernel {
 	})
 }
 
-// zipHalf is zip for 16-bit floats.
+// zipHalf is Zip for 16-bit floats.
 func zipHalf(f func(dst, x, y []float32)) tensor.Kernel {
 	return withChunks(spread(stridedItems, stridedCost, 1, func(q *Queue, a *tensor.Args, lo, hi, thread int) {
 		if a.NDim == 1 {

@@ -44,8 +44,8 @@ func numbers(f32, f64, i32, i64, u8 tensor.Kernel) (k kernels) {
 	return k
 }
 
-// bySize serves kernels that only move elements.
-func bySize(b1, b2, b4, b8 tensor.Kernel) (k kernels) {
+// BySize returns kernels that only move elements, by the bytes of an element, for all types.
+func BySize(b1, b2, b4, b8 tensor.Kernel) (k kernels) {
 	for d := range tensor.DType(tensor.NumDTypes) {
 		k[d] = map[int]tensor.Kernel{1: b1, 2: b2, 4: b4, 8: b8}[d.Size()]
 	}

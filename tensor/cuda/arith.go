@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
 
 // zipped launches k(z, x, y, places) for operands with strides.
 func zipped(q *Queue, k *kernel, a *tensor.Args) {
@@ -47,18 +50,18 @@ func compare(name string) [tensor.NumDTypes]tensor.Kernel {
 }
 
 var arithKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpAddTo:   numbers("arith.cu", "add_to", addTo),
-	tensor.OpAdd:     binary("add"),
-	tensor.OpSub:     binary("sub"),
-	tensor.OpMul:     binary("mul"),
-	tensor.OpDiv:     binary("div_"),
-	tensor.OpMaximum: binary("maximum"),
-	tensor.OpMinimum: binary("minimum"),
-	tensor.OpPow:     floats("arith.cu", "pow_", zipped),
-	tensor.OpEq:      compare("eq"),
-	tensor.OpNe:      compare("ne"),
-	tensor.OpLt:      compare("lt"),
-	tensor.OpLe:      compare("le"),
-	tensor.OpGt:      compare("gt"),
-	tensor.OpGe:      compare("ge"),
+	tensor.OpAddTo: numbers("arith.cu", "add_to", addTo),
+	tensor.OpAdd:   binary("add"),
+	tensor.OpSub:   binary("sub"),
+	tensor.OpMul:   binary("mul"),
+	tensor.OpDiv:   binary("div_"),
+	ops.OpMaximum:  binary("maximum"),
+	ops.OpMinimum:  binary("minimum"),
+	ops.OpPow:      floats("arith.cu", "pow_", zipped),
+	tensor.OpEq:    compare("eq"),
+	tensor.OpNe:    compare("ne"),
+	tensor.OpLt:    compare("lt"),
+	tensor.OpLe:    compare("le"),
+	tensor.OpGt:    compare("gt"),
+	tensor.OpGe:    compare("ge"),
 }

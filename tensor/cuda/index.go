@@ -96,8 +96,8 @@ func pointLossGrad(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 var indexKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpEmbeddingGrad: embeddingGrads(),
-	tensor.OpScatterAdd:    scatterAdds(),
+	ops.OpEmbeddingGrad: embeddingGrads(),
+	ops.OpScatterAdd:    scatterAdds(),
 }
 
 var floatKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{

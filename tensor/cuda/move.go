@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // units are the C++ types of the kernels that only move elements, by the logarithm of their size.
@@ -169,12 +170,12 @@ func anyType(launch launcher) (r [tensor.NumDTypes]tensor.Kernel) {
 }
 
 var moveKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpCopy:      anyType(copyStrided),
-	tensor.OpFill:      moving("fill", fill),
-	tensor.OpWhere:     moving("where", where),
-	tensor.OpEmbedding: anyType(embedding),
-	tensor.OpGather:    moving("gather", gather),
-	tensor.OpCast:      castKernels(),
+	tensor.OpCopy:   anyType(copyStrided),
+	tensor.OpFill:   moving("fill", fill),
+	ops.OpWhere:     moving("where", where),
+	ops.OpEmbedding: anyType(embedding),
+	ops.OpGather:    moving("gather", gather),
+	tensor.OpCast:   castKernels(),
 }
 
 // castKernels has a kernel for each pair of types.

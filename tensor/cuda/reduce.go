@@ -138,7 +138,7 @@ func topK(q *Queue, k *kernel, a *tensor.Args) {
 var reduceKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpSum:    sumKernels(),
 	tensor.OpColSum: colSumKernels(),
-	tensor.OpMax:    numbers("reduce.cu", "maximum_of", extreme),
-	tensor.OpMin:    numbers("reduce.cu", "minimum_of", extreme),
+	ops.OpMax:       numbers("reduce.cu", "maximum_of", extreme),
+	ops.OpMin:       numbers("reduce.cu", "minimum_of", extreme),
 	ops.OpTopK:      numbers("reduce.cu", "top_k", topK),
 }

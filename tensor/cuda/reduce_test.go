@@ -65,7 +65,7 @@ func TestExtremes(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
 			r := rng(14)
-			for _, op := range []tensor.Op{tensor.OpMax, tensor.OpMin} {
+			for _, op := range []tensor.Op{ops.OpMax, ops.OpMin} {
 				for _, s := range reductions {
 					if s[1] == 0 {
 						continue
@@ -153,7 +153,7 @@ func TestEmbeddingGrad(t *testing.T) {
 			r := rng(15)
 			for _, s := range [][3]int{{1, 1, 1}, {5, 40, 7}, {3, 600, 5}, {70, 300, 33}, {2, 9, 1030}, {3, 2500, 8}, {40, 1300, 16}} {
 				rows, n, cols := s[0], s[1], s[2]
-				launch{op: tensor.OpEmbeddingGrad, d: d, outs: 1, x: []operand{random(r, d, rows*cols), random(r, d, n*cols), indices(16, n, rows)},
+				launch{op: ops.OpEmbeddingGrad, d: d, outs: 1, x: []operand{random(r, d, rows*cols), random(r, d, n*cols), indices(16, n, rows)},
 					set: func(a *tensor.Args) { a.Dim = [6]int{n, cols} }}.agree(t, dev, exact)
 			}
 		})
@@ -169,7 +169,7 @@ func TestScatterAdd(t *testing.T) {
 				continue // it compares each pair of elements
 			}
 			n := g[0] * g[2] * g[3]
-			launch{op: tensor.OpScatterAdd, d: d, outs: 1, x: []operand{random(r, d, g[0]*g[1]*g[3]), random(r, d, n), indices(18, n, g[1])},
+			launch{op: ops.OpScatterAdd, d: d, outs: 1, x: []operand{random(r, d, g[0]*g[1]*g[3]), random(r, d, n), indices(18, n, g[1])},
 				set: func(a *tensor.Args) { a.Dim = [6]int{g[0], g[1], g[2], g[3]} }}.agree(t, dev, exact)
 		}
 	})

@@ -17,8 +17,8 @@ var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	ops.OpOneHot:    row("onehot.cu", "one_hot", oneHot, append(numberTypes, tensor.Bool)),
 	ops.OpBincount:  row("onehot.cu", "bincount", bincount, []tensor.DType{tensor.Int64}),
 	ops.OpArange:    numbers("onehot.cu", "arange", arange),
-	tensor.OpAnd:    boolean("minimum"),
-	tensor.OpOr:     boolean("maximum"),
+	ops.OpAnd:       boolean("minimum"),
+	ops.OpOr:        boolean("maximum"),
 	ops.OpRotary:    floats("rotary.cu", "rotary", rotary),
 }
 

@@ -193,7 +193,7 @@ func TestCrossAttentionIsPyTorchs(t *testing.T) {
 			tape.Leaf(value(3, batch, tk, kv*hd))}
 		out, lse := ops.CrossAttentionLSE(in[0], in[1], in[2], hd, o)
 		zero := tensor.FromSlice([]float64{0}, 1)
-		sums := tensor.Where(lse.Gt(tensor.FromSlice([]float64{-1e30}, 1)), lse, zero)
+		sums := ops.Where(lse.Gt(tensor.FromSlice([]float64{-1e30}, 1)), lse, zero)
 		tape.Keep(out)
 		tape.Keep(sums)
 		tape.Backward(out.Mul(value(4, batch, tq, heads*hd)).Sum().Add(sums.Mul(value(5, batch, heads, tq)).Sum()))

@@ -80,9 +80,9 @@ func hardRows(t *tensor.Tape, x, y, w tensor.Tensor, o CrossEntropyOptions) (row
 		fill(t, v, float64(ignore))
 		fill(t, zero, 0)
 		mask := labels.Ne(v)
-		kept, labels = mask.Cast(w.DType()), tensor.Where(mask, labels, zero)
+		kept, labels = mask.Cast(w.DType()), Where(mask, labels, zero)
 	}
-	weight = tensor.Embedding(w.Reshape(classes, 1), labels).Reshape(dims[:rank]...)
+	weight = Embedding(w.Reshape(classes, 1), labels).Reshape(dims[:rank]...)
 	if !kept.IsZero() {
 		weight = weight.Mul(kept)
 	}

@@ -2,11 +2,11 @@ package ops
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// EmbeddingPart is tensor.Embedding with a part w [n, d] of a table of total rows: rows first to first+n−1. It returns vectors [..., d] for
+// EmbeddingPart is [Embedding] with a part w [n, d] of a table of total rows: rows first to first+n−1. It returns vectors [..., d] for
 // ids [...], and zeros for ids of other parts. The sum over all parts is the result of the whole table. In host memory, ids outside
 // [0, total) are a Failure.
 func EmbeddingPart(w, ids tensor.Tensor, first, total int) tensor.Tensor {
-	const op = tensor.OpEmbedding
+	op := OpEmbedding
 	t := op.Tape(w, ids)
 	w, ids = t.Packed(w), t.Integers(ids)
 	if w.NDim() != 2 || ids.NDim() == tensor.MaxNDim {
@@ -18,8 +18,8 @@ func EmbeddingPart(w, ids tensor.Tensor, first, total int) tensor.Tensor {
 	t.CheckIndices(op, w, ids, total)
 	number := func(v int) tensor.Tensor { return Arange(t, tensor.Int64, float64(v), float64(v+1), 1) }
 	at := ids.Sub(number(first))
-	mine := at.Ge(number(0)).And(at.Lt(number(w.Dim(0))))
+	mine := And(at.Ge(number(0)), at.Lt(number(w.Dim(0))))
 	d, rank := dimsOf(ids)
 	d[rank] = 1
-	return tensor.Embedding(w, at.Mul(mine.Cast(tensor.Int64))).Mul(mine.Cast(w.DType()).Reshape(d[:rank+1]...))
+	return Embedding(w, at.Mul(mine.Cast(tensor.Int64))).Mul(mine.Cast(w.DType()).Reshape(d[:rank+1]...))
 }

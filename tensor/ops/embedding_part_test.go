@@ -23,7 +23,7 @@ func TestEmbeddingPart(t *testing.T) {
 			tape.BackwardFrom([]tensor.Tensor{y}, []tensor.Tensor{tape.Input(g)})
 			return out, tensor.Floats(tape.GradOf(x))
 		}
-		want, wantGrad := run(func(w tensor.Tensor) tensor.Tensor { return tensor.Embedding(w, ids) }, table)
+		want, wantGrad := run(func(w tensor.Tensor) tensor.Tensor { return ops.Embedding(w, ids) }, table)
 		sum, grad := make([]float64, len(want)), []float64(nil)
 		for _, rows := range [][2]int{{0, 3}, {3, 4}, {4, 7}} {
 			part := tensor.ToHost(tensor.NewTape(host, tensor.NoGrad()).Input(table).Slice(0, rows[0], rows[1]))

@@ -186,12 +186,12 @@ func scale8(t *tensor.Tape, o operand8, columns bool) (scale tensor.Tensor, shap
 	shape = [2]int{1, 1}
 	switch {
 	case !o.perRow:
-		magnitudes, _ = magnitudes.Reshape(1, o.x.Len()).Max(1)
+		magnitudes, _ = Max(magnitudes.Reshape(1, o.x.Len()), 1)
 	case columns:
-		magnitudes, _ = magnitudes.Max(0)
+		magnitudes, _ = Max(magnitudes, 0)
 		shape[1] = magnitudes.Len()
 	default:
-		magnitudes, _ = magnitudes.Max(1)
+		magnitudes, _ = Max(magnitudes, 1)
 		shape[0] = magnitudes.Len()
 	}
 	amax := Clamp(magnitudes.Cast(tensor.Float32), float8Smallest, math.Inf(1))

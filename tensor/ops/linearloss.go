@@ -234,8 +234,8 @@ func (f *LinearCrossEntropy) rows(c *tensor.Ctx) linearRows {
 			ignore = -1
 		}
 		counts, at := l.y.Ne(number(ignore)), l.y.Sub(number(first))
-		mine := counts.And(at.Ge(number(0))).And(at.Lt(number(w.Dim(0))))
-		l.own, l.counts = tensor.Where(mine, at, number(-1)), counts.Cast(l.loss.DType())
+		mine := And(And(counts, at.Ge(number(0))), at.Lt(number(w.Dim(0))))
+		l.own, l.counts = Where(mine, at, number(-1)), counts.Cast(l.loss.DType())
 	}
 	return l
 }
@@ -311,7 +311,7 @@ func (l *linearRows) losses() {
 	if l.classes == nil {
 		return
 	}
-	all, logit := l.classes.Join(l.t, lse, tensor.Where(l.mine(), lse.Sub(loss), l.t.Zeros(loss.DType(), 1)))
+	all, logit := l.classes.Join(l.t, lse, Where(l.mine(), lse.Sub(loss), l.t.Zeros(loss.DType(), 1)))
 	tensor.Copy(lse, all)
 	tensor.Copy(loss, all.Sub(logit).Mul(l.part(l.counts)))
 }
@@ -345,7 +345,7 @@ func (l *linearRows) partGradient() {
 	l.t.Launch()
 	mine := l.mine()
 	one, at := mine.Cast(g.DType()).Mul(g).Neg(), mine.Cast(tensor.Int64).Mul(l.part(l.own))
-	a := l.args(tensor.OpScatterAdd, l.logits).In(one).In(at)
+	a := l.args(OpScatterAdd, l.logits).In(one).In(at)
 	a.Dim[2], a.Dim[3] = 1, 1
 	l.t.Launch()
 }

@@ -129,11 +129,18 @@ func mustMatch(op tensor.Op, a tensor.Tensor, i int, role string, b tensor.Tenso
 
 // mustBeAlike fails unless a and b have the same shape.
 func mustBeAlike(op tensor.Op, a tensor.Tensor, role string, b tensor.Tensor, other string, in ...tensor.Tensor) {
+	mustBeAlikeBut(op, -1, a, role, b, other, in...)
+}
+
+// mustBeAlikeBut is mustBeAlike of all dimensions but dim.
+func mustBeAlikeBut(op tensor.Op, dim int, a tensor.Tensor, role string, b tensor.Tensor, other string, in ...tensor.Tensor) {
 	if a.NDim() != b.NDim() {
 		op.Fail(in, "%s: %s, %s: %s", a.NameOr(role), dimensions(a.NDim()), b.NameOr(other), dimensions(b.NDim()))
 	}
 	for i := range a.NDim() {
-		mustMatch(op, a, i, role, b, i, other, in...)
+		if i != dim {
+			mustMatch(op, a, i, role, b, i, other, in...)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func Sort(x tensor.Tensor, dim int, descending bool) (values, indices tensor.Ten
 
 // TopK returns the k largest elements of each row of the last dimension, the largest first, and their positions (Int64), as torch.topk:
 // both [..., k] for x [..., n], k <= n. Of equal elements the first comes first; NaN is the largest. The chosen elements get the gradients:
-// see tensor.Tensor.Gather.
+// see Gather.
 func TopK(x tensor.Tensor, k int) (values, indices tensor.Tensor) {
 	t := OpTopK.Tape(x)
 	x = t.Packed(x)
@@ -74,7 +74,7 @@ func chosen(t *tensor.Tape, op tensor.Op, x, indices tensor.Tensor) tensor.Tenso
 	last := x.NDim() - 1
 	t.SameTypes(indices, x)
 	t.NotAlong(op, indices, x, last)
-	values := x.Gather(last, indices)
+	values := Gather(x, last, indices)
 	t.NotAlong(op, values, x, last)
 	return values
 }

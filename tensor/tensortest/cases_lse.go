@@ -30,7 +30,7 @@ func lseCases() (cases []ValueCase) {
 
 // finite returns x with infinite elements replaced by 0.
 func finite(x tensor.Tensor) tensor.Tensor {
-	return tensor.Where(x.Gt(constant(x, -1e30)), x, constant(x, 0))
+	return ops.Where(x.Gt(constant(x, -1e30)), x, constant(x, 0))
 }
 
 // constant returns v in the type of x, in host memory.

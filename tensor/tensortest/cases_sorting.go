@@ -54,16 +54,16 @@ func sortingCases() []ValueCase {
 			Want: func(x []Array) Array { return oddNaNOf(x[0]).lines(sortedOf(true, false)) }},
 		one("sort first", false, func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, 0, true); return v },
 			func(x Array) Array { return x.along(0, sortedOf(true, true)) }),
-		logic("and", tensor.Tensor.And, func(x, y bool) bool { return x && y }),
-		logic("or", tensor.Tensor.Or, func(x, y bool) bool { return x || y }),
-		logic("not", func(x, y tensor.Tensor) tensor.Tensor { return x.And(y).Not() }, func(x, y bool) bool { return !(x && y) }),
+		logic("and", ops.And, func(x, y bool) bool { return x && y }),
+		logic("or", ops.Or, func(x, y bool) bool { return x || y }),
+		logic("not", func(x, y tensor.Tensor) tensor.Tensor { return ops.Not(ops.And(x, y)) }, func(x, y bool) bool { return !(x && y) }),
 	}
 }
 
 // oddNaN sets every other column of x [3, 5] to NaN.
 func oddNaN(x tensor.Tensor) tensor.Tensor {
 	odd := Of(tensor.Bool, []float64{0, 1, 0, 1, 0}, 5)
-	return tensor.Where(x.Tape().Input(odd), scalar(math.NaN(), x), x)
+	return ops.Where(x.Tape().Input(odd), scalar(math.NaN(), x), x)
 }
 
 func oddNaNOf(x Array) Array {
@@ -158,7 +158,7 @@ func sortingGrads() map[tensor.Op][]GradCase {
 			on("below", func(x tensor.Tensor) tensor.Tensor { return ops.Clamp(x, 0.1, math.Inf(1)).Exp() })),
 		ops.OpCumSum: {on("last", func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, -1) }),
 			on("middle", func(x tensor.Tensor) tensor.Tensor { return ops.CumSum(x, 1).Sin() })},
-		tensor.OpGather: {on("sorted", func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, -1, true); return ops.CumSum(v, -1).Exp() }),
+		ops.OpGather: {on("sorted", func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, -1, true); return ops.CumSum(v, -1).Exp() }),
 			on("sorted in the middle", func(x tensor.Tensor) tensor.Tensor { v, _ := ops.Sort(x, 1, false); return ops.CumSum(v, 1) })},
 		tensor.OpMul: {on("detached", func(x tensor.Tensor) tensor.Tensor {
 			c := x.Scale(0).Add(scalar(3, x)) // the backward pass may drop what does not depend on x

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Shapes of the cases. Each call gives others, also with sizes 0 and 1.
@@ -91,13 +92,13 @@ func twice(lo, hi float64, f func(x, y tensor.Tensor) tensor.Tensor) []GradCase 
 // GradCases is the table: every operation that has a gradient rule.
 func GradCases() map[tensor.Op][]GradCase {
 	all := map[tensor.Op][]GradCase{
-		tensor.OpAdd:     twice(0, 0, tensor.Tensor.Add),
-		tensor.OpSub:     twice(0, 0, tensor.Tensor.Sub),
-		tensor.OpMul:     twice(0, 0, tensor.Tensor.Mul),
-		tensor.OpDiv:     twice(0.5, 2, tensor.Tensor.Div),
-		tensor.OpMaximum: binary(0, 0, tensor.Tensor.Maximum),
-		tensor.OpMinimum: binary(0, 0, tensor.Tensor.Minimum),
-		tensor.OpPow:     twice(0.5, 2, tensor.Tensor.Pow),
+		tensor.OpAdd:  twice(0, 0, tensor.Tensor.Add),
+		tensor.OpSub:  twice(0, 0, tensor.Tensor.Sub),
+		tensor.OpMul:  twice(0, 0, tensor.Tensor.Mul),
+		tensor.OpDiv:  twice(0.5, 2, tensor.Tensor.Div),
+		ops.OpMaximum: binary(0, 0, ops.Maximum),
+		ops.OpMinimum: binary(0, 0, ops.Minimum),
+		ops.OpPow:     twice(0.5, 2, ops.Pow),
 
 		tensor.OpNeg:      unary(tensor.Tensor.Neg),
 		tensor.OpAbs:      unary(tensor.Tensor.Abs),
@@ -164,19 +165,20 @@ func shapeCases() map[tensor.Op][]GradCase {
 			F:      func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Concat(0, x[0], x[1], x[2], x[0]) }},
 			{Name: "columns", Shapes: func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{n, size(r)}, {n, 1}, {n, 2}} },
 				F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Concat(-1, x...) }}},
-		tensor.OpPad: {{Name: "last", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-			return x[0].Pad(last(x[0]), 1, 2)
-		}}, {Name: "first", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Pad(0, 0, 1) }}},
+		ops.OpPad: {{Name: "last", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return ops.Pad(x[0], last(x[0]), 1, 2)
+		}}, {Name: "first", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return ops.Pad(x[0], 0, 0, 1) }}},
 		tensor.OpBroadcast: {{Name: "both", Shapes: func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 1}} },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Broadcast(2, x[0].Dim(0), 3) }}},
 		tensor.OpSum: {{Name: "all", Shapes: anyShape, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Sum() }},
 			{Name: "outer and inner", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Sum(0, -1) }},
 			{Name: "mean", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Mean(1) }}},
-		tensor.OpMax: {{Name: "middle", Shapes: cube,
-			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { v, _ := x[0].Max(1); return v }}},
-		tensor.OpMin: {{Name: "last", Shapes: cube, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { v, _ := x[0].Min(-1); return v }}},
-		tensor.OpWhere: {{Name: "broadcast", Shapes: broadcast, F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-			return tensor.Where(x[0].Lt(x[1]), x[0], x[1].Square())
+		ops.OpMax: {{Name: "middle", Shapes: cube,
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { v, _ := ops.Max(x[0], 1); return v }}},
+		ops.OpMin: {{Name: "last", Shapes: cube,
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { v, _ := ops.Min(x[0], -1); return v }}},
+		ops.OpWhere: {{Name: "broadcast", Shapes: broadcast, F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return ops.Where(x[0].Lt(x[1]), x[0], x[1].Square())
 		}}},
 	}
 }

@@ -156,16 +156,18 @@ func indexCases() map[tensor.Op][]GradCase {
 	// indices along dimension 1 of a tensor like x.
 	along := func(x tensor.Tensor, n int) tensor.Tensor { return randomInts(x.Dim(1), x.Dim(0), n, x.Dim(2)) }
 	return map[tensor.Op][]GradCase{
-		tensor.OpEmbedding: {{Name: "repeated", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-			return tensor.Embedding(x[0], randomInts(x[0].Dim(0), 2, 4))
+		ops.OpEmbedding: {{Name: "repeated", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return ops.Embedding(x[0], randomInts(x[0].Dim(0), 2, 4))
 		}},
 			{Name: "none", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.Embedding(x[0], randomInts(x[0].Dim(0), 0))
+				return ops.Embedding(x[0], randomInts(x[0].Dim(0), 0))
 			}}},
-		tensor.OpGather: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} },
-			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Gather(1, along(x[0], 3)) }}},
-		tensor.OpScatterAdd: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{d, {d[0], 3, d[2]}} },
-			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].ScatterAdd(1, along(x[0], 3), x[1]) }}},
+		ops.OpGather: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return ops.Gather(x[0], 1, along(x[0], 3)) }}},
+		ops.OpScatterAdd: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{d, {d[0], 3, d[2]}} },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return ops.ScatterAdd(x[0], 1, along(x[0], 3), x[1])
+			}}},
 		ops.OpDropout: {{Name: "half", Shapes: anyShape,
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return ops.Dropout(x[0], 0.5, 9) }}},
 	}

@@ -11,11 +11,11 @@ import (
 
 // takers are the operations that take integers: ids of shape [3] in [0,4), for x [3,4].
 var takers = map[string]func(x, ids tensor.Tensor) tensor.Tensor{
-	"embedding":      tensor.Embedding,
+	"embedding":      ops.Embedding,
 	"embedding part": func(x, ids tensor.Tensor) tensor.Tensor { return ops.EmbeddingPart(x, ids, 1, 4) },
-	"gather":         func(x, ids tensor.Tensor) tensor.Tensor { return x.Gather(1, ids.Reshape(3, 1)) },
+	"gather":         func(x, ids tensor.Tensor) tensor.Tensor { return ops.Gather(x, 1, ids.Reshape(3, 1)) },
 	"scatter_add": func(x, ids tensor.Tensor) tensor.Tensor {
-		return x.ScatterAdd(1, ids.Reshape(3, 1), x.Slice(1, 0, 1))
+		return ops.ScatterAdd(x, 1, ids.Reshape(3, 1), x.Slice(1, 0, 1))
 	},
 	"one_hot":  func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(ops.OneHot(ids, 4, x.DType())) },
 	"bincount": func(x, ids tensor.Tensor) tensor.Tensor { return x.Mul(ops.Bincount(ids, 4).Cast(x.DType())) },

@@ -35,7 +35,7 @@ func (s *Suite) kernels(t *testing.T) {
 		run(fmt.Sprint("addto ", d), d, func(dev tensor.Device) tensor.Tensor { return addColumns(dev, x, y) })
 	}
 	c, x := Of(tensor.Bool, []float64{1, 0, 1}, 3), Of(tensor.Bool, []float64{0, 0, 1}, 3)
-	run("where bool", tensor.Bool, func(dev tensor.Device) tensor.Tensor { return tensor.Where(tensor.NewTape(dev).Input(c), x, c) })
+	run("where bool", tensor.Bool, func(dev tensor.Device) tensor.Tensor { return ops.Where(tensor.NewTape(dev).Input(c), x, c) })
 	x8 := Of(tensor.Float32, []float64{1, -0.3, 2.5, 100, 0.01, 7, 8, 9, -1, -2, -3, 4, 5, 6, 7, 8}, 1, 16)
 	w8 := tensor.New(s.spy, tensor.Float32, 16, 16)
 	tensor.NormalInit(0, 1).Fill(w8, 1, 0)

@@ -62,7 +62,7 @@ var logitsCases = []logitsCase{
 	{"logits read after the loss", true, func(s *logitsStep, z tensor.Tensor) {
 		l := s.loss(z)
 		s.note(z)
-		right := s.tape.Keep(z.ArgMax(-1))
+		right := s.tape.Keep(ops.ArgMax(z, -1))
 		s.tape.Backward(l)
 		s.note(right)
 	}},

@@ -293,11 +293,11 @@ func checkIndices(a *tensor.Args) error {
 		return nil
 	}
 	switch a.Op {
-	case tensor.OpEmbedding:
+	case ops.OpEmbedding:
 		return in(2, a.Len[1]/max(a.Dim[1], 1), -1<<63)
-	case tensor.OpEmbeddingGrad:
+	case ops.OpEmbeddingGrad:
 		return in(2, a.Len[0]/max(a.Dim[1], 1), -1<<63)
-	case tensor.OpGather, tensor.OpScatterAdd:
+	case ops.OpGather, ops.OpScatterAdd:
 		return in(2, a.Dim[1], -1<<63)
 	case ops.OpOneHot:
 		return in(1, a.Dim[1], -1<<63)

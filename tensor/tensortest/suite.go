@@ -186,9 +186,9 @@ func placings(dev tensor.Device) []placing {
 			if x.NDim() == 0 {
 				return t.Input(On(dev, x))
 			}
-			y := t.Input(On(dev, x)).Pad(0, 1, 1)
+			y := ops.Pad(t.Input(On(dev, x)), 0, 1, 1)
 			if x.NDim() == 2 {
-				y = y.Pad(1, 1, 2).Slice(1, 1, 1+x.Dim(1))
+				y = ops.Pad(y, 1, 1, 2).Slice(1, 1, 1+x.Dim(1))
 			}
 			return y.Slice(0, 1, 1+x.Dim(0))
 		}},
@@ -305,10 +305,10 @@ func (s *Suite) errors(t *testing.T) {
 	ids := func(v ...int64) tensor.Tensor { return tensor.FromSlice(v, len(v)) }
 	x := Of(tensor.Float32, []float64{1, 2, 3, 4, 5, 6}, 3, 2)
 	for name, f := range map[string]func(t *tensor.Tape) tensor.Tensor{
-		"embedding": func(t *tensor.Tape) tensor.Tensor { return tensor.Embedding(t.Input(x), ids(0, 3)) },
-		"gather":    func(t *tensor.Tape) tensor.Tensor { return t.Input(x).Gather(0, ids(0, -1).View(1, 2)) },
+		"embedding": func(t *tensor.Tape) tensor.Tensor { return ops.Embedding(t.Input(x), ids(0, 3)) },
+		"gather":    func(t *tensor.Tape) tensor.Tensor { return ops.Gather(t.Input(x), 0, ids(0, -1).View(1, 2)) },
 		"scatter_add": func(t *tensor.Tape) tensor.Tensor {
-			return t.Input(x).ScatterAdd(0, ids(0, 3).View(1, 2), Of(tensor.Float32, []float64{1, 1}, 1, 2))
+			return ops.ScatterAdd(t.Input(x), 0, ids(0, 3).View(1, 2), Of(tensor.Float32, []float64{1, 1}, 1, 2))
 		},
 		"cross_entropy": func(t *tensor.Tape) tensor.Tensor {
 			return ops.CrossEntropy(t.Input(x), ids(0, 1, 2), ops.CrossEntropyOptions{})

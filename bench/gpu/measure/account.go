@@ -134,9 +134,9 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		dims = a.Dim[:5]
 		flops = map[tensor.Op]float64{ops.OpCrossAttention: 2, ops.OpCrossAttentionGrad: 5}[a.Op] *
 			float64(dims[0]) * float64(dims[1]) * float64(dims[3]) * float64(dims[2])
-	case tensor.OpEmbedding:
+	case ops.OpEmbedding:
 		bytes = 2*size(0) + size(2)
-	case tensor.OpEmbeddingGrad:
+	case ops.OpEmbeddingGrad:
 		bytes = 3*size(1) + size(2)
 	case tensor.OpAddTo:
 		bytes, dims = bytes+size(0), a.Len[:1]
