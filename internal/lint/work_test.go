@@ -126,23 +126,30 @@ func discardedWork(root string, sources []*source) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	exports := map[string]string{}
+	exports, tested := map[string]string{}, map[string]bool{}
 	for _, p := range packages {
 		exports[p.ImportPath] = p.Export
+		if p.ForTest != "" && !p.DepOnly {
+			tested[strings.TrimSuffix(p.ImportPath, " ["+p.ForTest+".test]")] = true
+		}
 	}
+	once := importer.ForCompiler(token.NewFileSet(), "gc", func(name string) (io.ReadCloser, error) { return os.Open(exports[name]) })
 	var findings []string
 	for _, p := range packages {
 		if p.DepOnly || p.Name == "main" && strings.HasSuffix(p.ImportPath, ".test") {
 			continue
 		}
-		found, err := checkPackage(p, exports)
+		if tested[p.ImportPath] { // its test variant has the same files, and more
+			continue
+		}
+		found, err := checkPackage(p, exports, once)
 		if err != nil {
 			return nil, err
 		}
 		findings = append(findings, found...)
 	}
 	slices.Sort(findings)
-	return slices.Compact(findings), nil // a package and its test variant share files
+	return slices.Compact(findings), nil // variants for several tests share files
 }
 
 // importers lists the directories that import a package, and its own.
@@ -161,9 +168,9 @@ func importers(sources []*source, pkg string) []string {
 	return slices.Compact(dirs)
 }
 
-// checkPackage type-checks a package against the export data of its imports
-// and applies checkWork to its files.
-func checkPackage(p listed, exports map[string]string) ([]string, error) {
+// checkPackage type-checks a package against the export data of its imports and applies checkWork to its files. What it imports has been
+// read once for all, unless a test has another variant of it.
+func checkPackage(p listed, exports map[string]string, once types.Importer) ([]string, error) {
 	fset := token.NewFileSet()
 	var sources []*source
 	var files []*ast.File
@@ -183,13 +190,15 @@ func checkPackage(p listed, exports map[string]string) ([]string, error) {
 		}
 		sources, files = append(sources, s), append(files, s.file)
 	}
-	lookup := func(name string) (io.ReadCloser, error) {
-		if variant, ok := p.ImportMap[name]; ok {
-			name = variant
-		}
-		return os.Open(exports[name])
+	conf := types.Config{Importer: once}
+	if len(p.ImportMap) > 0 {
+		conf.Importer = importer.ForCompiler(fset, "gc", func(name string) (io.ReadCloser, error) {
+			if variant, ok := p.ImportMap[name]; ok {
+				name = variant
+			}
+			return os.Open(exports[name])
+		})
 	}
-	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", lookup)}
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
 	pkg, err := conf.Check(pkgPath, fset, files, info)
 	if err != nil {
