@@ -132,6 +132,9 @@ func (x Tensor) ScatterAdd(dim int, idx, src Tensor) Tensor {
 	t.scatterAdd(out, sh, ih, outer, size, m, inner)
 	if n := t.rec(OpScatterAdd, out, in, ih, sh); n != nil {
 		n.I = [8]int{d, outer, size, m, inner}
+		if ih.ty.On(Own) != 0 && t.noting() && t.dev.Host() && !t.picksAll(ih, in.dims[d]) {
+			n.Key = t.callSite()
+		}
 	}
 	if t.typing() {
 		t.scattered(out, in, ih, sh, d)

@@ -243,6 +243,20 @@ func (t *Tape) scattered(out, x, idx, src *header, d int) {
 	}
 }
 
+// scatters reports whether h was added up by ScatterAdd. It is not known of what has no gradient or no node: there it is true.
+func (t *Tape) scatters(h *header) bool {
+	for i := t.nn - 1; i >= 0 && h.needs && t.record; i-- {
+		switch n := t.node(i); {
+		case n.out != h:
+		case n.op == OpReshape || n.op == OpAffine || n.op == OpCast:
+			h = n.in[0]
+		default:
+			return n.op == OpScatterAdd
+		}
+	}
+	return !h.needs || !t.record
+}
+
 // keepDims returns s, of a tensor without dimension d, in one that has it.
 func keepDims(s layout.Spot, d int) layout.Spot {
 	low := s.Dims() & (1<<d - 1)
@@ -286,7 +300,7 @@ func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 }
 
 // RowsLike returns x, which has a row for each row of like, in their order: for a program that sent rows away, or sorted them, and has them
-// back.
+// back, or that added up messages for these rows by ScatterAdd, of graphs that this rank has whole.
 func RowsLike(x, like Tensor) Tensor {
 	t := tapeOf("RowsLike", x, like)
 	h, l := t.arg(x), t.arg(like)
@@ -299,6 +313,9 @@ func RowsLike(x, like Tensor) Tensor {
 	if l.at.Of != 0 {
 		keep := func(s layout.Spot) layout.Spot { return layout.NewSpot(s.Dims()&1, s.Mode(), s.Outer()) }
 		out.at = l.at.With(keep(l.at.Rows()), keep(l.at.Seq())).WithCut(h.at.Cut())
+		if t.scatters(h) {
+			out.ty = out.ty.With(h.ty.On(Partial)&l.ty.On(Varying), Varying)
+		}
 	}
 	if !h.needs {
 		out.ty = out.ty.With(l.ty.On(Varying)&(h.ty.On(Replicated)|h.ty.On(Invariant)), Varying)
