@@ -48,13 +48,14 @@ func (c *scaled) sample(params []*tensor.Param) {
 	}
 }
 
-// factor returns by what all samples were multiplied since; 0 if not by one number.
+// factor returns by what all samples were multiplied since; 0 if not by one number, or if their memory was lent to others.
 func (c *scaled) factor() (by float64) {
 	for _, s := range c.samples {
-		if !s.element.Valid() {
+		v := 0.0
+		if tensor.Try(func() { v = tensor.Floats(s.element)[0] / s.was }) != nil {
 			return 0
 		}
-		switch v := tensor.Floats(s.element)[0] / s.was; {
+		switch {
 		case by == 0:
 			by = v
 		case math.Abs(v-by) > 1e-5*math.Abs(by):
