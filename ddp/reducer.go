@@ -42,9 +42,7 @@ func (r *reducer) BeforeUse(*tensor.Param, tensor.Phase) {}
 
 // BackwardBegin starts counting.
 func (r *reducer) BackwardBegin(last bool) {
-	if r.running { // the one before failed
-		r.checks.Forget()
-	}
+	r.checks.Begin("ddp", r.running)
 	r.running = true
 	if !r.rebuilt && len(r.readyOrder) == len(r.params) {
 		r.rebuild()

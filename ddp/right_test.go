@@ -377,7 +377,8 @@ func trainRight(ranks int, sharded bool, loss func(r *rows) nn.T) (out []float64
 func TestRightProgramsRun(t *testing.T) {
 	all := maps.Clone(right)
 	maps.Copy(all, relatives)
-	require.Len(t, all, len(right)+len(relatives))
+	maps.Copy(all, graphs)
+	require.Len(t, all, len(right)+len(relatives)+len(graphs))
 	for name, loss := range all {
 		t.Run(name, func(t *testing.T) {
 			want, err := trainRight(1, false, loss)

@@ -107,26 +107,26 @@ func near(x, y float64) bool { return math.Abs(x-y) <= 1e-3*math.Abs(y) }
 // is the same number on all, and their losses are means over a rank's rows. So it does where a loss is divided by the number of ranks, but
 // for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error. Nor is it one where ranks with other
 // rows have the same data, or AsPart is of several rows together.
-func (c *StepCheck) warn(what string, all []given, groups []*Group) {
-	first := !slices.ContainsFunc(groups, func(g *Group) bool { return g.Rank() != 0 })
+func (c *StepCheck) warn(what string, all []given) {
 	say := func(again bool, text string) {
-		if again && first && !c.warned {
+		if again && c.first && !c.warned {
 			c.warned = true
 			slog.Warn(what + ": " + text)
 		}
 	}
-	own, twice, sums := ownFactors(all, len(all)), sameData(all), sameSums(all)
+	own, twice, sums, labels := ownFactors(all, len(all)), sameData(all), sameSums(all), ownLabels(all)
 	for site, x := range own {
 		_, again := c.own[site]
 		say(again, warning(x)+line(x))
 	}
 	say(c.twice && twice != "", twice)
+	say(c.labels && labels != "", labels)
 	for i, sum := range sums {
 		say(sumsTo[sum] != "" && sum == c.sums[i], fmt.Sprintf("input %d with rows, in the order of their use, %s on each rank: if statistics "+
 			"of a rank's own rows made it, such as their mean, the loss depends on the number of ranks: add statistics up over all ranks (SumFloats), or "+
 			"compute them with the tape (GlobalMean, autograd.Sum); if each rank has all that belongs together, it is right", i+1, sumsTo[sum]))
 	}
-	c.own, c.twice, c.sums = own, twice != "", sums
+	c.own, c.twice, c.sums, c.labels = own, twice != "", sums, labels != ""
 }
 
 var sumsTo = map[byte]string{'0': "adds up to 0", '1': "adds up to 1", 'n': "has the mean 1"} // see tensor.Fed.Sums
@@ -154,6 +154,37 @@ func sameSums(all []given) (sums [len(tensor.Fed{}.Sums)]byte) {
 		clear(sums[:])
 	}
 	return sums
+}
+
+// ownLabels says which ranks have other values for rows of one label, where all rows of a rank with one label have the same; "": none.
+func ownLabels(all []given) string {
+	for _, a := range all {
+		if len(a.Fed) != len(all[0].Fed) { // other microbatches
+			continue
+		}
+		for i, x := range all[0].Fed {
+			y := a.Fed[i]
+			if v, w, ok := otherValue(x.Labels[:], y.Labels[:]); ok && x.First != y.First {
+				return fmt.Sprintf("an input with rows depends on their label alone, and differs between ranks: for label %g it adds up to %g on "+
+					"rank %d and to %g on rank %d: if it is made of a rank's own rows, such as how many of them have the label, the loss depends on "+
+					"the number of ranks: add counts up over all ranks (SumFloats); if each rank has all that belongs together, it is right",
+					v.Label, v.Value, all[0].Rank, w.Value, a.Rank)
+			}
+		}
+	}
+	return ""
+}
+
+// otherValue returns a label that has other values in a and b.
+func otherValue(a, b []tensor.Label) (x, y tensor.Label, ok bool) {
+	for _, x := range a {
+		for _, y := range b {
+			if x.Rows > 0 && y.Rows > 0 && x.Label == y.Label && !near(x.Value, y.Value) {
+				return x, y, true
+			}
+		}
+	}
+	return x, y, false
 }
 
 // sameData says which ranks have other rows of a batch and the same values in them; "": none.

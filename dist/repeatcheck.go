@@ -42,9 +42,10 @@ func (c *repeats) note(p *tensor.Param) {
 // differentiated more often than others.
 func (c *StepCheck) BackwardDone(last bool) error {
 	c.noted = false
-	if !last {
+	if c.passes++; !last {
 		return nil
 	}
+	c.micro, c.passes = c.passes, 0
 	all := c.backwards
 	c.backwards = nil
 	for _, b := range all {

@@ -22,11 +22,13 @@ type StepCheck struct {
 	own    map[uint64]tensor.Factor     // of sums, in the step that was compared before (see ownFactors)
 	twice  bool                         // in that step, ranks with other rows had the same values
 	sums   [len(tensor.Fed{}.Sums)]byte // in that step, what inputs added up to on all ranks
+	labels bool                         // in that step, ranks had other values for one label
 	warned bool
 	// replays says that some rank captures steps: while it replays one, which compares nothing, others may run theirs.
 	replays bool
 	frozen  map[tensor.Tensor]values
 	repeats
+	scaled
 }
 
 func (c *StepCheck) due() bool {
@@ -43,13 +45,16 @@ func (c *StepCheck) Note(p *tensor.Param) {
 }
 
 // Forget drops what was noted. Call it when a Backward failed and the step begins again.
-func (c *StepCheck) Forget() { c.rows, c.repeats = rowCheck{}, repeats{} }
+func (c *StepCheck) Forget() { c.rows, c.repeats, c.passes = rowCheck{}, repeats{}, 0 }
 
 // Done ends a step of the parameters; captures says that this rank captures steps. It reports whether ranks compare in this step; if so,
 // call Rows.
 func (c *StepCheck) Done(captures bool, params []*tensor.Param) bool {
 	c.replays = c.replays || captures
 	due := c.due()
+	if due {
+		c.sample(params)
+	}
 	if c.steps++; c.due() && !c.replays {
 		for _, p := range params {
 			p.CompareNext()
@@ -72,11 +77,15 @@ func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 // that differ along other axes than those of the groups (axes): types are not checked along them.
 func (c *StepCheck) Rows(what string, axes tensor.Axes, groups ...*Group) error {
 	defer c.Forget()
-	c.rows.Replays = c.replays
+	c.rows.Replays, c.ranks, c.first = c.replays, 1, true
+	for _, g := range groups {
+		c.ranks, c.first = c.ranks*g.Size(), c.first && g.Rank() == 0
+	}
+	c.excuse(c.rows.given)
 	all, err := c.rows.check(what, axes, groups)
 	c.replays = c.rows.Replays
 	if err == nil {
-		c.warn(what, all, groups)
+		c.warn(what, all)
 	}
 	return err
 }

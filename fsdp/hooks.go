@@ -35,9 +35,9 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 
 // BackwardBegin completes the forward pass.
 func (s *Sharding) BackwardBegin(last bool) {
+	s.checks.Begin("fsdp", s.running)
 	if s.running {
 		s.abandonBackward()
-		s.checks.Forget()
 	}
 	s.running, s.last = true, last
 	s.perform(s.order.beginBackward())

@@ -138,6 +138,9 @@ func (t *Tape) passFactor(n *Node) float64 {
 	if f.Site == 0 {
 		return 0
 	}
+	if ops[n.op].Rows == RowsAdded && n.Key != 0 { // rows went where the order of this rank's rows says
+		t.noteFactor(Factor{Site: kernel.Key(n.Key, 1), Value: 1, Op: OwnRows, Own: true, from: n.Key})
+	}
 	if n.op == OpAffine {
 		if n.F[0] == 0 && n.in[0].ty.On(Partial)|n.out.ty.On(Partial) == 0 { // a penalty that the program itself adds on one rank
 			return 0

@@ -22,6 +22,7 @@ const (
 	RowsAs0                      // as input 0
 	RowsByCaller                 // the operation says it, which knows its attributes: see Tape.NotAlong
 	RowsPicked                   // RowsByCaller; input 1 picks from input 0, along the dimension that is I[0] of the node
+	RowsAdded                    // RowsByCaller; input 2 is added to input 0 where input 1 says, along the dimension that is I[0] of the node
 	RowsTurned                   // as input 0, whose elements are changed by a table of all positions, which are in dimension 1
 	rowsLinear                   // a product with the last dimension of input 0, along dimension 1 of input 1
 )

@@ -217,10 +217,13 @@ func (t *Tape) LookupTypes(op Op, out, w, ids Tensor) {
 	t.mustPickAll(op.String(), h, table, by, 0)
 }
 
-// ScatterTypes says of out, which op made by a rule of RowsByCaller, that it is x to which the elements of src are added, along dimension
+// ScatterTypes says of out, which op made by a rule of RowsAdded, that it is x to which the elements of src are added, along dimension
 // dim where idx says.
 func (t *Tape) ScatterTypes(op Op, out, x, idx, src Tensor, dim int) {
 	h, in, ids, add := out.hdr(), x.hdr(), idx.hdr(), src.hdr()
+	if ids.ty.On(Own) != 0 && t.noting() && t.dev.Host() && !t.picksAll(ids, in.dims[dim]) && t.nn > 0 && t.node(t.nn-1).out == h {
+		t.node(t.nn - 1).Key = t.callSite()
+	}
 	if !t.typing() || in.at.Of|ids.at.Of|add.at.Of == 0 {
 		return
 	}
@@ -261,6 +264,20 @@ func (t *Tape) PadTypes(op Op, out, x Tensor, dim, before int) {
 	} else {
 		h.at = layout.Constant(in.at.Flat()&^(1<<dim), 0).WithCut(in.at.Cut())
 	}
+}
+
+// scatters reports whether h was added up by a rule of RowsAdded. It is not known of what has no gradient or no node: there it is true.
+func (t *Tape) scatters(h *header) bool {
+	for i := t.nn - 1; i >= 0 && h.needs && t.record; i-- {
+		switch n := t.node(i); {
+		case n.out != h:
+		case n.op == OpReshape || n.op == OpAffine || n.op == OpCast:
+			h = n.in[0]
+		default:
+			return ops[n.op].Rows == RowsAdded
+		}
+	}
+	return !h.needs || !t.record
 }
 
 // keepDims returns s, of a tensor without dimension d, in one that has it.
@@ -306,7 +323,7 @@ func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 }
 
 // RowsLike returns x, which has a row for each row of like, in their order: for a program that sent rows away, or sorted them, and has them
-// back.
+// back, or that added up messages for these rows by ScatterAdd, of graphs that this rank has whole.
 func RowsLike(x, like Tensor) Tensor {
 	t := tapeOf("RowsLike", x, like)
 	h, l := t.arg(x), t.arg(like)
@@ -319,6 +336,9 @@ func RowsLike(x, like Tensor) Tensor {
 	if l.at.Of != 0 {
 		keep := func(s layout.Spot) layout.Spot { return layout.NewSpot(s.Dims()&1, s.Mode(), s.Outer()) }
 		out.at = l.at.With(keep(l.at.Rows()), keep(l.at.Seq())).WithCut(h.at.Cut())
+		if t.scatters(h) {
+			out.ty = out.ty.With(h.ty.On(Partial)&l.ty.On(Varying), Varying)
+		}
 	}
 	if !h.needs {
 		out.ty = out.ty.With(l.ty.On(Varying)&(h.ty.On(Replicated)|h.ty.On(Invariant)), Varying)

@@ -229,7 +229,8 @@ func (t *Tape) countOf(op string, h, x *header) int {
 		}
 		if t.recording() {
 			fail(op, these(x), "has not all rows of the batch (%v), or not an equal number of elements of each: a mean over something else is a "+
-				"Sum, scaled by a count over all ranks (SumFloats); rows that meet others need all (autograd.AllGather)%s", *b, x.madeOf())
+				"Sum, scaled by a count over all ranks (SumFloats), that of rows in another order by 1 / tensor.GlobalCount(input); rows that meet "+
+				"others need all (autograd.AllGather)%s", *b, x.madeOf())
 		}
 	}
 	b := batchOf(t.rows, h)

@@ -112,6 +112,12 @@ func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
 		}
 	} else {
 		e.Text = fmt.Sprintf(clashTexts[c]+"%[3]s", which(in, axis, have), which(in, axis, want), kinds(in, axis))
+		for _, h := range in {
+			if (c == ClashPart || c == ClashNonlinear) && h != nil && h.needs && h.ty.On(Partial) != 0 && h.tape.scatters(h) {
+				e.Text += "; messages for this rank's rows, of graphs that it has whole, have these rows: tensor.RowsLike(added, rows)"
+				break
+			}
+		}
 	}
 	failWith(op, in, e)
 }
@@ -123,7 +129,8 @@ func (t *Tape) failTypes(op string, in []*header, err error) {
 		e := &TypeError{Axis: k.Axis, Clash: ClashInput, Have: k.Have, Want: k.Want}
 		err, e.Text = e, fmt.Sprintf("an input is %v, must be %v%s", k.Have, k.Want, kinds(in, k.Axis))
 		if k.Have == Own {
-			e.Text += t.why()
+			e.Text += t.why() + "; rows that TopK or Sort chose stay rows, and can be gathered, if they are taken by their indices " +
+				"(x.Gather(0, at), tensor.Embedding(x, at))"
 		}
 	}
 	failWith(op, in, err)

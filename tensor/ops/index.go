@@ -19,7 +19,7 @@ func init() {
 		embeddingGradKernel[float32](), embeddingGradKernel[float64]())
 	OpGather = registerAll(indexed("gather", tensor.RowsPicked, gatherVJP),
 		cpu.BySize(gatherKernel[uint8](), gatherKernel[tensor.BF16](), gatherKernel[int32](), gatherKernel[int64]()))
-	OpScatterAdd = registerAll(indexed("scatter_add", tensor.RowsByCaller, scatterAddVJP), numbers(scatterAddKernel[float32](),
+	OpScatterAdd = registerAll(indexed("scatter_add", tensor.RowsAdded, scatterAddVJP), numbers(scatterAddKernel[float32](),
 		scatterAddKernel[float64](), scatterAddKernel[int32](), scatterAddKernel[int64](), scatterAddKernel[uint8]()))
 }
 
