@@ -59,8 +59,8 @@ func processors(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkMuon trains a GPT of 4 layers and 256 features by AdamW, by Muon, and by Muon in bfloat16, by turns. "ratio" is Muon's whole step
-// over AdamW's, "cpu" the same in time of processors, and "memory" in the peak of memory.
+// BenchmarkMuon trains a GPT of 4 layers and 256 features by AdamW, by Muon, and by Muon in bfloat16, by turns. "ratio" is Muon's whole
+// step over AdamW's, "cpu" the same in time of processors, and "memory" in the peak of memory.
 func BenchmarkMuon(b *testing.B) {
 	for _, batch := range []int{8, 32, 64} {
 		b.Run(fmt.Sprintf("tokens=%d", 256*batch), func(b *testing.B) {

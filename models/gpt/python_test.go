@@ -109,8 +109,8 @@ func TestPythonText(t *testing.T) {
 	}
 }
 
-// pythonAnswers makes transformers write the answer of a chat of Qwen2's kind and of Llama 3's, by the likeliest tokens, until one of several
-// tokens that end it. One of them is among the tokens that the model writes.
+// pythonAnswers makes transformers write the answer of a chat of Qwen2's kind and of Llama 3's, by the likeliest tokens, until one of
+// several tokens that end it. One of them is among the tokens that the model writes.
 const pythonAnswers = `
 import json, os, sys, torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM

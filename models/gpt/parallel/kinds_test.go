@@ -164,7 +164,8 @@ func TestWindowsEqualOneRank(t *testing.T) {
 		require.NotEqual(t, plan{kind: kind, window: 8}.training().Run(t), want, "the window hides nothing")
 	}
 	for want, p := range map[string]plan{
-		"a ring computes no windows of attention, and the model has one of 3 of 8 positions": {kind: gpt.Mistral, layout: &parallel.Layout{Ring: 2}, window: 3},
+		"a ring computes no windows of attention, and the model has one of 3 of 8 positions": {kind: gpt.Mistral,
+			layout: &parallel.Layout{Ring: 2}, window: 3},
 		"a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap 0.5 and QueryScalar 3": {kind: gpt.Gemma2,
 			layout: &parallel.Layout{Ring: 2}, window: 8}} {
 		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
