@@ -13,9 +13,9 @@ import (
 
 // LoRAConfig says how LoRA adapts a model.
 type LoRAConfig struct {
-	Rank    int
-	Alpha   float64  // the product of an adapter is scaled by Alpha/Rank
-	RSLoRA  bool     // by Alpha/√Rank instead (Kalajdzievski 2023, https://arxiv.org/abs/2312.03732)
+	Rank   int
+	Alpha  float64 // the product of an adapter is scaled by Alpha/Rank
+	RSLoRA bool    // by Alpha/√Rank instead (Kalajdzievski 2023, https://arxiv.org/abs/2312.03732)
 	// Targets are names of Linears, or patterns of path.Match such as "blocks.*.attn.?", in which * matches dots, too. The router of a mixture
 	// of experts takes an adapter only from a target that ends in its name: "blocks.*.mlp.gate".
 	Targets []string
