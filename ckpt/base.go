@@ -119,6 +119,9 @@ func (l *loader) matchBase() error {
 		return nil
 	case mine.SHA256 == theirs.SHA256:
 		return nil
+	case mine.Path == theirs.Path:
+		return fmt.Errorf("its adapters were trained above tensors of the base %v, and those below them now have the SHA-256 %.16s…: the files "+
+			"have changed since, or BaseOf got other parameters then", theirs, mine.SHA256)
 	}
 	return fmt.Errorf("its adapters were trained above the base %v, which is not the base %v that is below them now", theirs, mine)
 }

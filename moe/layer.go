@@ -157,6 +157,9 @@ func (l *Layer) positions(t *tensor.Tape, tokens int) int {
 // mustCount panics if the ranks whose tokens are counted are not those with other tokens: the balance loss, the slots of a capacity and
 // the moves of biases would be others than on one rank.
 func (l *Layer) mustCount(x nn.T) {
+	if l.ranks.Gather != nil && l.ranks.adapted != (l.Router.Adapter != nil) {
+		fail("Layer", "%s has got its adapter after Parallelize: call nn.LoRA first", l.Router.W.Name())
+	}
 	g, over := l.ranks.Tokens, x.Tape().Rows().Over
 	if g != nil && x.Tape().Training() && g.Axes() != over {
 		fail("Layer", "Ranks.Tokens is group %s of %d ranks, but these are not the ranks with other rows or positions (Rows.Over of the batch): "+

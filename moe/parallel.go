@@ -41,6 +41,7 @@ type parallel struct {
 	// What the ranks of Hidden compute with their parts of the features goes through toHidden, what they have computed through fromHidden:
 	// Megatron's copy to, and reduce from, a tensor-parallel region. nil: nothing.
 	toHidden, fromHidden tensor.Function
+	adapted              bool // the router had an adapter, which then has gradients of the tokens of all ranks of Hidden
 }
 
 // Parallelize has ranks share the experts of layers: expert parallelism (Lepikhin et al. 2020, "GShard"). Each rank keeps a part of the
@@ -89,7 +90,10 @@ func (l *Layer) divide(r Ranks) {
 		p.toHidden, p.fromHidden = &autograd.Copy{Group: g}, &autograd.Sum{Group: g}
 		if r.Gather != nil {
 			p.toHidden, p.fromHidden = r.Gather, r.Scatter
-			l.Router.W.Through(&autograd.Copy{Group: g}) // each rank's gradient is that of its tokens
+			p.adapted = l.Router.Adapter != nil
+			for _, x := range l.routed() { // each rank's gradient is that of its tokens
+				x.Through(&autograd.Copy{Group: g})
+			}
 		}
 		if s := l.Shared; s != nil {
 			place(s.Gate.W, g, 0, hidden)
@@ -133,6 +137,14 @@ func Over(same *dist.Group, layers ...*Layer) func(*tensor.Param) *dist.Group {
 	}
 }
 
+// routed returns the parameters of which logits are made.
+func (l *Layer) routed() nn.Params {
+	if a := l.Router.Adapter; a != nil {
+		return nn.Params{l.Router.W, a.Down, a.Up}
+	}
+	return nn.Params{l.Router.W}
+}
+
 // agree compares which experts the ranks of Hidden chose, in the first of every 1000 calls that train: with other values of a router, which
 // should be the same, they would add up parts of different experts.
 func (l *Layer) agree(experts nn.T) {
@@ -146,7 +158,9 @@ func (l *Layer) agree(experts nn.T) {
 	table := crc64.MakeTable(crc64.ECMA)
 	seen := crc64.Checksum(tensor.ToHost(experts).Bytes(), table)
 	if l.ranks.Gather != nil { // then each rank chose for its tokens
-		seen = crc64.Update(seen, table, tensor.ToHost(l.Router.W.Value).Bytes())
+		for _, x := range l.routed() {
+			seen = crc64.Update(seen, table, tensor.ToHost(x.Value).Bytes())
+		}
 	}
 	all, err := dist.AllGatherObject(g, seen)
 	if err != nil {

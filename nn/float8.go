@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -17,7 +18,7 @@ func Float8(model any, s ops.Float8, patterns ...string) {
 	if s > ops.PerRow {
 		fail("Float8", "there is no scaling %d", s)
 	}
-	found := targets("Float8", walk(model).linears, patterns)
+	found := targets("Float8", slices.DeleteFunc(walk(model).linears, placedLinear.isInner), patterns)
 	for _, l := range found {
 		l.mustScale("Float8", l.name)
 		if d := l.W.Dims(); d[0]%ops.Float8Multiple != 0 || d[1]%ops.Float8Multiple != 0 {

@@ -13,10 +13,12 @@ import (
 
 // LoRAConfig says how LoRA adapts a model.
 type LoRAConfig struct {
-	Rank    int
-	Alpha   float64  // the product of an adapter is scaled by Alpha/Rank
-	RSLoRA  bool     // by Alpha/√Rank instead (Kalajdzievski 2023, https://arxiv.org/abs/2312.03732)
-	Targets []string // names of Linears, or patterns of path.Match such as "blocks.*.attn.?", in which * matches dots, too
+	Rank   int
+	Alpha  float64 // the product of an adapter is scaled by Alpha/Rank
+	RSLoRA bool    // by Alpha/√Rank instead (Kalajdzievski 2023, https://arxiv.org/abs/2312.03732)
+	// Targets are names of Linears, or patterns of path.Match such as "blocks.*.attn.?", in which * matches dots, too. The router of a mixture
+	// of experts takes an adapter only from a target that ends in its name: "blocks.*.mlp.gate".
+	Targets []string
 	Save    []string // ends of names that modules have in files, such as "embed_tokens": PEFT's modules_to_save
 }
 
@@ -29,6 +31,15 @@ type Adapter struct {
 	RS    bool // rank-stabilized: Alpha/√r
 
 	base tensor.Tensor // of a merged one: the weight alone
+}
+
+// Inner is embedded by a layer that computes the product of a Linear for itself, such as the router of a mixture of experts. LoRA gives it
+// an adapter if a target ends in its name. To Float8 and Matrices it is no Linear.
+type Inner struct{ Linear }
+
+// Product returns x·Wᵀ, and what the adapter adds, in the type of x.
+func (l *Inner) Product(x T) T {
+	return l.adapt(x, tensor.Linear(x, tapeOf(x).Use(l.W).Cast(x.DType()), T{}))
 }
 
 func (a *Adapter) scale() float64 {
@@ -151,8 +162,11 @@ func (ps Params) Base() Params {
 // placedLinear is a Linear and its name.
 type placedLinear struct {
 	*Linear
-	name string
+	name  string
+	inner bool // of an Inner
 }
+
+func (l placedLinear) isInner() bool { return l.inner }
 
 // matrix says which rows of which matrix of files a Linear is: all of its own, or some of one with several parts.
 func (l placedLinear) matrix() tensor.Stored {
@@ -175,8 +189,10 @@ func Linears(model any) iter.Seq2[string, *Linear] {
 
 // noteLinear remembers v if it is a Linear.
 func (w *walker) noteLinear(v reflect.Value, name string) {
-	if l, ok := addressOf[Linear](v); ok {
-		w.linears = append(w.linears, placedLinear{l, name})
+	if in, ok := addressOf[Inner](v); ok {
+		w.linears = append(w.linears, placedLinear{&in.Linear, name, true})
+	} else if l, ok := addressOf[Linear](v); ok && (len(w.linears) == 0 || w.linears[len(w.linears)-1].Linear != l) { // not inside of that
+		w.linears = append(w.linears, placedLinear{l, name, false})
 	}
 }
 
@@ -206,6 +222,7 @@ func targets(op string, linears []placedLinear, patterns []string) []placedLinea
 			if err != nil {
 				fail(op, "the target %q is not a valid pattern: %v", pattern, err)
 			}
+			ok = ok && (!l.inner || strings.HasSuffix(pattern, l.name[strings.LastIndexByte(l.name, '.')+1:]))
 			target, hits[i] = target || ok, hits[i] || ok
 		}
 		return !target
@@ -240,8 +257,8 @@ func (l *Linear) adapt(x, y T) T {
 	}
 	l.mustAdapt()
 	t := tapeOf(x)
-	low := tensor.Linear(x, t.Use(a.Down), T{}).Scale(a.scale())
-	return tensor.LinearAdd(low, t.Use(a.Up), T{}, y)
+	low := tensor.Linear(x, t.Use(a.Down).Cast(x.DType()), T{}).Scale(a.scale())
+	return tensor.LinearAdd(low, t.Use(a.Up).Cast(x.DType()), T{}, y)
 }
 
 // Merge adds the adapters of a model to the weights below them, so that Forward costs what it did without them and files have a

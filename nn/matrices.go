@@ -9,9 +9,9 @@ type Matrix struct {
 }
 
 // Matrices returns the weights of all Linears of a model, except that of the head, the layer whose outputs belong to classes or tokens.
-// These are what optim.NewMuon updates. Embeddings, biases, norms, convolutions, adapters and stacks of experts are not among them. If the
-// head is the table of an Embedding, or there is none, head may be nil. It panics with a *tensor.Failure if another Linear has as many
-// outputs as an Embedding has vectors: that is a head.
+// These are what optim.NewMuon updates. Embeddings, biases, norms, convolutions, adapters, routers and stacks of experts are not among
+// them. If the head is the table of an Embedding, or there is none, head may be nil. It panics with a *tensor.Failure if another Linear has
+// as many outputs as an Embedding has vectors: that is a head.
 func Matrices(model any, head *tensor.Param) []Matrix {
 	w := walk(model)
 	tables := map[*tensor.Param]bool{}
@@ -24,7 +24,7 @@ func Matrices(model any, head *tensor.Param) []Matrix {
 	}
 	var list []Matrix
 	for _, l := range w.linears {
-		if l.W == head || tables[l.W] {
+		if l.W == head || tables[l.W] || l.inner {
 			continue
 		}
 		if table, ok := vectors[l.W.Global()[0]]; ok && head == nil && l.Parts == nil {

@@ -18,6 +18,7 @@ type MuonConfig struct {
 	NoNesterov  bool     // the update is the momentum alone
 	WeightDecay float64  // of the matrices; 0: none (PyTorch's Muon has 0.1)
 	AdjustLR    AdjustLR // how LR depends on the shape of a matrix
+	Half        bool     // the iteration is in bfloat16, as torch.optim.Muon's: faster where processors or GPUs have units for it
 	// Ranks are all ranks that have parts or copies of the same matrices: for each matrix, one of them does the work. They have the same
 	// matrices. nil: each rank has all matrices whole, and does all the work.
 	Ranks TensorNorm
@@ -44,7 +45,7 @@ func (a AdjustLR) ratio(rows, cols int) float64 {
 // muon is the rule of matrices.
 type muon struct {
 	lr, momentum, decay float64
-	nesterov            bool
+	nesterov, half      bool
 	adjust              AdjustLR
 }
 
@@ -65,9 +66,9 @@ type matrices struct {
 }
 
 // NewMuon returns Muon (Jordan et al. 2024) for matrices, torch.optim.Muon, and AdamW for all other parameters. The momentum of a matrix is
-// made nearly orthogonal by five steps of Newton and Schulz's iteration, in the type of the moments. Embeddings and the head are no such
-// matrices: their rows belong to tokens. A fused weight has several matrices, and a shard is none: with Ranks, the owner of a matrix puts
-// its shards together.
+// made nearly orthogonal by five steps of Newton and Schulz's iteration, in the type of the moments, or with Half in bfloat16. Embeddings
+// and the head are no such matrices: their rows belong to tokens. A fused weight has several matrices, and a shard is none: with Ranks, the
+// owner of a matrix puts its shards together.
 func NewMuon(params nn.Params, c MuonConfig) *Optimizer {
 	m := &matrices{parts: map[*tensor.Param][]int{},
 		shared: shared{name: "Muon", part: "matrix", parts: "matrices", ranks: c.Ranks}}
@@ -77,7 +78,7 @@ func NewMuon(params nn.Params, c MuonConfig) *Optimizer {
 	if !(c.Momentum > 0 && c.Momentum < 1) {
 		fail("Momentum %v is not in (0,1)", c.Momentum)
 	}
-	m.rule = &muon{lr: c.LR, momentum: c.Momentum, decay: c.WeightDecay, nesterov: !c.NoNesterov, adjust: c.AdjustLR}
+	m.rule = &muon{lr: c.LR, momentum: c.Momentum, decay: c.WeightDecay, nesterov: !c.NoNesterov, half: c.Half, adjust: c.AdjustLR}
 	for _, x := range c.Matrices {
 		if !slices.Contains(params, x.W) {
 			fail("matrix %v is not one of the parameters", x.W)
@@ -169,10 +170,7 @@ func (m *matrices) step(o *Optimizer) error {
 func (m *matrices) orthogonalize(u tensor.Tensor, s *paramState) {
 	cols, at := s.p.Global()[1], 0
 	for _, rows := range m.parts[s.p] {
-		x := u.Range(at*cols, (at+rows)*cols)
-		y := m.tape.Scope(newtonSchulz, m.tape.Input(x.View(rows, cols)))
-		tensor.Copy(x, y.Scale(m.rule.adjust.ratio(rows, cols)).Reshape(rows*cols))
-		m.tape.Reset()
+		m.newtonSchulz(u.Range(at*cols, (at+rows)*cols), rows, cols, m.rule.adjust.ratio(rows, cols))
 		at += rows
 	}
 }

@@ -2,6 +2,7 @@ package optim_test
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"strconv"
 	"testing"
@@ -80,6 +81,36 @@ func TestMuonMatchesTorch(t *testing.T) {
 				}
 				assert.Equal(t, 3, compared)
 			})
+		}
+	}
+}
+
+// With Half, the iteration is torch.optim.Muon's, in bfloat16, and all else in the type of the parameters.
+func TestMuonInHalf(t *testing.T) {
+	b, err := os.ReadFile("testdata/muon.json")
+	require.NoError(t, err)
+	var kinds map[string]map[string]run
+	require.NoError(t, json.Unmarshal(b, &kinds))
+	for name, by := range kinds {
+		for _, d := range []tensor.DType{tensor.Float64, tensor.Float32} {
+			ps, matrices := muonParams(d)
+			c := asTorch[name]
+			c.Matrices, c.AdamW, c.Half = matrices, optim.AdamWConfig{LR: 0.03, WeightDecay: 0.05}, true
+			opt := optim.NewMuon(ps, c)
+			for step := range 20 {
+				muonGradients(ps, step)
+				require.NoError(t, opt.Step())
+				if want, ok := by["bfloat16"].Params[strconv.Itoa(step+1)]; ok {
+					require.InDeltaSlice(t, want, flat(ps), 0.25*0.02*float64(step+1), "%s, %v, after step %d", name, d, step+1) // both round
+					exact := by["float64"].Params[strconv.Itoa(step+1)]
+					require.InDeltaSlice(t, exact, flat(ps), 0.15*0.02*float64(step+1), "%s, %v, after step %d", name, d, step+1)
+				}
+			}
+			most := 0.0
+			for i, x := range by["float64"].Params["20"] {
+				most = max(most, math.Abs(x-flat(ps)[i]))
+			}
+			require.Greater(t, most, 1e-4, "rounded as float64")
 		}
 	}
 }

@@ -14,29 +14,41 @@ const (
 	smallestNorm                 = 1e-7
 )
 
-// newtonSchulz returns U·Vᵀ, nearly, for a matrix x = U·S·Vᵀ. All products are of the tall form z of x, n×m with n ≥ m. z is x times the
-// fourth root of c: then (zᵀz)² has the factor c, and no product needs one.
-func newtonSchulz(in ...tensor.Tensor) tensor.Tensor {
-	x := in[0]
-	wide := x.Dim(0) < x.Dim(1)
-	if wide {
-		x = x.Transpose(0, 1)
-	}
-	root := math.Sqrt(math.Sqrt(quinticC))
-	norm := ops.Clamp(x.Square().Sum().Sqrt(), smallestNorm, math.Inf(1))
-	z := x.Div(norm.Scale(1 / root))
+// newtonSchulz replaces a matrix x = U·S·Vᵀ by U·Vᵀ, nearly, times scale. All products are of the tall form z of x, n×m with n ≥ m. z is x
+// times the fourth root of c: then (zᵀz)² has the factor c, and no product needs one. Between steps, z is in x's memory.
+func (m *matrices) newtonSchulz(x tensor.Tensor, rows, cols int, scale float64) {
+	root, d := math.Sqrt(math.Sqrt(quinticC)), x.DType()
+	z := m.tape.Input(x.View(rows, cols))
+	z = z.Div(ops.Clamp(z.Square().Sum().Sqrt(), smallestNorm, math.Inf(1)).Scale(1 / root))
+	m.replace(x, tall(z, rows, cols))
+	n, k := max(rows, cols), min(rows, cols)
 	for range quinticSteps {
-		z = z.Tape().Scope(quintic, z)
+		z = m.tape.Input(x.View(n, k))
+		if m.rule.half {
+			z = z.Cast(tensor.BFloat16)
+		}
+		m.replace(x, quintic(z).Cast(d))
 	}
-	if wide {
-		z = z.Transpose(0, 1)
+	m.replace(x, tall(m.tape.Input(x.View(n, k)), rows, cols).Scale(scale/root))
+}
+
+// tall returns z, or its transpose if the matrix is wide.
+func tall(z tensor.Tensor, rows, cols int) tensor.Tensor {
+	if rows < cols {
+		return z.Transpose(0, 1)
 	}
-	return z.Scale(1 / root)
+	return z
+}
+
+// replace writes y over x, and frees what it was made of.
+func (m *matrices) replace(x, y tensor.Tensor) {
+	tensor.Copy(x, y.Reshape(x.Len()))
+	m.tape.Reset()
 }
 
 // quintic returns a·z + z·(b/√c·g + g²), where g = zᵀz. g is symmetric: gᵀ in LinearAdd is g.
-func quintic(in ...tensor.Tensor) tensor.Tensor {
-	z, none := in[0], tensor.Tensor{}
+func quintic(z tensor.Tensor) tensor.Tensor {
+	none := tensor.Tensor{}
 	g := tensor.MatMul(z, z, true, false)
 	p := tensor.LinearAdd(g, g, none, g.Scale(quinticB/math.Sqrt(quinticC)))
 	return tensor.LinearAdd(z, p, none, z.Scale(quinticA))

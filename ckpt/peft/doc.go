@@ -19,7 +19,8 @@
 //
 // The command ringo ckpt merge makes a model without adapters of a base and a folder of PEFT.
 //
-// Targets are a list, a regular expression that Go can read, or all-linear. Matrices of the files
+// Targets are a list, a regular expression that Go can read, or all-linear, which takes routers of experts, too. target_parameters may
+// name weights of these, as PEFT does with routers. Matrices of the files
 // that are several layers here, GPT-2's c_attn and Phi-3's qkv_proj and gate_up_proj, have one adapter (nn.LoRA).
 // base_model_name_or_path is the folder that gpt.Open read. The parameters of modules_to_save (nn.LoRAConfig.Save) are among
 // the adapters, and in params.Base(), as both files have them.

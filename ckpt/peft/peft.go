@@ -44,6 +44,7 @@ type config struct {
 	Alpha   float64  `json:"lora_alpha"`
 	RSLoRA  bool     `json:"use_rslora"`
 	Targets targets  `json:"target_modules"`
+	Params  []string `json:"target_parameters,omitempty"` // of modules, as a router's gate.weight
 	Save    []string `json:"modules_to_save,omitempty"`
 	Base    string   `json:"base_model_name_or_path,omitempty"`
 	InOut   bool     `json:"fan_in_fan_out"` // the base's matrices are [in, out]; PEFT also checks each layer itself
@@ -106,7 +107,7 @@ func parse(text []byte) (c config, err error) {
 	for name, v := range all {
 		known := slices.Contains(harmless, name) ||
 			slices.Contains([]string{"init_lora_weights", "peft_type", "r", "lora_alpha", "use_rslora", "target_modules", "fan_in_fan_out",
-				"bias", "modules_to_save"}, name)
+				"target_parameters", "bias", "modules_to_save"}, name)
 		if layer0 := name == "layers_to_transform" && string(v) == "0"; !known && (layer0 || !empty(v)) {
 			return c, fmt.Errorf("%s is %s, which is not computed here", bounded.Plain(name), bounded.Plain(string(v)))
 		}
@@ -126,13 +127,18 @@ func (c *config) apply(model any, budget *bounded.Budget) (adapters nn.Params, e
 	for _, name := range c.Save {
 		cfg.Save = append(cfg.Save, rename(model, name))
 	}
-	list := c.Targets.list
+	list := slices.Concat(c.Targets.list, c.Params)
 	hits := make([]bool, len(list))
 	for name, l := range nn.Linears(model) {
-		module := moduleOf(l)
+		names, tied := []string{moduleOf(l)}, strings.TrimSuffix(l.W.Name(), ".weight") != name
+		if other := inPEFT(model, name); other != "" && !tied {
+			names = append(names, other)
+		}
 		for i, target := range list {
-			tied := strings.TrimSuffix(l.W.Name(), ".weight") != name
-			if !c.Targets.match(module, target) || target == allLinear && tied {
+			hit := func(module string) bool {
+				return i < len(c.Targets.list) && c.Targets.match(module, target) || i >= len(c.Targets.list) && below(module+".weight", target)
+			}
+			if !slices.ContainsFunc(names, hit) || target == allLinear && tied {
 				continue
 			}
 			hits[i] = true
@@ -174,6 +180,19 @@ func rename(model any, name string) string {
 	return name
 }
 
+// inPEFT returns the name of a module in PEFT, which begins that of its adapter, as the model knows; "": it has none.
+func inPEFT(model any, module string) string {
+	s, ok := model.(nn.Storer)
+	if !ok {
+		return ""
+	}
+	as, _ := s.Stored(module+downSuffix, []int{1, 1})
+	if len(as) != 1 {
+		return ""
+	}
+	return strings.TrimPrefix(strings.TrimSuffix(as[0].Name, downSuffix), modulesOf)
+}
+
 // targets are the modules with adapters: a list of their names, or of the ends of these, or one pattern.
 type targets struct {
 	list    []string
@@ -205,11 +224,11 @@ func (t *targets) UnmarshalJSON(text []byte) error {
 // MarshalJSON writes the list.
 func (t targets) MarshalJSON() ([]byte, error) { return json.Marshal(t.list) }
 
-// match reports whether a target is this module. GPT-2's modules have names with transformer. before them, as PEFT sees them.
+// match reports whether a target is this module.
 func (t *targets) match(module, target string) bool {
 	switch {
 	case t.pattern != nil:
-		return t.pattern.MatchString(module) || strings.HasPrefix(module, "h.") && t.pattern.MatchString("transformer."+module)
+		return t.pattern.MatchString(module)
 	case target == allLinear && len(t.list) == 1:
 		return !below(module, "lm_head")
 	}
@@ -343,7 +362,7 @@ func describe(model any) (c config, err error) {
 		switch {
 		case !ok:
 			return c, fmt.Errorf("the files have no module of its own for %s, and PEFT no name for its adapter", name)
-		case !below(module, weight):
+		case !below(rename(model, module), weight):
 			return c, fmt.Errorf("the weight of %s is also that of %s, and PEFT would save it with the adapter", name, weight)
 		case c.Targets.list == nil:
 			c = here
@@ -379,19 +398,16 @@ func (c *config) describeSaved(model any) error {
 		if frozen[module] {
 			return fmt.Errorf("PEFT saves modules as a whole, and not all of %s is trained", module)
 		}
-		s, ok := model.(nn.Storer)
-		if !ok || len(p.Stored()) != 1 {
+		if len(p.Stored()) != 1 {
 			return fmt.Errorf("the files have no module of its own for %s, which is trained", p.Name())
 		}
-		// PEFT's name of a module begins that of its adapter, which the model knows.
 		own := p.Name()[:strings.LastIndexByte(p.Name(), '.')]
-		as, _ := s.Stored(own+downSuffix, []int{1, 1})
-		if len(as) != 1 {
+		name := inPEFT(model, own)
+		if name == "" {
 			return fmt.Errorf("PEFT has no name for %s, which is trained", own)
 		}
-		name := strings.TrimSuffix(as[0].Name, downSuffix)
-		c.names[p.Stored()[0].Name] = name + strings.TrimPrefix(p.Stored()[0].Name, module)
-		if name = strings.TrimPrefix(name, modulesOf); !slices.Contains(c.Save, name) {
+		c.names[p.Stored()[0].Name] = modulesOf + name + strings.TrimPrefix(p.Stored()[0].Name, module)
+		if !slices.Contains(c.Save, name) {
 			c.Save = append(c.Save, name)
 		}
 	}

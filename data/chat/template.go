@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/ringo-ml/ringo/data/tokenizer"
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/jinja"
 )
@@ -19,6 +21,8 @@ const (
 	templateFile = "chat_template.jinja"
 	settingsFile = "tokenizer_config.json"
 	specialsFile = "special_tokens_map.json"
+	writesFile   = "generation_config.json"
+	modelFile    = "config.json"
 )
 
 // Template is the chat template of a model: it turns a conversation into the text that the model was trained on.
@@ -30,13 +34,15 @@ type Template struct {
 	parsed *jinja.Template
 	vars   map[string]any // special tokens
 	blocks bool           // the template has generation blocks
+	ends   []int          // eos_token_id of the model's settings
 }
 
 // Message is a part of a conversation.
 type Message struct{ Role, Content string }
 
 // Open reads the chat template of a folder with Hugging Face's layout: chat_template.jinja, or chat_template in tokenizer_config.json, of
-// which several have a default. The special tokens are those of tokenizer_config.json and special_tokens_map.json.
+// which several have a default. The special tokens are those of tokenizer_config.json and special_tokens_map.json, and Ends are also those
+// of generation_config.json.
 func Open(dir string) (*Template, error) {
 	settings, err := readSettings(filepath.Join(dir, settingsFile))
 	if err != nil {
@@ -68,7 +74,27 @@ func Open(dir string) (*Template, error) {
 			}
 		}
 	}
-	return t, nil
+	t.ends, err = readEnds(dir)
+	return t, err
+}
+
+// readEnds returns eos_token_id, a number or a list, of generation_config.json, or of config.json if there is none, as transformers does.
+func readEnds(dir string) (ends []int, err error) {
+	path := filepath.Join(dir, writesFile)
+	all, err := readSettings(path)
+	if all == nil && err == nil {
+		path = filepath.Join(dir, modelFile)
+		all, err = readSettings(path)
+	}
+	raw, one := all["eos_token_id"], 0
+	switch {
+	case raw == nil || json.Unmarshal(raw, &ends) == nil: // null is none, too
+	case json.Unmarshal(raw, &one) == nil:
+		ends = []int{one}
+	default:
+		return nil, fmt.Errorf("chat: %s: eos_token_id is %s, want a number or a list of them", path, bounded.Plain(string(raw)))
+	}
+	return ends, err
 }
 
 // New returns a template from its text, without special tokens.
@@ -132,18 +158,40 @@ func special(raw json.RawMessage) (string, bool) {
 
 // Prompt returns the text of a conversation, up to where the model's answer begins.
 func (t *Template) Prompt(messages ...Message) (string, error) {
-	var list []any
-	for _, m := range messages {
-		d := jinja.NewDict()
-		d.Set("role", m.Role)
-		d.Set("content", m.Content)
-		list = append(list, d)
-	}
-	text, _, err := t.render(list, nil, true)
+	text, _, err := t.render(list(messages...), nil, true)
 	if err != nil {
 		return "", fmt.Errorf("chat: %w", err)
 	}
 	return text, nil
+}
+
+// list returns messages as a template reads them.
+func list(messages ...Message) (all []any) {
+	for _, m := range messages {
+		d := jinja.NewDict()
+		d.Set("role", m.Role)
+		d.Set("content", m.Content)
+		all = append(all, d)
+	}
+	return all
+}
+
+// Ends returns the tokens that end an answer: those that end all text in the folder's settings (eos_token_id), and the first added token
+// that the template writes behind an answer, such as <|im_end|>.
+func (t *Template) Ends(tok *tokenizer.Tokenizer) ([]int, error) {
+	const answer = "Ringo's answer"
+	text, _, err := t.render(list(Message{"user", "question"}, Message{"assistant", answer}), nil, false)
+	if err != nil {
+		return nil, fmt.Errorf("chat: %w", err)
+	}
+	ends := slices.Clone(t.ends)
+	if from := strings.LastIndex(text, answer); from >= 0 {
+		behind := tok.Encode(text[from:])
+		if at := slices.IndexFunc(behind, tok.IsAdded); at >= 0 && !slices.Contains(ends, behind[at]) {
+			ends = append(ends, behind[at])
+		}
+	}
+	return ends, nil
 }
 
 func (t *Template) render(messages []any, tools any, prompt bool) (string, [][2]int, error) {

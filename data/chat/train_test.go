@@ -3,6 +3,7 @@ package chat_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -295,6 +296,52 @@ func TestOpen(t *testing.T) {
 	got, err := tpl.Prompt(chat.Message{Role: "user", Content: "x"})
 	require.NoError(t, err)
 	require.Equal(t, "<u>x\n<a>", got)
+}
+
+// An answer ends with the tokens of generation_config.json, or of config.json without that, and with the one that the template writes.
+func TestEnds(t *testing.T) {
+	qwen := filepath.Join("..", "tokenizer", "testdata", "qwen2")
+	tok, err := tokenizer.Open(qwen)
+	require.NoError(t, err)
+	end, _ := tok.ID("<|im_end|>")
+	const chatML = "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}{{ end }} {% endfor %}"
+	for _, c := range []struct {
+		generation, model, template string
+		want                        []int
+		err                         string
+	}{
+		{generation: `{"eos_token_id": [3, 1]}`, model: `{"eos_token_id": 7}`, template: "<|im_end|>\n", want: []int{3, 1, end}},
+		{generation: `{"eos_token_id": 5}`, want: []int{5}},
+		{generation: `{}`, model: `{"eos_token_id": 7}`, template: " <|im_end|><|endoftext|>", want: []int{end}},
+		{model: `{"eos_token_id": 7}`, template: "<|im_end|>", want: []int{7, end}},
+		{generation: `{"eos_token_id": null}`, template: "\n"},
+		{model: fmt.Sprintf(`{"eos_token_id": [%d]}`, end), template: "<|im_end|>", want: []int{end}},
+		{generation: `{"eos_token_id": "</s>"}`, err: `generation_config.json: eos_token_id is "</s>", want a number or a list of them`},
+		{model: `{"eos_token_id": [1, 2.5]}`, err: "config.json: eos_token_id is [1, 2.5], want"},
+		{generation: `{`, err: "generation_config.json: unexpected end of JSON input"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"generation_config.json": c.generation, "config.json": c.model,
+			"chat_template.jinja": strings.ReplaceAll(chatML, "{{ end }}", c.template)} {
+			if text != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+			}
+		}
+		tpl, err := chat.Open(dir)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err)
+			continue
+		}
+		require.NoError(t, err)
+		got, err := tpl.Ends(tok)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got, "%+v", c)
+	}
+	tpl, err := chat.New("<|im_start|>") // it writes no answers
+	require.NoError(t, err)
+	got, err := tpl.Ends(tok)
+	require.NoError(t, err)
+	require.Empty(t, got)
 }
 
 // Split deals out whole conversations, also those that are several documents, and each part counts its own answers.

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -51,6 +52,16 @@ func (t *Tokenizer) Vocab() int { return t.vocab }
 func (t *Tokenizer) ID(name string) (int, bool) {
 	id, ok := t.ids[name]
 	return id, ok
+}
+
+// IsAdded reports whether a token is an added one, such as "<|im_end|>", which Encode looks for before it cuts a text into words.
+func (t *Tokenizer) IsAdded(id int) bool {
+	for _, m := range []*matcher{t.plain, t.normalized} {
+		if m != nil && slices.ContainsFunc(slices.Collect(maps.Values(m.tokens)), func(a addedToken) bool { return a.ID == id }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Encode returns the tokens of a text. It adds no tokens before or after it, like encode with add_special_tokens=False in Hugging Face's

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -25,27 +26,22 @@ func (o *options) corpus() (*corpus, error) {
 		text, err := o.Corpus()
 		return &corpus{Corpus: text, test: ops.CrossEntropyOptions{Count: float64(o.Seq)}}, err
 	}
-	tok, _, err := o.Tokenizer()
-	if err != nil {
-		return nil, err
-	}
-	template, err := chat.Open(o.Load)
-	if err != nil {
+	tok, _, err1 := o.Tokenizer()
+	template, err2 := chat.Open(o.Load)
+	m, err3 := o.newModel()
+	if err := cmp.Or(err1, err2, err3); err != nil {
 		return nil, train.Usagef("-load: %v", err)
-	}
-	m, err := o.newModel()
-	if err != nil {
-		return nil, err
 	}
 	all, err := chat.Read(o.chat, tok, template, chat.Config{Length: o.Seq, Pack: m.Pos == nil}) // learned positions begin with a row
 	if err != nil {
 		return nil, err
 	}
-	parts, err := all.Split(o.Seed, 0.9, 0.1)
-	if err != nil {
+	parts, err1 := all.Split(o.Seed, 0.9, 0.1)
+	ends, err2 := template.Ends(tok)
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
-	c := &corpus{Corpus: &lm.Corpus{Tokenizer: tok, Learn: parts[0], Test: parts[1]}, chat: parts[0]}
+	c := &corpus{Corpus: &lm.Corpus{Tokenizer: tok, Learn: parts[0], Test: parts[1], Ends: ends}, chat: parts[0]}
 	return c, c.examine(parts[1])
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,6 +94,20 @@ func TestChatTest(t *testing.T) {
 	}
 	require.NoError(t, c.examine(c.chat))
 	require.Equal(t, labels, math.Round(c.test.Count*float64(rows)))
+}
+
+// The answer of -sample ends where the folder's settings say, on all layouts.
+func TestAnswerEnds(t *testing.T) {
+	o := talking(t, gpt.Qwen2)
+	want := trained(t, o).Sample
+	require.Equal(t, o.Sample, utf8.RuneCountInString(want), "tokens are bytes")
+	at := strings.IndexFunc(want[1:], func(r rune) bool { return r < 0x80 && byte(r) != want[0] }) + 1
+	require.Positive(t, at)
+	text := fmt.Sprintf(`{"eos_token_id": [255, %d]}`, want[at])
+	require.NoError(t, os.WriteFile(filepath.Join(o.Load, "generation_config.json"), []byte(text), 0o666))
+	for _, o.Layout = range []lm.Layout{on(1, 1, 3), on(1, 2, 3), lay(1, 1, 3, 2, true, 0, 1, 1, 0, 0)} {
+		require.Equal(t, want[:at], trained(t, o).Sample, "%+v", o.Layout)
+	}
 }
 
 func TestWrongChat(t *testing.T) {

@@ -173,6 +173,13 @@ func TestSavedBesideAdapters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, adapters, 2*(4+3*2)+3)
 	require.NotNil(t, adapters.ByName("pos.weight"))
+	require.NoError(t, os.Rename(o.Load, o.Load+".aside"))
+	require.NoError(t, os.CopyFS(o.Load, os.DirFS(folderOf(t, gpt2, 4))))
+	err = o.run(new(bytes.Buffer))
+	require.ErrorContains(t, err, "its adapters were trained above tensors of the base "+o.Load+" (SHA-256 ")
+	require.ErrorContains(t, err, "; checkpoints of -lora-save that earlier versions wrote have the base without those modules")
+	require.NoError(t, os.RemoveAll(o.Load))
+	require.NoError(t, os.Rename(o.Load+".aside", o.Load))
 	o.LoRASave = []string{"wpe"}
 	err = o.run(new(bytes.Buffer))
 	require.ErrorContains(t, err, `-lora 2 -lora-save "wpe": ckpt: loading `)

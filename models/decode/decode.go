@@ -42,7 +42,7 @@ func (m Model) Generate(dev tensor.Device, prompt []int, s Sampling) iter.Seq[in
 		text := slices.Clone(prompt)
 		for n := 0; s.Tokens == 0 || n < s.Tokens; n++ {
 			next := w.next(text[w.cache.Len():], n)
-			if !yield(next) {
+			if slices.Contains(s.End, next) || !yield(next) {
 				return
 			}
 			if text = append(text, next); len(text) > m.Positions {

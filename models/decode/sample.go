@@ -16,6 +16,7 @@ type Sampling struct {
 	TopK        int     // draw only from so many of the likeliest tokens; 0: from all
 	TopP        float64 // draw only from the fewest likeliest tokens that together have this probability (Holtzman et al. 2020); 0: from all
 	Seed        uint64
+	End         []int // tokens that end the text, such as the one behind an answer; they are not yielded
 }
 
 func (s *Sampling) check() error {

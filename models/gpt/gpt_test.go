@@ -161,6 +161,9 @@ func TestGenerate(t *testing.T) {
 				break
 			}
 			require.Equal(t, want, collect(m, dev, prompt, decode.Sampling{Tokens: 30, Temperature: 1, TopP: 1e-9}))
+			last := slices.IndexFunc(want, func(id int) bool { return id != want[0] })
+			require.Equal(t, want[:last], collect(m, dev, prompt, decode.Sampling{Tokens: 30, End: []int{99, want[last]}}))
+			require.Empty(t, collect(m, dev, prompt, decode.Sampling{End: want[:1]}))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,8 +22,10 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/models/gpt"
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // The layers with adapters. GPT-2 and Phi-3 have several in one matrix of the files.
@@ -31,6 +34,9 @@ var adapted = map[string][]string{
 	"llama":   {"blocks.*", "head"},
 	"phi3":    {"blocks.*.attn.*", "blocks.*.mlp.*"},
 	"mixtral": {"blocks.*.attn.*"},
+
+	"mixtral, router": {"blocks.*.attn.*", "blocks.*.mlp.gate"},
+	"qwen3_moe":       {"blocks.*.gate"},
 }
 
 // The modules that are trained beside adapters.
@@ -38,6 +44,8 @@ var alsoSaved = map[string][]string{
 	"gpt2":    {"wpe", "ln_f", "h.1.attn.c_attn", "h.0.mlp"},
 	"llama":   {"embed_tokens", "norm", "layers.1.mlp"},
 	"mixtral": {"gate"},
+
+	"mixtral, router": {"norm"},
 }
 
 // names are their names in PEFT.
@@ -45,7 +53,10 @@ var names = map[string]string{
 	"gpt2": `^base_model\.model\.transformer\.h\.\d\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.lora_[AB]\.weight$` +
 		`|^base_model\.model\.transformer\.(wpe\.weight|(ln_f|h\.1\.attn\.c_attn|h\.0\.mlp\.c_(fc|proj))\.(weight|bias))$`,
 	"mixtral": `^base_model\.model\.model\.layers\.\d\.(self_attn\.[qkvo]_proj\.lora_[AB]\.weight|mlp\.gate\.weight)$`,
-	"phi3":    `^base_model\.model\.model\.layers\.\d\.(self_attn\.(qkv|o)_proj|mlp\.(gate_up|down)_proj)\.lora_[AB]\.weight$`,
+	"mixtral, router": `^base_model\.model\.model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.gate)\.lora_[AB]\.weight$` +
+		`|^base_model\.model\.model\.(layers\.\d\.(input|post_attention)_layer)?norm\.weight$`,
+	"qwen3_moe": `^base_model\.model\.model\.layers\.\d\.mlp\.gate\.lora_[AB]\.weight$`,
+	"phi3":      `^base_model\.model\.model\.layers\.\d\.(self_attn\.(qkv|o)_proj|mlp\.(gate_up|down)_proj)\.lora_[AB]\.weight$`,
 	"llama": `^base_model\.model\.(model\.layers\.\d\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)|lm_head)\.lora_[AB]\.weight$` +
 		`|^base_model\.model\.model\.(embed_tokens|norm|layers\.(\d\.(input|post_attention)_layernorm|1\.mlp\.(gate|up|down)_proj))\.weight$`,
 }
@@ -64,7 +75,8 @@ func withAdapters(t *testing.T, base, dir string) (*gpt.Model, tensor.Device) {
 
 // exported trains adapters on two ranks with ZeRO 3, and makes a PEFT folder from the checkpoint, which has only adapters.
 func exported(t *testing.T, name string) (base, dir string) {
-	base = filepath.Join("testdata", name)
+	folder, _, _ := strings.Cut(name, ",")
+	base = filepath.Join("testdata", folder)
 	cfg := nn.LoRAConfig{Rank: 3, Alpha: 5, RSLoRA: name == "llama", Targets: adapted[name], Save: alsoSaved[name]}
 	path := tuned(t, base, cfg)
 	m, err := gpt.Open(base)
@@ -86,7 +98,7 @@ func TestAdaptersOpen(t *testing.T) {
 		}
 		config, err := os.ReadFile(filepath.Join(path, "adapter_config.json"))
 		require.NoError(t, err)
-		require.Contains(t, string(config), `"base_model_name_or_path": "testdata/`+name+`"`)
+		require.Contains(t, string(config), `"base_model_name_or_path": "`+base+`"`)
 		plain, _, dev := opened(t, base, tensor.Float64)
 		without := logitsOf(plain, dev)
 		m, dev := withAdapters(t, base, path)
@@ -154,6 +166,21 @@ func TestAdaptersOfParts(t *testing.T) {
 	}
 }
 
+// A router is a target of its name alone, and no Linear for Muon and 8-bit floats.
+func TestRouterIsATargetByName(t *testing.T) {
+	for target, want := range map[string]bool{"blocks.*": false, "*": false, "blocks.*.mlp.gate": true, "*gate": true} {
+		m, err := gpt.Open(filepath.Join("testdata", "mixtral"))
+		require.NoError(t, err)
+		router := m.Blocks[0].MLP.(*moe.Layer).Router
+		for _, x := range nn.Matrices(m, m.Head.W) {
+			require.NotSame(t, router.W, x.W)
+		}
+		require.ErrorContains(t, tensor.Try(func() { nn.Float8(m, ops.PerRow, "blocks.*.mlp.gate") }), "matches no Linear of the model")
+		nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 5, Targets: []string{target, "head"}})
+		require.Equal(t, want, router.Adapter != nil, target)
+	}
+}
+
 // A checkpoint that has more than adapters is not exported.
 func TestExportOfAModel(t *testing.T) {
 	base, dir := exported(t, "llama")
@@ -217,7 +244,7 @@ func TestPythonTargets(t *testing.T) {
 	var all [][3]any
 	for _, c := range [][2]string{{"llama", "all-linear"}, {"llama", `.*\.(q|v)_proj`}, {"llama", `model\.layers\.0\.mlp\.(up|down)_proj`},
 		{"gpt2", `transformer\.h\.\d+\.mlp\.c_(fc|proj)`}, {"gpt2", "all-linear"}, {"gpt2", `.*\.c_attn`}, {"phi3", "all-linear"},
-		{"phi3", `.*\.(qkv|gate_up)_proj`}} {
+		{"phi3", `.*\.(qkv|gate_up)_proj`}, {"mixtral", `.*\.(mlp\.gate|q_proj)`}, {"qwen3_moe", `.*\.gate`}} {
 		all = append(all, [3]any{filepath.Join("testdata", c[0]), map[string]string{"target_modules": c[1]}, t.TempDir()})
 	}
 	for _, c := range []struct {
@@ -232,6 +259,8 @@ func TestPythonTargets(t *testing.T) {
 		{"mixtral", []string{"o_proj", "q_proj"}, []string{"mlp.gate", "lm_head"}},
 		{"mixtral", []string{"o_proj"}, []string{"gate"}},
 		{"qwen3_moe", []string{"v_proj"}, []string{"mlp.gate"}},
+		{"mixtral", []string{"k_proj", "mlp.gate"}, []string{"lm_head"}},
+		{"qwen3_moe", []string{"model.layers.0.mlp.gate", "o_proj"}, nil},
 	} {
 		settings := map[string]any{"target_modules": c.targets, "modules_to_save": c.save}
 		all = append(all, [3]any{filepath.Join("testdata", c.base), settings, t.TempDir()})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/data/chat"
 	"github.com/ringo-ml/ringo/data/tokenizer"
 	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/tensor"
@@ -105,5 +106,69 @@ func TestPythonText(t *testing.T) {
 		want := writes(t, single, tensor.Float32, prompt)
 		require.True(t, utf8.ValidString(want.Text), "%q: transformers has other text for parts of characters", want.Text)
 		require.Equal(t, want, got[3], kind)
+	}
+}
+
+// pythonAnswers makes transformers write the answer of a chat of Qwen2's kind and of Llama 3's, by the likeliest tokens, until one of
+// several tokens that end it. One of them is among the tokens that the model writes.
+const pythonAnswers = `
+import json, os, sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+root, *files = sys.argv[1:]
+for kind, config, file, template, end in [(Qwen2ForCausalLM, Qwen2Config, *files[:2], "<|im_end|>"),
+                                          (LlamaForCausalLM, LlamaConfig, *files[2:], "<|eot_id|>")]:
+    tok = PreTrainedTokenizerFast(tokenizer_file=file)
+    tok.chat_template = open(template).read()
+    torch.manual_seed(5)
+    model = kind(config(vocab_size=len(tok), hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+                        num_key_value_heads=2, max_position_embeddings=128, bos_token_id=None, eos_token_id=None, initializer_range=0.4))
+    ids = tok.apply_chat_template([dict(role="user", content="What is light?")], add_generation_prompt=True, return_tensors="pt",
+                                  return_dict=True)
+    def write(): return model.generate(**ids, max_new_tokens=20, do_sample=False)[0, ids["input_ids"].shape[1]:].tolist()
+    without = write()
+    last = next(t for t in without[6:] if t not in without[:6])
+    model.generation_config.eos_token_id = [tok.convert_tokens_to_ids(end), last]
+    folder = os.path.join(root, kind.__name__)
+    model.save_pretrained(folder)
+    tok.save_pretrained(folder)
+    print(json.dumps({"ids": write(), "last": last}))
+`
+
+// TestPythonAnswers: an answer ends where transformers' generate ends it.
+func TestPythonAnswers(t *testing.T) {
+	python, root := pythonWith(t, "transformers"), t.TempDir()
+	tokens, templates := filepath.Join("..", "..", "data", "tokenizer", "testdata"), filepath.Join("..", "..", "internal", "jinja", "testdata",
+		"templates")
+	args := []string{"-I", "-c", pythonAnswers, root}
+	for _, kind := range []string{"qwen2", "llama3"} {
+		args = append(args, filepath.Join(tokens, kind, "tokenizer.json"), filepath.Join(templates, kind+".jinja"))
+	}
+	c := exec.Command(python, args...)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.Len(t, lines, 2)
+	for i, kind := range []string{"Qwen2ForCausalLM", "LlamaForCausalLM"} {
+		var want struct {
+			IDs  []int
+			Last int
+		}
+		require.NoError(t, json.Unmarshal([]byte(lines[i]), &want))
+		dir := filepath.Join(root, kind)
+		m, _, dev := opened(t, dir, tensor.Float32)
+		tok, err := tokenizer.Open(dir)
+		require.NoError(t, err)
+		template, err := chat.Open(dir)
+		require.NoError(t, err)
+		prompt, err := template.Prompt(chat.Message{Role: "user", Content: "What is light?"})
+		require.NoError(t, err)
+		ends, err := template.Ends(tok)
+		require.NoError(t, err)
+		require.Contains(t, ends, want.Last)
+		last := len(want.IDs) - 1 // the end
+		require.Less(t, last, 19)
+		require.Contains(t, ends, want.IDs[last])
+		require.Equal(t, want.IDs[:last], collect(m, dev, tok.Encode(prompt), decode.Sampling{Tokens: 20, End: ends}), kind)
 	}
 }

@@ -40,8 +40,8 @@ type Config struct {
 
 // Router chooses experts for each token. It computes in float32 for parameters of 16 bits: scores that are close would tie.
 type Router struct {
-	W    *tensor.Param  `nn:"weight"`                  // [experts, features]
-	Bias *tensor.Buffer `nn:"e_score_correction_bias"` // [experts]; nil without Config.Bias
+	nn.Inner                // W is [experts, features]; LoRA may adapt it
+	Bias     *tensor.Buffer `nn:"e_score_correction_bias"` // [experts]; nil without Config.Bias
 
 	c Config
 }
@@ -59,7 +59,7 @@ func New(d, n int, c Config) *Router {
 	if err := c.check(n); err != nil {
 		panic(&tensor.Failure{Op: "router.New", Err: err})
 	}
-	r := &Router{W: tensor.NewParam(tensor.KaimingUniform(d), n, d), c: c}
+	r := &Router{Inner: nn.Inner{Linear: nn.Linear{W: tensor.NewParam(tensor.KaimingUniform(d), n, d)}}, c: c}
 	if c.Bias {
 		r.Bias = tensor.NewBuffer(tensor.Constant(0), n)
 	}
@@ -90,11 +90,10 @@ func (c *Config) check(n int) error {
 
 // Forward routes x [rows, features].
 func (r *Router) Forward(x nn.T) Routing {
-	w := x.Tape().Use(r.W)
 	if x.DType().IsHalf() {
 		x = x.Cast(tensor.Float32)
 	}
-	logits := tensor.Linear(x, w.Cast(x.DType()), nn.T{})
+	logits := r.Product(x)
 	out := Routing{Logits: logits}
 	if r.c.Scoring == Sigmoid {
 		out.Scores = logits.Sigmoid()

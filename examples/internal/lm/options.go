@@ -127,6 +127,9 @@ func (o *Options) Start(ctx context.Context, r *dist.Rank, c gpt.Config, st ckpt
 	switch {
 	case err == nil && have != want:
 		err = train.Usagef("-resume: the checkpoint is of a model with %s, not %s", have, want)
+	case err != nil && len(o.LoRASave) > 0 && strings.Contains(err.Error(), "adapters were trained above"):
+		err = fmt.Errorf("%w; checkpoints of -lora-save that earlier versions wrote have the base without those modules, and cannot be "+
+			"continued: train anew, with another -save", err)
 	case err != nil && o.Resume && o.LoRA > 0 && (strings.Contains(err.Error(), "missing: ") || strings.Contains(err.Error(), "unexpected: ")):
 		err = fmt.Errorf("-lora %d -lora-save %q: %w", o.LoRA, strings.Join(o.LoRASave, ","), err)
 	}

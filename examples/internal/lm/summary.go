@@ -55,7 +55,7 @@ func (s Summary) String() string {
 func (o *Options) Write(m *gpt.Model, dev tensor.Device, text *Corpus) string {
 	var b strings.Builder
 	if o.Sample > 0 {
-		for id := range m.Generate(dev, text.Begin, decode.Sampling{Tokens: o.Sample, Temperature: 0.8, Seed: o.Seed}) {
+		for id := range m.Generate(dev, text.Begin, decode.Sampling{Tokens: o.Sample, Temperature: 0.8, Seed: o.Seed, End: text.Ends}) {
 			b.WriteString(text.Piece(id))
 		}
 	}

@@ -37,7 +37,7 @@ func Read(file string) ([]byte, error) {
 type Corpus struct {
 	*tokenizer.Tokenizer
 	Learn, Test data.Dataset // the first 90% of the text, and the rest
-	Begin       []int        // what -sample goes on from
+	Begin, Ends []int        // what -sample goes on from, and the tokens that end it
 	perByte     float64      // tokens per byte of the rest; 0: unknown
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
+	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -28,6 +29,7 @@ type plan struct {
 	layout   *parallel.Layout // nil: one rank, without package parallel
 	sequence bool
 	window   int
+	targets  []string // of adapters; nil: the whole model is trained
 }
 
 // config has what distinguishes the kind.
@@ -57,6 +59,9 @@ func (p plan) training() disttest.Training {
 
 func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 	m := disttest.Must(gpt.New(p.config()))
+	if p.targets != nil {
+		nn.LoRA(m, nn.LoRAConfig{Rank: 3, Alpha: 40, Targets: p.targets})
+	}
 	ids := func(b disttest.Batch) (x, next tensor.Tensor) {
 		of, after := make([]int64, b.N*8), make([]int64, b.N*8)
 		for i := range of {
@@ -100,7 +105,7 @@ func TestKindsEqualOneRank(t *testing.T) {
 		}{{parallel.Layout{DP: 3}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{TP: 4}, false},
 			{parallel.Layout{TP: 4}, true}, {parallel.Layout{FSDP: 2}, false}, {parallel.Layout{FSDP: 2, TP: 2}, true},
 			{parallel.Layout{CP: 2}, false}, {parallel.Layout{Ring: 2}, false}} {
-			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 0}.training().Run(t), 1e-10)
+			disttest.RequireEqual(t, want, plan{kind: kind, layout: &l.Layout, sequence: l.sequence}.training().Run(t), 1e-10)
 		}
 	}
 }
@@ -113,13 +118,10 @@ func TestSoftCapEqualsOneRank(t *testing.T) {
 	}
 }
 
-// So are those with experts, which ranks may divide, too.
+// So are those with experts, which ranks may divide, too, and adapters of their routers.
 func TestExpertsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mixtral, gpt.Qwen3MoE} {
-		one := plan{kind: kind}
-		if kind == gpt.Mixtral {
-			one.window = 3
-		}
+	for _, one := range []plan{{kind: gpt.Mixtral, window: 3}, {kind: gpt.Qwen3MoE},
+		{kind: gpt.Mixtral, targets: []string{"blocks.*.mlp.gate", "blocks.*.attn.?"}}, {kind: gpt.Qwen3MoE, targets: []string{"*.gate"}}} {
 		want := one.training().Run(t)
 		for _, l := range []struct {
 			parallel.Layout
@@ -134,6 +136,20 @@ func TestExpertsEqualOneRank(t *testing.T) {
 	}
 }
 
+// An adapter of a router comes before ranks divide tokens: its gradient would be that of a part of them.
+func TestLateAdapterOfARouter(t *testing.T) {
+	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		m := disttest.Must(gpt.New(plan{kind: gpt.Mixtral}.config()))
+		a := disttest.Must(parallel.Attach(disttest.Must(r.Mesh(parallel.Layout{TP: 2}.Mesh(2))), m,
+			parallel.Config{Sequence: true, DDP: ddp.Config{DType: tensor.Float64}}))
+		adapter := &nn.Adapter{Down: tensor.NewParam(tensor.Constant(1), 3, 12), Up: tensor.NewParam(tensor.Constant(1), 6, 3), Alpha: 1}
+		m.Blocks[0].MLP.(*moe.Layer).Router.Adapter = adapter
+		x := tensor.FromSlice(make([]int64, 8), 1, 8).WithRows(a.Data.Rows(0, 1))
+		return tensor.Try(func() { m.Forward(tensor.NewTape(r.Device).Input(x)) })
+	})
+	require.ErrorContains(t, err, "blocks.0.mlp.gate.weight has got its adapter after Parallelize: call nn.LoRA first")
+}
+
 // So are models with windows of attention; a ring refuses them.
 func TestWindowsEqualOneRank(t *testing.T) {
 	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Gemma2, gpt.Gemma3} {
@@ -143,14 +159,15 @@ func TestWindowsEqualOneRank(t *testing.T) {
 			sequence bool
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
 			{parallel.Layout{FSDP: 2, TP: 2}, true}, {parallel.Layout{CP: 2}, false}} {
-			disttest.RequireEqual(t, want, plan{kind, &l.Layout, l.sequence, 3}.training().Run(t), 1e-10)
+			disttest.RequireEqual(t, want, plan{kind: kind, layout: &l.Layout, sequence: l.sequence, window: 3}.training().Run(t), 1e-10)
 		}
 		require.NotEqual(t, plan{kind: kind, window: 8}.training().Run(t), want, "the window hides nothing")
 	}
 	for want, p := range map[string]plan{
-		"a ring computes no windows of attention, and the model has one of 3 of 8 positions": {gpt.Mistral, &parallel.Layout{Ring: 2}, false, 3},
-		"a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap 0.5 and QueryScalar 3": {gpt.Gemma2,
-			&parallel.Layout{Ring: 2}, false, 8}} {
+		"a ring computes no windows of attention, and the model has one of 3 of 8 positions": {kind: gpt.Mistral,
+			layout: &parallel.Layout{Ring: 2}, window: 3},
+		"a ring computes no soft caps and no other scale of scores, and the model has AttnSoftCap 0.5 and QueryScalar 3": {kind: gpt.Gemma2,
+			layout: &parallel.Layout{Ring: 2}, window: 8}} {
 		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 			_, err := p.attach(r, disttest.Must(r.Mesh(p.layout.Mesh(2))))
 			return err
