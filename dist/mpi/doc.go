@@ -24,7 +24,7 @@
 // whether it is over. They are made one at a time (MPI_THREAD_SERIALIZED), by whoever waits for an operation, or by the pinned
 // goroutine if nobody does. A rank that waits asks in bounded steps. Signal handlers that MPI installs are taken away again.
 //
-// Start programs with MALLOC_ARENA_MAX=1 in their environment: without it, glibc gives MPI's temporary buffers back to the kernel each time,
+// Start programs with MALLOC_ARENA_MAX=1 in the environment: without it, glibc gives temporary buffers of MPI back to the kernel each time,
 // because several threads call it, and a reduction of 16 MiB takes a quarter longer.
 //
 // # Failures
