@@ -76,6 +76,9 @@ func (l *Library) ring(by *Topology, h hops, steps int) (Time, error) {
 func (l *Library) enough(far, n int) (int, error) {
 	each := l.together(far, n)
 	few := (4*l.Host/each + 2) * each
+	for few < n && l.together(far, few) != each { // not as many rings
+		few++
+	}
 	if n <= few {
 		return n, nil
 	}
