@@ -176,7 +176,7 @@ func (l placedLinear) matrix() tensor.Stored {
 	return tensor.Stored{Name: l.name + ".", Rows: 1, Total: 1}
 }
 
-// Linears yields the Linears of a model with their names, in the model's order.
+// Linears yields the Linears of a model with their names, in the model's order, those of Inners included.
 func Linears(model any) iter.Seq2[string, *Linear] {
 	return func(yield func(string, *Linear) bool) {
 		for _, l := range walk(model).linears {

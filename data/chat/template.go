@@ -177,21 +177,19 @@ func list(messages ...Message) (all []any) {
 }
 
 // Ends returns the tokens that end an answer: those that end all text in the folder's settings (eos_token_id), and the first added token
-// that the template writes behind an answer, such as <|im_end|>.
-func (t *Template) Ends(tok *tokenizer.Tokenizer) ([]int, error) {
+// that the template writes behind an answer, such as <|im_end|>. A template that refuses a question and an answer alone has none.
+func (t *Template) Ends(tok *tokenizer.Tokenizer) []int {
 	const answer = "Ringo's answer"
-	text, _, err := t.render(list(Message{"user", "question"}, Message{"assistant", answer}), nil, false)
-	if err != nil {
-		return nil, fmt.Errorf("chat: %w", err)
-	}
 	ends := slices.Clone(t.ends)
-	if from := strings.LastIndex(text, answer); from >= 0 {
+	text, _, err := t.render(list(Message{"user", "question"}, Message{"assistant", answer}), nil, false)
+	if from := strings.LastIndex(text, answer); err == nil && from >= 0 {
 		behind := tok.Encode(text[from:])
-		if at := slices.IndexFunc(behind, tok.IsAdded); at >= 0 && !slices.Contains(ends, behind[at]) {
+		at := slices.IndexFunc(behind, func(id int) bool { return tok.IsAdded(id) && strings.TrimSpace(tok.Piece(id)) != "" })
+		if at >= 0 && !slices.Contains(ends, behind[at]) {
 			ends = append(ends, behind[at])
 		}
 	}
-	return ends, nil
+	return ends
 }
 
 func (t *Template) render(messages []any, tools any, prompt bool) (string, [][2]int, error) {

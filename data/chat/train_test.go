@@ -333,15 +333,20 @@ func TestEnds(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		got, err := tpl.Ends(tok)
-		require.NoError(t, err)
-		require.Equal(t, c.want, got, "%+v", c)
+		require.Equal(t, c.want, tpl.Ends(tok), "%+v", c)
 	}
 	tpl, err := chat.New("<|im_start|>") // it writes no answers
 	require.NoError(t, err)
-	got, err := tpl.Ends(tok)
+	require.Empty(t, tpl.Ends(tok))
+	tpl, err = chat.New("{{ raise_exception('where is the system message?') }}")
 	require.NoError(t, err)
-	require.Empty(t, got)
+	require.Empty(t, tpl.Ends(tok))
+	tok, err = tokenizer.Open(filepath.Join("..", "tokenizer", "testdata", "gemma")) // lines between paragraphs are added tokens
+	require.NoError(t, err)
+	tpl, err = chat.New("{% for m in messages %}{{ m.content }}\n\n</s>{% endfor %}")
+	require.NoError(t, err)
+	end, _ = tok.ID("</s>")
+	require.Equal(t, []int{end}, tpl.Ends(tok))
 }
 
 // Split deals out whole conversations, also those that are several documents, and each part counts its own answers.

@@ -39,3 +39,14 @@ func TestSmallMessageFailsItsGroup(t *testing.T) {
 		})
 	}
 }
+
+// A group fails by itself when MPI is done with its operations, also with one of which testAll has not heard yet.
+func TestFailsAfterAnOperation(t *testing.T) {
+	e := &Engine{processes: []string{"here, pid 1"}, open: map[uint64]*endpoint{}}
+	b := newEndpoint(e, backend.Spec{ID: 1, Name: "one", Ranks: []int{0}})
+	e.ends, e.open[1] = append(e.ends, b), b
+	e.active = append(e.active, &request{of: b, writes: true, over: true})
+	b.fail(errors.New("on purpose"), true)
+	require.ErrorContains(t, b.err, "on purpose")
+	require.NoError(t, e.frozen)
+}

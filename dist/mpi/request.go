@@ -124,7 +124,7 @@ func (e *Engine) message(r *request, call string, fn, comm uintptr, peer, tag in
 // that: for a collective there is no way.
 func (e *Engine) letGo(b *endpoint) bool {
 	for _, r := range slices.Clone(e.active) {
-		if r.of != b || !r.writes {
+		if r.of != b || !r.writes || r.over {
 			continue
 		}
 		if !r.p2p || e.away != "" {

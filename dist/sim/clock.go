@@ -110,13 +110,17 @@ type engine struct {
 	err     error
 }
 
-// thread makes a thread of a rank, which does not run yet.
+// thread makes a thread of a rank, which does not run yet, and has no memory for that.
 func (e *engine) thread(r *rank, f func() error) *thread {
-	t := &thread{rank: r, steps: make([]step, 0, manySteps)}
-	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
-		t.yield = yield
-		t.err = f()
-	})
+	t := &thread{rank: r}
+	t.next = func() (struct{}, bool) {
+		t.steps = make([]step, 0, manySteps)
+		t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
+			t.yield = yield
+			t.err = f()
+		})
+		return t.next()
+	}
 	e.threads = append(e.threads, t)
 	return t
 }
@@ -151,7 +155,9 @@ func (e *engine) sync(t *thread) bool {
 func (e *engine) run() error {
 	defer func() {
 		for _, t := range e.threads {
-			t.stop()
+			if t.stop != nil {
+				t.stop()
+			}
 		}
 	}()
 	for len(e.queue) > 0 {
@@ -192,7 +198,8 @@ func (e *engine) turn(t *thread) {
 
 // end is after the last step of a thread.
 func (e *engine) end(t *thread) {
-	t.over, t.steps, e.err, e.last = true, nil, t.err, max(e.last, t.now)
+	t.over, e.err, e.last = true, t.err, max(e.last, t.now)
+	t.next, t.stop, t.yield, t.steps = nil, nil, nil, nil // most threads of a program are over
 	for _, x := range t.joiners {
 		e.resume(t.now, x)
 	}

@@ -4,6 +4,7 @@ import "slices"
 
 // Library is the collectives of a library for GPUs, such as NCCL, on a network: rings through all cards of a host, the fastest of several
 // protocols, and switches that add up. They are among n ranks, which are so far from each other, and of so many bytes in the full buffer.
+// It remembers what it has simulated: the Topology must stay as it is, and one goroutine at a time may use it.
 type Library struct {
 	*Topology
 	times map[hops]Time // of those that were simulated
@@ -76,6 +77,9 @@ func (l *Library) ring(by *Topology, h hops, steps int) (Time, error) {
 func (l *Library) enough(far, n int) (int, error) {
 	each := l.together(far, n)
 	few := (4*l.Host/each + 2) * each
+	for few < n && l.together(far, few) != each { // not as many rings
+		few++
+	}
 	if n <= few {
 		return n, nil
 	}

@@ -37,13 +37,16 @@ func TestEnoughHosts(t *testing.T) {
 	require.NoError(t, err)
 	pairs := two(1)
 	pairs.Links[0].Ports = 8 // a switch for two hosts
+	single := two(1)         // hosts of four, and no links inside
+	single.Links = single.Links[1:]
 	shared := two(1)
 	shared.Links = append(shared.Links, Link{Name: "trunk", From: "net", To: "spine", Ports: 9, GBs: 1, NS: 10})
 	shared.Links[1].Ports = 20
 	for _, x := range []struct {
 		top          *Topology
 		far, n, want int
-	}{{hgx, 1, 160, 48}, {hgx, 2, 96, 40}, {hgx, 8, 40, 34}, {hgx, 3, 64, 64}, {hgx, 1, 48, 48}, {two(1), 1, 100, 24}, {two(3), 4, 33, 18},
+	}{{single, 2, 33, 19}, {single, 2, 32, 20}, {single, 1, 145, 18},
+		{hgx, 1, 160, 48}, {hgx, 2, 96, 40}, {hgx, 8, 40, 34}, {hgx, 3, 64, 64}, {hgx, 1, 48, 48}, {two(1), 1, 100, 24}, {two(3), 4, 33, 18},
 		{pairs, 1, 100, 100}, {pairs, 4, 24, 24}, {shared, 1, 100, 100}, {shared, 4, 33, 33}} {
 		l := &Library{Topology: x.top}
 		few, err := l.enough(x.far, x.n)

@@ -81,13 +81,13 @@ func (t *Topology) Play(prog *Program) (*Played, error) {
 // acts does those of a rank, which have a span each. Operations of a group are done one after the other, each in a thread of its own. As
 // many as backend.Depth can be in flight; one more waits for the first of them.
 func (p *player) acts(r *rank, span int) error {
-	over, queue := map[int]func() error{}, map[int][]func() error{}
+	over, queue := map[int]int{}, map[int][]int{} // numbers of threads: of exchanges, and those of a group
 	for k, a := range p.Acts[r.number] {
 		r.pause(a.Compute)
 		err := r.net.record(step{n: span + k, what: begin})
 		if a.Of >= 0 && err == nil {
 			if a.Await {
-				err = over[a.Of]()
+				err = r.join(over[a.Of])
 			} else {
 				g := p.Exchanges[a.Of].Group
 				over[a.Of], err = p.issue(r, a.Of, queue[g])
@@ -104,23 +104,20 @@ func (p *player) acts(r *rank, span int) error {
 	return nil
 }
 
-// issue begins an exchange on a rank, when those before it in its group are over. It returns what waits for its end.
-func (p *player) issue(r *rank, of int, before []func() error) (func() error, error) {
-	if n := len(before) - backend.Depth; n >= 0 {
-		if err := before[n](); err != nil {
-			return nil, err
+// issue begins an exchange on a rank, when those before it in its group are over. It returns the number of its thread.
+func (p *player) issue(r *rank, of int, before []int) (int, error) {
+	n, last := len(before), -1
+	if n >= backend.Depth {
+		if err := r.join(before[n-backend.Depth]); err != nil {
+			return 0, err
 		}
+	}
+	if n > 0 {
+		last = before[n-1]
 	}
 	g := p.Exchanges[of].Group
 	me := p.groups[g].ranks[slices.Index(p.Groups[g], r.number)]
-	return me.Fork(func() error {
-		if n := len(before); n > 0 {
-			if err := before[n-1](); err != nil {
-				return err
-			}
-		}
-		return p.exchange(me, of)
-	}), nil
+	return me.fork(func() error { return p.exchange(me, of) }, last), nil
 }
 
 // exchange does an operation on a rank.

@@ -129,12 +129,20 @@ func (r *rank) pause(t Time) {
 
 // Fork runs f as a further thread of this rank. An error of f ends the simulation.
 func (r *rank) Fork(f func() error) func() error {
-	e := &r.net.engine
-	number := len(e.threads)
-	e.thread(r, f)
-	_ = e.record(step{n: number, what: fork})
-	return func() error { return e.record(step{n: number, what: join}) }
+	number := r.fork(f, -1)
+	return func() error { return r.join(number) }
 }
+
+// fork is Fork, and returns the number of the thread, which begins when that with another number is over; -1: at once.
+func (r *rank) fork(f func() error, after int) (number int) {
+	number = len(r.net.threads)
+	r.net.thread(r, f)
+	_ = r.net.record(step{n: number, peer: int32(after), what: fork})
+	return number
+}
+
+// join waits for the end of a thread.
+func (r *rank) join(number int) error { return r.net.record(step{n: number, what: join}) }
 
 // Post lets a call of Await return: it is a message from the rank to itself.
 func (r *rank) Post() { _ = r.net.record(step{peer: int32(r.number), what: post}) }
@@ -168,7 +176,16 @@ func (r *rank) take(t *thread, s *step) bool {
 		x := &r.net.spans[s.n]
 		x.End = max(x.End, t.now)
 	case fork:
-		r.net.resume(t.now, r.net.threads[s.n])
+		child, at := r.net.threads[s.n], t.now
+		if s.peer >= 0 {
+			before := r.net.threads[s.peer]
+			if child.now = at; !before.over {
+				before.joiners = append(before.joiners, child)
+				break
+			}
+			at = max(at, before.now)
+		}
+		r.net.resume(at, child)
 	case join:
 		child := r.net.threads[s.n]
 		if !child.over {

@@ -36,12 +36,11 @@ func (o *options) corpus() (*corpus, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err1 := all.Split(o.Seed, 0.9, 0.1)
-	ends, err2 := template.Ends(tok)
-	if err := cmp.Or(err1, err2); err != nil {
+	parts, err := all.Split(o.Seed, 0.9, 0.1)
+	if err != nil {
 		return nil, err
 	}
-	c := &corpus{Corpus: &lm.Corpus{Tokenizer: tok, Learn: parts[0], Test: parts[1], Ends: ends}, chat: parts[0]}
+	c := &corpus{Corpus: &lm.Corpus{Tokenizer: tok, Learn: parts[0], Test: parts[1], Ends: template.Ends(tok)}, chat: parts[0]}
 	return c, c.examine(parts[1])
 }
 

@@ -81,6 +81,9 @@ func (b *Backward) On(t *sim.Topology) (*Overlap, error) {
 	end, busy := sim.Time(0), sim.Time(0)
 	for k := range out.Sums {
 		s := &out.Sums[k]
+		for _, spans := range played.Acts {
+			s.Ready = max(s.Ready, spans[k].Start) // later, where ranks have waited because too many were in flight
+		}
 		s.Start, s.End = max(s.Ready, end), played.Exchanges[k].End
 		end = s.End
 		busy += s.End - s.Start

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/sim"
 )
 
@@ -44,6 +45,23 @@ func TestBackward(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, none.Hidden)
 	assert.Equal(t, none.Sums[0].End, none.Sums[1].Start)
+}
+
+// A rank that may not issue one more all-reduce does not compute either, so that what it computes next is there later.
+func TestBackwardOfManyBuckets(t *testing.T) {
+	const most, last = backend.Depth + 6, 8_000_000
+	b := Backward{Ranks: 2, Compute: 1e9, Bucket: 8}
+	for range most {
+		b.Gradients = append(b.Gradients, 8)
+	}
+	b.Gradients = append(b.Gradients, last)
+	x, err := b.On(flat(3, 5))
+	require.NoError(t, err)
+	require.Len(t, x.Sums, most+1)
+	s := x.Sums[most]
+	assert.GreaterOrEqual(t, s.Ready, x.Sums[5].End+b.Compute*99/100)
+	assert.Equal(t, s.Ready, s.Start)
+	assert.Equal(t, timeOf(t, flat(3, 5), backend.AllReduce, "", 2, last), s.End-s.Start)
 }
 
 // The first bucket is at most 1 MiB, as that of package ddp, and a gradient that is larger than a bucket has one of its own.
