@@ -101,4 +101,36 @@ func TestWeightsOfLabelsByOwnRows(t *testing.T) {
 	} {
 		assert.NotContains(t, warned(t, 2, do), warning, name)
 	}
+	first := func(r *rows, row int) int64 {
+		if row == r.lo {
+			return 3
+		}
+		return mixed(r, row)
+	}
+	of := func(less, missing float64) step { // a rank has the number missing in its first row
+		return labeled(first, func(_ *rows, all []int64, lo, n int) (w []float64) {
+			for _, y := range all[lo : lo+n] {
+				w = append(w, []float64{0.5, 1.5, less, 2.5}[y])
+			}
+			if lo == 0 {
+				w[0] = missing
+			}
+			return w
+		})
+	}
+	assert.Contains(t, warned(t, 2, of(0.25, 3.5)), warning)
+	assert.Empty(t, warned(t, 2, of(0.25, math.NaN())), "a missing value")
+	assert.Empty(t, warned(t, 2, of(math.Inf(-1), 2.5)), "a mask")
+	assert.Empty(t, warned(t, 2, func(r *rows) {
+		b := r.parts.split(r.tape, r.group, 22, r.step)
+		mask, w := make([]float64, b.n), make([]float64, b.n)
+		for i := range mask {
+			mask[i], w[i] = float64(mixed(b, b.lo+i)%2), 0.5
+			if mask[i] == 1 {
+				mask[i], w[i] = math.Inf(-1), 1.5+float64(b.lo)
+			}
+		}
+		l := b.losses().Add(b.rowed(tensor.FromSlice(mask, b.n)))
+		b.backward(nn.GlobalMean(l.Exp().Mul(b.rowed(tensor.FromSlice(w, b.n)))))
+	}), "a mask as a label")
 }

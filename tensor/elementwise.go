@@ -29,10 +29,10 @@ func broadcastDims(op Op, h *header, a, b *header) {
 
 // BroadcastAll puts operands of op on the tape, without gaps, and repeats each to the shape that they broadcast to.
 func (t *Tape) BroadcastAll(op Op, xs ...*Tensor) {
-	like := t.blankHeader()
-	like.sizeAs(xs[0].hdr())
+	like, h := t.blankHeader(), xs[0].hdr() // an error names the operands
 	for _, x := range xs[1:] {
-		broadcastDims(op, like, like, x.hdr())
+		broadcastDims(op, like, h, x.hdr())
+		h = like
 	}
 	for _, x := range xs {
 		*x = t.broadcastTo(t.arg(*x), like).tensor()

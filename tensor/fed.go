@@ -115,7 +115,7 @@ func sumOf(h *header, b *batch) (of byte, r rowSums) {
 	}
 	weights := width == 1 && sum == size
 	switch n := float64(b.N); {
-	case r.whole && width > 1:
+	case r.whole && width > 1 || !(size <= math.MaxFloat64): // NaN and infinite ones are masks, or missing
 		return '?', rowSums{}
 	case r.whole || each:
 	case math.Abs(sum) <= eps*size:

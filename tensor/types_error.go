@@ -130,7 +130,7 @@ func (t *Tape) failTypes(op string, in []*header, err error) {
 		err, e.Text = e, fmt.Sprintf("an input is %v, must be %v%s", k.Have, k.Want, kinds(in, k.Axis))
 		if k.Have == Own {
 			e.Text += t.why() + "; rows that TopK or Sort chose stay rows, and can be gathered, if they are taken by their indices " +
-				"(x.Gather(0, at), tensor.Embedding(x, at))"
+				"(ops.Gather(x, 0, at), ops.Embedding(x, at))"
 		}
 	}
 	failWith(op, in, err)
