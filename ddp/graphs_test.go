@@ -141,7 +141,7 @@ func TestMessagesWithoutRowsLike(t *testing.T) {
 }
 
 // Where this rank's order says to which of several sums a row belongs, other ranks have another order: a warning, but for what all sums
-// have alike. Elements of a table that are chosen by it are this rank's own.
+// have alike.
 func TestOrderOfOwnRows(t *testing.T) {
 	weigh := func(r *rows, sums nn.T) nn.T { // others for each
 		return sums.Mul(ops.Arange(r.tape, tensor.Float64, 1, float64(1+sums.Len()), 1)).Sum().Scale(1. / 7)
@@ -171,24 +171,24 @@ func TestOrderOfOwnRows(t *testing.T) {
 	for name, loss := range graphs {
 		assert.Empty(t, warnedIn(t, dist.Run, 2, 5, func(r *rows) { r.backward(loss(r)) }), name)
 	}
-	for name, f := range map[string]func(r *rows) nn.T{
-		"a table": func(r *rows) nn.T {
-			return ops.Embedding(r.tape.Use(r.Words.W), order(r, r.losses())).Square().Sum()
-		},
-		"a vector": func(r *rows) nn.T { return ops.Gather(r.tape.Use(r.Gain), 0, chosen(r, 2)).Square().Sum() },
-		"beside features": func(r *rows) nn.T {
-			h := r.hidden()
-			return nn.GlobalMean(h.Mul(ops.Embedding(r.tape.Use(r.Words.W), order(r, h.Sum(1))).Tanh()))
-		},
+}
+
+// RowsLike takes what ScatterAdd added up onto rows, and no other sum.
+func TestSumsAreNoRows(t *testing.T) {
+	for name, f := range map[string]func(h nn.T) nn.T{
+		"without a gradient": func(h nn.T) nn.T { return h.Detach().Sum(0).Broadcast(h.Dim(0), 8) },
+		"with one":           func(h nn.T) nn.T { return h.Sum(0).Broadcast(h.Dim(0), 8) },
+		"scaled":             func(h nn.T) nn.T { return h.Detach().Sum(0).Scale(0.5).Broadcast(h.Dim(0), 8) },
 	} {
 		err := disttest.OnRanks(2, func(r *dist.Rank) error {
 			model := newParts()
 			disttest.Must(attachParts(r, model, false))
 			return tensor.Try(func() {
 				b := model.split(tensor.NewTape(r.Device), r.World, 8, 0)
-				b.tape.Backward(f(b))
+				h := b.hidden()
+				b.tape.Backward(nn.GlobalMean(h.Sub(tensor.RowsLike(f(h), h)).Square()))
 			})
 		})
-		assert.ErrorContains(t, err, "made of this rank's rows alone", name)
+		assert.ErrorContains(t, err, "is a partial sum", name)
 	}
 }

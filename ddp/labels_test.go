@@ -101,6 +101,11 @@ func TestWeightsOfLabelsByOwnRows(t *testing.T) {
 	} {
 		assert.NotContains(t, warned(t, 2, do), warning, name)
 	}
+}
+
+// Values that are no numbers say nothing of labels.
+func TestLabelsOfMissingValues(t *testing.T) {
+	const warning = "an input with rows depends on their label alone, and differs between ranks"
 	first := func(r *rows, row int) int64 {
 		if row == r.lo {
 			return 3

@@ -213,6 +213,10 @@ var right = map[string]func(r *rows) nn.T{
 		}
 		return loss.Scale(1.0 / words)
 	},
+	"words in the order of their numbers": func(r *rows) nn.T {
+		ids, _ := ops.Sort(r.tape.Input(r.ids).Slice(1, 0, 1).Reshape(-1), 0, false)
+		return ops.Embedding(r.tape.Use(r.Words.W), ids).Square().Sum().Scale(1 / float64(r.total))
+	},
 	"attention": func(r *rows) nn.T { return ce(r.C.Forward(attend(r, r.text(), 2)), clip(r.ids)) },
 	"positions": func(r *rows) nn.T {
 		at := r.At.Forward(ops.Arange(r.tape, tensor.Int64, 0, words, 1))

@@ -96,7 +96,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 		if index == 0 || index>>i&1 == 0 {
 			s.add(h)
 		} else {
-			s.addIndex(op, h, in[0])
+			s.addIndex(h)
 		}
 		if !h.needs {
 			if h.uses == spent {

@@ -224,6 +224,9 @@ func (t *Tape) ScatterTypes(op Op, out, x, idx, src Tensor, dim int) {
 	if ids.ty.On(Own) != 0 && t.noting() && t.dev.Host() && !t.picksAll(ids, in.dims[dim]) && t.nn > 0 && t.node(t.nn-1).out == h {
 		t.node(t.nn - 1).Key = t.callSite()
 	}
+	if t.typing() && (!h.needs || !t.record) {
+		t.added = append(t.added, h)
+	}
 	if !t.typing() || in.at.Of|ids.at.Of|add.at.Of == 0 {
 		return
 	}
@@ -266,7 +269,7 @@ func (t *Tape) PadTypes(op Op, out, x Tensor, dim, before int) {
 	}
 }
 
-// scatters reports whether h was added up by a rule of RowsAdded. It is not known of what has no gradient or no node: there it is true.
+// scatters reports whether h was added up by a rule of RowsAdded.
 func (t *Tape) scatters(h *header) bool {
 	for i := t.nn - 1; i >= 0 && h.needs && t.record; i-- {
 		switch n := t.node(i); {
@@ -277,7 +280,7 @@ func (t *Tape) scatters(h *header) bool {
 			return ops[n.op].Rows == RowsAdded
 		}
 	}
-	return !h.needs || !t.record
+	return slices.Contains(t.added, h)
 }
 
 // keepDims returns s, of a tensor without dimension d, in one that has it.

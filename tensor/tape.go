@@ -89,6 +89,7 @@ type step struct {
 	ownWhy string    // how the first tensor of this rank's own came about
 	sliced bool      // rows were
 	chosen []chosen  // of rows
+	added  []*header // by a rule of RowsAdded, without a gradient
 	drew   bool      // random numbers since the last Backward
 	seeds  int       // calls of WithAux
 	ends   []*header // that Leaf made

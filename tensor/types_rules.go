@@ -24,13 +24,9 @@ const (
 // that are the same on all ranks: they fit invariant and replicated inputs alike.
 type inputAxes struct{ v, c, o, p, i, r, same Axes }
 
-// addIndex is add for an input of op that may choose elements of x: what is this rank's own among the indices picks rows of this rank. Of
-// what has no rows, it picks what has no meaning for other ranks.
-func (s *inputAxes) addIndex(op Op, h, x *header) {
+// addIndex is add for an input that may choose elements: what is this rank's own among the indices picks rows of this rank.
+func (s *inputAxes) addIndex(h *header) {
 	own := h.ty.On(Own) | h.ty.On(Partial)
-	if ops[op].Class == ClassIndexed && ops[op].Rows != RowsAdded && x.at.Of == 0 && x.ty.On(Varying) == 0 {
-		own = h.ty.On(Partial)
-	}
 	was := h.ty
 	h.ty = h.ty.With(own, Varying)
 	s.add(h)
@@ -304,7 +300,7 @@ func (t *Tape) typeOnly(op Op, out *header, in []*header) {
 			if ops[op].Index>>i&1 == 0 {
 				s.add(h)
 			} else {
-				s.addIndex(op, h, in[0])
+				s.addIndex(h)
 			}
 			placed = placed || h.at != (place{})
 		}
