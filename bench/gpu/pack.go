@@ -139,8 +139,9 @@ func (p *listedPackage) paths(files []string) (out []string) {
 	return out
 }
 
-// isTool reports packages whose tests start the emulator to test a program, not a GPU. It also reports examples, train, join and powersgd:
-// the tests of other packages, such as TestPowerSGDInCapturedSteps of ddp, test the same, and each of these is as large as many.
+// isTool reports packages whose tests start the emulator to test a program, not a GPU, and disttest, which tests of ranks on GPUs use. It
+// also reports examples, train, join and powersgd: the tests of other packages, such as TestPowerSGDInCapturedSteps of ddp, test the same,
+// and each of these is as large as many.
 func isTool(path string) bool {
-	return regexp.MustCompile(`^((cmd|bench|examples)/.*|train|dist/join|ddp/powersgd)$`).MatchString(strings.TrimPrefix(path, module+"/"))
+	return regexp.MustCompile(`^((cmd|bench|examples)/.*|train|dist/(join|disttest)|ddp/powersgd)$`).MatchString(strings.TrimPrefix(path, module+"/"))
 }
