@@ -143,5 +143,5 @@ func (p *listedPackage) paths(files []string) (out []string) {
 // also reports examples, train, join and powersgd: the tests of other packages, such as TestPowerSGDInCapturedSteps of ddp, test the same,
 // and each of these is as large as many.
 func isTool(path string) bool {
-	return regexp.MustCompile(`^((cmd|bench|examples)/.*|train|dist/(join|disttest)|ddp/powersgd)$`).MatchString(strings.TrimPrefix(path, module+"/"))
+	return regexp.MustCompile(`^` + module + `/((cmd|bench|examples)/.*|train|dist/(join|disttest)|ddp/powersgd)$`).MatchString(path)
 }

@@ -346,7 +346,11 @@ func (p *parser) address(src *source, e *Env) (addr, from string) {
 	default:
 		p.fail(src.name, src.size, p.get(src.size), "where rank 0 listens is not known; set RINGO_MASTER=host:port on every rank")
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port)), from
+	addr = net.JoinHostPort(host, strconv.Itoa(port))
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		p.fail(src.name, from, host, "it is no name or address of a host")
+	}
+	return addr, from
 }
 
 // torchrunAddress returns the port after MASTER_PORT, because torchrun's agent listens on MASTER_PORT itself.
