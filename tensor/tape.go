@@ -303,7 +303,7 @@ func (t *Tape) Reset() {
 	t.deferred = nil
 	t.forgetOwners()
 	t.used = t.used[:0]
-	t.step = step{known: t.known[:0], ends: t.ends[:0]}
+	t.step = step{known: t.known[:0], ends: t.ends[:0], added: t.added[:0]}
 	t.fed.reset()
 	t.told.reset()
 	t.serial++

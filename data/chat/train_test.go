@@ -274,14 +274,8 @@ func TestOpen(t *testing.T) {
 		{settings: `{`, err: "tokenizer_config.json: "},
 		{file: "{% include 'x' %}", err: `chat_template.jinja: line 1: the tag "include" is not supported`},
 	} {
-		dir := t.TempDir()
-		for name, text := range map[string]string{"tokenizer_config.json": c.settings, "chat_template.jinja": c.file,
-			"special_tokens_map.json": c.specials} {
-			if text != "" {
-				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
-			}
-		}
-		tpl, err := chat.Open(dir)
+		tpl, err := open(t, map[string]string{"tokenizer_config.json": c.settings, "chat_template.jinja": c.file,
+			"special_tokens_map.json": c.specials})
 		if c.err != "" {
 			require.ErrorContains(t, err, c.err)
 			continue
@@ -296,6 +290,17 @@ func TestOpen(t *testing.T) {
 	got, err := tpl.Prompt(chat.Message{Role: "user", Content: "x"})
 	require.NoError(t, err)
 	require.Equal(t, "<u>x\n<a>", got)
+}
+
+// open opens the template of a folder with these files, but those without text.
+func open(t *testing.T, files map[string]string) (*chat.Template, error) {
+	dir := t.TempDir()
+	for name, text := range files {
+		if text != "" {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
+		}
+	}
+	return chat.Open(dir)
 }
 
 // An answer ends with the tokens of generation_config.json, or of config.json without that, and with the one that the template writes.
@@ -320,14 +325,8 @@ func TestEnds(t *testing.T) {
 		{model: `{"eos_token_id": [1, 2.5]}`, err: "config.json: eos_token_id is [1, 2.5], want"},
 		{generation: `{`, err: "generation_config.json: unexpected end of JSON input"},
 	} {
-		dir := t.TempDir()
-		for name, text := range map[string]string{"generation_config.json": c.generation, "config.json": c.model,
-			"chat_template.jinja": strings.ReplaceAll(chatML, "{{ end }}", c.template)} {
-			if text != "" {
-				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666))
-			}
-		}
-		tpl, err := chat.Open(dir)
+		tpl, err := open(t, map[string]string{"generation_config.json": c.generation, "config.json": c.model,
+			"chat_template.jinja": strings.ReplaceAll(chatML, "{{ end }}", c.template)})
 		if c.err != "" {
 			require.ErrorContains(t, err, c.err)
 			continue
