@@ -50,3 +50,15 @@ func TestFailsAfterAnOperation(t *testing.T) {
 	require.ErrorContains(t, b.err, "on purpose")
 	require.NoError(t, e.frozen)
 }
+
+// A rank that only asks whether one operation is done, again and again, looks at everything else in each fourth turn: nobody else does,
+// because the pinned goroutine leaves a rank alone that makes steps.
+func TestHurryLeavesTurns(t *testing.T) {
+	e, r, others := &Engine{}, &request{over: true}, 0
+	for range 12 {
+		if !r.hurry(e) {
+			others++
+		}
+	}
+	require.Equal(t, 3, others)
+}
