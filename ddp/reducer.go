@@ -154,7 +154,7 @@ func (r *reducer) BackwardDone(last bool) error {
 		return err
 	}
 	markSummed(r.params)
-	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(r.exec.Captures(), r.all) {
+	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(r, r.exec.Captures(), r.all) {
 		return err
 	}
 	if err := r.checks.Rows("ddp", r.g.Axes(), r.g); err != nil {

@@ -29,11 +29,12 @@ type sample struct {
 // sampled is how many elements of a gradient are looked at for a sample.
 const sampled = 64
 
-// sample notes elements of the gradients of a step: of each parameter the largest of the first ones.
-func (c *scaled) sample(params []*tensor.Param) {
+// sample notes elements of the owner's gradients of a step: of each parameter the largest of the first ones. Those of another owner may
+// still be summed, in memory that it takes away.
+func (c *scaled) sample(owner tensor.Hooks, params []*tensor.Param) {
 	c.samples = nil
 	for _, p := range params {
-		if !p.HasGrad() || p.Grad.IsZero() || !p.Grad.Contiguous() || !p.Grad.Device().Host() || p.Grad.DType().IsHalf() {
+		if p.Owner() != owner || !p.HasGrad() || p.Grad.IsZero() || !p.Grad.Contiguous() || !p.Grad.Device().Host() || p.Grad.DType().IsHalf() {
 			continue
 		}
 		x, at, was := p.Grad.ToLocal(), 0, 0.0

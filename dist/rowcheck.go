@@ -47,13 +47,13 @@ func (c *StepCheck) Note(p *tensor.Param) {
 // Forget drops what was noted. Call it when a Backward failed and the step begins again.
 func (c *StepCheck) Forget() { c.rows, c.repeats, c.passes = rowCheck{}, repeats{}, 0 }
 
-// Done ends a step of the parameters; captures says that this rank captures steps. It reports whether ranks compare in this step; if so,
-// call Rows.
-func (c *StepCheck) Done(captures bool, params []*tensor.Param) bool {
+// Done ends a step of the owner's parameters, which are among params; captures says that this rank captures steps. It reports whether
+// ranks compare in this step; if so, call Rows.
+func (c *StepCheck) Done(owner tensor.Hooks, captures bool, params []*tensor.Param) bool {
 	c.replays = c.replays || captures
 	due := c.due()
 	if due {
-		c.sample(params)
+		c.sample(owner, params)
 	}
 	if c.steps++; c.due() && !c.replays {
 		for _, p := range params {

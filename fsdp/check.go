@@ -11,7 +11,7 @@ import (
 
 // check compares, at the end of a step, what ranks must agree on.
 func (s *Sharding) check() error {
-	if err := s.checks.Replays("fsdp", s.exec.Recording()); err != nil || !s.checks.Done(s.exec.Captures(), s.params) {
+	if err := s.checks.Replays("fsdp", s.exec.Recording()); err != nil || !s.checks.Done(s, s.exec.Captures(), s.params) {
 		return err
 	}
 	groups := []*dist.Group{s.cfg.Shard}

@@ -289,7 +289,7 @@ func (p *Pipeline) finish() error {
 	if err := p.sumTies(); err != nil {
 		return err
 	}
-	if p.due = p.checks.Done(false, p.Params); p.due { // microbatches have all rows; of those that other ranks have, owners compare them
+	if p.due = p.checks.Done(nil, false, p.Params); p.due { // microbatches have all rows; of those that other ranks have, owners compare them
 		return p.checks.Rows("pp", 0, p.self)
 	}
 	return nil
