@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -23,6 +24,7 @@ type parts struct {
 	A, B, C, D *nn.Linear // 12→8, 8→12, 8→5, 8→1
 	Words, At  *nn.Embedding
 	Conv       *nn.Conv2d
+	Turn       *nn.GRU // 3→3
 	Gain, Bias *tensor.Param
 	Code       *tensor.Param
 }
@@ -39,6 +41,7 @@ type rows struct {
 func newParts() *parts {
 	return &parts{A: nn.NewLinear(12, 8), B: nn.NewLinear(8, 12), C: nn.NewLinear(8, 5), D: nn.NewLinear(8, 1),
 		Words: nn.NewEmbedding(7, 8), At: nn.NewEmbedding(6, 8), Conv: nn.NewConv2d(1, 2, 3, ops.Conv2dOptions{Padding: [2]int{1, 1}}),
+		Turn: nn.NewGRU(3, 3, nn.RecurrentOptions{Layers: 2}),
 		Gain: tensor.NewParam(tensor.Constant(1), 8), Bias: tensor.NewParam(tensor.Constant(0), 8),
 		Code: tensor.NewParam(tensor.NormalInit(0, 1), 4, 8)}
 }
@@ -305,12 +308,35 @@ var right = map[string]func(r *rows) nn.T{
 		adv := s.Sub(s.Mean(1).Reshape(-1, 1))
 		return ce(s, y).Add(nn.GlobalMean(adv.Square())).Add(nn.GlobalMean(ops.LogSoftmax(s).Slice(1, 0, 1)))
 	},
+	"pairs in a list": func(r *rows) nn.T {
+		s := r.list()
+		return nn.GlobalMean(s.Reshape(-1, 4, 1).Sub(s.Reshape(-1, 1, 4)).Sigmoid().Square())
+	},
+	"attention in a list": func(r *rows) nn.T {
+		s := r.list()
+		most, _ := ops.Max(s.Reshape(-1, 1, 4), 2)
+		p := tensor.MatMul(ops.Softmax(s.Reshape(-1, 1, 4)), s.Reshape(-1, 4, 1), false, false)
+		return nn.GlobalMean(p.Square()).Add(nn.GlobalMean(most)).Add(nn.GlobalMean(s.Reshape(1, -1, 4).Sum(2).Tanh()))
+	},
+	"a list as one vector": func(r *rows) nn.T {
+		h := r.A.Forward(r.tape.Input(r.twelve(4))).Slice(1, 0, 3).Tanh().Reshape(-1, 12)
+		return nn.GlobalMean(r.D.Forward(r.A.Forward(h)).Square())
+	},
+	"a recurrent layer beside its input": func(r *rows) nn.T {
+		x := r.in().Reshape(-1, 4, 3)
+		y := r.Turn.Forward(x)
+		return nn.GlobalMean(y.Add(x).Square()).Add(nn.GlobalMean(y.Mean(1).Tanh()))
+	},
 }
 
-// twelve are rows of another batch, an equal number on each rank, in groups.
+// list are numbers [rows, 1] in groups of four. Each of three ranks has one group.
+func (r *rows) list() nn.T { return r.D.Forward(r.A.Forward(r.tape.Input(r.twelve(4))).Tanh()) }
+
+// twelve are rows of another batch, in groups.
 func (r *rows) twelve(group int) tensor.Tensor {
-	n := 12 / r.group.Size()
-	x, lo := make([]float64, n*12), n*r.group.Rank()
+	lo, hi := layout.Share(12/group, r.group.Rank(), r.group.Size())
+	lo, n := lo*group, (hi-lo)*group
+	x := make([]float64, n*12)
 	for i := range x {
 		x[i] = math.Cos(float64(lo*12 + i))
 	}
@@ -347,7 +373,7 @@ func attachParts(r *dist.Rank, m *parts, sharded bool) (nn.Params, error) {
 		return ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float64, AllowUnused: true})
 	}
 	s := fsdp.New(fsdp.Config{Shard: r.World, DType: tensor.Float64})
-	for _, l := range []any{m.A, m.B, m.C, m.D, m.Words, m.At, m.Conv} {
+	for _, l := range []any{m.A, m.B, m.C, m.D, m.Words, m.At, m.Conv, m.Turn} {
 		s.Unit(l)
 	}
 	s.Keep(m.Gain, m.Bias, m.Code)

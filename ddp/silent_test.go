@@ -166,6 +166,12 @@ var silent = map[string]struct {
 			return g.Sub(g.Mean(1).Reshape(2, 1, 2)).Square().Sum()
 		},
 	}},
+	"statistics over groups, of which each rank has one": {from, []func(p *program) nn.T{
+		func(p *program) nn.T { return p.lists().Reshape(-1, 8).Mean(0).Square().Sum() },
+		func(p *program) nn.T { z := p.lists().Reshape(-1, 8); return global(z.Sub(z.Mean(0)).Square()) },
+		func(p *program) nn.T { return p.lists().Sum(1).Reshape(-1, 1, 4).Mean(0).Square().Sum() },
+		func(p *program) nn.T { z := p.lists().Sum(1).Reshape(-1, 1, 2, 2); return global(z.Sub(z.Mean(0)).Square()) },
+	}},
 	"features of a frozen model": {from, []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Sub(p.frozen(func(z nn.T) nn.T { return z.Mean(0) }))) },
 		func(p *program) nn.T {
@@ -268,6 +274,13 @@ func TestSilentPrograms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lists are outputs [4, 2], of which all belong together.
+func (p *program) lists() nn.T {
+	of := p.rows(8, 4)
+	of.Group = 4
+	return p.model.Forward(p.tape.Input(p.bare(4, 3).WithRows(of)))
 }
 
 // scores are the products of each row with each row of this rank.

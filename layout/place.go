@@ -87,18 +87,19 @@ func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
 	return p.With(p.Rows().reshapeRows(from, to, free, b.N), p.Seq().reshape(from, to, b.Positions))
 }
 
-// Grouped returns p after a Reshape of the rows into [groups, b.Group], with the groups as its rows: the dimension of the group is like a
-// feature. The number of its batch, b.Groups(), is for the caller to set. ok is false for another Reshape.
-func (p Place) Grouped(from, to []int, b *Batch) (_ Place, ok bool) {
-	s := p.Rows()
-	if b.Group < 2 || b.Stride != 1 || s.Mode() != Exact || s.Outer() != 1 {
-		return p, false
+// Grouped returns p after a Reshape that gives the groups of b.Group rows a dimension, with the groups as its rows: what else a group has is
+// like features. One group may be in several dimensions of one element: it is in the one that was free, or the outermost. The number of
+// its batch, b.Groups(), is for the caller to set. ok is false for another Reshape.
+func (p Place) Grouped(from, to []int, free int, b *Batch) (_ Place, ok bool) {
+	s, d := p.Rows(), -1
+	grouped := b.Group > 1 && b.Stride == 1 && s.Mode() == Exact && s.Outer() == 1
+	for k := 0; grouped && k < len(to); k++ {
+		front, behind := product(to[:k]) == product(from[:s.first()]), product(to[k+1:]) == b.Group*product(from[s.first()+1:])
+		if front && to[k]*b.Group == b.N && (behind || b.N > 0) && (d < 0 || k == free) { // without rows, to[k] says nothing
+			d = k
+		}
 	}
-	left, d := product(from[:s.first()]), 0
-	for l := 1; d < len(to)-1 && (l != left || to[d]*b.Group != b.N); d++ {
-		l *= to[d]
-	}
-	if d >= len(to)-1 || to[d+1] != b.Group || product(to[:d]) != left {
+	if d < 0 {
 		return p, false
 	}
 	p = p.Reshape(from, to, d, b)

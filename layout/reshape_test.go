@@ -181,15 +181,15 @@ func TestOneRowOfManyTimes(t *testing.T) {
 func TestGroups(t *testing.T) {
 	b := &Batch{Rows: Rows{Stride: 1, First: 8, Total: 24, Group: 4, Over: 1}, N: 8}
 	p := Place{Of: 1}.With(NewSpot(1, Exact, 1), Spot{})
-	q, ok := p.Grouped([]int{8, 5}, []int{2, 4, 5}, b)
+	q, ok := p.Grouped([]int{8, 5}, []int{2, 4, 5}, -1, b)
 	if !ok || q.Rows() != NewSpot(1, Exact, 1) {
 		t.Error("groups in front:", q, ok)
 	}
-	q, ok = p.Permute([]int{1, 0}).Grouped([]int{5, 8}, []int{5, 2, 4}, b)
+	q, ok = p.Permute([]int{1, 0}).Grouped([]int{5, 8}, []int{5, 2, 4}, -1, b)
 	if !ok || q.Rows() != NewSpot(2, Exact, 1) {
 		t.Error("groups behind:", q, ok)
 	}
-	if _, ok = p.Grouped([]int{8, 5}, []int{4, 2, 5}, b); ok {
+	if _, ok = p.Grouped([]int{8, 5}, []int{4, 2, 5}, -1, b); ok {
 		t.Error("groups of another size")
 	}
 	want := Batch{Rows: Rows{Stride: 1, First: 2, Total: 6, Over: 1}, N: 2}
@@ -201,6 +201,75 @@ func TestGroups(t *testing.T) {
 	place, rows, _ := Meet(&y, &x, 2)
 	if !rows || place.Of != 1 {
 		t.Error("rows meet their groups, spread over them:", place, rows)
+	}
+}
+
+// In every Reshape, the groups are in the dimension whose index is the number of an element's group, if there is one, and in no other.
+func TestGroupsOfAllReshapes(t *testing.T) {
+	const features = 6
+	for _, groups := range []int{2, 3} {
+		for _, group := range []int{2, 3} {
+			b := &Batch{Rows: Rows{Stride: 1, Total: 12 * group, Group: group, Over: 1}, N: groups * group}
+			for first, from := range [][]int{{b.N, features}, {features, b.N}, {2, 3, b.N}} {
+				inner := product(from[first+1:])
+				groupOf := func(i int) int { return i / inner % b.N / group }
+				p, grouped := Place{Of: 1}.With(NewSpot(1<<first, Exact, 1), Spot{}), 0
+				for _, to := range splits(b.N*features, 4) {
+					want := -1
+					for d := range to {
+						behind, same := product(to[d+1:]), to[d] == groups
+						for i := 0; same && i < b.N*features; i++ {
+							same = i/behind%to[d] == groupOf(i)
+						}
+						if same {
+							want = d
+						}
+					}
+					q, ok := p.Grouped(from, to, -1, b)
+					if ok != (want >= 0) || ok && q.Rows() != NewSpot(1<<want, Exact, 1) {
+						t.Fatal(groups, group, from, to, want, q, ok)
+					}
+					if ok {
+						grouped++
+					}
+				}
+				if grouped < 3 {
+					t.Error("hardly any groups:", from, grouped)
+				}
+			}
+		}
+	}
+}
+
+// splits returns all ways to write n as a product of up to most factors, in order.
+func splits(n, most int) (all [][]int) {
+	all = append(all, []int{n})
+	for k := 1; k <= n && most > 1; k++ {
+		if n%k == 0 {
+			for _, rest := range splits(n/k, most-1) {
+				all = append(all, append([]int{k}, rest...))
+			}
+		}
+	}
+	return all
+}
+
+// One group may be in several dimensions of one element: it is in the one that was free, else the outermost. A rank without rows agrees
+// with the others.
+func TestOneGroupAndNone(t *testing.T) {
+	for _, c := range []struct {
+		rows, free int
+		to         []int
+		want       int
+	}{
+		{5, 0, []int{1, 1, 5, 3}, 0}, {5, 1, []int{1, 1, 5, 3}, 1}, {5, -1, []int{1, 1, 5, 3}, 0}, {5, 0, []int{1, 15}, 0},
+		{0, 0, []int{0, 1, 5, 3}, 0}, {0, 1, []int{1, 0, 5, 3}, 1}, {0, 0, []int{0, 15}, 0}, {0, 0, []int{0}, -1}, {0, 0, []int{0, 3}, -1},
+	} {
+		b := &Batch{Rows: Rows{Stride: 1, Total: 15, Group: 5, Over: 1}, N: c.rows}
+		p := Place{Of: 1}.With(NewSpot(1, Exact, 1), Spot{})
+		if q, ok := p.Grouped([]int{c.rows, 3}, c.to, c.free, b); ok != (c.want >= 0) || ok && q.Rows() != NewSpot(1<<c.want, Exact, 1) {
+			t.Error(c, q, ok)
+		}
 	}
 }
 

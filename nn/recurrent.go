@@ -87,7 +87,7 @@ func (r *Recurrent) run(op string, x T, states state, step func(u, w, b T, s sta
 			outputs[d], end = r.Cells[first+d].run(x, r.begin(op, rows, states, first+d), d == 1, step)
 			for k, e := range end {
 				if !e.IsZero() {
-					ends[k] = append(ends[k], e.Reshape(1, e.Dim(0), e.Dim(1)))
+					ends[k] = append(ends[k], e.Reshape(1, -1, e.Dim(1)))
 				}
 			}
 		}
@@ -113,7 +113,7 @@ func (r *Recurrent) begin(op string, x T, states state, cell int) (s state) {
 		if all.NDim() != 3 || all.Dim(0) != len(r.Cells) || all.Dim(1) != x.Dim(0) || all.Dim(2) != r.hidden {
 			fail(op, "the state is %v, not [%d, %d, %d]: cells, batch, hidden", all.Shape(), len(r.Cells), x.Dim(0), r.hidden)
 		}
-		s[k] = all.Slice(0, cell, cell+1).Reshape(x.Dim(0), r.hidden)
+		s[k] = all.Slice(0, cell, cell+1).Reshape(-1, r.hidden)
 	}
 	return s
 }
@@ -127,8 +127,8 @@ func (c *Cell) run(x T, s state, reverse bool, step func(u, w, b T, s state) sta
 		if reverse {
 			i = n - 1 - i
 		}
-		s = step(inputs.Slice(0, i, i+1).Reshape(inputs.Dim(1), inputs.Dim(2)), w, b, s)
-		outputs[i] = s[0].Reshape(1, s[0].Dim(0), s[0].Dim(1))
+		s = step(inputs.Slice(0, i, i+1).Reshape(-1, inputs.Dim(2)), w, b, s)
+		outputs[i] = s[0].Reshape(1, -1, s[0].Dim(1)) // one row is there, too
 	}
 	return tensor.Concat(0, outputs...), s
 }

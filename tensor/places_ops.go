@@ -74,7 +74,7 @@ func (t *Tape) reshaped(out, in *header, free int) {
 	from, to := in.dims[:in.ndim], out.dims[:out.ndim]
 	b := t.batchAt(in.at)
 	if b.Group > 1 {
-		if p, ok := in.at.Grouped(from, to, b); ok {
+		if p, ok := in.at.Grouped(from, to, free, b); ok {
 			p.Of = t.know(b.Groups())
 			out.at = p
 			return
@@ -326,7 +326,8 @@ func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 }
 
 // RowsLike returns x, which has a row for each row of like, in their order: for a program that sent rows away, or sorted them, and has them
-// back, or that added up messages for these rows by ScatterAdd, of graphs that this rank has whole.
+// back, or that added up messages for these rows by ScatterAdd, of graphs that this rank has whole, or that cuts two batches apart again,
+// which went through a model as one (Concat).
 func RowsLike(x, like Tensor) Tensor {
 	t := tapeOf("RowsLike", x, like)
 	h, l := t.arg(x), t.arg(like)

@@ -189,7 +189,9 @@ func (t *Tape) CheckTarget(op string, x, y Tensor) {
 	case b.Total == 0:
 		fail(op, these(h), "the targets are %v, but no input of the step has rows: Tape.Input needs the batch's", own)
 	case r.First != b.First || r.Stride != b.Stride || r.Total != b.Total || r.Seq != b.Seq && r.Seq.Total*b.Seq.Total != 0:
-		fail(op, these(h), "the targets are not of the rows of the step's input: %+v, not %+v", r, b.Rows)
+		fail(op, these(h), "the targets are not of the rows of the step's input: they begin at row %d of %d (positions %+v), and those at "+
+			"row %d of %d (positions %+v); if the input is a Slice of joined batches, say which rows it has: x = tensor.RowsLike(x, part)",
+			r.First, r.Total, r.Seq, b.First, b.Total, b.Seq)
 	}
 }
 
