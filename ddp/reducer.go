@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // reducer owns the gradients of one rank, and sums them.
@@ -235,7 +236,7 @@ func (r *reducer) agreeOnUnused(unused []*tensor.Param) error {
 		r.countReady(p)
 	}
 	if r.used.IsZero() {
-		r.used = tensor.NewStaging(tensor.Communication, r.g.Device(), tensor.Uint8, len(r.params))
+		r.used = tensor.NewStaging(memory.Communication, r.g.Device(), tensor.Uint8, len(r.params))
 	}
 	used := tensor.Data[uint8](r.used)
 	for i, p := range r.params {

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // A second copy within hosts changes where values are gathered, and not one bit of a training.
@@ -108,7 +109,7 @@ func TestHostCopyMemory(t *testing.T) {
 	gathered := func(near bool) (live [4]int) {
 		j := job{training: training{Mesh: "dp=1,host=2,gpu=2", Steps: 2}, near: near}
 		j.end = func(p place) error {
-			live[p.Rank.World.Rank()] = p.Rank.Device.Memory().Of(tensor.Gathered).Live
+			live[p.Rank.World.Rank()] = p.Rank.Device.Memory().Of(memory.Gathered).Live
 			return nil
 		}
 		j.run(t)

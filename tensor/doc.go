@@ -61,8 +61,8 @@
 // conformance suite of devices. [Capture] turns a step of fixed shapes into one launch, or into a few if ranks communicate, on
 // devices that can do it.
 //
-// [Device.Memory] is the memory of a device by kind, now and at the peak. [NewFor] says what new memory is for. Parameters,
-// gradients and step memory have their kinds already. Package plan predicts the numbers.
+// [Device.Memory] counts the memory of a device by its use (package memory), now and at the peak. [NewFor] says what new memory is for.
+// Parameters, gradients and step memory are counted as such already. Package plan predicts the numbers.
 //
 // # Failures
 //
@@ -89,7 +89,7 @@
 // A model needs Tape, Tensor and Param. Operations are methods of Tensor, and functions that return a Tensor. To write other things,
 // look at:
 //
-//   - a device: Device, Queue, Table, Kernel, Args with Operand, Memory;
+//   - a device: Device, Queue, Table, Kernel, Args with Operand;
 //   - an engine of collectives: Raw, Fence, Pending;
 //   - a package that shares parameters out: Hooks, Shard, Raw, Exec;
 //   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP, Node and the methods of Op. Its kernels: cpu.Register,

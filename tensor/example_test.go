@@ -156,22 +156,3 @@ func ExampleTry() {
 	fmt.Println(fail.Op, fail.Shapes, fail.Err)
 	// Output: matmul [float32[2,3] float32[4,5]] dimension 1 of the first is 3, dimension 0 of the second is 4
 }
-
-func ExampleMemory() {
-	dev := cpu.New(1)
-	defer dev.Close()
-	w := tensor.NewParam(tensor.Constant(0.5), 256, 256)
-	w.Make(dev, tensor.Float32, 1)
-	x := tensor.New(dev, tensor.Float32, 32, 256)
-	tape := tensor.NewTape(dev)
-	defer tape.Close()
-	tape.Backward(tensor.Linear(tape.Input(x), tape.Use(w), tensor.Tensor{}).Sum())
-	tape.Reset()
-	fmt.Println("gradients:", tensor.FormatBytes(dev.Memory().Of(tensor.Gradients).Live))
-	fmt.Println("activations:", dev.Memory().Of(tensor.Activations).Live, "B now")
-	fmt.Println(w.HasGrad(), x.Len())
-	// Output:
-	// gradients: 256.00 KiB
-	// activations: 0 B now
-	// true 8192
-}
