@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
@@ -155,7 +156,7 @@ func (r *reducer) BackwardDone(last bool) error {
 		return err
 	}
 	markSummed(r.params)
-	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(r.exec.Captures(), r.all) {
+	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(capture.On(r.exec.Device()), r.all) {
 		return err
 	}
 	if err := r.checks.Rows("ddp", r.g.Axes(), r.g); err != nil {

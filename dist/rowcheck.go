@@ -68,7 +68,7 @@ func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 	if r == nil || c.Every == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see tensor.Captured) compare nothing: leave it 0",
+	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see capture.Step) compare nothing: leave it 0",
 		what, c.Every)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
@@ -171,7 +172,7 @@ func TestHostIsNotCaptured(t *testing.T) {
 	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
 		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 			step, err := stepper(r, fsdp.Config{Host: r.World}, newToy())
-			graph := tensor.Capture(r.Device, func(...tensor.Tensor) error { return step() })
+			graph := capture.New(r.Device, func(...tensor.Tensor) error { return step() })
 			for range 3 {
 				if err == nil {
 					err = graph.Run()
@@ -179,7 +180,7 @@ func TestHostIsNotCaptured(t *testing.T) {
 			}
 			return errors.Join(err, graph.Close())
 		})
-		require.ErrorContains(t, err, "with Config.Host, steps cannot be captured (tensor.Capture): leave Host out")
+		require.ErrorContains(t, err, "with Config.Host, steps cannot be captured (capture.New): leave Host out")
 	})
 }
 

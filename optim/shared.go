@@ -54,7 +54,7 @@ func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
 // start begins a step.
 func (b *shared) start(o *Optimizer) error {
 	if o.exec.Recording() != nil {
-		return fmt.Errorf("optim: tensor.Capture cannot record a step of %s: call Step outside it", b.name)
+		return fmt.Errorf("optim: capture.New cannot record a step of %s: call Step outside it", b.name)
 	}
 	if b.ranks != nil && b.counted == nil {
 		if err := b.findCounted(o); err != nil {

@@ -58,7 +58,7 @@
 // that wait are those that bring a result to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or need one there
 // ([Ctx.HostInts], the optimizer's Scaler). An index out of range becomes an error of the next of these calls. Inputs in
 // host memory are copied in the order of the device's queue, and may change after Reset. Package tensortest has the
-// conformance suite of devices. [Capture] turns a step of fixed shapes into one launch, or into a few if ranks communicate, on
+// conformance suite of devices. Package capture turns a step of fixed shapes into one launch, or into a few if ranks communicate, on
 // devices that can do it.
 //
 // [Device.Memory] counts the memory of a device by its use (package memory), now and at the peak. [NewFor] says what new memory is for.

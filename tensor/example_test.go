@@ -37,26 +37,6 @@ func Example() {
 	// Output: y = 2.000 x + 1.000
 }
 
-// A step that is captured is one launch on a GPU, and the same on the CPU.
-func ExampleCapture() {
-	dev := cpu.New(1)
-	defer dev.Close()
-	tape, norm := tensor.NewTape(dev, tensor.NoGrad()), tensor.New(dev, tensor.Float32)
-	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
-		tensor.Copy(norm, tape.Input(in[0]).Square().Sum().Sqrt())
-		tape.Reset()
-		return nil
-	})
-	defer step.Close()
-	for i := range 5 {
-		if err := step.Run(tensor.FromSlice([]float32{3, float32(i)}, 2)); err != nil {
-			fmt.Println(err)
-		}
-	}
-	fmt.Println(norm.Item())
-	// Output: 5
-}
-
 // softsign is x / (1 + |x|). Its rule needs the input, so Saves has bit 0.
 var softsign = cpu.Register(tensor.Register(tensor.OpSpec{
 	Name:  "softsign",

@@ -52,6 +52,7 @@ import (
 	"` + modulePath + `/optim"
 	"` + modulePath + `/plan"
 	"` + modulePath + `/tensor"
+	"` + modulePath + `/tensor/capture"
 	"` + modulePath + `/tensor/cpu"
 	"` + modulePath + `/tensor/memory"
 	"` + modulePath + `/tensor/ops"

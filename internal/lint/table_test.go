@@ -16,8 +16,8 @@ type row struct {
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly is what every package's own tests may import.
-const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/cpu " + modulePath + "/tensor/ops " + modulePath +
-	"/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/capture " + modulePath + "/tensor/cpu " + modulePath +
+	"/tensor/ops " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
 
 // everywhere is what every package may import: these packages import nothing.
 const everywhere = "layout tensor/memory"
@@ -64,6 +64,7 @@ var table = map[string]row{
 	"tensor/memory":         {},
 	"tensor/internal/arena": {},
 	"tensor":                {own: "tensor/internal/arena internal/kernel internal/trace internal/where"},
+	"tensor/capture":        {own: "tensor"},
 	"tensor/cpu":            {own: "tensor internal/kernel internal/wait", others: "golang.org/x/sys"},
 	"tensor/ops":            {own: "tensor tensor/cpu internal/kernel"},
 	"tensor/cuda":           {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
@@ -110,9 +111,9 @@ var table = map[string]row{
 	"dist/disttest/layouts": {own: "...", others: "..."},
 	"dist/sim/training":     {own: "dist/backend dist/algo dist/sim internal/bounded internal/timeline internal/trace"},
 
-	"ddp":          {own: "nn optim dist dist/backend tensor"},
+	"ddp":          {own: "nn optim dist dist/backend tensor tensor/capture"},
 	"ddp/powersgd": {own: "ddp nn dist tensor tensor/ops"},
-	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
+	"fsdp":         {own: "nn optim dist tensor tensor/capture internal/rebuild fsdp/internal/..."},
 	"cp":           {own: "dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
