@@ -63,8 +63,9 @@ var table = map[string]row{
 	"layout":                {},
 	"tensor/memory":         {},
 	"tensor/internal/arena": {},
-	"tensor":                {own: "tensor/internal/arena internal/kernel internal/trace internal/where"},
+	"tensor":                {own: "tensor/internal/arena tensor/compare internal/kernel internal/trace internal/where"},
 	"tensor/capture":        {own: "tensor"},
+	"tensor/compare":        {own: "internal/kernel"},
 	"tensor/cpu":            {own: "tensor internal/kernel internal/wait", others: "golang.org/x/sys"},
 	"tensor/ops":            {own: "tensor tensor/cpu internal/kernel"},
 	"tensor/cuda":           {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
@@ -85,11 +86,11 @@ var table = map[string]row{
 	"data/chat":      {own: "data data/tokenizer tensor tensor/ops internal/bounded internal/jinja"},
 	"data/tokenizer": {own: "internal/bounded", others: "golang.org/x/text"},
 
-	"dist/backend":     {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},
+	"dist/backend":     {own: "tensor tensor/compare internal/ranks internal/wait", others: "golang.org/x/sys"},
 	"dist/algo":        {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys"},
 	"dist/algo/memnet": {own: "dist/backend dist/algo tensor"},
 	"dist/local":       engine,
-	"dist/shm":         engine,
+	"dist/shm":         {own: engine.own + " tensor/compare", others: engine.others},
 	"dist/tcp":         {own: "tensor dist/backend dist/algo dist/shm internal/...", others: "golang.org/x/sys"},
 	"dist/mpi":         engine,
 	"dist/nccl":        {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
@@ -99,8 +100,8 @@ var table = map[string]row{
 		others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait " +
-			"internal/where tensor tensor/cpu tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi " +
-			"dist/nccl dist/sim dist/launch",
+			"internal/where tensor tensor/compare tensor/cpu tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm " +
+			"dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
