@@ -7,6 +7,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // stagingBytes is how much page-locked memory a save uses at a time, in bytes, unless one tensor is larger. Tests make
@@ -98,7 +99,7 @@ func (s *staging) room(dev tensor.Device, n, left int) []byte {
 		}
 	}
 	size := max(n, min(left, stagingBytes))
-	s.blocks = append(s.blocks, tensor.NewStaging(tensor.Uncounted, dev, tensor.Uint8, size))
+	s.blocks = append(s.blocks, tensor.NewStaging(memory.Uncounted, dev, tensor.Uint8, size))
 	s.at = aligned(n)
 	return s.blocks[s.block].Bytes()[:n]
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 )
 
 // Ranks that exchange heads have all documents, so a step with them can be captured. It does not compare them.
@@ -22,7 +23,7 @@ func TestCapturedDocumentsOfHeads(t *testing.T) {
 		for i := range tensor.Data[int64](ids) {
 			tensor.Data[int64](ids)[i] = int64(i % a.total / 4)
 		}
-		step := tensor.Capture(r.Device, func(in ...tensor.Tensor) error {
+		step := capture.New(r.Device, func(in ...tensor.Tensor) error {
 			q := tape.Input(in[0])
 			tape.Apply(f, q, q, q, tape.Input(in[1])).Sum()
 			tape.Reset()

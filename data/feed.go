@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 const (
@@ -67,7 +68,7 @@ func newRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 
 // stagedRows is newRows for memory that Go code writes.
 func stagedRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
-	return tensor.NewStaging(tensor.OtherMemory, dev, s.DType, append([]int{rows}, s.Dims...)...)
+	return tensor.NewStaging(memory.Other, dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
 // share returns the first row of a rank's part of a batch, and the one after the last. Of the training's first batch, rank 0 has a group

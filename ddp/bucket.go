@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Bucket is a flat piece of memory that holds the gradients of several parameters of one type, which are communicated
@@ -138,7 +139,7 @@ func (b *Bucket) layOut() {
 	for _, p := range b.Params {
 		n += p.Len()
 	}
-	b.Grad = b.Group.AllocFor(tensor.Gradients, b.Params[0].Value.DType(), n)
+	b.Grad = b.Group.AllocFor(memory.Gradients, b.Params[0].Value.DType(), n)
 	at := 0
 	for _, p := range b.Params {
 		p.Grad = b.Grad.Range(at, at+p.Len()).View(p.Dims()...)

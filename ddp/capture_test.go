@@ -20,12 +20,13 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // captured is a training some steps of which are captured: two microbatches with dropout, several buckets, clipping, a schedule, and a
 // smaller batch now and then. Its microbatches are the ranks' last ones.
-func captured(launch disttest.Launcher, cfg ddp.Config, capture func(rank, step int) bool) training {
+func captured(launch disttest.Launcher, cfg ddp.Config, captures func(rank, step int) bool) training {
 	c := training{Ranks: 2, On: launch, Steps: 14, Rule: func(p nn.Params, n optim.Norm) *optim.Optimizer {
 		return optim.NewAdamW(p, optim.AdamWConfig{LR: 1e-2, Clip: 0.5, Norm: n, Schedule: optim.Warmup(4, optim.Cosine(0.1, 20))})
 	}}
@@ -42,14 +43,14 @@ func captured(launch disttest.Launcher, cfg ddp.Config, capture func(rank, step 
 			s.Tape.Backward(loss)
 			return s.Optimizer.Step()
 		}
-		graph := tensor.Capture(r.Device, step)
+		graph := capture.New(r.Device, step)
 		return disttest.Attached{Params: params, Norm: r.World, Step: func(state *disttest.State) ([]float64, error) {
 			s = state
 			n, do := 9, step
 			if s.Step == 5 || s.Step == 6 || s.Step == 9 {
 				n = 4 + s.Step%2
 			}
-			if capture(rank, s.Step) {
+			if captures(rank, s.Step) {
 				do = graph.Run
 			}
 			x, y := batch(r, tensor.Float64, 100*s.Step, n)
@@ -102,7 +103,7 @@ func TestCapturedStepsOfOtherBatches(t *testing.T) {
 						return opt.Step()
 					}
 					if captures[r.World.Rank()] {
-						graph := tensor.Capture(r.Device, step)
+						graph := capture.New(r.Device, step)
 						defer graph.Close()
 						step = graph.Run
 					}
@@ -198,7 +199,7 @@ func capturedGPT2(r *dist.Rank, layers int) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	captured := tensor.Capture(r.Device, run)
+	captured := capture.New(r.Device, run)
 	for range 4 {
 		if err := captured.Run(); err != nil {
 			return nil, err

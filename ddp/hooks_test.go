@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // What buckets, and what is sent in their place, had before the first step is given back when they are laid out once more.
@@ -31,7 +32,7 @@ func TestOldBucketsAreFreed(t *testing.T) {
 				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
 				tape.Reset()
 				disttest.OK(errors.Join(opt.Step(), r.World.Barrier().Wait()))
-				live[i] = r.Device.Memory().Of(tensor.Gradients).Live + r.Device.Memory().Of(tensor.Communication).Live
+				live[i] = r.Device.Memory().Of(memory.Gradients).Live + r.Device.Memory().Of(memory.Communication).Live
 			}
 			if live[0] == 0 || live[0] != live[1] || live[1] != live[3] {
 				return fmt.Errorf("bytes after each step: %v", live)

@@ -6,6 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Naive is Attach in its simplest form: after Backward, one all-reduce per parameter, one after the other. Of the Config
@@ -78,7 +79,7 @@ func (n *naive) usedSomewhere(p *tensor.Param) (bool, error) {
 	}
 	if ranks[0] > 0 && !p.HasGrad() {
 		if p.Grad.IsZero() {
-			p.Grad = tensor.NewFor(tensor.Gradients, p.Value.Device(), p.Value.DType(), p.Dims()...)
+			p.Grad = tensor.NewFor(memory.Gradients, p.Value.Device(), p.Value.DType(), p.Dims()...)
 		}
 		n.exec.Fill(p.Grad, 0)
 		p.FillGrad()

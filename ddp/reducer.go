@@ -7,6 +7,8 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // reducer owns the gradients of one rank, and sums them.
@@ -154,7 +156,7 @@ func (r *reducer) BackwardDone(last bool) error {
 		return err
 	}
 	markSummed(r.params)
-	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(r, r.exec.Captures(), r.all) {
+	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(r, capture.On(r.exec.Device()), r.all) {
 		return err
 	}
 	if err := r.checks.Rows("ddp", r.g.Axes(), r.g); err != nil {
@@ -235,7 +237,7 @@ func (r *reducer) agreeOnUnused(unused []*tensor.Param) error {
 		r.countReady(p)
 	}
 	if r.used.IsZero() {
-		r.used = tensor.NewStaging(tensor.Communication, r.g.Device(), tensor.Uint8, len(r.params))
+		r.used = tensor.NewStaging(memory.Communication, r.g.Device(), tensor.Uint8, len(r.params))
 	}
 	used := tensor.Data[uint8](r.used)
 	for i, p := range r.params {

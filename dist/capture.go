@@ -10,7 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// In a step that tensor.Capture records, operations are issued and waited for between two graphs, by functions that replays call again.
+// In a step that capture.New records, operations are issued and waited for between two graphs, by functions that replays call again.
 // So a recorded step communicates in the same way as any other, and not all ranks need to record it at the same time.
 //
 // A replay uses memory in the same places as the recording. So whether an operation is over, and its memory free, must not depend on
@@ -18,10 +18,10 @@ import (
 
 var (
 	errHostMemory = errors.New(
-		"on host memory inside a captured step (see tensor.Captured): replays do not run the code that fills it or reads it")
+		"on host memory inside a captured step (see capture.Step): replays do not run the code that fills it or reads it")
 	errHostWait = errors.New(
-		"the host waits for a result inside a captured step (see tensor.Captured): replays do not run the code that reads it")
-	errAnySender = errors.New("from any rank inside a captured step (see tensor.Captured): replays would not know from which")
+		"the host waits for a result inside a captured step (see capture.Step): replays do not run the code that reads it")
+	errAnySender = errors.New("from any rank inside a captured step (see capture.Step): replays would not know from which")
 	errBefore    = errors.New("a captured step waits for an operation from before it")
 )
 

@@ -17,8 +17,8 @@ func count(x tensor.Tensor) int {
 	return x.Len()
 }
 
-// memory returns the memory of x, or an error if engines cannot use it.
-func memory(what string, x tensor.Tensor) (backend.Mem, error) {
+// memoryOf returns the memory of x, or an error if engines cannot use it.
+func memoryOf(what string, x tensor.Tensor) (backend.Mem, error) {
 	if x.IsZero() {
 		return backend.Mem{}, fmt.Errorf("%s is the zero Tensor", what)
 	}
@@ -43,14 +43,14 @@ func (c *call) checkDevice(dev tensor.Device) error {
 
 // setInput and setOutput set the input and the output of c.
 func (c *call) setInput(x tensor.Tensor) (err error) {
-	if c.src, err = memory("input", x); err == nil {
+	if c.src, err = memoryOf("input", x); err == nil {
 		c.xs[0], c.of, c.dtype = x, x, x.DType()
 	}
 	return err
 }
 
 func (c *call) setOutput(x tensor.Tensor) (err error) {
-	if c.dst, err = memory("output", x); err != nil {
+	if c.dst, err = memoryOf("output", x); err != nil {
 		return err
 	}
 	if !c.xs[0].IsZero() && x.DType() != c.dtype {

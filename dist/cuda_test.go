@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -46,7 +47,7 @@ func TestRefusedInCapturedSteps(t *testing.T) {
 	} {
 		err = dist.Run(context.Background(), dist.Config{Ranks: 2, Device: device}, func(_ context.Context, r *dist.Rank) error {
 			x := tensor.New(r.Device, tensor.Float32, 8)
-			step := tensor.Capture(r.Device, func(...tensor.Tensor) error { return do(r.World, x) })
+			step := capture.New(r.Device, func(...tensor.Tensor) error { return do(r.World, x) })
 			for range 2 {
 				disttest.OK(step.Run())
 			}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
 // sameFactors compares by what sums over rows were multiplied. As in sameCounts, each of two ranks must have one that the other has not, of
@@ -56,7 +57,7 @@ func line(x tensor.Factor) string {
 func sameTerms(what string, all []given) error {
 	var first []tensor.Factor
 	for _, g := range all {
-		if !slices.ContainsFunc(g.Fed, func(f tensor.Fed) bool { return f.N > 0 }) {
+		if !slices.ContainsFunc(g.Fed, func(f compare.Fed) bool { return f.N > 0 }) {
 			return nil // a rank without rows, which may be the first, notes nothing
 		}
 		first = append(first, terms(g, true)...)
@@ -129,10 +130,10 @@ func (c *StepCheck) warn(what string, all []given) {
 	c.own, c.twice, c.sums, c.labels = own, twice != "", sums, labels != ""
 }
 
-var sumsTo = map[byte]string{'0': "adds up to 0", '1': "adds up to 1", 'n': "has the mean 1"} // see tensor.Fed.Sums
+var sumsTo = map[byte]string{'0': "adds up to 0", '1': "adds up to 1", 'n': "has the mean 1"} // see compare.Fed.Sums
 
 // sameSums returns what inputs add up to on all ranks alike, where these have different rows.
-func sameSums(all []given) (sums [len(tensor.Fed{}.Sums)]byte) {
+func sameSums(all []given) (sums [len(compare.Fed{}.Sums)]byte) {
 	firsts := map[int]bool{}
 	for _, g := range all {
 		for _, f := range g.Fed {
@@ -176,7 +177,7 @@ func ownLabels(all []given) string {
 }
 
 // otherValue returns a label that has other values in a and b.
-func otherValue(a, b []tensor.Label) (x, y tensor.Label, ok bool) {
+func otherValue(a, b []compare.Label) (x, y compare.Label, ok bool) {
 	for _, x := range a {
 		for _, y := range b {
 			if x.Rows > 0 && y.Rows > 0 && x.Label == y.Label && !near(x.Value, y.Value) {

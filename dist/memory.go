@@ -3,15 +3,16 @@ package dist
 import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Alloc is Rank.Alloc. If the device has memory of its own, it returns ordinary device memory.
 func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
-	return g.AllocFor(tensor.Communication, dtype, dims...)
+	return g.AllocFor(memory.Communication, dtype, dims...)
 }
 
 // AllocFor is Alloc with the kind under which the device counts the memory.
-func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int) tensor.Tensor {
+func (g *Group) AllocFor(kind memory.Use, dtype tensor.DType, dims ...int) tensor.Tensor {
 	a, ok := g.c.engine.(backend.Allocator)
 	if !ok || !g.c.dev.Host() {
 		return tensor.NewFor(kind, g.c.dev, dtype, dims...)

@@ -17,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -151,7 +152,7 @@ func TestBatchOverlaps(t *testing.T) {
 func TestBatchKeepsMemory(t *testing.T) {
 	cfg := dist.Config{Ranks: 2, Device: tensortest.Remotes(t)}
 	require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
-		x := tensor.NewFor(tensor.Gradients, r.Device, tensor.Float32, 1000)
+		x := tensor.NewFor(memory.Gradients, r.Device, tensor.Float32, 1000)
 		if r.World.Rank() == 1 {
 			return errors.Join(r.World.Recv(x, 0, 0).Wait(), r.World.Recv(x, 0, 0).Wait())
 		}
@@ -162,7 +163,7 @@ func TestBatchKeepsMemory(t *testing.T) {
 			for range 20 {
 				runtime.GC()
 			}
-			assert.Equal(t, 4000, r.Device.Memory().Of(tensor.Gradients).Live)
+			assert.Equal(t, 4000, r.Device.Memory().Of(memory.Gradients).Live)
 		}).Wait()
 	}))
 }

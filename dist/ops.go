@@ -38,7 +38,7 @@ var (
 func PreMulSum(factor float64) Reduction { return Reduction{red: backend.PreMulSum, factor: factor} }
 
 // In says in which step the ranks combine elements: that of t. Ranks in different steps, or with other batches or seeds, get an error (see
-// tensor.Agreement). nil says nothing.
+// compare.Agreement). nil says nothing.
 func (o Reduction) In(t *tensor.Tape) Reduction {
 	o.tape = t
 	return o

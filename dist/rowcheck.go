@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
 // StepCheck decides in which steps an owner of gradients compares what ranks must agree on: the first step, the second (which shows
@@ -19,10 +20,10 @@ type StepCheck struct {
 	Every  int // 0: none but these
 	steps  int
 	rows   rowCheck
-	own    map[uint64]tensor.Factor     // of sums, in the step that was compared before (see ownFactors)
-	twice  bool                         // in that step, ranks with other rows had the same values
-	sums   [len(tensor.Fed{}.Sums)]byte // in that step, what inputs added up to on all ranks
-	labels bool                         // in that step, ranks had other values for one label
+	own    map[uint64]tensor.Factor      // of sums, in the step that was compared before (see ownFactors)
+	twice  bool                          // in that step, ranks with other rows had the same values
+	sums   [len(compare.Fed{}.Sums)]byte // in that step, what inputs added up to on all ranks
+	labels bool                          // in that step, ranks had other values for one label
 	warned bool
 	// replays says that some rank captures steps: while it replays one, which compares nothing, others may run theirs.
 	replays bool
@@ -68,7 +69,7 @@ func (c *StepCheck) Replays(what string, r *tensor.Recording) error {
 	if r == nil || c.Every == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see tensor.Captured) compare nothing: leave it 0",
+	return fmt.Errorf("%s: Config.CheckEvery is %d, and replays of a captured step (see capture.Step) compare nothing: leave it 0",
 		what, c.Every)
 }
 
@@ -99,7 +100,7 @@ type rowCheck struct {
 // given is what one rank was given: parts of the global batch, and the numbers by which it multiplied sums over their rows.
 type given struct {
 	Rank    int
-	Fed     []tensor.Fed
+	Fed     []compare.Fed
 	Factors []tensor.Factor
 	Replays bool // it, or another rank that it has heard of, captures steps
 }
@@ -107,7 +108,7 @@ type given struct {
 // fed is a part of the global batch that a rank was given.
 type fed struct {
 	Rank int
-	tensor.Fed
+	compare.Fed
 }
 
 func (c *rowCheck) note(p *tensor.Param) {
@@ -128,7 +129,7 @@ func (c *rowCheck) note(p *tensor.Param) {
 // check returns what all ranks were given, if it is known.
 func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]given, error) {
 	if c.unknown { // on a rank without rows, which the others cannot know
-		c.Fed = []tensor.Fed{{N: -1}}
+		c.Fed = []compare.Fed{{N: -1}}
 	}
 	c.Rank = groups[0].GlobalRank()
 	all, ranks := []given{c.given}, 1

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // If Go code cannot access a tensor's memory, and the engine cannot use it either (backend.DeviceUser), an operation is done in host
@@ -90,7 +91,7 @@ func (c *comm) buffer(n int) tensor.Tensor {
 			return b.x
 		}
 	}
-	return tensor.NewStaging(tensor.Communication, c.dev, tensor.Uint8, max(n, 1))
+	return tensor.NewStaging(memory.Communication, c.dev, tensor.Uint8, max(n, 1))
 }
 
 // keep makes a buffer a spare one. If there are too many, it drops the oldest.

@@ -7,11 +7,12 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 )
 
 // check compares, at the end of a step, what ranks must agree on.
 func (s *Sharding) check() error {
-	if err := s.checks.Replays("fsdp", s.exec.Recording()); err != nil || !s.checks.Done(s, s.exec.Captures(), s.params) {
+	if err := s.checks.Replays("fsdp", s.exec.Recording()); err != nil || !s.checks.Done(s, capture.On(s.exec.Device()), s.params) {
 		return err
 	}
 	groups := []*dist.Group{s.cfg.Shard}
@@ -55,7 +56,7 @@ func (s *Sharding) note(u *Unit, sec *section) {
 	}
 	for _, pc := range u.pieces {
 		if pc.in == sec {
-			if pc.noted = !s.exec.Captures(); pc.noted { // a recording cannot wait for a device
+			if pc.noted = !capture.On(s.exec.Device()); pc.noted { // a recording cannot wait for a device
 				pc.sum = checksum(pc.p)
 			}
 		}

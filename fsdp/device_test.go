@@ -11,7 +11,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
@@ -93,7 +95,7 @@ func TestValuesMoveToDevices(t *testing.T) {
 
 // captured is a training of steps of two microbatches with dropout and clipping, of which one has fewer rows. Now and then the model is
 // evaluated, and a frozen value changed. Its losses are the ranks' last ones, and what the evaluation gave.
-func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training {
+func captured(launch disttest.Launcher, cfg fsdp.Config, captures bool) training {
 	c := training{Ranks: 2, On: launch, Steps: 12}
 	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
 		m, last, eval := newToy(), tensor.New(r.Device, tensor.Float64), tensor.NewTape(r.Device, tensor.NoGrad())
@@ -113,8 +115,8 @@ func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training 
 			s.Tape.Backward(loss)
 			return s.Optimizer.Step()
 		}
-		graph := tensor.Capture(r.Device, step)
-		if capture {
+		graph := capture.New(r.Device, step)
+		if captures {
 			step = graph.Run
 		}
 		a.Step = func(state *disttest.State) ([]float64, error) {
@@ -186,8 +188,8 @@ func TestOffload(t *testing.T) {
 		c.offload = true
 		c.end = func(p place) error {
 			mine, host := p.Rank.Device.Memory(), p.Params[0].Local.Device().Memory()
-			for _, k := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState} {
-				if k == tensor.OptimizerState || k == tensor.Parameters && c.cfg.Stage == 3 {
+			for _, k := range []memory.Use{memory.Parameters, memory.Gradients, memory.OptimizerState} {
+				if k == memory.OptimizerState || k == memory.Parameters && c.cfg.Stage == 3 {
 					require.Zero(t, mine.Of(k), "%+v: %v", c.cfg, k)
 				}
 				require.Positive(t, host.Of(k).Live, "%+v: %v", c.cfg, k)

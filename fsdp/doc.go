@@ -71,7 +71,7 @@
 //
 // These are errors that name the unit: some ranks use it and others do not; a rank uses it at another place than before.
 //
-// A captured step (tensor.Capture) repeats in each replay the gathers and comparisons of its recording. CheckEvery, Offload and Host cannot
+// A captured step (capture.New) repeats in each replay the gathers and comparisons of its recording. CheckEvery, Offload and Host cannot
 // be captured. If a pipeline computes weight gradients later (tensor.DeferWeights), it uses units again for them: they must stay until
 // then, by OncePerStep or Keep.
 package fsdp

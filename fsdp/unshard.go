@@ -179,7 +179,7 @@ func (s *Sharding) noticeChanges(u *Unit) {
 // values of units that stay only when they were changed.
 func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
 	if s.hosts.gathers != nil {
-		return errors.New("with Config.Host, steps cannot be captured (tensor.Capture): leave Host out")
+		return errors.New("with Config.Host, steps cannot be captured (capture.New): leave Host out")
 	}
 	first := true
 	return r.Between(func() error {

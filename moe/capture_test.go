@@ -12,10 +12,11 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 )
 
 // captured is a training in steps of two microbatches with dropout, of which a few have fewer rows.
-func captured(launch disttest.Launcher, j job, capture bool) disttest.Training {
+func captured(launch disttest.Launcher, j job, captures bool) disttest.Training {
 	c := disttest.Training{Mesh: whole(j.mesh), On: launch, Steps: 11, Rule: func(p nn.Params, n optim.Norm) *optim.Optimizer {
 		schedule := optim.Warmup(4, optim.Cosine(0.1, 20))
 		return optim.NewAdamW(p.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: n, Schedule: schedule})
@@ -32,7 +33,7 @@ func captured(launch disttest.Launcher, j job, capture bool) disttest.Training {
 			s.Tape.Backward(loss)
 			return s.Optimizer.Step()
 		}
-		graph := tensor.Capture(r.Device, step)
+		graph := capture.New(r.Device, step)
 		sum := along(mesh, "")
 		return disttest.Attached{Params: params, Norm: r.World, Data: data, Sum: sum, Step: func(state *disttest.State) ([]float64, error) {
 			s = state
@@ -40,7 +41,7 @@ func captured(launch disttest.Launcher, j job, capture bool) disttest.Training {
 			if s.Step == 5 || s.Step == 8 {
 				n = 3
 			}
-			if capture {
+			if captures {
 				do = graph.Run
 			}
 			first, at := 20*s.Step+n*data.Rank(), data.Rows(n*data.Rank(), n*data.Size())

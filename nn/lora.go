@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // LoRAConfig says how LoRA adapts a model.
@@ -277,7 +278,7 @@ func Merge(model any) {
 		}
 	}, func(l *Linear) {
 		a, v := l.Adapter, l.W.Value
-		a.base = tensor.NewFor(tensor.Parameters, v.Device(), v.DType(), l.W.Dims()...)
+		a.base = tensor.NewFor(memory.Parameters, v.Device(), v.DType(), l.W.Dims()...)
 		tensor.Copy(a.base, v)
 		t := tensor.NewTape(v.Device(), tensor.NoGrad())
 		defer t.Close()

@@ -102,10 +102,8 @@ func (f *factors) begin(o *Optimizer) {
 	if len(f.states) == 0 {
 		return
 	}
-	memory := func(n int) tensor.Tensor {
-		return tensor.NewFor(tensor.OptimizerState, o.exec.Device(), f.states[0].dtype, n)
-	}
-	f.whole, f.sums, f.updates = memory(whole), memory(size), memory(len(f.states))
+	dev, dtype := o.exec.Device(), f.states[0].dtype
+	f.whole, f.sums, f.updates = newState(dev, dtype, whole), newState(dev, dtype, size), newState(dev, dtype, len(f.states))
 	at := 0
 	next := func(n int) tensor.Tensor { at += n; return f.sums.Range(at-n, at) }
 	for _, s := range f.states {
@@ -128,14 +126,17 @@ func (f *factors) step(o *Optimizer) error {
 	if err := f.start(o); err != nil {
 		return err
 	}
-	sum := func(sums tensor.Tensor, do func(i int, s *paramState)) error {
-		o.exec.Fill(sums, 0)
+	some := func(do func(i int, s *paramState), is func(i int, s *paramState) bool) {
 		for i, s := range f.states {
-			if s.ready() && s.p.Local.Len() > 0 && (f.ranks == nil || f.counted[i]) {
+			if s.ready() && is(i, s) {
 				do(i, s)
 				f.tape.Reset()
 			}
 		}
+	}
+	sum := func(sums tensor.Tensor, do func(i int, s *paramState)) error {
+		o.exec.Fill(sums, 0)
+		some(do, func(i int, s *paramState) bool { return s.p.Local.Len() > 0 && (f.ranks == nil || f.counted[i]) })
 		if f.ranks == nil {
 			return nil
 		}
@@ -144,23 +145,13 @@ func (f *factors) step(o *Optimizer) error {
 	if err := sum(f.sums, func(i int, s *paramState) { f.sumSquares(o, s, f.squares[i]) }); err != nil {
 		return err
 	}
-	for i, s := range f.states {
-		if s.ready() && s.moments[0].Len() > 0 {
-			f.updateMoments(o, s, f.squares[i])
-			f.tape.Reset()
-		}
-	}
+	some(func(i int, s *paramState) { f.updateMoments(o, s, f.squares[i]) }, func(_ int, s *paramState) bool { return s.moments[0].Len() > 0 })
 	if err := sum(f.updates, func(i int, s *paramState) {
 		tensor.Copy(f.updates.Range(i, i+1), f.updateOf(o, s).Square().Sum().Reshape(1))
 	}); err != nil {
 		return err
 	}
-	for i, s := range f.states {
-		if s.ready() && s.p.Local.Len() > 0 {
-			f.apply(o, s, f.scaled(o, s, i))
-			f.tape.Reset()
-		}
-	}
+	some(func(i int, s *paramState) { f.apply(o, s, f.scaled(o, s, i)) }, func(_ int, s *paramState) bool { return s.p.Local.Len() > 0 })
 	return nil
 }
 
@@ -174,7 +165,7 @@ func (f *factors) gradient(o *Optimizer, s *paramState) tensor.Tensor {
 	if g.Len() < s.p.GlobalLen() {
 		all := f.whole.Range(0, s.p.GlobalLen())
 		o.exec.Fill(all, 0)
-		each(s.p, all, g, func(all, part tensor.Tensor) { tensor.Copy(all, part) })
+		fromPart(s.p, all, g)
 		g = all
 	}
 	n, m := g.Len()/s.moments[1].Len(), g.Len()/s.moments[0].Len()
@@ -237,6 +228,6 @@ func (f *factors) scaled(o *Optimizer, s *paramState, i int) tensor.Tensor {
 	}
 	whole := f.whole.Range(0, u.Len())
 	tensor.Copy(whole, u.Reshape(u.Len()))
-	each(s.p, whole, part, func(all, part tensor.Tensor) { tensor.Copy(part, all) })
+	toPart(s.p, whole, part)
 	return part
 }

@@ -25,7 +25,7 @@ type firstBlock struct {
 const clipFloats = 2 + 4
 
 func newClipping(dev tensor.Device, blocks int) clipping {
-	all := tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, blocks+clipFloats)
+	all := newState(dev, tensor.Float64, blocks+clipFloats)
 	return clipping{blocks: all.Range(0, blocks), sums: all.Range(blocks, blocks+2), sum: all.Range(blocks, blocks+1),
 		factor: all.Range(blocks+2, blocks+clipFloats)}
 }

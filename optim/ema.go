@@ -35,7 +35,7 @@ func NewEMA(o *Optimizer, decay float64) *EMA {
 	e := &EMA{o: o, decay: decay, begun: o.steps > 0}
 	dev, most := o.exec.Device(), 0
 	for _, s := range o.states {
-		s.average = tensor.NewFor(tensor.OptimizerState, s.p.Local.Device(), s.dtype, s.p.Local.Len())
+		s.average = newState(s.p.Local.Device(), s.dtype, s.p.Local.Len())
 		if e.begun {
 			o.syncMaster(s)
 			tensor.Copy(s.average, s.value())
@@ -44,7 +44,7 @@ func NewEMA(o *Optimizer, decay float64) *EMA {
 			most = max(most, s.p.Local.Len()*s.dtype.Size())
 		}
 	}
-	e.spare = tensor.NewFor(tensor.OptimizerState, dev, tensor.Uint8, most)
+	e.spare = newState(dev, tensor.Uint8, most)
 	o.ema = e
 	return e
 }

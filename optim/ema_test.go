@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
@@ -235,7 +236,7 @@ func TestEMAWithAScaler(t *testing.T) {
 // Devices have the CPU's averages, also in captured steps. Making averages after a step was captured is an error: the replays would not
 // update them.
 func TestEMAOnDevices(t *testing.T) {
-	train := func(dev tensor.Device, capture bool, late bool) (v []float64, err error) {
+	train := func(dev tensor.Device, captures bool, late bool) (v []float64, err error) {
 		a, b := tensor.NewParam(tensor.UniformInit(-1, 1), 300), tensor.NewParam(tensor.UniformInit(-1, 1), 70)
 		a.SetName("a")
 		b.SetName("b")
@@ -252,8 +253,8 @@ func TestEMAOnDevices(t *testing.T) {
 			tape.Backward(tape.Use(a).Square().Sum().Cast(tensor.Float32).Add(tape.Use(b).Square().Sum().Cast(tensor.Float32)))
 			return opt.Step()
 		}
-		if capture {
-			s := tensor.Capture(dev, step)
+		if captures {
+			s := capture.New(dev, step)
 			defer s.Close()
 			step = s.Run
 		}
@@ -284,8 +285,8 @@ func TestEMAOnDevices(t *testing.T) {
 	gpu, err := cuda.NewDevice(0)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, gpu.Close()) }()
-	for _, capture := range []bool{false, true} {
-		got, err = train(gpu, capture, false)
+	for _, captures := range []bool{false, true} {
+		got, err = train(gpu, captures, false)
 		require.NoError(t, err)
 		require.InDeltaSlice(t, want, got, 1e-9)
 	}

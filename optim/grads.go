@@ -25,7 +25,7 @@ func (o *Optimizer) begin() (err error) {
 	case !o.grads.Wanted():
 		return nil
 	case o.exec.Recording() != nil:
-		return errors.New("optim: RINGO_GRADS asks for the gradients of every step, and tensor.Capture records one without reading them: " +
+		return errors.New("optim: RINGO_GRADS asks for the gradients of every step, and capture.New records one without reading them: " +
 			"RINGO_DEBUG=1 runs each step")
 	}
 	return o.grads.Step(o.squares())

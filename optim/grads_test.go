@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -109,7 +110,7 @@ func TestGradsOnDevices(t *testing.T) {
 			return err
 		}
 		if captured {
-			c := tensor.Capture(dev, step)
+			c := capture.New(dev, step)
 			defer c.Close()
 			step = c.Run
 		}

@@ -21,7 +21,7 @@ func (o *Optimizer) grad(s *paramState) tensor.Tensor {
 		for _, s := range o.states {
 			most = max(most, s.p.Local.Len())
 		}
-		o.scratch = tensor.NewFor(tensor.OptimizerState, o.exec.Device(), tensor.Float32, most)
+		o.scratch = newState(o.exec.Device(), tensor.Float32, most)
 	}
 	if s.wide.IsZero() {
 		s.wide = o.scratch.Range(0, s.p.Local.Len())

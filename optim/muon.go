@@ -141,7 +141,7 @@ func (m *matrices) begin(o *Optimizer) {
 		}
 		size = max(size, n)
 	}
-	m.whole = tensor.NewFor(tensor.OptimizerState, o.exec.Device(), m.states[0].dtype, size)
+	m.whole = newState(o.exec.Device(), m.states[0].dtype, size)
 }
 
 // step updates the matrices. It is collective over Ranks.

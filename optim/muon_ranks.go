@@ -21,7 +21,7 @@ func (m *matrices) stepOnRanks(o *Optimizer) error {
 		o.exec.Fill(whole, 0)
 		for k, s := range some {
 			if u := m.direction(o, s, s.moments[0].Ptr()); m.counted[first+k] {
-				each(s.p, at[k], u, func(all, part tensor.Tensor) { tensor.Copy(all, part) })
+				fromPart(s.p, at[k], u)
 			}
 		}
 		if err := m.ranks.SumTensor(whole); err != nil {
@@ -39,7 +39,7 @@ func (m *matrices) stepOnRanks(o *Optimizer) error {
 		}
 		for k, s := range some {
 			u := m.update.Range(0, s.p.Local.Len())
-			each(s.p, at[k], u, func(all, part tensor.Tensor) { tensor.Copy(part, all) })
+			toPart(s.p, at[k], u)
 			m.apply(o, s, u)
 		}
 		first += len(some)

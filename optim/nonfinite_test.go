@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -141,7 +142,7 @@ func late(t *testing.T, dev tensor.Device, captured bool, rule func(nn.Params) *
 	}
 	step := one
 	if captured {
-		c := tensor.Capture(dev, one)
+		c := capture.New(dev, one)
 		defer func() { assert.NoError(t, c.Close()) }()
 		step = c.Run
 	}

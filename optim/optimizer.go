@@ -107,14 +107,14 @@ func (o *Optimizer) addParamState(p *tensor.Param) {
 	}
 	if s.dtype.IsHalf() {
 		s.dtype = tensor.Float32
-		s.master = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
+		s.master = newState(dev, s.dtype, n)
 	}
 	for i := range s.rule.state() {
 		size := n
 		if f := s.factors[i]; f != nil {
 			size = f.GlobalLen()
 		}
-		s.moments[i] = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, size)
+		s.moments[i] = newState(dev, s.dtype, size)
 	}
 	o.states = append(o.states, s)
 }

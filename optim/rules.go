@@ -1,6 +1,9 @@
 package optim
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
+)
 
 // rule is the part that differs between optimizers: a multi-tensor kernel, and the state of each parameter.
 type rule interface {
@@ -47,6 +50,11 @@ func (r *adam) state() []string { return []string{"exp_avg", "exp_avg_sq"} }
 func (r *adam) set(a *tensor.Args, h hyper) {
 	a.I[0], a.I[1] = flag(r.decoupled), h.step
 	a.F = [8]float64{h.lr, r.beta1, r.beta2, r.eps, h.decay}
+}
+
+// newState returns memory for n elements of an optimizer's state.
+func newState(dev tensor.Device, dtype tensor.DType, n int) tensor.Tensor {
+	return tensor.NewFor(memory.OptimizerState, dev, dtype, n)
 }
 
 func flag(b bool) int {

@@ -37,23 +37,23 @@ func StepDecay(every int, factor float64) Schedule {
 // from its step 0. nil is the constant 1.
 func Warmup(steps int, then Schedule) Schedule {
 	positive("Warmup", steps)
-	return func(step int) float64 {
-		switch {
-		case step < steps:
-			return float64(step+1) / float64(steps)
-		case then == nil:
-			return 1
-		}
-		return then(step - steps)
-	}
+	return first(steps, func(step int) float64 { return float64(step+1) / float64(steps) }, then)
 }
 
 // Stable is 1 in the given number of steps. After that, the schedule then starts from its step 0. Warm-up, stable, decay (WSD, Hu et al.
 // 2024) is Warmup(100, Stable(800, Linear(1, 0, 100))): only the decay depends on where the training ends.
 func Stable(steps int, then Schedule) Schedule {
 	positive("Stable", steps)
+	return first(steps, func(int) float64 { return 1 }, then)
+}
+
+// first is one schedule in the given number of steps, and then another, from its step 0 on; nil is the constant 1.
+func first(steps int, one, then Schedule) Schedule {
 	return func(step int) float64 {
-		if step < steps || then == nil {
+		switch {
+		case step < steps:
+			return one(step)
+		case then == nil:
 			return 1
 		}
 		return then(step - steps)

@@ -47,14 +47,14 @@ func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
 	}
 	dev := o.exec.Device()
 	b.tape = tensor.NewTape(dev, tensor.NoGrad())
-	b.update = tensor.NewFor(tensor.OptimizerState, dev, b.states[0].dtype, most)
-	b.one = tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, 1)
+	b.update = newState(dev, b.states[0].dtype, most)
+	b.one = newState(dev, tensor.Float64, 1)
 }
 
 // start begins a step.
 func (b *shared) start(o *Optimizer) error {
 	if o.exec.Recording() != nil {
-		return fmt.Errorf("optim: tensor.Capture cannot record a step of %s: call Step outside it", b.name)
+		return fmt.Errorf("optim: capture.New cannot record a step of %s: call Step outside it", b.name)
 	}
 	if b.ranks != nil && b.counted == nil {
 		if err := b.findCounted(o); err != nil {
@@ -94,6 +94,13 @@ func (o *Optimizer) sgd(x, g tensor.Tensor, momentum tensor.Ptr, factor tensor.T
 	a := o.exec.Args(tensor.OpSGD, x.DType())
 	a.List, a.ListLen = append(a.List, x.Ptr(), g.Ptr(), momentum), append(a.ListLen, x.Len())
 	return a.In(factor)
+}
+
+// fromPart copies this rank's part of p to its places in all, the whole, and toPart copies them back.
+func fromPart(p *tensor.Param, all, part tensor.Tensor) { each(p, all, part, tensor.Copy) }
+
+func toPart(p *tensor.Param, all, part tensor.Tensor) {
+	each(p, all, part, func(all, part tensor.Tensor) { tensor.Copy(part, all) })
 }
 
 // each calls f for the runs of elements that this rank has of p: in all, the whole, and in part, its part.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // The plan of a transformer (models/gpt) whose layers are divided over tp ranks (package tp). With Config.Sequence, each rank has a part
@@ -23,9 +24,9 @@ func (t Transformer) dividedActivations(c Config, tokens int) Item {
 	if c.Sequence {
 		legend = fmt.Sprintf("8/%d", c.Layout.tp())
 	}
-	return Item{Kind: tensor.Activations, Bytes: k.embedded + k.norm + t.Layers*k.block + max(k.head, k.mlp),
+	return Item{Kind: memory.Activations, Bytes: k.embedded + k.norm + t.Layers*k.block + max(k.head, k.mlp),
 		Formula: fmt.Sprintf("%d·T·%d·(5+%d·(%s+12/%d)) + the head's or an MLP's %s, about",
-			c.Params.Size(), t.Dim, t.Layers, legend, c.Layout.tp(), tensor.FormatBytes(max(k.head, k.mlp)))}
+			c.Params.Size(), t.Dim, t.Layers, legend, c.Layout.tp(), memory.Format(max(k.head, k.mlp)))}
 }
 
 // dividedCosts is step memory in bytes: what is between layers, what Forward keeps of embeddings, of a block, and of the last norm; the

@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tp"
 )
 
@@ -200,10 +201,10 @@ func (m measured) requirePlanned(t *testing.T, of plan.Transformer, c plan.Confi
 	for what, n := range m.sent {
 		require.Zero(t, n, "%+v: %s is not in the plan", c, what)
 	}
-	for _, kind := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.Gathered} {
+	for _, kind := range []memory.Use{memory.Parameters, memory.Gradients, memory.Gathered} {
 		require.Equal(t, p.Of(kind), m.memory[kind.String()].Peak, "%+v: %v", c, kind)
 	}
-	require.InEpsilon(t, m.memory[tensor.Activations.String()].Peak, p.Of(tensor.Activations), 0.05, "%+v", c)
+	require.InEpsilon(t, m.memory[memory.Activations.String()].Peak, p.Of(memory.Activations), 0.05, "%+v", c)
 }
 
 // Impossible layouts are refused.

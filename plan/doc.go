@@ -1,4 +1,4 @@
-// Package plan predicts what a training needs before it is started: the memory of a rank by kind, as a device counts it (tensor.Memory),
+// Package plan predicts what a training needs before it is started: the memory of a rank by kind, as a device counts it (memory.Counter),
 // and the bytes that ranks send in a step, as groups count them (dist.Stats). `ringo plan` prints the same numbers.
 //
 //	c := plan.Config{Layout: plan.Layout{FSDP: 8}, Stage: 3, Params: tensor.BFloat16}

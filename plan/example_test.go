@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 func ExampleTransformer() {
@@ -17,7 +18,7 @@ func ExampleTransformer() {
 			return
 		}
 		p, _ := plan.New(m, c)
-		fmt.Printf("stage %d: %.2f bytes a parameter, gathers %s a step\n", stage, p.PerParam, tensor.FormatBytes(p.SentBy("allgather", "fsdp")))
+		fmt.Printf("stage %d: %.2f bytes a parameter, gathers %s a step\n", stage, p.PerParam, memory.Format(p.SentBy("allgather", "fsdp")))
 	}
 	// Output:
 	// stage 1: 7.50 bytes a parameter, gathers 1.62 GiB a step

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // exchanges returns what package moe sends between the ranks that share the experts, if all experts are chosen equally often. In each
@@ -46,9 +47,9 @@ func (t Transformer) mixtureActivations(c Config, tokens int) Item {
 		k := t.dividedCosts(c, tokens)
 		head, outside, each = k.head, k.embedded+k.norm, fmt.Sprintf("9+4/%d+%d·(%d+8/%d)", tp, t.Top, stations-8, tp)
 	}
-	return Item{Kind: tensor.Activations, Bytes: outside + t.Layers*block + max(head, mlp),
+	return Item{Kind: memory.Activations, Bytes: outside + t.Layers*block + max(head, mlp),
 		Formula: fmt.Sprintf("%d·T·%d·(%d+%d·(%s)) + where rows go, and the head's or the experts' %s, about",
-			size, d, outside/x, t.Layers, each, tensor.FormatBytes(max(head, mlp)))}
+			size, d, outside/x, t.Layers, each, memory.Format(max(head, mlp)))}
 }
 
 // mixtureCosts is step memory in bytes: what Forward keeps of a block, what of it stays until the tape's Reset (where rows go, and the rows

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // memory returns what ddp or fsdp, and the optimizer, allocate on the rank with the largest part.
@@ -21,7 +21,7 @@ func (s *sizes) memory() []Item {
 
 // values: ddp and stages 1 and 2 have whole parameters, fsdp in 16 bits also this rank's masters, and stage 3 only this rank's part.
 func (s *sizes) values() Item {
-	it := Item{Kind: tensor.Parameters}
+	it := Item{Kind: memory.Parameters}
 	var terms []string
 	if s.Stage < 3 {
 		it.Bytes = s.c * s.total
@@ -66,9 +66,9 @@ func (s *sizes) of(letter string) string {
 
 func (s *sizes) gradients() Item {
 	if s.Stage < 2 {
-		return Item{Kind: tensor.Gradients, Bytes: s.g * s.trained.total, Formula: fmt.Sprintf("%d·%s", s.g, s.of("P"))}
+		return Item{Kind: memory.Gradients, Bytes: s.g * s.trained.total, Formula: fmt.Sprintf("%d·%s", s.g, s.of("P"))}
 	}
-	return Item{Kind: tensor.Gradients, Bytes: s.g * s.trained.part, Formula: s.cut(s.g, s.of("P"))}
+	return Item{Kind: memory.Gradients, Bytes: s.g * s.trained.part, Formula: s.cut(s.g, s.of("P"))}
 }
 
 // optimizerBytes is how many bytes the optimizer has for a parameter: moments, and masters unless fsdp has them.
@@ -87,7 +87,7 @@ const normFloats = 6
 // gradients of fsdp are narrower than what they update.
 func (s *sizes) optimizer() Item {
 	n := s.optimizerBytes()
-	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.trained.part + 8*(s.sums+normFloats),
+	it := Item{Kind: memory.OptimizerState, Bytes: n*s.trained.part + 8*(s.sums+normFloats),
 		Formula: s.cut(n, s.of("P")) + " + sums for the norm"}
 	if s.g < s.m && s.Stage != 0 {
 		it.Bytes += s.m * s.longest
@@ -99,7 +99,7 @@ func (s *sizes) optimizer() Item {
 // gathered: kept units without this rank's part (if that is inside them), and memory for the unit in use and the next one.
 func (s *sizes) gathered() Item {
 	k := min(2, s.blocks)
-	it := Item{Kind: tensor.Gathered, Bytes: s.c*s.kept + k*s.c*s.loose, Formula: fmt.Sprintf("%d·K + %d·%d·U", s.c, k, s.c)}
+	it := Item{Kind: memory.Gathered, Bytes: s.c*s.kept + k*s.c*s.loose, Formula: fmt.Sprintf("%d·K + %d·%d·U", s.c, k, s.c)}
 	if s.inPlace() {
 		it.Bytes -= s.c * s.mine
 		it.Formula = fmt.Sprintf("%d·(K−K/%d) + %d·%d·U", s.c, s.ranks, k, s.c)
@@ -114,7 +114,7 @@ func (s *sizes) gathered() Item {
 // buffers: memory for whole gradients of kept units, of the unit that is being written and of the one that is being reduced, and for
 // fsdp's votes.
 func (s *sizes) buffers() Item {
-	it := Item{Kind: tensor.Communication}
+	it := Item{Kind: memory.Communication}
 	if s.Stage == 0 {
 		if r := s.reduce(); r != s.Params {
 			it.Bytes, it.Formula = r.Size()*s.trained.total, fmt.Sprintf("%d·%s", r.Size(), s.of("P"))

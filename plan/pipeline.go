@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Pipeline is a schedule of package pp, and what its Check says of each rank.
@@ -185,8 +186,8 @@ func (t Transformer) stage(c Config, s Pipeline, rank int) (m Model, st Stage) {
 	if s.Micros > s.Held[rank] { // there is a tape more, whose gradient leaves
 		most += stays
 	}
-	m.Activations = Item{Kind: tensor.Activations, Bytes: live*(kept+loss) + int(put*float64(off*kept)) + most,
-		Formula: fmt.Sprintf("%d·%s + %.3g·%d·%s + Backward's %s, about", live, tensor.FormatBytes(kept+loss), put, off,
-			tensor.FormatBytes(kept), tensor.FormatBytes(most))}
+	m.Activations = Item{Kind: memory.Activations, Bytes: live*(kept+loss) + int(put*float64(off*kept)) + most,
+		Formula: fmt.Sprintf("%d·%s + %.3g·%d·%s + Backward's %s, about", live, memory.Format(kept+loss), put, off,
+			memory.Format(kept), memory.Format(most))}
 	return m, st
 }

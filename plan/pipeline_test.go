@@ -22,6 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // staged is a GPT-2 in a pipeline, and its training.
@@ -41,10 +42,10 @@ func (c staged) plan() (*plan.Plan, error) {
 }
 
 // train does some steps. It returns what each rank of the first pipeline has, and what all ranks send in a step, by operation and axis.
-func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]int, err error) {
+func (c staged) train() (uses []map[string]memory.Bytes, sent map[string]int, err error) {
 	l := parallel.Layout{PP: c.Layout.PP, DP: c.Layout.DP, FSDP: c.Layout.FSDP, Ring: c.Layout.Ring, CP: c.Layout.CP, TP: c.Layout.TP,
 		EP: c.Layout.EP}
-	memory, sent = make([]map[string]tensor.MemoryUse, c.Layout.PP), map[string]int{}
+	uses, sent = make([]map[string]memory.Bytes, c.Layout.PP), map[string]int{}
 	err = disttest.OnRanks(c.Layout.Ranks(), func(r *dist.Rank) error {
 		mesh := disttest.Must(r.Mesh(l.Mesh(c.Heads)))
 		m := disttest.Must(gpt.New(gpt.Config{Kind: gpt.GPT2, Vocab: c.Vocab, Positions: c.Seq, Width: c.Dim, Layers: c.Layers, Heads: c.Heads,
@@ -101,11 +102,11 @@ func (c staged) train() (memory []map[string]tensor.MemoryUse, sent map[string]i
 			}
 		}
 		if r.World.Rank()%(c.Layout.Ranks()/c.Layout.PP) == 0 {
-			memory[g.Rank()] = r.Device.Memory().ByName()
+			uses[g.Rank()] = r.Device.Memory().ByName()
 		}
 		return nil
 	})
-	return memory, sent, err
+	return uses, sent, err
 }
 
 // how says how stages are divided.
@@ -195,19 +196,19 @@ func TestPipelineReality(t *testing.T) {
 		c.Params = tensor.Float32
 		p, err := c.plan()
 		require.NoError(t, err)
-		memory, sent, err := c.train()
+		uses, sent, err := c.train()
 		require.NoError(t, err)
 		name := fmt.Sprintf("%s %v sp=%v", c.Name, c.Layout, c.Sequence)
 		for rank, s := range p.Stages {
-			for _, kind := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.Gathered} {
-				switch got := memory[rank][kind.String()].Peak; {
+			for _, kind := range []memory.Use{memory.Parameters, memory.Gradients, memory.Gathered} {
+				switch got := uses[rank][kind.String()].Peak; {
 				case s.Total == p.Total:
 					require.Equal(t, p.Of(kind), got, "%s: %v of rank %d", name, kind, rank)
-				case c.Layout.FSDP == 0 && kind != tensor.Gathered:
+				case c.Layout.FSDP == 0 && kind != memory.Gathered:
 					require.Equal(t, 4*s.Parameters, got, "%s: %v of rank %d", name, kind, rank)
 				}
 			}
-			got := float64(memory[rank][tensor.Activations.String()].Peak) / float64(s.Activations)
+			got := float64(uses[rank][memory.Activations.String()].Peak) / float64(s.Activations)
 			require.InDelta(t, 1, got, map[bool]float64{false: 0.05, true: 0.15}[s.PutOff > 0 || c.Layout.Ring > 1], "%s: rank %d", name, rank)
 			require.LessOrEqual(t, s.Total, p.Total)
 		}

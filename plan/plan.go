@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Unit is a set of parameters that fsdp gathers and reduces together (Sharding.Unit, Sharding.Keep). Without fsdp, units do not matter.
@@ -21,7 +22,7 @@ type Unit struct {
 // Model is what a plan needs to know of a model. Under tensor parallelism it is one rank's part.
 type Model struct {
 	Units       []Unit
-	Activations Item      // step memory of a rank, kind tensor.Activations; zero: unknown, and not in the plan
+	Activations Item      // step memory of a rank, memory.Activations; zero: unknown, and not in the plan
 	Sums        []Traffic // what is sent within a layer
 	Legend      []string  // the meaning of letters in the formulas of Activations and Sums
 }
@@ -48,10 +49,10 @@ type Config struct {
 
 // Item is an amount of memory and its formula.
 type Item struct {
-	Kind    tensor.MemoryKind `json:"-"`
-	Name    string            `json:"kind"`
-	Bytes   int               `json:"bytes"`
-	Formula string            `json:"formula"`
+	Kind    memory.Use `json:"-"`
+	Name    string     `json:"kind"`
+	Bytes   int        `json:"bytes"`
+	Formula string     `json:"formula"`
 }
 
 // Traffic is what one operation sends in a step.
@@ -132,7 +133,7 @@ func New(m Model, c Config) (*Plan, error) {
 		it.Name = it.Kind.String()
 		p.Total += it.Bytes
 		switch it.Kind {
-		case tensor.Parameters, tensor.Gradients, tensor.OptimizerState:
+		case memory.Parameters, memory.Gradients, memory.OptimizerState:
 			state += it.Bytes
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 var gpt2 = Transformer{Layers: 12, Dim: 768, Heads: 12, Vocab: 50304, Batch: 64, Seq: 1024}
@@ -64,7 +65,7 @@ func TestABlockMore(t *testing.T) {
 		if tp > 1 {
 			between = 10 // also sums over ranks, and the biases after them
 		}
-		assert.Equal(t, 2*elems*between+2*elems*12/tp+4*tokens*(4+12/tp), b.Of(tensor.Activations)-a.Of(tensor.Activations))
+		assert.Equal(t, 2*elems*between+2*elems*12/tp+4*tokens*(4+12/tp), b.Of(memory.Activations)-a.Of(memory.Activations))
 		assert.Equal(t, 8*(2*elems)*(tp-1)*8, b.SentBy("allreduce", "tp")-a.SentBy("allreduce", "tp"))
 		assert.Equal(t, (12*768*768+7*768)/tp+6*768, b.Parameters-a.Parameters, "matrices are cut, and biases of columns")
 	}
@@ -79,7 +80,7 @@ func TestASequenceParallelBlockMore(t *testing.T) {
 	b := planOf(t, m, c)
 	tokens := 64 / 8 * 1024
 	elems := tokens * 768
-	assert.Equal(t, 4*elems*(8+12)/4+4*tokens*(4+12)/4, b.Of(tensor.Activations)-a.Of(tensor.Activations))
+	assert.Equal(t, 4*elems*(8+12)/4+4*tokens*(4+12)/4, b.Of(memory.Activations)-a.Of(memory.Activations))
 	assert.Equal(t, 8*(4*elems)*3*6, b.SentBy("allgather", "tp")-a.SentBy("allgather", "tp"))
 	assert.Equal(t, 8*(4*elems)*3*4, b.SentBy("reducescatter", "tp")-a.SentBy("reducescatter", "tp"))
 	assert.Equal(t, 8*2*3*4*6*768, b.SentBy("allreduce", "tp")-a.SentBy("allreduce", "tp"), "gradients of norms and late biases")
@@ -90,7 +91,7 @@ func TestTensorParallelParameters(t *testing.T) {
 	two := planOf(t, gpt2, Config{Layout: Layout{TP: 2}})
 	whole := 1024*768 + 2*768 + 12*6*768 // positions, norms, biases that are added after a sum
 	assert.Equal(t, (one.Parameters-whole)/2+whole, two.Parameters)
-	assert.Equal(t, 4*two.Parameters, two.Of(tensor.Gradients))
+	assert.Equal(t, 4*two.Parameters, two.Of(memory.Gradients))
 }
 
 func TestParseLayout(t *testing.T) {

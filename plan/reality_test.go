@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // chain is a model of odd shapes. Its first layer is kept, and its units differ in size.
@@ -28,7 +29,7 @@ var units = []plan.Unit{{Params: []int{7 * 15, 15}, Keep: true}, {Params: []int{
 
 // measured is the counts of a rank.
 type measured struct {
-	memory map[string]tensor.MemoryUse
+	memory map[string]memory.Bytes
 	sent   map[string]int // bytes in a step, by all ranks together: by operation and axis
 }
 
@@ -171,12 +172,12 @@ func compare(t *testing.T, c plan.Config, units []plan.Unit, frozen ...int) {
 	got := train(t, c, layers...)
 	for _, it := range p.Memory {
 		n := got.memory[it.Name].Peak
-		if it.Kind == tensor.Communication && c.Int4 { // some sums ended before the next codes needed memory
+		if it.Kind == memory.Communication && c.Int4 { // some sums ended before the next codes needed memory
 			require.LessOrEqual(t, n, it.Bytes, "%+v, %v frozen: %s", c, frozen, it.Formula)
 			require.Greater(t, n, it.Bytes*6/10, "%+v, %v frozen: %s", c, frozen, it.Formula)
 			continue
 		}
-		if it.Kind == tensor.Communication && c.Stage > 1 && n < it.Bytes {
+		if it.Kind == memory.Communication && c.Stage > 1 && n < it.Bytes {
 			n += largest(units) * c.Reduce.Size() // a reduction ended before the next gradients needed memory
 		}
 		require.Equal(t, it.Bytes, n, "%+v, %v frozen: %s = %s", c, frozen, it.Name, it.Formula)

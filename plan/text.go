@@ -6,11 +6,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Of returns the bytes of a kind of memory.
-func (p *Plan) Of(k tensor.MemoryKind) int {
+func (p *Plan) Of(k memory.Use) int {
 	n := 0
 	for _, it := range p.Memory {
 		if it.Kind == k {
@@ -59,9 +59,9 @@ func (p *Plan) String() string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "memory of a rank\tbytes\t\tformula")
 	for _, it := range p.Memory {
-		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", it.Kind, it.Bytes, tensor.FormatBytes(it.Bytes), it.Formula)
+		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", it.Kind, it.Bytes, memory.Format(it.Bytes), it.Formula)
 	}
-	fmt.Fprintf(w, "  total\t%d\t%s\n\n", p.Total, tensor.FormatBytes(p.Total))
+	fmt.Fprintf(w, "  total\t%d\t%s\n\n", p.Total, memory.Format(p.Total))
 	p.writeStages(w)
 	p.writeTraffic(w)
 	_ = w.Flush() // writes to memory do not fail
@@ -75,8 +75,8 @@ func (p *Plan) writeStages(w io.Writer) {
 	}
 	fmt.Fprintln(w, "rank of the pipeline\tlayers\tparameters\tlive\tput off\tactivations\ttotal")
 	for i, s := range p.Stages {
-		fmt.Fprintf(w, "  %d\t%d\t%d\t%d\t%d\t%s\t%s\n", i, s.Layers, s.Parameters, s.Live, s.PutOff, tensor.FormatBytes(s.Activations),
-			tensor.FormatBytes(s.Total))
+		fmt.Fprintf(w, "  %d\t%d\t%d\t%d\t%d\t%s\t%s\n", i, s.Layers, s.Parameters, s.Live, s.PutOff, memory.Format(s.Activations),
+			memory.Format(s.Total))
 	}
 	fmt.Fprintf(w, "  ranks wait %.1f%% of the time, if passes of all stages take as long\n\n", 100*p.Bubble)
 }
@@ -88,7 +88,7 @@ func (p *Plan) writeTraffic(w io.Writer) {
 	}
 	fmt.Fprintln(w, "sent in a step by all ranks\tbytes\ta rank\tformula")
 	for _, t := range p.Traffic {
-		fmt.Fprintf(w, "  %s over %s\t%d\t%s\t%s\n", t.Op, t.Axis, t.Bytes, tensor.FormatBytes(t.Bytes/p.Ranks), t.Formula)
+		fmt.Fprintf(w, "  %s over %s\t%d\t%s\t%s\n", t.Op, t.Axis, t.Bytes, memory.Format(t.Bytes/p.Ranks), t.Formula)
 	}
-	fmt.Fprintf(w, "  total\t%d\t%s\n", p.Sent, tensor.FormatBytes(p.Sent/p.Ranks))
+	fmt.Fprintf(w, "  total\t%d\t%s\n", p.Sent, memory.Format(p.Sent/p.Ranks))
 }

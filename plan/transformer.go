@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Transformer is the model of examples/fsdp, which is GPT-2: learned positions, norms before attention and MLP, an MLP of four times the
@@ -153,6 +154,6 @@ func (t Transformer) activations(c Config, tokens int) Item {
 	if k.ring > most {
 		most, last = k.ring, "the ring's %s, about"
 	}
-	return Item{Kind: tensor.Activations, Bytes: 2*tensor.StepBytes(tokens*t.Dim*size) + t.Layers*k.block + most,
-		Formula: forward + " + " + fmt.Sprintf(last, tensor.FormatBytes(most))}
+	return Item{Kind: memory.Activations, Bytes: 2*tensor.StepBytes(tokens*t.Dim*size) + t.Layers*k.block + most,
+		Formula: forward + " + " + fmt.Sprintf(last, memory.Format(most))}
 }

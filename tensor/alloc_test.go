@@ -7,6 +7,7 @@ import (
 
 	. "github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -89,25 +90,25 @@ func TestMemoryOfSteps(t *testing.T) {
 	dev := cpu.New(1)
 	m := dev.Memory()
 	step := gptStep(dev, Float32, false, 0)
-	params := m.Of(Parameters).Live
+	params := m.Of(memory.Parameters).Live
 	step()
-	first := m.Of(Activations)
+	first := m.Of(memory.Activations)
 	assert.Zero(t, first.Live)
 	assert.Greater(t, first.Peak, params)
-	assert.Equal(t, MemoryUse{params, params}, m.Of(Gradients))
+	assert.Equal(t, memory.Bytes{Live: params, Peak: params}, m.Of(memory.Gradients))
 	m.ResetPeak()
 	step()
-	assert.Equal(t, first, m.Of(Activations), "every step is like the first")
-	assert.Equal(t, m.Of(Parameters).Peak+m.Of(Gradients).Peak+m.Of(OtherMemory).Peak+first.Peak, m.Total().Peak)
+	assert.Equal(t, first, m.Of(memory.Activations), "every step is like the first")
+	assert.Equal(t, m.Of(memory.Parameters).Peak+m.Of(memory.Gradients).Peak+m.Of(memory.Other).Peak+first.Peak, m.Total().Peak)
 
 	tape := NewTape(dev)
 	x := tape.Input(New(dev, Float32, 1<<20)).Exp()
 	live, peak := tape.Memory()
-	assert.Equal(t, MemoryUse{4 << 20, 4 << 20}, m.Of(Activations), "a tape that needs more says so")
+	assert.Equal(t, memory.Bytes{Live: 4 << 20, Peak: 4 << 20}, m.Of(memory.Activations), "a tape that needs more says so")
 	assert.Equal(t, [2]int{4 << 20, 4 << 20}, [2]int{live, peak})
 	tape.Keep(x)
 	tape.Reset()
 	tape.Close()
-	assert.Zero(t, m.Of(Activations).Live)
+	assert.Zero(t, m.Of(memory.Activations).Live)
 	dev.Close()
 }

@@ -1,5 +1,7 @@
 package tensor
 
+import "github.com/ringo-ml/ringo/tensor/internal/arena"
+
 // Fetcher is a Function whose output is not kept for Backward: Fetch can make it again, because each rank saves its own part of it
 // (Korthikanti et al. 2022). The output's memory is freed when the next Fetcher makes its output. If a gradient rule reads the output, it
 // is fetched again. The fetch starts before the gradient of the input is computed, and the rule waits for it after that.
@@ -108,8 +110,8 @@ func (s *storage) refetch() bool {
 	}
 	mark, y := t.nh, t.blankHeader()
 	y.sizeAs(c.out)
-	b := t.mem.alloc(y, s.bytes)
-	y.st, s.ptr, s.bytes, a.parts = s, b.p, b.bytes, a.parts[:0]
+	b := t.take(y, s.bytes)
+	y.st, s.ptr, s.bytes, a.parts = s, b.P, b.Bytes, a.parts[:0]
 	quiet := t.quiet
 	t.quiet = true
 	c.f.(Fetcher).Fetch(c, y.tensor())
@@ -146,7 +148,7 @@ func (t *Tape) freeFetched(next *Ctx) {
 		t.unreferenced = append(t.unreferenced, &c.released)
 	} else {
 		s.waitUsers()
-		t.mem.release(block{s.ptr, s.bytes})
+		t.mem.Free(arena.Block{P: s.ptr, Bytes: s.bytes})
 	}
 	s.ptr = nil
 }

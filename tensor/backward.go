@@ -2,6 +2,8 @@ package tensor
 
 import (
 	"slices"
+
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // contrib is one contribution to a gradient whose collective is still running.
@@ -103,7 +105,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	t.open++
 	t.spans.Phase("backward")
 	t.inBackward, t.root, t.fetched, t.recorded, t.told.rows = true, nil, nil, t.nn, t.rows
-	t.mem.report()
+	t.mem.Report()
 	if c := t.choice; c != 0 && t.noting() {
 		t.noteFactor(Factor{Site: c, Value: 1, Op: OwnRows, Own: true, from: c})
 		t.choice = 0
@@ -130,7 +132,7 @@ func (t *Tape) differentiate() {
 		t.putOffNodes, t.inBackward = t.nn, false
 		t.open--
 		t.spans.Phase("")
-		t.mem.report()
+		t.mem.Report()
 		return
 	}
 	t.finishBackward()
@@ -167,7 +169,7 @@ func (t *Tape) finishBackward() {
 	t.fed.reset()
 	t.open--
 	t.spans.Phase("")
-	t.mem.report()
+	t.mem.Report()
 	t.forgetOwners()
 	t.count(t.more)
 	if r := t.Recording(); r != nil {
@@ -483,7 +485,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	p.state = gradPartial
 	if p.Grad.IsZero() {
-		p.Grad = NewFor(Gradients, t.dev, h.dtype, h.dims[:h.ndim]...)
+		p.Grad = NewFor(memory.Gradients, t.dev, h.dtype, h.dims[:h.ndim]...)
 	}
 	dst = p.Grad.hdr()
 	if dst.n != h.n || dst.ld != 0 {

@@ -1,6 +1,10 @@
 package tensor
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/tensor/memory"
+)
 
 // Ptr is an address in a device's memory.
 type Ptr = unsafe.Pointer
@@ -26,7 +30,7 @@ type Device interface {
 	// Kernels returns the table of what the device can compute.
 	Kernels() *Table
 	// Memory returns the counter of the device's memory.
-	Memory() *Memory
+	Memory() *memory.Counter
 }
 
 // Queue is a device's queue of work, which is done in order. Each device has its own implementation; a kernel knows that of its device.

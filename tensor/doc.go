@@ -58,11 +58,11 @@
 // that wait are those that bring a result to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or need one there
 // ([Ctx.HostInts], the optimizer's Scaler). An index out of range becomes an error of the next of these calls. Inputs in
 // host memory are copied in the order of the device's queue, and may change after Reset. Package tensortest has the
-// conformance suite of devices. [Capture] turns a step of fixed shapes into one launch, or into a few if ranks communicate, on
+// conformance suite of devices. Package capture turns a step of fixed shapes into one launch, or into a few if ranks communicate, on
 // devices that can do it.
 //
-// [Device.Memory] is the memory of a device by kind, now and at the peak. [NewFor] says what new memory is for. Parameters,
-// gradients and step memory have their kinds already. Package plan predicts the numbers.
+// [Device.Memory] counts the memory of a device by its use (package memory), now and at the peak. [NewFor] says what new memory is for.
+// Parameters, gradients and step memory are counted as such already. Package plan predicts the numbers.
 //
 // # Failures
 //
@@ -89,7 +89,7 @@
 // A model needs Tape, Tensor and Param. Operations are methods of Tensor, and functions that return a Tensor. To write other things,
 // look at:
 //
-//   - a device: Device, Queue, Table, Kernel, Args with Operand, Memory;
+//   - a device: Device, Queue, Table, Kernel, Args with Operand;
 //   - an engine of collectives: Raw, Fence, Pending;
 //   - a package that shares parameters out: Hooks, Shard, Raw, Exec;
 //   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP, Node and the methods of Op. Its kernels: cpu.Register,

@@ -37,26 +37,6 @@ func Example() {
 	// Output: y = 2.000 x + 1.000
 }
 
-// A step that is captured is one launch on a GPU, and the same on the CPU.
-func ExampleCapture() {
-	dev := cpu.New(1)
-	defer dev.Close()
-	tape, norm := tensor.NewTape(dev, tensor.NoGrad()), tensor.New(dev, tensor.Float32)
-	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
-		tensor.Copy(norm, tape.Input(in[0]).Square().Sum().Sqrt())
-		tape.Reset()
-		return nil
-	})
-	defer step.Close()
-	for i := range 5 {
-		if err := step.Run(tensor.FromSlice([]float32{3, float32(i)}, 2)); err != nil {
-			fmt.Println(err)
-		}
-	}
-	fmt.Println(norm.Item())
-	// Output: 5
-}
-
 // softsign is x / (1 + |x|). Its rule needs the input, so Saves has bit 0.
 var softsign = cpu.Register(tensor.Register(tensor.OpSpec{
 	Name:  "softsign",
@@ -155,23 +135,4 @@ func ExampleTry() {
 	fail, _ := errors.AsType[*tensor.Failure](err)
 	fmt.Println(fail.Op, fail.Shapes, fail.Err)
 	// Output: matmul [float32[2,3] float32[4,5]] dimension 1 of the first is 3, dimension 0 of the second is 4
-}
-
-func ExampleMemory() {
-	dev := cpu.New(1)
-	defer dev.Close()
-	w := tensor.NewParam(tensor.Constant(0.5), 256, 256)
-	w.Make(dev, tensor.Float32, 1)
-	x := tensor.New(dev, tensor.Float32, 32, 256)
-	tape := tensor.NewTape(dev)
-	defer tape.Close()
-	tape.Backward(tensor.Linear(tape.Input(x), tape.Use(w), tensor.Tensor{}).Sum())
-	tape.Reset()
-	fmt.Println("gradients:", tensor.FormatBytes(dev.Memory().Of(tensor.Gradients).Live))
-	fmt.Println("activations:", dev.Memory().Of(tensor.Activations).Live, "B now")
-	fmt.Println(w.HasGrad(), x.Len())
-	// Output:
-	// gradients: 256.00 KiB
-	// activations: 0 B now
-	// true 8192
 }

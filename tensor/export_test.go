@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/internal/arena"
 )
 
 // For the external tests of this package, which use package ops or share their cases with tensortest.
@@ -12,15 +13,15 @@ import (
 var HostDevice = hostDevice
 
 const (
-	MinBlock       = minBlock
-	LargestSlab    = largestSlab
+	MinBlock       = arena.MinBlock
+	LargestSlab    = arena.LargestSlab
 	FirstSteps     = firstSteps
 	ComparedSteps  = comparedSteps
 	NumActivations = len(activationOps)
 )
 
 // Poison fills the tape's new and freed memory with NaN, as the debug mode does.
-func Poison(t *Tape) { t.mem.poison = true }
+func Poison(t *Tape) { t.mem.Spoil = func(b arena.Block) { spoil(t.dev, b.P, b.Bytes) } }
 
 // Recorded reports whether the tape has a node of op.
 func Recorded(t *Tape, op Op) bool {
@@ -40,9 +41,6 @@ func StoreFloat(p Ptr, d DType, i int, v float64) { storeFloat(p, d, i, v) }
 
 // Check makes the tape compare each kernel with its reference, as the debug mode does.
 func Check(t *Tape, c Checker) { t.check = c.Checked() }
-
-// Slabs returns how many blocks the tape has from its device.
-func Slabs(t *Tape) int { return len(t.mem.slabs) }
 
 // KeepAll makes the tape free nothing before Reset.
 func KeepAll(t *Tape, on bool) { t.keepAll = on }

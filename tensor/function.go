@@ -91,7 +91,7 @@ func (c *Ctx) HostInts(x Tensor) []int64 {
 	}
 	if c.t.Recording() != nil {
 		fail(c.f.Name(), these(h),
-			"needs numbers on the host that the device computes: inside a captured step (see Captured) nothing waits for them")
+			"needs numbers on the host that the device computes: inside a captured step (see package capture) nothing waits for them")
 	}
 	return Data[int64](ToHost(x))
 }

@@ -1,13 +1,17 @@
 package tensor
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/tensor/memory"
+)
 
 // hostDevice is the device of tensors outside of tapes: memory of the Go heap, which any CPU device may use.
 var hostDevice = &host{}
 
 // host does with the device of SetHost what memory alone cannot.
 type host struct {
-	use Memory
+	use memory.Counter
 	cpu Device
 }
 
@@ -30,7 +34,7 @@ func (h *host) Alloc(n int) (Ptr, error)            { return h.device().Alloc(n)
 func (h *host) Free(p Ptr)                          { h.device().Free(p) }
 func (h *host) Kernels() *Table                     { return h.device().Kernels() }
 func (h *host) Checked() func(Kernel, Queue, *Args) { return h.device().(Checker).Checked() }
-func (h *host) Memory() *Memory                     { return &h.use }
+func (h *host) Memory() *memory.Counter             { return &h.use }
 
 func (h *host) Copy(dst, src Ptr, n int, _ Queue) {
 	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))

@@ -1,16 +1,16 @@
 package tensor
 
 import (
-	"encoding/json"
 	"errors"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Tensors outside tapes count from when they are made until the garbage collector finds them unreachable.
@@ -20,27 +20,27 @@ func TestMemoryByKind(t *testing.T) {
 	p := NewParam(NormalInit(0, 1), 5, 7)
 	p.Make(dev, Float32, 1)
 	x := New(dev, Float64, 10)
-	grads := NewFor(Gradients, dev, BFloat16, 35)
-	assert.Equal(t, []MemoryUse{{140, 140}, {70, 70}, {80, 80}, {290, 290}},
-		[]MemoryUse{m.Of(Parameters), m.Of(Gradients), m.Of(OtherMemory), m.Total()})
+	grads := NewFor(memory.Gradients, dev, BFloat16, 35)
+	assert.Equal(t, []memory.Bytes{{Live: 140, Peak: 140}, {Live: 70, Peak: 70}, {Live: 80, Peak: 80}, {Live: 290, Peak: 290}},
+		[]memory.Bytes{m.Of(memory.Parameters), m.Of(memory.Gradients), m.Of(memory.Other), m.Total()})
 
 	NewParam(Constant(0), 10).SetValue(x)
 	NewParam(Constant(0), 10).SetValue(x)
-	assert.Equal(t, MemoryUse{220, 220}, m.Of(Parameters), "what was other memory, once")
-	assert.Equal(t, MemoryUse{0, 80}, m.Of(OtherMemory))
-	assert.Equal(t, MemoryUse{290, 290}, m.Total())
+	assert.Equal(t, memory.Bytes{Live: 220, Peak: 220}, m.Of(memory.Parameters), "what was other memory, once")
+	assert.Equal(t, memory.Bytes{Live: 0, Peak: 80}, m.Of(memory.Other))
+	assert.Equal(t, memory.Bytes{Live: 290, Peak: 290}, m.Total())
 
 	view := grads.Range(3, 4)
 	grads = Tensor{}
 	runtime.GC()
-	assert.Equal(t, 70, m.Of(Gradients).Live, "a view has it")
+	assert.Equal(t, 70, m.Of(memory.Gradients).Live, "a view has it")
 	runtime.KeepAlive(view)
 	view = Tensor{}
-	require.Eventually(t, func() bool { runtime.GC(); return m.Of(Gradients).Live == 0 }, 10*time.Second, time.Millisecond)
-	assert.Equal(t, MemoryUse{220, 290}, m.Total())
+	require.Eventually(t, func() bool { runtime.GC(); return m.Of(memory.Gradients).Live == 0 }, 10*time.Second, time.Millisecond)
+	assert.Equal(t, memory.Bytes{Live: 220, Peak: 290}, m.Total())
 	m.ResetPeak()
-	assert.Equal(t, MemoryUse{220, 220}, m.Total())
-	assert.Equal(t, MemoryUse{}, m.Of(Gradients))
+	assert.Equal(t, memory.Bytes{Live: 220, Peak: 220}, m.Total())
+	assert.Equal(t, memory.Bytes{}, m.Of(memory.Gradients))
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(x)
 }
@@ -53,51 +53,13 @@ func TestMemoryFromElsewhere(t *testing.T) {
 	FromSlice(buf, 100)
 	NewParam(Constant(0), 100).SetValue(x)
 	assert.Zero(t, m.Total())
-	Raw(x).Count(Parameters, 40)
-	Raw(x).Count(Gathered, 360)
-	assert.Equal(t, []int{40, 360, 400}, []int{m.Of(Parameters).Live, m.Of(Gathered).Live, m.Total().Live})
+	Raw(x).Count(memory.Parameters, 40)
+	Raw(x).Count(memory.Gathered, 360)
+	assert.Equal(t, []int{40, 360, 400}, []int{m.Of(memory.Parameters).Live, m.Of(memory.Gathered).Live, m.Total().Live})
 	Raw(x.Range(2, 3)).Uncount()
 	Raw(x).Uncount()
 	Raw(FromSlice(buf, 100)).Uncount()
-	assert.Equal(t, MemoryUse{0, 400}, m.Total())
-}
-
-func TestMemoryTable(t *testing.T) {
-	var m Memory
-	assert.Equal(t, "  memory  now  peak\n   total  0 B   0 B", m.String())
-	m.Add(Parameters, 1<<20+1<<19)
-	m.Add(Communication, 700)
-	m.sub(Communication, 60)
-	assert.Equal(t, `         memory       now      peak
-     parameters  1.50 MiB  1.50 MiB
-  communication     640 B     700 B
-          total  1.50 MiB  1.50 MiB`, m.String())
-	text, err := json.Marshal(m.ByName())
-	require.NoError(t, err)
-	assert.Contains(t, string(text), `"communication":{"live":640,"peak":700}`)
-	assert.Contains(t, string(text), `"total":{"live":1573504,"peak":1573564}`)
-	for n, want := range map[int]string{1023: "1023 B", 1024: "1.00 KiB", 3 << 40: "3.00 TiB", 1 << 60: "1024.00 PiB"} {
-		assert.Equal(t, want, FormatBytes(n))
-	}
-}
-
-// Several goroutines count at the same time, and no count is lost.
-func TestMemoryCountsOfSeveralGoroutines(t *testing.T) {
-	var m Memory
-	var all sync.WaitGroup
-	for k := range 4 {
-		all.Go(func() {
-			for i := range 1000 {
-				m.Add(Activations, 10+i)
-				m.Add(MemoryKind(1+k), 1)
-				m.sub(Activations, 10+i)
-			}
-		})
-	}
-	all.Wait()
-	assert.Equal(t, 4000, m.Total().Live)
-	assert.Equal(t, 1000, m.Of(Parameters).Live)
-	assert.True(t, 1009 <= m.Of(Activations).Peak && m.Of(Activations).Peak <= 4*1009+1000)
+	assert.Equal(t, memory.Bytes{Live: 0, Peak: 400}, m.Total())
 }
 
 // poor is a device without free memory.

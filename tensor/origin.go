@@ -67,7 +67,7 @@ func (t *Tape) LeafOf(x Tensor, o Origin) Tensor {
 		in.at.Of = t.know(o.rows)
 		if t.rows.Stride == 0 {
 			t.rows = o.rows
-			t.fed.add(o.rows)
+			t.fed.Add(o.rows)
 		}
 	}
 	if t.tokens == 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 type gradState uint8
@@ -103,7 +104,7 @@ func (p *Param) Make(dev Device, dtype DType, seed uint64) {
 	if !dtype.IsFloat() {
 		fail("Make", nil, "%v: a parameter is of floats, not of %v", p, dtype)
 	}
-	p.SetValue(newNamed(p.name, Parameters, dev, dtype, p.Dims()))
+	p.SetValue(newNamed(p.name, memory.Parameters, dev, dtype, p.Dims()))
 	p.Fill(p.Value, seed, 0)
 }
 
@@ -130,7 +131,7 @@ func (p *Param) SetValue(v Tensor) {
 	}
 	h.st.name = p.name
 	if h.st.acct != nil {
-		h.st.acct.recount(Parameters)
+		h.st.acct.Recount(memory.Parameters)
 	}
 	p.Value, p.Local = v, v
 	p.Changed()
@@ -143,13 +144,13 @@ func (p *Param) setPart(v Tensor) {
 		fail("SetValue", these(h), "%s has shape %v here and %v in the model, and needs a contiguous tensor outside tapes",
 			p.name, p.Dims(), p.Global())
 	}
-	host, at := newNamed(p.name, Parameters, hostDevice, h.dtype, p.Dims()), 0
+	host, at := newNamed(p.name, memory.Parameters, hostDevice, h.dtype, p.Dims()), 0
 	from, to, size := ToHost(v).Bytes(), host.Bytes(), h.dtype.Size()
 	for global, n := range p.Runs(0, p.Len()) {
 		at += copy(to[at:], from[global*size:(global+n)*size])
 	}
 	if dev := h.st.dev; !dev.Host() {
-		x := newNamed(p.name, Parameters, dev, h.dtype, p.Dims())
+		x := newNamed(p.name, memory.Parameters, dev, h.dtype, p.Dims())
 		Copy(x, host)
 		host = x
 	}
@@ -161,7 +162,7 @@ func (p *Param) To(dev Device) {
 	if from := p.Value.Device(); from == dev || from.Host() && dev.Host() {
 		return
 	}
-	v := newNamed(p.name, Parameters, dev, p.Value.DType(), p.Dims())
+	v := newNamed(p.name, memory.Parameters, dev, p.Value.DType(), p.Dims())
 	Copy(v, p.Value)
 	p.SetValue(v)
 }

@@ -1,5 +1,9 @@
 package tensor
 
+import (
+	"github.com/ringo-ml/ringo/tensor/memory"
+)
+
 // Raw is a Tensor with the methods that owners of memory need: devices, engines of package dist, packages that divide parameters over
 // ranks. A model needs none of them. Convert a Tensor: tensor.Raw(x).Settle().
 type Raw Tensor
@@ -30,14 +34,14 @@ func (x Raw) Spoil() {
 // Settle waits until no collective uses x's memory.
 func (x Raw) Settle() { Tensor(x).hdr().st.waitUsers() }
 
-// Count counts bytes of x's memory, which was Uncounted, as kind k of its device. They count until Uncount, or until x and its views are
-// not reachable. It may be called once for each kind in the memory.
-func (x Raw) Count(k MemoryKind, bytes int) { Tensor(x).hdr().st.count(k, bytes) }
+// Count counts bytes of x's memory, which was Uncounted, for use u of its device. They count until Uncount, or until x and its views are
+// not reachable. It may be called once for each use of the memory.
+func (x Raw) Count(u memory.Use, bytes int) { Tensor(x).hdr().st.count(u, bytes) }
 
 // Uncount says that the memory of x was freed.
 func (x Raw) Uncount() {
 	if a := Tensor(x).hdr().st.acct; a != nil {
-		a.close()
+		a.Close()
 	}
 }
 

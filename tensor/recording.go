@@ -9,8 +9,41 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// Recording lists what a replay of a Captured step does, in the order of the recorded step: the host's part, launches of graphs, and the
-// functions between them.
+// Grapher is a Device that can record what is launched on its queue 0, and launch it again as one.
+type Grapher interface {
+	// BeginGraph starts to record: what the calling goroutine launches on queue 0 does not run until EndGraph. What a recording cannot
+	// contain is a Failure: a wait, a copy from or to host memory, an allocation. A recording may have several graphs, one after another
+	// (see Recording.Between); before the first one it waits for what was launched.
+	BeginGraph(r *Recording, first bool) error
+	// EndGraph ends the graph. The same goroutine calls it. The Graph is nil if nothing was launched. The device is as before, also after
+	// an error. Memory that the device had given out when the graph began belongs to the graph until its Close, even if it is freed.
+	EndGraph() (Graph, error)
+	// Recording returns the argument of BeginGraph, or nil when nothing is recorded.
+	Recording() *Recording
+	// Vary launches k on queue 0, during a recording. Calling set between two launches of the graph makes the later ones use the numbers
+	// that are in a by then. Addresses, shapes and List must not change.
+	Vary(k Kernel, a *Args) (set func())
+}
+
+// GrapherOf returns dev as a Grapher; nil if it cannot record, and in debug mode, in which nothing is recorded.
+func GrapherOf(dev Device) Grapher {
+	g, _ := dev.(Grapher)
+	if debugMode {
+		return nil
+	}
+	return g
+}
+
+// Graph is what a Grapher recorded.
+type Graph interface {
+	// Launch puts the whole graph on queue 0.
+	Launch() error
+	// Close frees the graph. What was launched still runs.
+	Close() error
+}
+
+// Recording lists what a replay of a captured step does (package capture), in the order of the recorded step: the host's part, launches of
+// graphs, and the functions between them.
 type Recording struct {
 	on     Grapher
 	begun  bool // the first graph has begun
@@ -39,6 +72,38 @@ func (e *Exec) Recording() *Recording {
 		return nil
 	}
 	return e.grapher.Recording()
+}
+
+// Record records what fn launches on queue 0 of the device, and launches it. An error or a Failure of fn ends the recording.
+func Record(on Grapher, fn func() error) (made *Recording, err error) {
+	r := &Recording{on: on, keys: map[keyUse]*uint64{}}
+	if err := r.begin(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if made == nil {
+			_ = r.Close()
+		}
+	}()
+	if err = fn(); err == nil {
+		err = r.finish()
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.reset()
+	return r, nil
+}
+
+// Replay does the host's part of the recorded step, and launches the rest.
+func (r *Recording) Replay() error {
+	r.reset()
+	for _, do := range r.steps {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Host makes replays call fn, which must not allocate. fn changes what the recorded step changed on the host, such as a step number.
@@ -96,8 +161,8 @@ func (r *Recording) end() error {
 	return launch()
 }
 
-// close frees the graphs.
-func (r *Recording) close() error {
+// Close frees the graphs.
+func (r *Recording) Close() error {
 	var errs []error
 	if r.open {
 		r.open = false

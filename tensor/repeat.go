@@ -18,11 +18,15 @@ func (p *Param) Repeats() (sum uint64, known bool) {
 		return 0, false
 	}
 	t := p.last.t
-	if t.drew || t.root == nil || t.Recording() != nil || t.fed.n == 0 || t.fed.n > len(t.fed.list) {
+	if t.drew || t.root == nil || t.Recording() != nil {
+		return 0, false
+	}
+	batches, all := t.fed.Batches()
+	if len(batches) == 0 || !all {
 		return 0, false
 	}
 	s := &digest{sum: math.Float64bits(t.scale)}
-	for _, b := range t.fed.list[:t.fed.n] {
+	for _, b := range batches {
 		if b.N == 0 {
 			return 0, false
 		}

@@ -80,7 +80,7 @@ func (t *Tape) noteRows(in, h *header) {
 		b := *h.tape.batchAt(h.at)
 		if in.at = h.at; t.rows.Stride == 0 {
 			t.rows = b
-			t.fed.add(b)
+			t.fed.Add(b)
 		}
 		in.at.Of = t.know(b)
 	case h.tape != nil:
@@ -109,7 +109,7 @@ func (t *Tape) takeRows(h *header) {
 	if !t.recompute {
 		t.told.numbers.add(h.rows.Number)
 	}
-	t.fed.add(t.rows)
+	t.fed.Add(t.rows)
 }
 
 // Rows returns the rectangle of the global batch that the step works on: that of the last Input with rows. Positional embeddings and
@@ -215,7 +215,7 @@ func (t *Tape) globalCount(op string, h, x *header) int {
 	}
 	n := t.countOf(op, h, x)
 	if h.n > 0 {
-		t.fed.dividedBy(n)
+		t.fed.DividedBy(n)
 	}
 	return n
 }

@@ -3,6 +3,9 @@ package tensor
 import (
 	"runtime"
 	"unsafe"
+
+	"github.com/ringo-ml/ringo/tensor/internal/arena"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Fence says when an asynchronous operation, with number seq, no longer uses the memory that it was given. A lane of package dist is one,
@@ -43,14 +46,14 @@ type storage struct {
 	ptr        Ptr       // nil: not resident
 	coming     *arriving // if a collective still fills it (see Ctx.Arrives)
 	bytes      int
-	arena      *arena // owner of step memory; nil for other memory
+	arena      *arena.Arena // owner of step memory; nil for other memory
 	refs       int32
 	numPending int32 // len(pending)
 	dev        Device
-	pending    []Pending // collectives that still read or write it
-	heap       Ptr       // kept reachable: Go memory, or an object that frees the memory
-	name       string    // of the parameter, for errors
-	acct       *account  // nil: not counted, or step memory, which its arena counts
+	pending    []Pending       // collectives that still read or write it
+	heap       Ptr             // kept reachable: Go memory, or an object that frees the memory
+	name       string          // of the parameter, for errors
+	acct       *memory.Account // nil: not counted, or step memory, which its arena counts
 }
 
 // busy reports whether a collective still uses the memory. It forgets collectives that are over.
@@ -94,8 +97,20 @@ func (s *storage) free() {
 	if s.ptr == nil && !s.markArrived() {
 		return
 	}
-	s.arena.release(block{s.ptr, s.bytes})
+	s.arena.Free(arena.Block{P: s.ptr, Bytes: s.bytes})
 	s.ptr = nil
+}
+
+// count counts bytes of the memory for a use, until it is not reachable any more.
+func (s *storage) count(u memory.Use, bytes int) {
+	if u == memory.Uncounted {
+		return
+	}
+	if s.acct == nil {
+		s.acct = memory.NewAccount(s.dev.Memory())
+		runtime.AddCleanup(s, (*memory.Account).Close, s.acct)
+	}
+	s.acct.Add(u, bytes)
 }
 
 // alignedBytes returns n bytes of Go memory, and the pointer that keeps them reachable.
@@ -105,7 +120,7 @@ func alignedBytes(n int) (p, heap Ptr) {
 }
 
 // newStorage gives h zeroed memory that lives as long as something refers to it. name is the parameter's, or "".
-func newStorage(dev Device, kind MemoryKind, h *header, name string) {
+func newStorage(dev Device, use memory.Use, h *header, name string) {
 	if dev == nil {
 		fail("alloc", these(h), "the device is nil")
 	}
@@ -115,18 +130,18 @@ func newStorage(dev Device, kind MemoryKind, h *header, name string) {
 	if dev.Host() {
 		if m, ok := dev.(mapper); ok && bytes > muchMemory {
 			if err := m.Mappable(bytes); err != nil {
-				noMemory(dev, kind, h, bytes, err)
+				noMemory(dev, use, h, bytes, err)
 			}
 		}
-		s.count(kind, bytes)
+		s.count(use, bytes)
 		s.ptr, s.heap = alignedBytes(max(bytes, 1))
 		return
 	}
 	p, err := dev.Alloc(bytes)
 	if err != nil {
-		noMemory(dev, kind, h, bytes, err)
+		noMemory(dev, use, h, bytes, err)
 	}
-	s.count(kind, bytes)
+	s.count(use, bytes)
 	s.ptr = p
 	runtime.AddCleanup(s, dev.Free, p)
 	fillBytes(dev, p, bytes, 0)
@@ -138,7 +153,7 @@ type mapper interface{ Mappable(n int) error }
 const muchMemory = 64 << 20 // from here on the system is asked first: Go ends the process if it cannot get memory
 
 // noMemory fails because a device did not give n bytes for h. The error lists what the device's memory is used for.
-func noMemory(dev Device, kind MemoryKind, h *header, n int, err error) {
+func noMemory(dev Device, use memory.Use, h *header, n int, err error) {
 	fail("alloc", these(h), "%s (%v) on %v: %w; in use: %s; `ringo plan` says how much a training needs",
-		FormatBytes(n), kind, dev, err, dev.Memory().uses())
+		memory.Format(n), use, dev, err, dev.Memory().List())
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/internal/trace"
+	"github.com/ringo-ml/ringo/tensor/internal/arena"
 )
 
 const slabLen = 128 // headers, nodes and contributions are made in slabs of this many
@@ -12,7 +13,7 @@ const slabLen = 128 // headers, nodes and contributions are made in slabs of thi
 // belongs to one goroutine; a rank may have several.
 type Tape struct {
 	Exec
-	mem          *arena
+	mem          *arena.Arena
 	headers      []*[slabLen]header
 	nh           int
 	nodes        []*[slabLen]Node
@@ -117,7 +118,7 @@ func Trace(r *trace.Recorder) TapeOption {
 func NewTape(dev Device, opts ...TapeOption) *Tape {
 	t := &Tape{modes: modes{record: true, training: true}, pass: pass{scale: 1}, leaves: map[*Param]*leafState{}, serial: 1}
 	t.init(dev)
-	t.mem = &arena{dev: dev, from: dev, use: dev.Memory(), poison: debugMode}
+	t.mem = t.newArena(dev)
 	t.poller, _ = dev.(Poller)
 	for _, o := range opts {
 		o(t)
@@ -125,7 +126,7 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 	if t.phase != "" && t.noGrad {
 		t.phase = "evaluation"
 	}
-	t.mem.tapes++
+	t.mem.Open()
 	return t
 }
 
@@ -135,9 +136,6 @@ func (t *Tape) Training() bool { return t.training }
 // Recomputing reports whether a Checkpoint runs its function for the second time. Choices must come out as the first time: see Once.
 func (t *Tape) Recomputing() bool { return t.recompute }
 
-// Memory returns the bytes of step memory in use now, and the most since NewTape.
-func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.mem.high) }
-
 // Close returns the tape's memory to the device, or to the tapes that share it. Its tensors must not be used afterwards.
 func (t *Tape) Close() {
 	t.putOff = false
@@ -146,9 +144,7 @@ func (t *Tape) Close() {
 		return
 	}
 	t.closed = true
-	if t.mem.tapes--; t.mem.tapes == 0 {
-		t.mem.close()
-	}
+	t.mem.Close()
 }
 
 // newHeader returns a header with no memory. dims does not escape.
@@ -188,12 +184,12 @@ func (t *Tape) header(i int) *header { return &t.headers[uint(i)/slabLen][uint(i
 func (t *Tape) alloc(h *header) {
 	if len(t.unreferenced) > 0 && !t.keepAll {
 		t.reap()
-		if t.Recording() != nil && !t.mem.has(h.n*h.dtype.Size()) {
+		if t.Recording() != nil && !t.mem.Has(h.n*h.dtype.Size()) {
 			t.waitUnreferenced()
 		}
 	}
-	b := t.mem.alloc(h, h.n*h.dtype.Size())
-	h.own.ptr, h.own.bytes, h.own.refs, h.own.coming = b.p, b.bytes, 1, nil
+	b := t.take(h, h.n*h.dtype.Size())
+	h.own.ptr, h.own.bytes, h.own.refs, h.own.coming = b.P, b.Bytes, 1, nil
 	h.st = &h.own
 }
 
@@ -310,7 +306,7 @@ func (t *Tape) Reset() {
 	t.spans.Phase("") // ends a forward phase without Backward
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}
-	t.mem.report()
+	t.mem.Report()
 	if lost {
 		fail("Reset", nil, "weight gradients that DeferWeights put off are lost: RunDeferred comes before Reset")
 	}

@@ -74,10 +74,10 @@ func TestMemoryIsReused(t *testing.T) {
 		assert.Zero(t, live)
 		assert.Positive(t, peak)
 		if step == 1 {
-			slabs = Slabs(tape)
+			slabs = dev.blocks
 		}
 		if step > 1 {
-			assert.Equal(t, slabs, Slabs(tape), "step %d", step)
+			assert.Equal(t, slabs, dev.blocks, "step %d", step)
 		}
 	}
 	tape.Close()

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Tensor is a handle of 16 bytes: copy it freely, compare it with ==. The zero Tensor means "none". A handle to step memory is valid until
@@ -150,20 +151,20 @@ func (x Tensor) invalid() {
 	fail("use", these(x.h), "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
 }
 
-// New returns a tensor of zeros on dev that belongs to no tape, for example a batch. Its memory counts as OtherMemory.
+// New returns a tensor of zeros on dev that belongs to no tape, for example a batch. Its memory counts as memory.Other.
 func New(dev Device, dtype DType, dims ...int) Tensor {
-	return NewFor(OtherMemory, dev, dtype, dims...)
+	return NewFor(memory.Other, dev, dtype, dims...)
 }
 
-// NewFor is New for memory of the given kind.
-func NewFor(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
-	return newNamed("", kind, dev, dtype, dims)
+// NewFor is New for memory for the given use.
+func NewFor(use memory.Use, dev Device, dtype DType, dims ...int) Tensor {
+	return newNamed("", use, dev, dtype, dims)
 }
 
-func newNamed(param string, kind MemoryKind, dev Device, dtype DType, dims []int) Tensor {
+func newNamed(param string, use memory.Use, dev Device, dtype DType, dims []int) Tensor {
 	h := &header{dtype: dtype}
 	h.setDims(dims)
-	newStorage(dev, kind, h, param)
+	newStorage(dev, use, h, param)
 	return Tensor{h, 0}
 }
 

@@ -3,6 +3,8 @@ package tensor
 import (
 	"runtime"
 	"unsafe"
+
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // ToHost returns x if its memory is the host's, else a copy in host memory with the same layout. Use it to read a device's tensor with
@@ -13,7 +15,7 @@ func ToHost(x Tensor) Tensor {
 		return x
 	}
 	c := &header{dtype: h.dtype, n: h.n, ndim: h.ndim, dims: h.dims, ld: h.ld, rows: h.rows, part: h.part}
-	newStorage(hostDevice, Uncounted, c, "")
+	newStorage(hostDevice, memory.Uncounted, c, "")
 	transfer(c, h)
 	return Tensor{c, 0}
 }
@@ -69,13 +71,13 @@ func move(dev Device, d, s *header) {
 
 // NewStaging returns a tensor that Go code can write and that dev can read, or copy fast: on dev itself if its memory is the host's, else
 // in host memory, which is not counted (see Pinner).
-func NewStaging(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
+func NewStaging(use memory.Use, dev Device, dtype DType, dims ...int) Tensor {
 	if dev.Host() {
-		return NewFor(kind, dev, dtype, dims...)
+		return NewFor(use, dev, dtype, dims...)
 	}
 	p, ok := dev.(Pinner)
 	if !ok {
-		return NewFor(Uncounted, hostDevice, dtype, dims...)
+		return NewFor(memory.Uncounted, hostDevice, dtype, dims...)
 	}
 	h := &header{dtype: dtype}
 	h.setDims(dims)

@@ -23,6 +23,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/ops"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/ringo-ml/ringo/train"
@@ -127,7 +128,7 @@ func (x *badRun) train() error {
 		}
 		step := update
 		if x.captured {
-			c := tensor.Capture(r.Device, update)
+			c := capture.New(r.Device, update)
 			defer c.Close()
 			step = c.Run
 		}

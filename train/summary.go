@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -34,14 +34,14 @@ type Summary struct {
 	LossesSHA256 string         `json:"losses_sha256"`
 	GoVersion    string         `json:"go"`
 
-	WallS       float64                     `json:"wall_s"` // since Start
-	StepsPerS   float64                     `json:"steps_per_s"`
-	SamplesPerS float64                     `json:"samples_per_s"`
-	TokensPerS  float64                     `json:"tokens_per_s"`          // with padding, of integers [rows, ..., n] with labels [rows, n]; else 0
-	ExposedComm float64                     `json:"exposed_comm_fraction"` // of the time of steps: waits for groups of Measure
-	CommBytes   map[string]uint64           `json:"comm_bytes"`            // sent in steps over groups of Measure, by operation
-	PeakBytes   int                         `json:"peak_bytes"`
-	Memory      map[string]tensor.MemoryUse `json:"memory"` // by kind
+	WallS       float64                 `json:"wall_s"` // since Start
+	StepsPerS   float64                 `json:"steps_per_s"`
+	SamplesPerS float64                 `json:"samples_per_s"`
+	TokensPerS  float64                 `json:"tokens_per_s"`          // with padding, of integers [rows, ..., n] with labels [rows, n]; else 0
+	ExposedComm float64                 `json:"exposed_comm_fraction"` // of the time of steps: waits for groups of Measure
+	CommBytes   map[string]uint64       `json:"comm_bytes"`            // sent in steps over groups of Measure, by operation
+	PeakBytes   int                     `json:"peak_bytes"`
+	Memory      map[string]memory.Bytes `json:"memory"` // by kind
 	device      string
 }
 
@@ -87,10 +87,10 @@ func (s Summary) String() string {
 	for _, n := range s.CommBytes {
 		sent += n
 	}
-	var memory []string
-	for k := tensor.Parameters; k <= tensor.OtherMemory; k++ {
+	var peaks []string
+	for k := memory.Parameters; k <= memory.Other; k++ {
 		if peak := s.Memory[k.String()].Peak; peak > 0 {
-			memory = append(memory, fmt.Sprint(k, " ", tensor.FormatBytes(peak)))
+			peaks = append(peaks, fmt.Sprint(k, " ", memory.Format(peak)))
 		}
 	}
 	tokens := ""
@@ -100,7 +100,7 @@ func (s Summary) String() string {
 	return fmt.Sprintf("%d steps%s, world size %d (%s, %s) in %.1f s: %.1f steps/s, %.1f samples/s%s\n", s.Steps-s.ResumedAt, all, s.Ranks,
 		s.Backend, s.device, s.WallS, s.StepsPerS, s.SamplesPerS, tokens) +
 		fmt.Sprintf("exposed communication %.1f%%, sent %.1f MiB a step\n", 100*s.ExposedComm, s.PerStep(sent)) +
-		fmt.Sprintf("memory of rank 0 %s at most: %s", tensor.FormatBytes(s.PeakBytes), strings.Join(memory, ", "))
+		fmt.Sprintf("memory of rank 0 %s at most: %s", memory.Format(s.PeakBytes), strings.Join(peaks, ", "))
 }
 
 // Report prints on rank 0: with Options.Quiet s, which embeds a Summary, as one JSON line, else text.

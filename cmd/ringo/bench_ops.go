@@ -6,6 +6,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // benchOp is an operation that can be measured. Its buffers are a, of the full size, and b, another one of that size.
@@ -225,7 +226,7 @@ func write(x tensor.Tensor, set func(d []float32)) {
 		set(tensor.Data[float32](x))
 		return
 	}
-	h := tensor.NewStaging(tensor.Uncounted, x.Device(), x.DType(), x.Len())
+	h := tensor.NewStaging(memory.Uncounted, x.Device(), x.DType(), x.Len())
 	set(tensor.Data[float32](h))
 	tensor.Copy(x, h)
 }

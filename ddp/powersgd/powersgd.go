@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -96,8 +97,8 @@ const powerKey = 0x706f776572 // "power"
 // fill makes the memory. The random vectors are the same on all ranks.
 func (l *lowRank) fill(p *tensor.Param, seed uint64) {
 	dev, dt := p.Value.Device(), p.Value.DType()
-	l.q, l.random = tensor.NewFor(tensor.Communication, dev, dt, l.rank, l.cols), tensor.NewFor(tensor.Communication, dev, dt, l.rank, l.cols)
-	l.err = tensor.NewFor(tensor.Communication, dev, dt, l.rows, l.cols)
+	l.q, l.random = tensor.NewFor(memory.Communication, dev, dt, l.rank, l.cols), tensor.NewFor(memory.Communication, dev, dt, l.rank, l.cols)
+	l.err = tensor.NewFor(memory.Communication, dev, dt, l.rows, l.cols)
 	parts := []uint64{powerKey}
 	for _, c := range p.Name() {
 		parts = append(parts, uint64(c))
@@ -140,7 +141,7 @@ func (h *hook) layOut(b *ddp.Bucket) *compressed {
 		b.Wire = b.Group.Alloc(b.Grad.DType(), first+second)
 	}
 	if h.bad[b.Group].IsZero() {
-		h.bad[b.Group] = tensor.NewFor(tensor.Communication, b.Grad.Device(), tensor.Float64, 1)
+		h.bad[b.Group] = tensor.NewFor(memory.Communication, b.Grad.Device(), tensor.Float64, 1)
 	}
 	c := &compressed{first: b.Wire.Range(0, first), second: b.Wire.Range(first, first+second), bad: h.bad[b.Group]}
 	at, i, k := 0, 0, 0

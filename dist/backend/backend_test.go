@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
 func op() backend.Op {
@@ -69,7 +70,7 @@ func TestFingerprintAndMismatch(t *testing.T) {
 
 // What ranks must have alike in a step: each part of it changes the fingerprint of a reduction, and the mismatch says what differs.
 func TestAgreementMatters(t *testing.T) {
-	fields := reflect.TypeFor[tensor.Agreement]()
+	fields := reflect.TypeFor[compare.Agreement]()
 	var all [][]int
 	for i := range fields.NumField() {
 		if f := fields.Field(i).Type; f.Kind() == reflect.Struct {

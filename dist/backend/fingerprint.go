@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
 // Desc is what must agree between the ranks of an operation. Its Fingerprint travels in every message. If fingerprints differ, the Desc
@@ -26,7 +27,7 @@ type Desc struct {
 	Shape  string // of the tensor, for the error text; not compared
 	Choice string // the algorithm that runs if Algo is ""; also only for the error text
 	Device bool   // the data is in the memory of devices
-	Agreed tensor.Agreement
+	Agreed compare.Agreement
 }
 
 // DescOf returns the descriptor of op in the group named group.
@@ -110,7 +111,7 @@ func Fingerprint(op *Op, group uint64) uint64 {
 	}
 	if k.Reduces() {
 		h = Hash64(h, uint64(op.Red)+101)
-		if op.Agreed != (tensor.Agreement{}) {
+		if op.Agreed != (compare.Agreement{}) {
 			h = Hash64(h, op.Agreed.Print())
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
 // Kind is what a collective or point-to-point operation does.
@@ -100,9 +101,9 @@ type Op struct {
 	// In V forms, SrcCounts[i] elements go to rank i and DstCounts[i] come from rank i. For AllGatherV, DstCounts is what each rank
 	// gives; for ReduceScatterV, SrcCounts is what each rank gets.
 	SrcCounts, DstCounts []int
-	Row                  int              // elements in one row; the counts of V forms are multiples of it
-	Shape                tensor.Shape     // of the user's tensor, for errors
-	Agreed               tensor.Agreement // of the step; reductions only
+	Row                  int               // elements in one row; the counts of V forms are multiples of it
+	Shape                tensor.Shape      // of the user's tensor, for errors
+	Agreed               compare.Agreement // of the step; reductions only
 	// Of is set in a Barrier, or in an empty Send or Recv, that stands for an operation whose data moves in another way, on a device. So
 	// ranks that disagree about that operation notice it here. It is not changed until 2*Depth more operations are issued.
 	Of *Op

@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Training is a training whose result must not depend on how ranks share it. With the zero values of all fields but Attach, one rank trains
@@ -261,7 +262,7 @@ type Dataset struct {
 
 // Samples returns n samples from the first on: x [n, Features], and as y the index of the largest of the first five features.
 func (d Dataset) Samples(dev tensor.Device, first, n int) (x, y tensor.Tensor) {
-	x, y = tensor.NewStaging(tensor.OtherMemory, dev, d.DType, n, d.Features), tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, n)
+	x, y = tensor.NewStaging(memory.Other, dev, d.DType, n, d.Features), tensor.NewStaging(memory.Other, dev, tensor.Int64, n)
 	tensor.UniformInit(-1, 1).Fill(x, 11, uint64(first*d.Features))
 	v := tensor.Floats(x)
 	for i := range n {

@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
@@ -148,7 +149,7 @@ func (j joinJob) whole(ranks int) disttest.Training {
 				return s.Optimizer.Step()
 			}
 			if j.capture && ranks > 1 {
-				graph := tensor.Capture(r.Device, do)
+				graph := capture.New(r.Device, do)
 				defer graph.Close()
 				do = graph.Run
 			}

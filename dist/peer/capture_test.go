@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -108,7 +109,7 @@ func runsAlike(r *dist.Rank, op func(*dist.Group, tensor.Tensor, tensor.Tensor, 
 			tape.Reset()
 			return err
 		}
-		captured := tensor.Capture(r.Device, step)
+		captured := capture.New(r.Device, step)
 		if k == 1 {
 			step = captured.Run
 		}
@@ -140,7 +141,7 @@ func TestCapturedStepsAreSteady(t *testing.T) {
 	require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		gpu, g := r.Device.(*cuda.Device).GPU(), r.World
 		x, y := tensor.New(r.Device, tensor.Float32, 3000), tensor.New(r.Device, tensor.Float32, 3000)
-		step := tensor.Capture(r.Device, func(...tensor.Tensor) error {
+		step := capture.New(r.Device, func(...tensor.Tensor) error {
 			tensor.Copy(y, x)
 			tensor.Copy(x, y) // one launch
 			a, b := g.AllReduce(x.Range(0, 1000), dist.Avg), g.AllReduce(x.Range(1000, 3000), dist.Avg)
@@ -208,7 +209,7 @@ func TestReplayFails(t *testing.T) {
 		gone := make(chan struct{})
 		err := start(t, 2, dist.Config{Threads: 1, Timeout: time.Second, Log: io.Discard}, func(r *dist.Rank) error {
 			x := tensor.New(r.Device, tensor.Float32, 10)
-			step := tensor.Capture(r.Device, func(...tensor.Tensor) error { return r.World.AllReduce(x, dist.Sum).Wait() })
+			step := capture.New(r.Device, func(...tensor.Tensor) error { return r.World.AllReduce(x, dist.Sum).Wait() })
 			defer step.Close()
 			for i := range 8 {
 				if i == 6 && r.World.Rank() == 1 {
@@ -229,7 +230,7 @@ func TestReplayFails(t *testing.T) {
 		})
 		require.Error(t, err)
 		require.ErrorContains(t, got, name)
-		assert.ErrorContains(t, again, "tensor: a captured step failed in a replay")
+		assert.ErrorContains(t, again, "capture: a captured step failed in a replay")
 		assert.ErrorIs(t, again, got)
 	}
 }
@@ -248,7 +249,7 @@ func TestMemoryInCapturedSteps(t *testing.T) {
 			for i := range copies {
 				copies[i] = tensor.New(r.Device, tensor.Float32, n)
 			}
-			step := tensor.Capture(r.Device, func(...tensor.Tensor) (err error) {
+			step := capture.New(r.Device, func(...tensor.Tensor) (err error) {
 				var w dist.Work
 				for _, c := range copies { // the copies before it on the group's stream take longer than all computation
 					r.World.AllGather(c, x) //discard: the step's end waits

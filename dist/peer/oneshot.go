@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // The model of an all-reduce of S bytes among n GPUs, each with a link of B bytes/s in each direction and memory of M bytes/s. A rank gets
@@ -22,9 +23,9 @@ import (
 // streams and costs more, but there is the copy. `ringo-gpu bench allreduce` measures saved, with two ranks on a GPU. B and M are those of
 // an H100 SXM by NVIDIA's data sheet: NVLink 4 with 900 GB/s in both directions together, HBM3 with 3.35 TB/s.
 const (
-	saved  = 3e-6
-	link   = 450e9
-	memory = 3.35e12
+	saved = 3e-6
+	link  = 450e9
+	hbm   = 3.35e12
 )
 
 // usualCopy is the size up to which one-shot is the default at most. A stream has memory for 2*backend.Depth copies of the largest size so
@@ -40,7 +41,7 @@ func oneShotBytes(n int) int {
 		return 0
 	}
 	x := float64(n)
-	return min(usualCopy, int(saved/((x-1)*(x-2)/(x*link)+2/memory)))
+	return min(usualCopy, int(saved/((x-1)*(x-2)/(x*link)+2/hbm)))
 }
 
 // isOneShot reports whether op is a one-shot all-reduce, the same on all ranks.
@@ -51,7 +52,7 @@ func (q *stream) isOneShot(op *backend.Op) (bool, error) {
 	case op.Algo != algo.OneShot:
 		return op.Src.Bytes <= oneShotBytes(q.size), nil
 	case op.Src.Bytes > LargestOneShot:
-		return false, fmt.Errorf("%s of %s: %s at most", algo.OneShot, tensor.FormatBytes(op.Src.Bytes), tensor.FormatBytes(LargestOneShot))
+		return false, fmt.Errorf("%s of %s: %s at most", algo.OneShot, memory.Format(op.Src.Bytes), memory.Format(LargestOneShot))
 	}
 	return true, nil
 }

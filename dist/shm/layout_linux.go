@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
 // Segment 0 begins with a hub; the blocks of the groups lie behind it.
@@ -69,7 +70,7 @@ type desc struct {
 	small                   [backend.EagerBytes]byte
 	dims                    [tensor.MaxNDim]int64
 	algo                    [32]byte
-	agreed                  tensor.Agreement
+	agreed                  compare.Agreement
 }
 
 // ref is memory in segment 1 of the rank that posted it.

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -82,7 +83,7 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Trace(r.Trace))
 	t.loss = tensor.New(r.Device, lossType(dtype))
-	t.step = tensor.Capture(r.Device, t.update).Run
+	t.step = capture.New(r.Device, t.update).Run
 	if dtype == tensor.Float16 { // its steps wait for the device
 		t.step, t.scaler = t.update, optim.NewScaler()
 	}

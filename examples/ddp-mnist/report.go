@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -40,7 +41,7 @@ func (t *trainer) report() (err error) {
 	s.Epochs, s.TestAccuracy = (s.Steps+t.images.Steps()-1)/t.images.Steps(), accuracies[len(accuracies)-1]
 	s.ParamsSHA256, s.PayloadBytes, s.WireBytes = digest(t.params), sent.Payload["allreduce"], sent.Wire["allreduce"]
 	return t.loop.Report(s, s.String(),
-		fmt.Sprintf("planned: %s of memory without activations, %.1f MiB sent a step", tensor.FormatBytes(s.Plan.Total),
+		fmt.Sprintf("planned: %s of memory without activations, %.1f MiB sent a step", memory.Format(s.Plan.Total),
 			float64(s.Plan.Sent/s.Ranks)/(1<<20)),
 		fmt.Sprintf("loss %.4f → %.4f, test accuracy %.2f%%, parameters %.12s…", s.FirstLoss, s.FinalLoss, 100*s.TestAccuracy, s.ParamsSHA256))
 }

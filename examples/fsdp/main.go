@@ -18,6 +18,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -98,8 +99,8 @@ func (o options) plan(stage, ranks int) (*plan.Plan, error) {
 }
 
 // forget makes the garbage collector free the memory of the stage before, so that the next one is counted alone.
-func forget(m *tensor.Memory) {
-	for i := 0; i < 100 && m.Total().Live > m.Of(tensor.OtherMemory).Live; i++ {
+func forget(m *memory.Counter) {
+	for i := 0; i < 100 && m.Total().Live > m.Of(memory.Other).Live; i++ {
 		runtime.GC()
 	}
 	m.ResetPeak()

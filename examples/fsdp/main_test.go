@@ -16,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/wait"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -118,9 +118,9 @@ func requirePlanned(t *testing.T, o options, stage int, res *result) {
 	for i, k := range kinds {
 		got, want := res.peaks[0][i], p.Of(k) // rank 0 has the largest part
 		switch {
-		case k == tensor.Activations:
+		case k == memory.Activations:
 			require.InEpsilon(t, want, got, 0.05, "%s: %v", what, k)
-		case k == tensor.Communication && got < want: // a block was reduced before the next one needed memory
+		case k == memory.Communication && got < want: // a block was reduced before the next one needed memory
 			require.Equal(t, want, got+4*(12*o.width+13)*o.width, "%s: %v", what, k)
 		default:
 			require.Equal(t, want, got, "%s: %v", what, k)

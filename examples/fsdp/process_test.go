@@ -17,7 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 const stageEnv = "EXAMPLE_TEST_STAGE"
@@ -84,12 +84,12 @@ func TestResidentMemory(t *testing.T) {
 		for rank, out := range disttest.Processes(t, large().ranks, fmt.Sprint(stageEnv, "=", stage), "RINGO_SHM=0", "RINGO_TIMEOUT=60s") {
 			var got resident
 			require.NoError(t, json.Unmarshal(out, &got), "%s", out)
-			t.Logf("stage %d, rank %d: planned %s, counted %s, grew by %s", stage, rank, tensor.FormatBytes(p.Total),
-				tensor.FormatBytes(got.Counted), tensor.FormatBytes(got.Grew))
+			t.Logf("stage %d, rank %d: planned %s, counted %s, grew by %s", stage, rank, memory.Format(p.Total),
+				memory.Format(got.Counted), memory.Format(got.Grew))
 			require.InEpsilon(t, p.Total, got.Counted, 0.05)
 			extra := 16 << 20 // the runtime, the engine, the workspace of kernels
 			if stage == 0 {   // the first buckets are garbage after the first step
-				extra += p.Of(tensor.Gradients)
+				extra += p.Of(memory.Gradients)
 			}
 			require.Greater(t, got.Grew, p.Total*95/100)
 			require.Less(t, got.Grew, p.Total*105/100+extra)

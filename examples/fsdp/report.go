@@ -6,12 +6,12 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/plan"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
-// kinds are the columns of the table. Memory of kind OtherMemory (batches, and the workspace of kernels) is not planned.
-var kinds = []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState, tensor.Activations, tensor.Gathered,
-	tensor.Communication}
+// kinds are the columns of the table. Other memory (batches, and the workspace of kernels) is not planned.
+var kinds = []memory.Use{memory.Parameters, memory.Gradients, memory.OptimizerState, memory.Activations, memory.Gathered,
+	memory.Communication}
 
 func kindNames() (names []string) {
 	for _, k := range kinds {

@@ -52,7 +52,9 @@ import (
 	"` + modulePath + `/optim"
 	"` + modulePath + `/plan"
 	"` + modulePath + `/tensor"
+	"` + modulePath + `/tensor/capture"
 	"` + modulePath + `/tensor/cpu"
+	"` + modulePath + `/tensor/memory"
 	"` + modulePath + `/tensor/ops"
 	"` + modulePath + `/tp"
 	"` + modulePath + `/train"
@@ -221,7 +223,7 @@ func TestFunctionsOfTensor(t *testing.T) {
 			list = append(list, name)
 		}
 	}
-	assert.Equal(t, []string{"Copy", "Data", "Floats", "FormatBytes", "GlobalCount", "HashName", "Operand", "RandomBits", "RandomKey",
+	assert.Equal(t, []string{"Copy", "Data", "Floats", "GlobalCount", "HashName", "Operand", "RandomBits", "RandomKey",
 		"StepBytes", "Try"}, list)
 }
 

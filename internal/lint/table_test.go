@@ -16,11 +16,11 @@ type row struct {
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly is what every package's own tests may import.
-const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/cpu " + modulePath + "/tensor/ops " + modulePath +
-	"/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/capture " + modulePath + "/tensor/cpu " + modulePath +
+	"/tensor/ops " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
 
-// everywhere is what every package may import: it imports nothing.
-const everywhere = "layout"
+// everywhere is what every package may import: these packages import nothing.
+const everywhere = "layout tensor/memory"
 
 // table is the direction of imports. Rows may stand here before their package
 // exists. External test packages (package x_test) are exempt. A key that ends
@@ -37,7 +37,7 @@ var table = map[string]row{
 	"internal/jinja":       {},
 	"internal/columns":     {own: "internal/bounded"},
 	"internal/trace":       {},
-	"internal/live":        {own: "tensor"},
+	"internal/live":        {},
 	"internal/timeline":    {own: "internal/bounded internal/ranks internal/trace"},
 	"internal/wait":        {},
 	"internal/where":       {},
@@ -60,12 +60,16 @@ var table = map[string]row{
 
 	"internal/cuda/emu/fragment": {},
 
-	everywhere:          {},
-	"tensor":            {own: "internal/kernel internal/trace internal/where"},
-	"tensor/cpu":        {own: "tensor internal/kernel internal/wait", others: "golang.org/x/sys"},
-	"tensor/ops":        {own: "tensor tensor/cpu internal/kernel"},
-	"tensor/cuda":       {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
-	"tensor/tensortest": {own: "tensor tensor/cpu tensor/ops internal/reliability", others: "github.com/stretchr/testify"},
+	"layout":                {},
+	"tensor/memory":         {},
+	"tensor/internal/arena": {},
+	"tensor":                {own: "tensor/internal/arena tensor/compare internal/kernel internal/trace internal/where"},
+	"tensor/capture":        {own: "tensor"},
+	"tensor/compare":        {own: "internal/kernel"},
+	"tensor/cpu":            {own: "tensor internal/kernel internal/wait", others: "golang.org/x/sys"},
+	"tensor/ops":            {own: "tensor tensor/cpu internal/kernel"},
+	"tensor/cuda":           {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
+	"tensor/tensortest":     {own: "tensor tensor/cpu tensor/ops internal/reliability", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia": {own: "tensor tensor/cpu tensor/ops internal/bounded",
 		others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
@@ -82,11 +86,11 @@ var table = map[string]row{
 	"data/chat":      {own: "data data/tokenizer tensor tensor/ops internal/bounded internal/jinja"},
 	"data/tokenizer": {own: "internal/bounded", others: "golang.org/x/text"},
 
-	"dist/backend":     {own: "tensor internal/ranks internal/wait", others: "golang.org/x/sys"},
+	"dist/backend":     {own: "tensor tensor/compare internal/ranks internal/wait", others: "golang.org/x/sys"},
 	"dist/algo":        {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys"},
 	"dist/algo/memnet": {own: "dist/backend dist/algo tensor"},
 	"dist/local":       engine,
-	"dist/shm":         engine,
+	"dist/shm":         {own: engine.own + " tensor/compare", others: engine.others},
 	"dist/tcp":         {own: "tensor dist/backend dist/algo dist/shm internal/...", others: "golang.org/x/sys"},
 	"dist/mpi":         engine,
 	"dist/nccl":        {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
@@ -96,8 +100,8 @@ var table = map[string]row{
 		others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait " +
-			"internal/where tensor tensor/cpu tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi " +
-			"dist/nccl dist/sim dist/launch",
+			"internal/where tensor tensor/compare tensor/cpu tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm " +
+			"dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
@@ -108,9 +112,9 @@ var table = map[string]row{
 	"dist/disttest/layouts": {own: "...", others: "..."},
 	"dist/sim/training":     {own: "dist/backend dist/algo dist/sim internal/bounded internal/timeline internal/trace"},
 
-	"ddp":          {own: "nn optim dist dist/backend tensor"},
+	"ddp":          {own: "nn optim dist dist/backend tensor tensor/capture"},
 	"ddp/powersgd": {own: "ddp nn dist tensor tensor/ops"},
-	"fsdp":         {own: "nn optim dist tensor internal/rebuild fsdp/internal/..."},
+	"fsdp":         {own: "nn optim dist tensor tensor/capture internal/rebuild fsdp/internal/..."},
 	"cp":           {own: "dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"tp":           {own: "nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},
 	"moe":          {own: "moe/dispatch moe/router nn optim dist dist/autograd tensor tensor/ops internal/rebuild"},

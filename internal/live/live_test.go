@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 func TestRecorder(t *testing.T) {
@@ -60,9 +60,9 @@ func TestBounds(t *testing.T) {
 		r.Step(1e6, 1e9)
 		require.NoError(t, r.Write(1e9+s, time.Now(), values))
 	}
-	report := Report{Memory: map[string]tensor.MemoryUse{}}
-	for k := tensor.Uncounted; k <= tensor.OtherMemory; k++ {
-		report.Memory[k.String()] = tensor.MemoryUse{Live: math.MaxInt, Peak: math.MaxInt}
+	report := Report{Memory: map[string]memory.Bytes{}}
+	for k := memory.Uncounted; k <= memory.Other; k++ {
+		report.Memory[k.String()] = memory.Bytes{Live: math.MaxInt, Peak: math.MaxInt}
 	}
 	for range 16 {
 		report.Comm = append(report.Comm, Op{"reducescatterv", math.MaxUint64, math.MaxUint64, math.MaxUint64, math.MaxInt64, math.MaxInt64})

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // The limits of a report. If there is more, the oldest is left out.
@@ -30,8 +30,8 @@ type Report struct {
 
 	Values []Values `json:"values,omitempty"`
 
-	Memory map[string]tensor.MemoryUse `json:"memory,omitempty"` // by kind, see tensor.Memory
-	Comm   []Op                        `json:"comm,omitempty"`
+	Memory map[string]memory.Bytes `json:"memory,omitempty"` // by kind, see memory.Counter
+	Comm   []Op                    `json:"comm,omitempty"`
 }
 
 // Values are the values of a name since the last report. Steps count from 1.

@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Device is the host as a [tensor.Device]: memory from the operating system and a pool of worker threads.
@@ -15,7 +16,7 @@ type Device struct {
 	pool  *pool
 	queue Queue
 	poll  func()
-	use   tensor.Memory
+	use   memory.Counter
 	mu    sync.Mutex
 	mem   map[tensor.Ptr][]byte
 }
@@ -171,19 +172,19 @@ func (d *Device) Queue(int) tensor.Queue { return &d.queue }
 func (d *Device) Kernels() *tensor.Table { return &table }
 
 // Memory returns the counter of the tensors' memory on the device. The threads' workspaces for matrix products are not counted.
-func (d *Device) Memory() *tensor.Memory { return &d.use }
+func (d *Device) Memory() *memory.Counter { return &d.use }
 
 // scratch is memory that a kernel uses while it runs. It grows to the largest need and is kept.
 type scratch struct {
 	b   []byte
-	use *tensor.Memory
+	use *memory.Counter
 }
 
 func (s *scratch) get(n int) tensor.Ptr {
 	if len(s.b) < n+63 {
-		s.use.Add(tensor.OtherMemory, -len(s.b))
+		s.use.Add(memory.Other, -len(s.b))
 		s.b = make([]byte, n+n/2+63)
-		s.use.Add(tensor.OtherMemory, len(s.b))
+		s.use.Add(memory.Other, len(s.b))
 	}
 	p := unsafe.Pointer(unsafe.SliceData(s.b))
 	return unsafe.Add(p, int(-uintptr(p)&63))

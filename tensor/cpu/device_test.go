@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 func TestMemoryOfWidenedOperands(t *testing.T) {
@@ -13,11 +14,11 @@ func TestMemoryOfWidenedOperands(t *testing.T) {
 	defer dev.Close()
 	tape := tensor.NewTape(dev, tensor.NoGrad())
 	defer tape.Close()
-	x := tape.Input(tensor.NewFor(tensor.Uncounted, dev, tensor.Float16, 300, 300))
-	assert.Zero(t, dev.Memory().Of(tensor.OtherMemory))
+	x := tape.Input(tensor.NewFor(memory.Uncounted, dev, tensor.Float16, 300, 300))
+	assert.Zero(t, dev.Memory().Of(memory.Other))
 	tensor.MatMul(x, x, false, false)
-	one := dev.Memory().Of(tensor.OtherMemory)
+	one := dev.Memory().Of(memory.Other)
 	assert.GreaterOrEqual(t, one.Live, 3*4*300*300)
 	tensor.MatMul(x, x, false, false)
-	assert.Equal(t, one, dev.Memory().Of(tensor.OtherMemory))
+	assert.Equal(t, one, dev.Memory().Of(memory.Other))
 }

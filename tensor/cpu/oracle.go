@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // reference holds the plain kernels where these differ from the fast ones. All other kernels are compared with their own result on one
@@ -35,7 +36,7 @@ type oracle struct {
 // Checked returns what checks a launch in debug mode.
 func (d *Device) Checked() func(k tensor.Kernel, q tensor.Queue, a *tensor.Args) {
 	pool := &pool{n: 1, grain: grainElems}
-	return (&oracle{d, &Queue{pool: pool, half: scratch{use: new(tensor.Memory)}}}).launch
+	return (&oracle{d, &Queue{pool: pool, half: scratch{use: new(memory.Counter)}}}).launch
 }
 
 func (o *oracle) launch(k tensor.Kernel, q tensor.Queue, a *tensor.Args) {

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // The numbers of a device's queues.
@@ -28,7 +29,7 @@ type Device struct {
 	queues [numQueues]*Queue
 	pool   *cuda.Pool
 	blas   *blas.Handle
-	use    tensor.Memory
+	use    memory.Counter
 	funcs  []*cuda.Func // compiled kernels by number; nil: not compiled yet
 	failed atomic.Pointer[tensor.Failure]
 	poll   func()
@@ -104,7 +105,7 @@ func (d *Device) GPU() *cuda.Device { return d.gpu }
 func (d *Device) Kernels() *tensor.Table { return &table }
 
 // Memory returns the counter of the tensors' memory on the device.
-func (d *Device) Memory() *tensor.Memory { return &d.use }
+func (d *Device) Memory() *memory.Counter { return &d.use }
 
 // Queue returns queue k, a stream: 0 computes, 1 copies.
 func (d *Device) Queue(k int) tensor.Queue { return d.queues[k] }
@@ -161,7 +162,7 @@ func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 		return nil, fmt.Errorf("%v: %w", d, err)
 	}
 	ptr := hostPtr(p)
-	memory.add(span{lo: uintptr(p), hi: uintptr(p) + uintptr(max(n, 1)), dev: d, owned: true})
+	known.add(span{lo: uintptr(p), hi: uintptr(p) + uintptr(max(n, 1)), dev: d, owned: true})
 	return ptr, nil
 }
 
@@ -170,7 +171,7 @@ func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 func (d *Device) Free(p tensor.Ptr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !memory.remove(p, d) { // under the lock: Close must find the memory either here or in the pool
+	if !known.remove(p, d) { // under the lock: Close must find the memory either here or in the pool
 		return
 	}
 	d.noteFailure("free", d.locked(func() error { return d.release(p) }))
@@ -236,7 +237,7 @@ func (d *Device) closeGraphs() {
 // it returns that error.
 func (d *Device) Close() error {
 	d.closeGraphs()
-	for _, p := range memory.removeAll(d) {
+	for _, p := range known.removeAll(d) {
 		d.mu.Lock()
 		d.noteFailure("free", d.locked(func() error { return d.release(p) }))
 		d.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 func open(t testing.TB, index int) *cuda.Device {
@@ -300,7 +301,7 @@ func TestKernelThatFails(t *testing.T) {
 func TestOutOfMemory(t *testing.T) {
 	emu.Start(t, emu.Config{Memory: 64 << 20})
 	dev := open(t, 0)
-	x := tensor.NewFor(tensor.Parameters, dev, tensor.Float32, 1<<20)
+	x := tensor.NewFor(memory.Parameters, dev, tensor.Float32, 1<<20)
 	err := tensor.Try(func() { tensor.New(dev, tensor.Float32, 1<<28) })
 	require.ErrorContains(t, err, "in use: parameters 4.00 MiB; `ringo plan` says how much a training needs")
 	require.ErrorContains(t, err, "no memory for 1.00 GiB")

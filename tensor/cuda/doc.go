@@ -30,7 +30,7 @@
 //
 // # Graphs
 //
-// A step that tensor.Capture records is a CUDA graph, or one graph for each part between collectives. A replay is one launch, and a
+// A step that capture.New records is a CUDA graph, or one graph for each part between collectives. A replay is one launch, and a
 // call for each kernel whose arguments changed, such as the optimizer's. The graph keeps its memory until it is closed.
 //
 // # Threads

@@ -176,5 +176,5 @@ func (d *Device) refuse(op, what string) error {
 	if d.recorded.Load() == nil {
 		return nil
 	}
-	return &tensor.Failure{Op: op, Err: fmt.Errorf("%v %s inside a captured step (see tensor.Captured)", d, what)}
+	return &tensor.Failure{Op: op, Err: fmt.Errorf("%v %s inside a captured step (see capture.Step)", d, what)}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -29,7 +30,7 @@ func TestReplaysAreSteps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %v", name, dtype), func(t *testing.T) {
 				dev := open(t, 0)
 				eager, m := make(dev, dtype), make(dev, dtype)
-				step := tensor.Capture(dev, m.step)
+				step := capture.New(dev, m.step)
 				for i := range 11 {
 					x, y := eager.batch(i)
 					require.NoError(t, eager.step(x, y))
@@ -49,7 +50,7 @@ func TestReplaysAreSteps(t *testing.T) {
 func TestReplayChangesValues(t *testing.T) {
 	dev := device(t)
 	m := mlp(dev, tensor.Float32)
-	step := tensor.Capture(dev, m.step)
+	step := capture.New(dev, m.step)
 	for i := range 5 {
 		tape := tensor.NewTape(dev)
 		loss := tape.Use(m.params[0]).Square().Sum()
@@ -67,7 +68,7 @@ func TestReplayCost(t *testing.T) {
 	require.NoError(t, dev.Bind())
 	for name, make := range trainees {
 		m := make(dev, tensor.Float32)
-		step := tensor.Capture(dev, m.step)
+		step := capture.New(dev, m.step)
 		hx, hy := m.batch(0)
 		x, y := tensor.New(dev, hx.DType(), hx.Shape().Dims...), tensor.New(dev, tensor.Int64, hy.Shape().Dims...)
 		for range 5 {
@@ -90,7 +91,7 @@ func TestReplayCost(t *testing.T) {
 func TestOtherShapes(t *testing.T) {
 	dev := device(t)
 	eager, m := mlp(dev, tensor.Float32), mlp(dev, tensor.Float32)
-	step := tensor.Capture(dev, m.step)
+	step := capture.New(dev, m.step)
 	defer step.Close()
 	for i := range 12 {
 		x, y := m.batch(i)
@@ -109,7 +110,7 @@ func TestUnevenFirst(t *testing.T) {
 	dev := device(t)
 	eager, m := mlp(dev, tensor.Float32), mlp(dev, tensor.Float32)
 	runs := 0
-	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
+	step := capture.New(dev, func(in ...tensor.Tensor) error {
 		runs++
 		return m.step(in...)
 	})
@@ -133,7 +134,7 @@ func TestUnevenFirst(t *testing.T) {
 func TestStateChangesBetweenReplays(t *testing.T) {
 	dev := device(t)
 	eager, m := mlp(dev, tensor.Float32), mlp(dev, tensor.Float32)
-	step := tensor.Capture(dev, m.step)
+	step := capture.New(dev, m.step)
 	defer step.Close()
 	for i := range 10 {
 		for _, m := range []*trainee{eager, m} {
@@ -165,7 +166,7 @@ func TestMemoryOfGraphs(t *testing.T) {
 	require.NoError(t, err)
 	x, sum := tensor.FromPtr(dev, p, tensor.Float32, 1024), tensor.New(dev, tensor.Float32)
 	tape := tensor.NewTape(dev, tensor.NoGrad())
-	step := tensor.Capture(dev, func(...tensor.Tensor) error {
+	step := capture.New(dev, func(...tensor.Tensor) error {
 		tensor.Copy(sum, tape.Input(x).Affine(2, 1).Sum())
 		tape.Reset()
 		return nil
@@ -196,9 +197,9 @@ func TestMemoryOfGraphs(t *testing.T) {
 }
 
 // wrongly is a captured step that does something forbidden when it is recorded.
-func wrongly(dev *cuda.Device, x tensor.Tensor, what func(y tensor.Tensor) error) *tensor.Captured {
+func wrongly(dev *cuda.Device, x tensor.Tensor, what func(y tensor.Tensor) error) *capture.Step {
 	tape, runs := tensor.NewTape(dev, tensor.NoGrad()), 0
-	return tensor.Capture(dev, func(...tensor.Tensor) error {
+	return capture.New(dev, func(...tensor.Tensor) error {
 		defer tape.Reset()
 		y := tape.Input(x).Affine(2, 1)
 		if runs++; runs == 3 {
@@ -231,7 +232,7 @@ func TestWhatStepsMustNotDo(t *testing.T) {
 		}},
 		{"set step", "SetStep: inside a captured step", func(y tensor.Tensor) error { y.Tape().SetStep(1, 0); return nil }},
 		{"capture", "inside another one of cuda:0", func(tensor.Tensor) error {
-			return tensor.Capture(dev, func(...tensor.Tensor) error { return nil }).Run()
+			return capture.New(dev, func(...tensor.Tensor) error { return nil }).Run()
 		}},
 		{"begin", "is being captured already", func(tensor.Tensor) error { return dev.BeginGraph(nil, true) }},
 		{"error", "no luck", func(tensor.Tensor) error { return fmt.Errorf("no luck") }},
@@ -283,10 +284,10 @@ func TestRunOfBusySteps(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
-	var step *tensor.Captured
+	var step *capture.Step
 	within, other := error(nil), make(chan error)
 	x, y := ones(dev, 4), ones(dev, 4)
-	step = tensor.Capture(dev, func(...tensor.Tensor) error {
+	step = capture.New(dev, func(...tensor.Tensor) error {
 		tensor.Copy(x, y)
 		within = step.Run()
 		go func() { other <- step.Run() }()
@@ -308,7 +309,7 @@ func TestLeftOnTheTape(t *testing.T) {
 	dev := device(t)
 	tape, x := tensor.NewTape(dev, tensor.NoGrad()), ones(dev, 4)
 	var y tensor.Tensor
-	step := tensor.Capture(dev, func(...tensor.Tensor) error {
+	step := capture.New(dev, func(...tensor.Tensor) error {
 		tape.Reset()
 		y = tape.Input(x).Sum()
 		return nil
@@ -332,14 +333,14 @@ func TestGradientsOfCapturedSteps(t *testing.T) {
 		tape.Reset()
 		return nil
 	}
-	leave := tensor.Capture(dev, func(...tensor.Tensor) error { return backward(tensor.More()) })
+	leave := capture.New(dev, func(...tensor.Tensor) error { return backward(tensor.More()) })
 	require.NoError(t, leave.Run())
 	require.NoError(t, leave.Run())
 	p.Consume()
 	require.ErrorContains(t, leave.Run(), "makes a gradient of p and leaves it")
 	p.Consume()
 
-	whole := tensor.Capture(dev, func(...tensor.Tensor) error {
+	whole := capture.New(dev, func(...tensor.Tensor) error {
 		_ = backward()
 		return opt.Step()
 	})
@@ -350,7 +351,7 @@ func TestGradientsOfCapturedSteps(t *testing.T) {
 	tape.Reset()
 	p.Consume()
 
-	step := tensor.Capture(dev, func(...tensor.Tensor) error { return opt.Step() })
+	step := capture.New(dev, func(...tensor.Tensor) error { return opt.Step() })
 	for range 6 {
 		require.NoError(t, backward())
 		require.NoError(t, step.Run())

@@ -29,7 +29,7 @@ type spans struct {
 	list []span // sorted, without overlaps
 }
 
-var memory spans
+var known spans
 
 // find returns the index of the span that contains p, or where such a span would be inserted.
 func (m *spans) find(p uintptr) (int, bool) {
@@ -101,11 +101,11 @@ func (d *Device) FromPointer(p uintptr, dtype tensor.DType, dims ...int) (x tens
 	}
 	ptr := hostPtr(cuda.Ptr(p))
 	x = tensor.FromPtr(d, ptr, dtype, dims...)
-	if memory.owner(ptr) != nil {
+	if known.owner(ptr) != nil {
 		return x, func() {}, nil
 	}
-	memory.add(span{lo: p, hi: p + uintptr(max(x.Len()*dtype.Size(), 1)), dev: d})
-	return x, func() { memory.remove(ptr, d) }, nil
+	known.add(span{lo: p, hi: p + uintptr(max(x.Len()*dtype.Size(), 1)), dev: d})
+	return x, func() { known.remove(ptr, d) }, nil
 }
 
 // Copy copies n bytes, in the order of q. Each address may be host memory or memory of any GPU. Copies from and to memory of AllocHost do
@@ -114,7 +114,7 @@ func (d *Device) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
 	if n == 0 {
 		return
 	}
-	if memory.owner(dst) == nil || memory.owner(src) == nil {
+	if known.owner(dst) == nil || known.owner(src) == nil {
 		if err := q.(*Queue).refuse("copy", "copies from or to host memory"); err != nil {
 			panic(err)
 		}
@@ -126,7 +126,7 @@ func (d *Device) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
 }
 
 func (d *Device) copy(dst, src tensor.Ptr, n int, s *cuda.Stream) error {
-	to, from := memory.owner(dst), memory.owner(src)
+	to, from := known.owner(dst), known.owner(src)
 	switch {
 	case to == nil && from == nil:
 		if err := s.Sync(); err != nil {

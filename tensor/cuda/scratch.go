@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // scratch is device memory that a kernel uses while it runs. Kernels of a queue run one after the other, so they share it. It grows to the
@@ -14,7 +15,7 @@ type scratch struct{ x tensor.Tensor }
 // scratch returns n bytes.
 func (q *Queue) scratch(n int) cuda.Ptr {
 	if q.work.x.IsZero() || q.work.x.Len() < n {
-		q.work.x = tensor.NewFor(tensor.OtherMemory, q.dev, tensor.Uint8, n+n/2)
+		q.work.x = tensor.NewFor(memory.Other, q.dev, tensor.Uint8, n+n/2)
 	}
 	return devPtr(q.work.x.Ptr())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -118,7 +119,7 @@ func (m *trainee) state() (v []float64, host string) {
 }
 
 // bothStep does step i of a trainee with its function, and of its copy with a captured step, and compares the bits.
-func bothStep(t *testing.T, i int, eager, m *trainee, step *tensor.Captured, x, y tensor.Tensor) {
+func bothStep(t *testing.T, i int, eager, m *trainee, step *capture.Step, x, y tensor.Tensor) {
 	t.Helper()
 	require.NoError(t, eager.step(x, y))
 	require.NoError(t, step.Run(x, y))
@@ -137,7 +138,7 @@ func BenchmarkStep(b *testing.B) {
 		m := make(dev, tensor.Float32)
 		hx, hy := m.batch(0)
 		x, y := tensor.New(dev, hx.DType(), hx.Shape().Dims...), tensor.New(dev, tensor.Int64, hy.Shape().Dims...)
-		step := tensor.Capture(dev, m.step)
+		step := capture.New(dev, m.step)
 		for what, run := range map[string]func(...tensor.Tensor) error{"eager": m.step, "captured": step.Run} {
 			for range 3 {
 				require.NoError(b, run(x, y))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -26,7 +27,7 @@ const (
 type Remote struct {
 	queues [queues]*remoteQueue
 	table  tensor.Table
-	use    tensor.Memory
+	use    memory.Counter
 	poll   func()
 	close  func()
 
@@ -121,7 +122,7 @@ func (d *Remote) Host() bool { return false }
 func (d *Remote) Kernels() *tensor.Table { return &d.table }
 
 // Memory returns the counter of the device's memory.
-func (d *Remote) Memory() *tensor.Memory { return &d.use }
+func (d *Remote) Memory() *memory.Counter { return &d.use }
 
 // Queue returns one of two queues.
 func (d *Remote) Queue(k int) tensor.Queue { return d.queues[k] }

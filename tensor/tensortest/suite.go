@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -355,7 +356,7 @@ func (s *Suite) memory(t *testing.T) {
 	dev := s.Device(t)
 	x := tensor.New(dev, tensor.Float32, 1000)
 	assert.Equal(t, make([]float64, 1000), tensor.Floats(x))
-	assert.Equal(t, 4000, dev.Memory().Of(tensor.OtherMemory).Live)
+	assert.Equal(t, 4000, dev.Memory().Of(memory.Other).Live)
 	tensor.Constant(3).Fill(x, 0, 0)
 	y := tensor.New(dev, tensor.Float32, 10)
 	tensor.Copy(y, x.Range(990, 1000))
@@ -366,8 +367,8 @@ func (s *Suite) memory(t *testing.T) {
 	column := tape.Input(x).Reshape(10, 100).Slice(1, 7, 8)
 	assert.Equal(t, tensor.Floats(y), tensor.Floats(column), "a view with gaps")
 	tape.Close()
-	assert.Zero(t, dev.Memory().Of(tensor.Activations).Live)
-	staged := tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, 3)
+	assert.Zero(t, dev.Memory().Of(memory.Activations).Live)
+	staged := tensor.NewStaging(memory.Other, dev, tensor.Int64, 3)
 	copy(tensor.Data[int64](staged), []int64{1, 2, 1 << 40})
 	assert.Equal(t, []int64{1, 2, 1 << 40}, tensor.Data[int64](tensor.ToHost(On(dev, staged))))
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // nowhere is a device that computes nothing and whose addresses cannot be accessed, so that a step of any size takes no time. Its table has
 // the same entries as another device's.
 type nowhere struct {
 	table tensor.Table
-	use   tensor.Memory
+	use   memory.Counter
 	next  uintptr
 }
 
@@ -35,7 +36,7 @@ func (d *nowhere) Free(tensor.Ptr)                             {}
 func (d *nowhere) Copy(_, _ tensor.Ptr, _ int, _ tensor.Queue) {}
 func (d *nowhere) Queue(int) tensor.Queue                      { return idle{} }
 func (d *nowhere) Kernels() *tensor.Table                      { return &d.table }
-func (d *nowhere) Memory() *tensor.Memory                      { return &d.use }
+func (d *nowhere) Memory() *memory.Counter                     { return &d.use }
 
 type idle struct{}
 
@@ -100,7 +101,7 @@ func TestAccount(t *testing.T) {
 	step := m.gpt(config, batch, func(model any) nn.Params {
 		params := nn.ParamsOf(model)
 		for _, p := range params {
-			p.SetValue(tensor.NewFor(tensor.Parameters, dev, tensor.BFloat16, p.Dims()...))
+			p.SetValue(tensor.NewFor(memory.Parameters, dev, tensor.BFloat16, p.Dims()...))
 		}
 		return params
 	}).step

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	gpupeer "github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // measureAllReduce measures sums over two ranks that share the device. By two-shot every byte of both buffers must be read once and written
@@ -63,7 +64,7 @@ func (m *meter) sums(r *dist.Rank, n int, way, unit string, work float64, second
 	if r.World.Rank() > 0 {
 		return
 	}
-	what := tensor.FormatBytes(4*n) + ", two ranks on one device"
+	what := memory.Format(4*n) + ", two ranks on one device"
 	if way != "" {
 		what += ", " + way
 	}
@@ -78,7 +79,7 @@ func (m *meter) sums(r *dist.Rank, n int, way, unit string, work float64, second
 func (m *meter) allReduce(r *dist.Rank, g *dist.Group, n int) ([]float64, error) {
 	x := tensor.New(r.Device, tensor.Float32, n)
 	if err := ones(r, g, x); err != nil {
-		return nil, fmt.Errorf("%s, two ranks on one device: %w", tensor.FormatBytes(4*n), err)
+		return nil, fmt.Errorf("%s, two ranks on one device: %w", memory.Format(4*n), err)
 	}
 	return m.timed(r, func() error { return g.AllReduce(x, dist.Sum).Wait() })
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Row is one measured figure; larger is better: units of work per second, as the median, lowest and highest of some windows.
@@ -127,7 +128,7 @@ func (m *meter) measure(what, unit string, work float64, check func() error, onc
 func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, dtype, dims...)
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(tensor.Uncounted, m.dev, dtype, blockLen)
+		y := tensor.NewStaging(memory.Uncounted, m.dev, dtype, blockLen)
 		tensor.UniformInit(-1, 1).Fill(y, 1, 0)
 		return y
 	})
@@ -139,7 +140,7 @@ func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, tensor.Int64, dims...)
 	delete(m.block, tensor.Int64) // it was made for another n
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(tensor.Uncounted, m.dev, tensor.Int64, blockLen)
+		y := tensor.NewStaging(memory.Uncounted, m.dev, tensor.Int64, blockLen)
 		for i := range tensor.Data[int64](y) {
 			tensor.Data[int64](y)[i] = int64(tensor.RandomBits(key, uint64(i)) % n)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
@@ -58,7 +59,7 @@ func measureCopy(m *meter) error {
 		const some = 1 << 12
 		return samples(n, some, exact, func(i int) (got, want []float64) { return part(y, i, some), part(x, i, some) })
 	}
-	return m.add(tensor.FormatBytes(4*n), "GB/s", 8e-9*float64(n), check, fn)
+	return m.add(memory.Format(4*n), "GB/s", 8e-9*float64(n), check, fn)
 }
 
 // hostOp is y = 2x + 1 of 1024 elements, on a tape that is reset now and then.

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
@@ -108,13 +109,13 @@ func (m *meter) addSteps(unit string, work float64, start func() *training, chec
 
 // addCaptured measures a captured step of t, which is new.
 func (m *meter) addCaptured(how, unit string, work float64, t *training, plain progress) error {
-	captured := tensor.Capture(m.dev, t.step)
+	captured := capture.New(m.dev, t.step)
 	check := func() error { return t.replays(captured, plain) }
 	return errors.Join(m.add(t.name+", captured"+how, unit, work, check, func() { must(captured.Run()) }), captured.Close())
 }
 
 // replays does as many captured steps, and compares the loss after them with that after plain steps.
-func (t *training) replays(captured *tensor.Captured, plain progress) error {
+func (t *training) replays(captured *capture.Step, plain progress) error {
 	for range plain.steps {
 		if err := captured.Run(); err != nil {
 			return err

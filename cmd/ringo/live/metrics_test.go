@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/live"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -19,7 +19,7 @@ import (
 func now(step int, name string, value float64) live.Report {
 	return live.Report{Step: step, Total: 9, Steps: 1, Elapsed: 5e5, Samples: 64, Tokens: 640,
 		Values: []live.Values{{Name: name, Steps: []int{step}, Values: []metrics.Number{metrics.Number(value)}}},
-		Memory: map[string]tensor.MemoryUse{"gradients": {Live: 1, Peak: 1 << 40}},
+		Memory: map[string]memory.Bytes{"gradients": {Live: 1, Peak: 1 << 40}},
 		Comm:   []live.Op{{Name: `all"re`, Calls: 2, Payload: 3, Wire: 4, Flight: 5, Waited: 1_500_000}}}
 }
 

@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/ringo-ml/ringo/internal/live"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 const (
@@ -40,7 +40,7 @@ type state struct {
 // rankState is the last report of a rank in this generation.
 type rankState struct {
 	status string // "", "running", "ended" or "failed: status 1"
-	memory map[string]tensor.MemoryUse
+	memory map[string]memory.Bytes
 	comm   []live.Op
 }
 
@@ -262,7 +262,7 @@ func (s *state) view() view {
 	if v.Job.State == "starting" || v.Job.State == "running" {
 		v.Job.Seconds = time.Since(s.began).Seconds()
 	}
-	for k := tensor.Parameters; k <= tensor.OtherMemory; k++ {
+	for k := memory.Parameters; k <= memory.Other; k++ {
 		v.Kinds = append(v.Kinds, k.String())
 	}
 	v.Peaks = make([]int, len(v.Kinds))

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/live"
-	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
 
@@ -97,7 +97,7 @@ func TestState(t *testing.T) {
 		s.Shown(1, rank, report(t, live.Report{Step: 4, Total: 9, Steps: 4, Elapsed: 2e6, Samples: 100, Took: []int{5, 5},
 			Own:    []int{1 + rank, 1},
 			Values: []live.Values{{Name: "loss", Steps: []int{3, 4}, Values: []metrics.Number{2, metrics.Number(rank + 1)}}},
-			Memory: map[string]tensor.MemoryUse{"gradients": {Live: 10 + rank, Peak: 12 + rank}, "total": {Live: 10, Peak: 20 + rank}},
+			Memory: map[string]memory.Bytes{"gradients": {Live: 10 + rank, Peak: 12 + rank}, "total": {Live: 10, Peak: 20 + rank}},
 			Comm:   []live.Op{{Name: "allreduce", Calls: 1, Payload: 2, Wire: 3, Flight: 4, Waited: 5}, {Name: fmt.Sprint("own", rank)}}}))
 	}
 	s.Ended(1, 1, 0)

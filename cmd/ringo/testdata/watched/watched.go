@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -37,7 +38,7 @@ func run(ctx context.Context, o *train.Options, r *dist.Rank) error {
 	if err != nil {
 		return err
 	}
-	x := tensor.NewFor(tensor.Gradients, r.Device, tensor.Float32, 1000)
+	x := tensor.NewFor(memory.Gradients, r.Device, tensor.Float32, 1000)
 	for step := range loop.Steps(steps) {
 		if step == crash && r.Generation() == 1 && r.World.Rank() == 1 {
 			return errors.New("crash before step " + os.Args[2])

@@ -1,4 +1,4 @@
-package tensor_test
+package capture_test
 
 import (
 	"errors"
@@ -8,16 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
 // On a device that cannot record, a captured step is its function: on the tensors that Run gets, whatever their shape.
-func TestCaptureOnTheCPU(t *testing.T) {
+func TestStepOnTheCPU(t *testing.T) {
 	dev := cpu.New(1)
 	defer dev.Close()
 	var got []tensor.Tensor
 	var failure error
-	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
+	step := capture.New(dev, func(in ...tensor.Tensor) error {
 		got = in
 		return failure
 	})
@@ -40,9 +41,9 @@ func TestCaptureOnTheCPU(t *testing.T) {
 func TestRunInsideItself(t *testing.T) {
 	dev := cpu.New(1)
 	defer dev.Close()
-	var step *tensor.Captured
+	var step *capture.Step
 	var within error
-	step = tensor.Capture(dev, func(...tensor.Tensor) error {
+	step = capture.New(dev, func(...tensor.Tensor) error {
 		within = step.Run()
 		return nil
 	})
