@@ -87,8 +87,8 @@ func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
 	return p.With(p.Rows().reshapeRows(from, to, free, b.N), p.Seq().reshape(from, to, b.Positions))
 }
 
-// Grouped returns p after a Reshape that gives the groups of b.Group rows a dimension, with the groups as its rows: what else a group has is
-// like features. One group may be in several dimensions of one element: it is in the one that was free, or the outermost. The number of
+// Grouped returns p after a Reshape that gives the groups of b.Group rows a dimension, with the groups as its rows: what else a group has
+// is like features. One group may be in several dimensions of one element: it is in the one that was free, or the outermost. The number of
 // its batch, b.Groups(), is for the caller to set. ok is false for another Reshape.
 func (p Place) Grouped(from, to []int, free int, b *Batch) (_ Place, ok bool) {
 	s, d := p.Rows(), -1
