@@ -6,13 +6,13 @@ import (
 	"image"
 )
 
-// A row of JPEG or lossy WebP depends on few rows below: those of its block, of the next one's filter, and those that its chroma is mixed
-// with.
-const rowsBelow = 32
+// Pixels of JPEG and lossy WebP depend on whole blocks of up to 16 rows. The filter of WebP changes the last six rows of a block with the
+// next one, and the chroma of a row is mixed with that of the next two.
+const block, rowsBelow = 16, 6 + 2
 
 // cut returns the file with a header of fewer rows, if the decoder then decodes fewer, and how many: what follows is left over.
 func (p *source) cut(bottom int) (file []byte, height int) {
-	rows := bottom + rowsBelow
+	rows := (bottom + rowsBelow + block - 1) / block * block
 	if rows < p.head.Height && p.at.Eq(image.Point{}) {
 		switch file = bytes.Clone(p.frame); {
 		case p.format == "jpeg" && cutJPEG(file, p.head.Height, rows), p.format == "webp" && cutWebP(file, p.head.Height, rows):

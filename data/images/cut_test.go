@@ -42,7 +42,7 @@ func TestCut(t *testing.T) {
 		p, err := open(content)
 		require.NoError(t, err)
 		file, height := p.cut(20)
-		assert.Equal(t, 20+rowsBelow, height, name)
+		assert.Equal(t, 32, height, name)
 		p, err = open(file)
 		require.NoError(t, err)
 		assert.Equal(t, height, p.head.Height)

@@ -3,6 +3,7 @@ package images
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
@@ -100,6 +101,9 @@ func (t target) part(width, height int, crop cropFunc) *part {
 // A scaler keeps the last rows that it has read, and makes some rows of the result together.
 const mostKept, mostTogether = 8, 32
 
+// buffers are the memory of scale.
+var buffers = sync.Pool{New: func() any { return new([]float32) }}
+
 // scratch is the memory with which scale is fastest, for images of so many columns. It needs 1/18 of that.
 func scratch(columns int) int64 { return 12 * int64(columns) * (mostKept + 2*mostTogether) }
 
@@ -110,8 +114,16 @@ func (p *part) scale(row rowFunc, free int64) {
 	kept := min(max(space/4, 1), mostKept)
 	together := min(max((space-kept)/2, 1), mostTogether)
 	pixel := 3 * together
-	lines, at := make([]float32, kept*3*n), make([]int, kept)
-	tall, turned, done := make([]float32, pixel*n), make([]float32, pixel*n), make([]float32, pixel*p.width)
+	memory := buffers.Get().(*[]float32)
+	defer buffers.Put(memory)
+	all := kept*3*n + 2*pixel*n + pixel*p.width
+	*memory = slices.Grow((*memory)[:0], all)[:all]
+	rest := *memory
+	next := func(size int) (floats []float32) {
+		floats, rest = rest[:size], rest[size:]
+		return floats
+	}
+	lines, tall, turned, done, at := next(kept*3*n), next(pixel*n), next(pixel*n), next(pixel*p.width), make([]int, kept)
 	read := func(y int) []float32 {
 		line := lines[y%kept*3*n:][:3*n]
 		if at[y%kept] != y+1 {
