@@ -33,32 +33,18 @@ func NewSubset(ds Dataset, indices []int) (*Subset, error) {
 func (s *Subset) Len() int { return len(s.Indices) }
 
 // Batch reads samples idx, as in epoch 0.
-func (s *Subset) Batch(idx []int, x, y tensor.Tensor) error {
-	of, err := s.samples(idx)
-	if err != nil {
-		return err
-	}
-	return s.Dataset.Batch(of, x, y)
-}
+func (s *Subset) Batch(idx []int, x, y tensor.Tensor) error { return s.BatchAt(noEpoch, idx, x, y) }
 
 // BatchAt reads samples idx, as the Dataset has them in an epoch.
 func (s *Subset) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
-	of, err := s.samples(idx)
-	if err != nil {
-		return err
-	}
-	return batchAt(s.Dataset, epoch, of, x, y)
-}
-
-func (s *Subset) samples(idx []int) ([]int, error) {
 	of := make([]int, len(idx))
 	for row, i := range idx {
 		if i < 0 || i >= len(s.Indices) {
-			return nil, fmt.Errorf("sample %d, of %d", i, len(s.Indices))
+			return fmt.Errorf("sample %d, of %d", i, len(s.Indices))
 		}
 		of[row] = s.Indices[i]
 	}
-	return of, nil
+	return batchAt(s.Dataset, epoch, of, x, y)
 }
 
 // String returns how many samples of which dataset it has.
