@@ -31,8 +31,10 @@ type Augmented interface {
 	BatchAt(epoch int, idx []int, x, y tensor.Tensor) error
 }
 
+const noEpoch = -1 // Batch is called, also where a Subset lies between
+
 func batchAt(ds Dataset, epoch int, idx []int, x, y tensor.Tensor) error {
-	if a, ok := ds.(Augmented); ok {
+	if a, ok := ds.(Augmented); ok && epoch != noEpoch {
 		return a.BatchAt(epoch, idx, x, y)
 	}
 	return ds.Batch(idx, x, y)

@@ -33,7 +33,7 @@ func NewSubset(ds Dataset, indices []int) (*Subset, error) {
 func (s *Subset) Len() int { return len(s.Indices) }
 
 // Batch reads samples idx, as in epoch 0.
-func (s *Subset) Batch(idx []int, x, y tensor.Tensor) error { return s.BatchAt(0, idx, x, y) }
+func (s *Subset) Batch(idx []int, x, y tensor.Tensor) error { return s.BatchAt(noEpoch, idx, x, y) }
 
 // BatchAt reads samples idx, as the Dataset has them in an epoch.
 func (s *Subset) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {

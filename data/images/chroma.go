@@ -2,7 +2,8 @@ package images
 
 import (
 	"image"
-	"image/color"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 // chroma makes colors of an image whose chroma has fewer samples than it has pixels. In between, a sample is a mean of its neighbors, as
@@ -12,8 +13,7 @@ type chroma struct {
 	webp          bool
 	wide, high    int    // pixels of a sample
 	width, height int    // samples
-	column        []int  // four times the samples of a row
-	cb, cr        []byte // of the pixels of a row
+	cb, cr        []byte // of pixels of a row
 }
 
 func newChroma(p *image.YCbCr, webp bool) *chroma {
@@ -31,26 +31,18 @@ func newChroma(p *image.YCbCr, webp bool) *chroma {
 		c.wide, c.high = 4, 2
 	}
 	c.width, c.height = (p.Rect.Dx()-1)/c.wide+1, (p.Rect.Dy()-1)/c.high+1
-	c.column, c.cb, c.cr = make([]int, c.width), make([]byte, p.Rect.Dx()), make([]byte, p.Rect.Dx())
+	c.cb, c.cr = make([]byte, c.wide*c.width), make([]byte, c.wide*c.width)
 	return c
 }
 
-func (c *chroma) row(y int, rgb []byte) {
-	c.smooth(c.cb, c.Cb, y)
-	c.smooth(c.cr, c.Cr, y)
-	luma := c.Y[y*c.YStride:][:len(c.cb)]
-	for x, v := range luma {
-		to := rgb[3*x:][:3]
-		if c.webp {
-			to[0], to[1], to[2] = studio(v, c.cb[x], c.cr[x])
-		} else {
-			to[0], to[1], to[2] = color.YCbCrToRGB(v, c.cb[x], c.cr[x])
-		}
-	}
+func (c *chroma) row(y, first int, to planes) {
+	n := len(to[0])
+	cb, cr := c.smooth(c.cb, c.Cb, y, first, first+n), c.smooth(c.cr, c.Cr, y, first, first+n)
+	kernel.Colors(to[0], to[1], to[2], c.Y[y*c.YStride+first:][:n], cb, cr, c.webp)
 }
 
-// smooth writes the chroma of the pixels in row y.
-func (c *chroma) smooth(to, samples []byte, y int) {
+// smooth returns the chroma of pixels of row y; to is memory for it.
+func (c *chroma) smooth(to, samples []byte, y, first, end int) []byte {
 	// libjpeg repeats samples where four pixels share one, and in images of few samples.
 	repeat := c.wide == 4 || c.wide == 2 && c.width <= 2 && !c.webp
 	near := y / c.high
@@ -58,15 +50,14 @@ func (c *chroma) smooth(to, samples []byte, y int) {
 	if c.high == 2 && !repeat {
 		far = min(max(near-1+2*(y%2), 0), c.height-1)
 	}
-	for i := range c.column {
-		c.column[i] = 3*int(samples[near*c.CStride+i]) + int(samples[far*c.CStride+i])
-	}
+	nearRow, farRow := samples[near*c.CStride:][:c.width], samples[far*c.CStride:][:c.width]
 	if c.wide == 1 || repeat {
 		round := 4 + 4*(y%2)
-		for x := range to {
-			to[x] = byte((4*c.column[x/c.wide] + round) >> 4)
+		for x := first; x < end; x++ {
+			i := x / c.wide
+			to[x-first] = byte((4*(3*int(nearRow[i])+int(farRow[i])) + round) >> 4)
 		}
-		return
+		return to[:end-first]
 	}
 	left, right := 4, 8 // rounding
 	if c.webp {
@@ -74,20 +65,7 @@ func (c *chroma) smooth(to, samples []byte, y int) {
 	} else if c.high == 2 {
 		left, right = 8, 7
 	}
-	before := c.column[0]
-	for i, v := range c.column {
-		to[2*i] = byte((3*v + before + left) >> 4)
-		if 2*i+1 < len(to) {
-			to[2*i+1] = byte((3*v + c.column[min(i+1, c.width-1)] + right) >> 4)
-		}
-		before = v
-	}
-}
-
-// studio converts a color of lossy WebP, whose black is 16 and white 235 (libwebp, src/dsp/yuv.h).
-func studio(y, cb, cr byte) (r, g, b byte) {
-	part := func(v byte, factor int) int { return int(v) * factor >> 8 }
-	limit := func(v int) byte { return byte(min(max(v>>6, 0), 255)) }
-	luma := part(y, 19077)
-	return limit(luma + part(cr, 26149) - 14234), limit(luma - part(cb, 6419) - part(cr, 13320) + 8708), limit(luma + part(cb, 33050) - 17685)
+	lo := first / 2
+	kernel.SmoothChroma(to, nearRow, farRow, lo, (end+1)/2, left, right)
+	return to[first-2*lo:][:end-first]
 }

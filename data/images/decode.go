@@ -34,12 +34,18 @@ const wayOut = ": convert it to PNG, such as with ImageMagick: magick FILE FILE.
 // cropFunc returns what of an upright image is taken; nil: all of it.
 type cropFunc func(height, width int) (down, right span)
 
+// reading is how images are read: with memory that those which are decoded together share, and all rows, also those that are not taken.
+type reading struct {
+	shared *semaphore.Weighted
+	whole  bool
+}
+
 // decode writes what crop takes of an image as [3, h, w], with values in [0, 1]. A panic of a decoder is an error. What the image takes
-// beyond the memory that its bytes justify, it takes from shared, and waits for others.
-func decode(content []byte, h, w int, crop cropFunc, out []float32, shared *semaphore.Weighted) (err error) {
+// beyond the memory that its bytes justify, it takes from r.shared, and waits for others.
+func decode(content []byte, h, w int, crop cropFunc, out []float32, r reading) (err error) {
 	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the decoder panicked: %v", r)
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the decoder panicked: %v", cause)
 		}
 	}()
 	p, err := open(content)
@@ -47,23 +53,30 @@ func decode(content []byte, h, w int, crop cropFunc, out []float32, shared *sema
 		return err
 	}
 	memory, err := memoryOf(p.frame, p.format, p.head, h, w)
-	if err == nil {
+	free := scratch(p.head.Width + max(h, w))
+	speed := free + int64(len(content)) // for a copy with another header
+	if err == nil && bounded.New(int64(len(content))).Take(memory+speed) != nil {
+		r.whole, free, speed = true, 0, 0
 		err = bounded.New(int64(len(content))).Take(memory)
 	}
 	if err != nil {
 		return fmt.Errorf("%s of %d x %d pixels: %w; make it smaller", p.format, p.head.Width, p.head.Height, err)
 	}
-	if beyond := memory - bounded.PerByte*int64(len(content)); beyond > 0 {
-		if err := shared.Acquire(context.Background(), beyond); err != nil {
+	if beyond := memory + speed - bounded.PerByte*int64(len(content)); beyond > 0 {
+		if err := r.shared.Acquire(context.Background(), beyond); err != nil {
 			return err
 		}
-		defer shared.Release(beyond)
+		defer r.shared.Release(beyond)
 	}
-	row, err := p.rows()
+	taken := turned(orientation(content, p.format), h, w, out).part(p.head.Width, p.head.Height, crop)
+	if r.whole {
+		taken.bottom = p.head.Height
+	}
+	row, err := p.rows(taken.bottom)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.format, explain(err))
 	}
-	turned(orientation(content, p.format), h, w, out).scale(row, p.head.Width, p.head.Height, crop)
+	taken.scale(row, free)
 	return nil
 }
 
@@ -132,13 +145,14 @@ func explain(err error) error {
 	return fmt.Errorf("%w: get it again, or remove it", err)
 }
 
-// rows decodes the first frame.
-func (p *source) rows() (rowFunc, error) {
-	img, _, err := image.Decode(bytes.NewReader(p.frame))
+// rows decodes the first frame, at least to the row before bottom.
+func (p *source) rows(bottom int) (rowFunc, error) {
+	file, height := p.cut(bottom)
+	img, _, err := image.Decode(bytes.NewReader(file))
 	if err != nil {
 		return nil, err
 	}
-	canvas, frame := image.Rect(0, 0, p.head.Width, p.head.Height), img.Bounds().Add(p.at)
+	canvas, frame := image.Rect(0, 0, p.head.Width, height), img.Bounds().Add(p.at)
 	if !frame.In(canvas) {
 		return nil, fmt.Errorf("the header says %v, the image has %v", canvas, frame)
 	}

@@ -179,7 +179,7 @@ func TestRefused(t *testing.T) {
 }
 
 // alone is the memory that no other image takes.
-func alone() *semaphore.Weighted { return semaphore.NewWeighted(bounded.Base) }
+func alone() reading { return reading{shared: semaphore.NewWeighted(bounded.Base)} }
 
 // chunk is a part of a PNG file.
 func chunk(name string, content []byte) []byte {

@@ -186,11 +186,16 @@ func (f *Folder) File(i int) string {
 // Label returns the class of image i, without reading it.
 func (f *Folder) Label(i int) int { return f.files[i].class }
 
-// Batch reads images idx, as in epoch 0.
-func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error { return f.BatchAt(0, idx, x, y) }
+// Batch reads images idx, as in epoch 0, and finds damage also in what Crop does not take.
+func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error { return f.batch(0, idx, x, y, true) }
 
-// BatchAt reads images idx for an epoch. If several fail, it returns the error of the first one.
+// BatchAt reads images idx for an epoch. If several fail, it returns the error of the first one. Of JPEG and lossy WebP, it does not
+// decode the rows below what Crop takes.
 func (f *Folder) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
+	return f.batch(epoch, idx, x, y, false)
+}
+
+func (f *Folder) batch(epoch int, idx []int, x, y tensor.Tensor, whole bool) error {
 	xs, ys, n := tensor.Data[float32](x), tensor.Data[int64](y), 3*f.cfg.Height*f.cfg.Width
 	for row, i := range idx {
 		if i < 0 || i >= len(f.files) {
@@ -203,7 +208,7 @@ func (f *Folder) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for row, i := range idx {
 		g.Go(func() error {
-			errs[row] = f.read(epoch, i, xs[row*n:(row+1)*n])
+			errs[row] = f.read(epoch, i, xs[row*n:(row+1)*n], whole)
 			return nil
 		})
 	}
@@ -211,7 +216,7 @@ func (f *Folder) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
 	return cmp.Or(errs...)
 }
 
-func (f *Folder) read(epoch, i int, out []float32) error {
+func (f *Folder) read(epoch, i int, out []float32, whole bool) error {
 	content, err := bounded.ReadFile(f.File(i), maxBytes)
 	if err != nil {
 		return err // it names the file
@@ -220,7 +225,7 @@ func (f *Folder) read(epoch, i int, out []float32) error {
 	if c.Crop != nil {
 		crop = func(height, width int) (down, right span) { return c.Crop.spans(height, width, c.Height, c.Width, r) }
 	}
-	if err := decode(content, c.Height, c.Width, crop, out, f.memory); err != nil {
+	if err := decode(content, c.Height, c.Width, crop, out, reading{f.memory, whole}); err != nil {
 		return fmt.Errorf("%s: %w", f.File(i), err)
 	}
 	for _, t := range c.Transforms {

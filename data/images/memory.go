@@ -2,7 +2,6 @@ package images
 
 import (
 	"bytes"
-	"encoding/binary"
 	"image"
 	"image/color"
 )
@@ -53,38 +52,27 @@ func memoryOf(content []byte, format string, head image.Config, h, w int) (int64
 
 // jpegBytes returns the memory of the pixels of a JPEG, and of the coefficients if it is progressive.
 func jpegBytes(content []byte, head image.Config) int64 {
-	for i := 2; i+10 < len(content); {
-		marker := content[i+1]
-		switch {
-		case content[i] != 0xff || marker == 0xff:
-			i++
-			continue
-		case marker == 0 || marker >= 0xd0 && marker <= 0xd7:
-			i += 2
-			continue
-		case marker < 0xc0 || marker > 0xc2: // another segment
-			i += 2 + int(binary.BigEndian.Uint16(content[i+2:]))
-			continue
-		}
-		parts, high, wide, sum := int(content[i+9]), 1, 1, 0 // components, and their blocks in a unit
-		for k := range parts {
-			if at := i + 11 + 3*k; at < len(content) && parts > 1 {
-				wide, high = max(wide, int(content[at]>>4)), max(high, int(content[at]&15))
-				sum += int(content[at]>>4) * int(content[at]&15)
-			}
-		}
-		units := int64((head.Width-1)/(8*wide)+1) * int64((head.Height-1)/(8*high)+1)
-		samples := 64 * units * int64(max(sum, 1))
-		all := samples
-		if marker == 0xc2 {
-			all += 4 * samples
-		}
-		if parts > 1 && head.ColorModel != color.YCbCrModel { // RGB, or CMYK with a copy
-			all += 8 * 64 * units * int64(wide*high)
-		} else if sum != wide*high+2 { // converted to three values a pixel
-			all += 3 * 64 * units * int64(wide*high)
-		}
-		return all
+	i := jpegFrame(content)
+	if i < 0 {
+		return 32 * int64(head.Width) * int64(head.Height)
 	}
-	return 32 * int64(head.Width) * int64(head.Height)
+	parts, high, wide, sum := int(content[i+9]), 1, 1, 0 // components, and their blocks in a unit
+	for k := range parts {
+		if at := i + 11 + 3*k; at < len(content) && parts > 1 {
+			wide, high = max(wide, int(content[at]>>4)), max(high, int(content[at]&15))
+			sum += int(content[at]>>4) * int(content[at]&15)
+		}
+	}
+	units := int64((head.Width-1)/(8*wide)+1) * int64((head.Height-1)/(8*high)+1)
+	samples := 64 * units * int64(max(sum, 1))
+	all := samples
+	if content[i+1] == 0xc2 {
+		all += 4 * samples
+	}
+	if parts > 1 && head.ColorModel != color.YCbCrModel { // RGB, or CMYK with a copy
+		all += 8 * 64 * units * int64(wide*high)
+	} else if sum != wide*high+2 { // converted to three values a pixel
+		all += 3 * 64 * units * int64(wide*high)
+	}
+	return all
 }

@@ -70,6 +70,7 @@ func TestMemoryOf(t *testing.T) {
 		require.NoError(t, err)
 		need, err := memoryOf(content, format, head, 224, 224)
 		require.NoError(t, err)
+		need += scratch(w + 224)
 		reliability.Bounded(t, int(need-bounded.Base)/bounded.PerByte, func() {
 			require.NoError(t, decode(content, 224, 224, nil, out, alone()), ext)
 		})
@@ -123,10 +124,11 @@ func TestJPEGBytes(t *testing.T) {
 func TestTurns(t *testing.T) {
 	content := encode(t, ".png", image.NewNRGBA(image.Rect(0, 0, 1000, 1000)))
 	synctest.Test(t, func(t *testing.T) {
-		shared, done := alone(), false
+		r, done := alone(), false
+		shared := r.shared
 		require.NoError(t, shared.Acquire(t.Context(), bounded.Base-1<<20))
 		go func() {
-			assert.NoError(t, decode(content, 2, 2, nil, make([]float32, 12), shared))
+			assert.NoError(t, decode(content, 2, 2, nil, make([]float32, 12), r))
 			done = true
 		}()
 		synctest.Wait()

@@ -6,8 +6,17 @@ import (
 	"image/color"
 )
 
-// rowFunc writes a row of an image: red, green and blue of each pixel, a byte each.
-type rowFunc func(y int, rgb []byte)
+// planes are red, green and blue of pixels side by side, from 0 to 255.
+type planes [3][]float32
+
+func (p planes) set(x int, r, g, b byte) {
+	p[0][x], p[1][x], p[2][x] = float32(r), float32(g), float32(b)
+}
+
+func (p planes) part(lo, hi int) planes { return planes{p[0][lo:hi], p[1][lo:hi], p[2][lo:hi]} }
+
+// rowFunc writes pixels of row y, from the first one on.
+type rowFunc func(y, first int, to planes)
 
 // rowsOf drops transparency, as PyTorch's loader does: a transparent pixel keeps its color.
 func rowsOf(img image.Image, format string) (rowFunc, error) {
@@ -27,10 +36,11 @@ func rowsOf(img image.Image, format string) (rowFunc, error) {
 	case *image.Paletted:
 		return paletted(p), nil
 	case *image.CMYK:
-		return func(y int, rgb []byte) {
-			for x := range len(rgb) / 3 {
-				ink := p.Pix[y*p.Stride+4*x:][:4]
-				rgb[3*x], rgb[3*x+1], rgb[3*x+2] = color.CMYKToRGB(ink[0], ink[1], ink[2], ink[3])
+		return func(y, first int, to planes) {
+			for x := range to[0] {
+				ink := p.Pix[y*p.Stride+4*(first+x):][:4]
+				r, g, b := color.CMYKToRGB(ink[0], ink[1], ink[2], ink[3])
+				to.set(x, r, g, b)
 			}
 		}, nil
 	case *image.YCbCr:
@@ -49,18 +59,19 @@ type samples struct {
 	premultiplied   bool
 }
 
-func (s samples) row(y int, rgb []byte) {
-	line := s.pix[y*s.stride:]
-	for x := range len(rgb) / 3 {
-		pixel, to := line[x*s.channels*s.bytes:], rgb[3*x:][:3]
+func (s samples) row(y, first int, to planes) {
+	step := s.channels * s.bytes
+	line := s.pix[y*s.stride+first*step:]
+	for x := range to[0] {
+		pixel := line[x*step:]
 		if s.channels == 1 {
-			to[0], to[1], to[2] = pixel[0], pixel[0], pixel[0]
+			to.set(x, pixel[0], pixel[0], pixel[0])
 			continue
 		}
-		to[0], to[1], to[2] = pixel[0], pixel[s.bytes], pixel[2*s.bytes]
+		to.set(x, pixel[0], pixel[s.bytes], pixel[2*s.bytes])
 		if alpha := int(pixel[3*s.bytes]); s.premultiplied && alpha != 0 && alpha != 255 {
-			for c, v := range to {
-				to[c] = byte(min(255*int(v)/alpha, 255))
+			for c := range to {
+				to[c][x] = float32(min(255*int(pixel[c*s.bytes])/alpha, 255))
 			}
 		}
 	}
@@ -71,22 +82,23 @@ func paletted(p *image.Paletted) rowFunc {
 	for i, c := range p.Palette {
 		colors[i] = color.NRGBAModel.Convert(c).(color.NRGBA)
 	}
-	return func(y int, rgb []byte) {
-		for x := range len(rgb) / 3 {
-			c := colors[p.Pix[y*p.Stride+x]]
-			rgb[3*x], rgb[3*x+1], rgb[3*x+2] = c.R, c.G, c.B
+	return func(y, first int, to planes) {
+		for x := range to[0] {
+			c := colors[p.Pix[y*p.Stride+first+x]]
+			to.set(x, c.R, c.G, c.B)
 		}
 	}
 }
 
 // placed returns the rows of a canvas that has an image in it.
 func placed(inner rowFunc, at image.Rectangle, around color.NRGBA) rowFunc {
-	return func(y int, rgb []byte) {
-		for x := range len(rgb) / 3 {
-			rgb[3*x], rgb[3*x+1], rgb[3*x+2] = around.R, around.G, around.B
+	return func(y, first int, to planes) {
+		for x := range to[0] {
+			to.set(x, around.R, around.G, around.B)
 		}
-		if y >= at.Min.Y && y < at.Max.Y {
-			inner(y-at.Min.Y, rgb[3*at.Min.X:3*at.Max.X])
+		lo, hi := max(first, at.Min.X), min(first+len(to[0]), at.Max.X)
+		if y >= at.Min.Y && y < at.Max.Y && lo < hi {
+			inner(y-at.Min.Y, lo-at.Min.X, to.part(lo-first, hi-first))
 		}
 	}
 }

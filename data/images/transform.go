@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -117,9 +118,8 @@ type Normalize struct{ Mean, Std [3]float32 }
 func (t Normalize) Transform(pixels []float32, _, _ int, _ *rand.Rand) {
 	n := len(pixels) / 3
 	for c := range 3 {
-		for i, v := range pixels[c*n:][:n] {
-			pixels[c*n+i] = (v - t.Mean[c]) / t.Std[c]
-		}
+		plane := pixels[c*n:][:n]
+		kernel.Affine(plane, plane, 1/t.Std[c], -t.Mean[c]/t.Std[c])
 	}
 }
 

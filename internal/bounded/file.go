@@ -1,6 +1,7 @@
 package bounded
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -30,14 +31,15 @@ func Open(path string) (f *os.File, size int64, err error) {
 // ReadFile returns what is in a file, as for Open, of at most limit bytes. What is longer is an error that names the
 // path.
 func ReadFile(path string, limit int64) ([]byte, error) {
-	f, _, err := Open(path)
+	f, size, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(text)) > limit {
+	text := bytes.NewBuffer(make([]byte, 0, min(size, limit)+bytes.MinRead))
+	_, err = text.ReadFrom(io.LimitReader(f, limit+1))
+	if err == nil && int64(text.Len()) > limit {
 		err = fmt.Errorf("%s: longer than %d bytes", path, limit)
 	}
-	return text, err
+	return text.Bytes(), err
 }

@@ -1393,3 +1393,28 @@ func probeSum2AVX512(z *float32, y *float32, x *float32, n int)
 //
 //go:noescape
 func probeSum3AVX512(w *float32, z *float32, y *float32, x *float32, n int)
+
+// addScaledF32AVX512 computes dst += a*x. n is a positive multiple of 16.
+//
+//go:noescape
+func addScaledF32AVX512(dst *float32, x *float32, n int, a float32)
+
+// unitF32AVX512 computes dst = min(x/255, 1). n is a positive multiple of 16.
+//
+//go:noescape
+func unitF32AVX512(dst *float32, x *float32, n int)
+
+// smoothChromaAVX512 writes two pixels for each sample. It reads the samples before and after those of near and far, too. n is a positive multiple of 16.
+//
+//go:noescape
+func smoothChromaAVX512(near *byte, far *byte, to *uint16, n int, left uint32, right uint32)
+
+// colorsAVX512 is color.YCbCrToRGB. n is a positive multiple of 16.
+//
+//go:noescape
+func colorsAVX512(red *float32, green *float32, blue *float32, y *byte, cb *byte, cr *byte, n int)
+
+// studioColorsAVX512 converts colors of lossy WebP. n is a positive multiple of 16.
+//
+//go:noescape
+func studioColorsAVX512(red *float32, green *float32, blue *float32, y *byte, cb *byte, cr *byte, n int)

@@ -54274,3 +54274,244 @@ loop:
 	JLT        loop
 	VZEROUPPER
 	RET
+
+// func addScaledF32AVX512(dst *float32, x *float32, n int, a float32)
+// Requires: AVX, AVX512F
+TEXT ·addScaledF32AVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), DI
+	MOVQ         x+8(FP), SI
+	MOVQ         n+16(FP), CX
+	XORQ         AX, AX
+	VBROADCASTSS a+24(FP), Z0
+
+loop:
+	VMOVUPS (SI)(AX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VADDPS  (DI)(AX*4), Z1, Z1
+	VMOVUPS Z1, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func unitF32AVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·unitF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VDIVPS.BCST c32_437f0000<>+0(SB), Z0, Z0
+	VMINPS.BCST c32_3f800000<>+0(SB), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c32_437f0000<>+0(SB)/4, $0x437f0000
+GLOBL c32_437f0000<>(SB), RODATA|NOPTR, $4
+
+// func smoothChromaAVX512(near *byte, far *byte, to *uint16, n int, left uint32, right uint32)
+// Requires: AVX, AVX512F
+TEXT ·smoothChromaAVX512(SB), NOSPLIT, $0-40
+	MOVQ         near+0(FP), DI
+	MOVQ         far+8(FP), SI
+	MOVQ         to+16(FP), BX
+	MOVQ         n+24(FP), CX
+	XORQ         AX, AX
+	VBROADCASTSS left+32(FP), Z0
+	VBROADCASTSS right+36(FP), Z1
+
+loop:
+	VPMOVZXBD (DI)(AX*1), Z2
+	VPADDD    Z2, Z2, Z3
+	VPADDD    Z3, Z2, Z2
+	VPMOVZXBD (SI)(AX*1), Z3
+	VPADDD    Z3, Z2, Z2
+	VPADDD    Z2, Z2, Z3
+	VPADDD    Z3, Z2, Z2
+	VPADDD    Z0, Z2, Z3
+	VPMOVZXBD -1(DI)(AX*1), Z4
+	VPADDD    Z4, Z4, Z5
+	VPADDD    Z5, Z4, Z4
+	VPMOVZXBD -1(SI)(AX*1), Z5
+	VPADDD    Z5, Z4, Z4
+	VPADDD    Z4, Z3, Z3
+	VPSRLD    $0x04, Z3, Z3
+	VPADDD    Z1, Z2, Z2
+	VPMOVZXBD 1(DI)(AX*1), Z4
+	VPADDD    Z4, Z4, Z5
+	VPADDD    Z5, Z4, Z4
+	VPMOVZXBD 1(SI)(AX*1), Z5
+	VPADDD    Z5, Z4, Z4
+	VPADDD    Z4, Z2, Z2
+	VPSRLD    $0x04, Z2, Z2
+	VPSLLD    $0x08, Z2, Z2
+	VPORD     Z2, Z3, Z2
+	VPMOVDW   Z2, Y2
+	VMOVUPS   Y2, (BX)(AX*2)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
+// func colorsAVX512(red *float32, green *float32, blue *float32, y *byte, cb *byte, cr *byte, n int)
+// Requires: AVX, AVX512F
+TEXT ·colorsAVX512(SB), NOSPLIT, $0-56
+	MOVQ red+0(FP), DI
+	MOVQ green+8(FP), SI
+	MOVQ blue+16(FP), BX
+	MOVQ y+24(FP), R8
+	MOVQ cb+32(FP), R9
+	MOVQ cr+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXBD    (R8)(AX*1), Z0
+	VPMULLD.BCST c32_10101<>+0(SB), Z0, Z0
+	VPMOVZXBD    (R9)(AX*1), Z1
+	VPMOVZXBD    (R10)(AX*1), Z2
+	VPMULLD.BCST c32_166e9<>+0(SB), Z2, Z3
+	VPADDD       Z3, Z0, Z3
+	VPADDD.BCST  c32_ff4c8b80<>+0(SB), Z3, Z3
+	VPSRAD       $0x10, Z3, Z3
+	VPMAXSD.BCST c32_0<>+0(SB), Z3, Z3
+	VPMINSD.BCST c32_ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS    Z3, Z3
+	VMOVUPS      Z3, (DI)(AX*4)
+	VPMULLD.BCST c32_581a<>+0(SB), Z1, Z3
+	VPSUBD       Z3, Z0, Z3
+	VPMULLD.BCST c32_b6d2<>+0(SB), Z2, Z2
+	VPSUBD       Z2, Z3, Z2
+	VPADDD.BCST  c32_877600<>+0(SB), Z2, Z2
+	VPSRAD       $0x10, Z2, Z2
+	VPMAXSD.BCST c32_0<>+0(SB), Z2, Z2
+	VPMINSD.BCST c32_ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	VMOVUPS      Z2, (SI)(AX*4)
+	VPMULLD.BCST c32_1c5a2<>+0(SB), Z1, Z1
+	VPADDD       Z1, Z0, Z0
+	VPADDD.BCST  c32_ff1d2f00<>+0(SB), Z0, Z0
+	VPSRAD       $0x10, Z0, Z0
+	VPMAXSD.BCST c32_0<>+0(SB), Z0, Z0
+	VPMINSD.BCST c32_ff<>+0(SB), Z0, Z0
+	VCVTDQ2PS    Z0, Z0
+	VMOVUPS      Z0, (BX)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c32_10101<>+0(SB)/4, $0x00010101
+GLOBL c32_10101<>(SB), RODATA|NOPTR, $4
+
+DATA c32_166e9<>+0(SB)/4, $0x000166e9
+GLOBL c32_166e9<>(SB), RODATA|NOPTR, $4
+
+DATA c32_ff4c8b80<>+0(SB)/4, $0xff4c8b80
+GLOBL c32_ff4c8b80<>(SB), RODATA|NOPTR, $4
+
+DATA c32_ff<>+0(SB)/4, $0x000000ff
+GLOBL c32_ff<>(SB), RODATA|NOPTR, $4
+
+DATA c32_581a<>+0(SB)/4, $0x0000581a
+GLOBL c32_581a<>(SB), RODATA|NOPTR, $4
+
+DATA c32_b6d2<>+0(SB)/4, $0x0000b6d2
+GLOBL c32_b6d2<>(SB), RODATA|NOPTR, $4
+
+DATA c32_877600<>+0(SB)/4, $0x00877600
+GLOBL c32_877600<>(SB), RODATA|NOPTR, $4
+
+DATA c32_1c5a2<>+0(SB)/4, $0x0001c5a2
+GLOBL c32_1c5a2<>(SB), RODATA|NOPTR, $4
+
+DATA c32_ff1d2f00<>+0(SB)/4, $0xff1d2f00
+GLOBL c32_ff1d2f00<>(SB), RODATA|NOPTR, $4
+
+// func studioColorsAVX512(red *float32, green *float32, blue *float32, y *byte, cb *byte, cr *byte, n int)
+// Requires: AVX, AVX512F
+TEXT ·studioColorsAVX512(SB), NOSPLIT, $0-56
+	MOVQ red+0(FP), DI
+	MOVQ green+8(FP), SI
+	MOVQ blue+16(FP), BX
+	MOVQ y+24(FP), R8
+	MOVQ cb+32(FP), R9
+	MOVQ cr+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXBD    (R8)(AX*1), Z0
+	VPMULLD.BCST c32_4a85<>+0(SB), Z0, Z0
+	VPSRLD       $0x08, Z0, Z0
+	VPMOVZXBD    (R9)(AX*1), Z1
+	VPMOVZXBD    (R10)(AX*1), Z2
+	VPMULLD.BCST c32_6625<>+0(SB), Z2, Z3
+	VPSRLD       $0x08, Z3, Z3
+	VPADDD       Z3, Z0, Z3
+	VPADDD.BCST  c32_ffffc866<>+0(SB), Z3, Z3
+	VPSRAD       $0x06, Z3, Z3
+	VPMAXSD.BCST c32_0<>+0(SB), Z3, Z3
+	VPMINSD.BCST c32_ff<>+0(SB), Z3, Z3
+	VCVTDQ2PS    Z3, Z3
+	VMOVUPS      Z3, (DI)(AX*4)
+	VPMULLD.BCST c32_1913<>+0(SB), Z1, Z3
+	VPSRLD       $0x08, Z3, Z3
+	VPSUBD       Z3, Z0, Z3
+	VPMULLD.BCST c32_3408<>+0(SB), Z2, Z2
+	VPSRLD       $0x08, Z2, Z2
+	VPSUBD       Z2, Z3, Z2
+	VPADDD.BCST  c32_2204<>+0(SB), Z2, Z2
+	VPSRAD       $0x06, Z2, Z2
+	VPMAXSD.BCST c32_0<>+0(SB), Z2, Z2
+	VPMINSD.BCST c32_ff<>+0(SB), Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	VMOVUPS      Z2, (SI)(AX*4)
+	VPMULLD.BCST c32_811a<>+0(SB), Z1, Z1
+	VPSRLD       $0x08, Z1, Z1
+	VPADDD       Z1, Z0, Z0
+	VPADDD.BCST  c32_ffffbaeb<>+0(SB), Z0, Z0
+	VPSRAD       $0x06, Z0, Z0
+	VPMAXSD.BCST c32_0<>+0(SB), Z0, Z0
+	VPMINSD.BCST c32_ff<>+0(SB), Z0, Z0
+	VCVTDQ2PS    Z0, Z0
+	VMOVUPS      Z0, (BX)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c32_4a85<>+0(SB)/4, $0x00004a85
+GLOBL c32_4a85<>(SB), RODATA|NOPTR, $4
+
+DATA c32_6625<>+0(SB)/4, $0x00006625
+GLOBL c32_6625<>(SB), RODATA|NOPTR, $4
+
+DATA c32_ffffc866<>+0(SB)/4, $0xffffc866
+GLOBL c32_ffffc866<>(SB), RODATA|NOPTR, $4
+
+DATA c32_1913<>+0(SB)/4, $0x00001913
+GLOBL c32_1913<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3408<>+0(SB)/4, $0x00003408
+GLOBL c32_3408<>(SB), RODATA|NOPTR, $4
+
+DATA c32_2204<>+0(SB)/4, $0x00002204
+GLOBL c32_2204<>(SB), RODATA|NOPTR, $4
+
+DATA c32_811a<>+0(SB)/4, $0x0000811a
+GLOBL c32_811a<>(SB), RODATA|NOPTR, $4
+
+DATA c32_ffffbaeb<>+0(SB)/4, $0xffffbaeb
+GLOBL c32_ffffbaeb<>(SB), RODATA|NOPTR, $4

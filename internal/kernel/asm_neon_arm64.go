@@ -808,3 +808,13 @@ func normGradF32NEON(dst *float32, grad *float32, x *float32, m *float32, s *flo
 //
 //go:noescape
 func normGradF64NEON(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+
+// addScaledF32NEON computes dst += a*x. n is a positive multiple of 16.
+//
+//go:noescape
+func addScaledF32NEON(dst *float32, x *float32, n int, a float32)
+
+// unitF32NEON computes dst = min(x/255, 1). n is a positive multiple of 16.
+//
+//go:noescape
+func unitF32NEON(dst *float32, x *float32, n int)

@@ -96,7 +96,9 @@ DATA neonConstants<>+704(SB)/8, $0xc1200000c1200000
 DATA neonConstants<>+712(SB)/8, $0xc1200000c1200000
 DATA neonConstants<>+720(SB)/8, $0x3e5b33b63e5b33b6
 DATA neonConstants<>+728(SB)/8, $0x3e5b33b63e5b33b6
-GLOBL neonConstants<>(SB), RODATA|NOPTR, $736
+DATA neonConstants<>+736(SB)/8, $0x437f0000437f0000
+DATA neonConstants<>+744(SB)/8, $0x437f0000437f0000
+GLOBL neonConstants<>(SB), RODATA|NOPTR, $752
 
 // func gemm12x8F32NEON(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 TEXT ·gemm12x8F32NEON(SB), NOSPLIT, $0-92
@@ -21676,4 +21678,72 @@ loop:
 	ADD $8, R6, R6
 	SUBS $1, R9, R9
 	BNE row
+	RET
+
+// func addScaledF32NEON(dst *float32, x *float32, n int, a float32)
+TEXT ·addScaledF32NEON(SB), NOSPLIT, $0-28
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	FMOVS a+24(FP), F0
+	VDUP V0.S[0], V0.S4
+	MOVD R12, R8
+loop:
+	FMOVQ 0(R1), F1
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ 0(R0), F2
+	WORD $0x4e22d422 // fadd v2.4s, v1.4s, v2.4s
+	FMOVQ F2, 0(R0)
+	FMOVQ 16(R1), F2
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	FMOVQ 16(R0), F1
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
+	FMOVQ F1, 16(R0)
+	FMOVQ 32(R1), F1
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ 32(R0), F2
+	WORD $0x4e22d422 // fadd v2.4s, v1.4s, v2.4s
+	FMOVQ F2, 32(R0)
+	FMOVQ 48(R1), F2
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	FMOVQ 48(R0), F1
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
+	FMOVQ F1, 48(R0)
+	ADD $64, R0, R0
+	ADD $64, R1, R1
+	SUBS $16, R8, R8
+	BGT loop
+	RET
+
+// func unitF32NEON(dst *float32, x *float32, n int)
+TEXT ·unitF32NEON(SB), NOSPLIT, $0-24
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R12
+	MOVD $neonConstants<>(SB), R10
+	FMOVQ 736(R10), F0
+	FMOVQ 304(R10), F1
+	MOVD R12, R8
+loop:
+	FMOVQ 0(R1), F2
+	WORD $0x6e20fc42 // fdiv v2.4s, v2.4s, v0.4s
+	WORD $0x4ea1f442 // fmin v2.4s, v2.4s, v1.4s
+	FMOVQ F2, 0(R0)
+	FMOVQ 16(R1), F2
+	WORD $0x6e20fc42 // fdiv v2.4s, v2.4s, v0.4s
+	WORD $0x4ea1f442 // fmin v2.4s, v2.4s, v1.4s
+	FMOVQ F2, 16(R0)
+	FMOVQ 32(R1), F2
+	WORD $0x6e20fc42 // fdiv v2.4s, v2.4s, v0.4s
+	WORD $0x4ea1f442 // fmin v2.4s, v2.4s, v1.4s
+	FMOVQ F2, 32(R0)
+	FMOVQ 48(R1), F2
+	WORD $0x6e20fc42 // fdiv v2.4s, v2.4s, v0.4s
+	WORD $0x4ea1f442 // fmin v2.4s, v2.4s, v1.4s
+	FMOVQ F2, 48(R0)
+	ADD $64, R0, R0
+	ADD $64, R1, R1
+	SUBS $16, R8, R8
+	BGT loop
 	RET

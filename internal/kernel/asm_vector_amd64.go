@@ -1686,3 +1686,102 @@ func vecProbeSum3(w []float32, z []float32, y []float32, x []float32) int {
 	}
 	return end
 }
+
+// vecAddScaled computes dst += a*x. It returns how many elements it did: the first ones.
+func vecAddScaled[T Number](dst []T, x []T, a T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			addScaledF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(a))
+		case active.vectors == vecAVX2:
+			addScaledF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(a))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecUnit computes dst = min(x/255, 1). It returns how many elements it did: the first ones.
+func vecUnit[T Number](dst []T, x []T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			unitF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			unitF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecSmoothChroma writes two pixels for each sample. It reads the samples before and after those of near and far, too. It returns how many elements it did: the first ones.
+func vecSmoothChroma(near []byte, far []byte, to []uint16, left uint32, right uint32) int {
+	end := vectorLen(len(near))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		nearAt := unsafe.Pointer(&near[done : done+n][0])
+		farAt := unsafe.Pointer(&far[done : done+n][0])
+		toAt := unsafe.Pointer(&to[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			smoothChromaAVX512((*byte)(nearAt), (*byte)(farAt), (*uint16)(toAt), n, uint32(left), uint32(right))
+		case active.vectors == vecAVX2:
+			smoothChromaAVX2((*byte)(nearAt), (*byte)(farAt), (*uint16)(toAt), n, uint32(left), uint32(right))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecColors is color.YCbCrToRGB. It returns how many elements it did: the first ones.
+func vecColors(red []float32, green []float32, blue []float32, y []byte, cb []byte, cr []byte) int {
+	end := vectorLen(len(red))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		redAt := unsafe.Pointer(&red[done : done+n][0])
+		greenAt := unsafe.Pointer(&green[done : done+n][0])
+		blueAt := unsafe.Pointer(&blue[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		cbAt := unsafe.Pointer(&cb[done : done+n][0])
+		crAt := unsafe.Pointer(&cr[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			colorsAVX512((*float32)(redAt), (*float32)(greenAt), (*float32)(blueAt), (*byte)(yAt), (*byte)(cbAt), (*byte)(crAt), n)
+		case active.vectors == vecAVX2:
+			colorsAVX2((*float32)(redAt), (*float32)(greenAt), (*float32)(blueAt), (*byte)(yAt), (*byte)(cbAt), (*byte)(crAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecStudioColors converts colors of lossy WebP. It returns how many elements it did: the first ones.
+func vecStudioColors(red []float32, green []float32, blue []float32, y []byte, cb []byte, cr []byte) int {
+	end := vectorLen(len(red))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		redAt := unsafe.Pointer(&red[done : done+n][0])
+		greenAt := unsafe.Pointer(&green[done : done+n][0])
+		blueAt := unsafe.Pointer(&blue[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		cbAt := unsafe.Pointer(&cb[done : done+n][0])
+		crAt := unsafe.Pointer(&cr[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			studioColorsAVX512((*float32)(redAt), (*float32)(greenAt), (*float32)(blueAt), (*byte)(yAt), (*byte)(cbAt), (*byte)(crAt), n)
+		case active.vectors == vecAVX2:
+			studioColorsAVX2((*float32)(redAt), (*float32)(greenAt), (*float32)(blueAt), (*byte)(yAt), (*byte)(cbAt), (*byte)(crAt), n)
+		}
+		done += n
+	}
+	return end
+}

@@ -1159,3 +1159,45 @@ func vecProbeSum(y []float32, x []float32) int { return 0 }
 func vecProbeSum2(z []float32, y []float32, x []float32) int { return 0 }
 
 func vecProbeSum3(w []float32, z []float32, y []float32, x []float32) int { return 0 }
+
+// vecAddScaled computes dst += a*x. It returns how many elements it did: the first ones.
+func vecAddScaled[T Number](dst []T, x []T, a T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			addScaledF32NEON((*float32)(dstAt), (*float32)(xAt), n, float32(a))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecUnit computes dst = min(x/255, 1). It returns how many elements it did: the first ones.
+func vecUnit[T Number](dst []T, x []T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecNEON:
+			unitF32NEON((*float32)(dstAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+func vecSmoothChroma(near []byte, far []byte, to []uint16, left uint32, right uint32) int { return 0 }
+
+func vecColors(red []float32, green []float32, blue []float32, y []byte, cb []byte, cr []byte) int {
+	return 0
+}
+
+func vecStudioColors(red []float32, green []float32, blue []float32, y []byte, cb []byte, cr []byte) int {
+	return 0
+}

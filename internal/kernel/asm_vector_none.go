@@ -184,3 +184,17 @@ func vecProbeSum(y []float32, x []float32) int { return 0 }
 func vecProbeSum2(z []float32, y []float32, x []float32) int { return 0 }
 
 func vecProbeSum3(w []float32, z []float32, y []float32, x []float32) int { return 0 }
+
+func vecAddScaled[T Number](dst []T, x []T, a T) int { return 0 }
+
+func vecUnit[T Number](dst []T, x []T) int { return 0 }
+
+func vecSmoothChroma(near []byte, far []byte, to []uint16, left uint32, right uint32) int { return 0 }
+
+func vecColors(red []float32, green []float32, blue []float32, y []byte, cb []byte, cr []byte) int {
+	return 0
+}
+
+func vecStudioColors(red []float32, green []float32, blue []float32, y []byte, cb []byte, cr []byte) int {
+	return 0
+}

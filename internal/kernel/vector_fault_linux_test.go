@@ -81,3 +81,28 @@ func TestHalvesPastTheCaches(t *testing.T) {
 		})
 	}
 }
+
+func TestPixelsStayInsideTheirMemory(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	var narrow, wide [3][]byte
+	for i := range narrow {
+		narrow[i], wide[i] = fencedBytes(t, 200), fencedBytes(t, 800)
+	}
+	for _, s := range isas[:len(isas)-1] {
+		for n := 1; n < 100; n++ {
+			var bytes [3][]byte
+			var floats [3][]float32
+			for i := range bytes {
+				bytes[i], floats[i] = atEndOf[byte](narrow[i], n), atEndOf[float32](wide[i], n)
+			}
+			withISA(s, func() {
+				SmoothChroma(atEndOf[byte](narrow[2], 2*n), bytes[0], bytes[1], 0, n, 8, 7)
+				for _, studio := range []bool{false, true} {
+					Colors(floats[0], floats[1], floats[2], bytes[0], bytes[1], bytes[2], studio)
+				}
+				AddScaled(floats[0], floats[1], 2)
+				Unit(floats[2], floats[0])
+			})
+		}
+	}
+}

@@ -177,3 +177,10 @@ save("turned-lossless.webp", photo, exif=oriented(6), lossless=True)
 for name, options in (("moving", {}), ("moving-lossless", {"lossless": True})):
     save(f"{name}.webp", photo, save_all=True, append_images=[picture(37, 29)], **options)
 save("moving-clear.webp", clear(photo.copy()), save_all=True, append_images=[clear(picture(37, 29))], exact=True)
+
+# Pictures of which a part may be decoded alone
+tall = picture(24, 150)
+save("tall.webp", tall, quality=60)
+save("tall-icc.webp", tall, quality=60, icc_profile=b"\0" * 128)
+save("tall.jpg", tall, quality=70)
+save("tall-progressive.jpg", tall, quality=70, progressive=True)

@@ -47,14 +47,20 @@ func roundBF16(g *gen, i int) {
 
 // storeBF16 rounds the float32 vector x to bfloat16 and writes it to slice name.
 func (f fp) storeBF16(x value, name string, i int) {
-	g, upper := f.gen, f.shiftRight(x, 16)
+	upper := f.shiftRight(x, 16)
 	rounded := f.addInt(f.addInt(x, f.bits(0x7fff)), f.and(upper, f.bits(1)))
 	nan := f.compare(unordered, x, x)
 	chosen := f.choose(nan, f.or(upper, f.bits(0x40)), f.shiftRight(rounded, 16))
+	f.storeWords(chosen, name, i)
+}
+
+// storeWords writes the lower halves of 32-bit elements to slice name.
+func (f fp) storeWords(x value, name string, i int) {
 	if f.neon != nil {
-		f.store(f.neon.op("xtn", 4, 8, chosen), name, i)
+		f.store(f.neon.op("xtn", 4, 8, x), name, i)
 		return
 	}
+	g := f.gen
 	f.store(f.each(func(xs ...value) value {
 		y, h := xs[0].(reg.VecVirtual), g.half()
 		if g.bytes == 64 {
@@ -64,7 +70,7 @@ func (f fp) storeBF16(x value, name string, i int) {
 			g.VPACKUSDW(h, y.AsX(), h)
 		}
 		return h
-	}, chosen), name, i)
+	}, x), name, i)
 }
 
 // loadBF16 reads a vector of bfloat16 numbers from element i of slice name as

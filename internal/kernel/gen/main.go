@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/mmcloughlin/avo/attr"
@@ -151,11 +152,7 @@ func (g *gen) file() {
 
 // vectorKernels are all kernels except those of GEMM.
 func vectorKernels() []*spec {
-	var all []*spec
-	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout(), probes()} {
-		all = append(all, set...)
-	}
-	return all
+	return slices.Concat(streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout(), probes(), pixels())
 }
 
 // outputs is the text of all files, by path.

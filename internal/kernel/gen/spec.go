@@ -90,6 +90,8 @@ func (p param) elem(size int) string {
 
 func elemSize(typ string) int {
 	switch strings.TrimLeft(typ, "*[16]") {
+	case "byte":
+		return 1
 	case "uint16":
 		return 2
 	case "float32":
