@@ -200,9 +200,9 @@ func decimal(text string) (v float32, n int) {
 
 // eightDigits returns the number of the first 8 bytes of a text, if they are digits: two of them at a time, then four, then eight.
 func eightDigits(text string) (v uint64, ok bool) {
-	for i := range 8 {
-		v |= uint64(text[i]) << (8 * i)
-	}
+	_ = text[7]
+	v = uint64(text[0]) | uint64(text[1])<<8 | uint64(text[2])<<16 | uint64(text[3])<<24 | uint64(text[4])<<32 | uint64(text[5])<<40 |
+		uint64(text[6])<<48 | uint64(text[7])<<56 // one load
 	v -= 0x3030303030303030
 	if (v|(v+0x7676767676767676))&0x8080808080808080 != 0 {
 		return 0, false
