@@ -77,9 +77,8 @@ func Attention(qkv tensor.Tensor, headDim int, o AttentionOptions) tensor.Tensor
 	return out
 }
 
-// attention holds the arguments of the attention kernels. I = head dimension, causal, for dropout First, Stride and Elems of kernel.Rows (I[2]: of
-// sequences without padding, their number),
-// window, the longest sequence without padding, offset; F = scale, drop, softCap.
+// attention holds the arguments of the attention kernels. I = head dimension, causal, for dropout First, Stride and Elems of kernel.Rows
+// (I[2]: of sequences without padding, their number), window, the longest sequence without padding, offset; F = scale, drop, softCap.
 type attention struct {
 	I   [8]int
 	F   [3]float64
