@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
 )
@@ -15,9 +16,10 @@ const blockBytes = 32 << 10
 
 // block is whole lines of a text. Quotes do not go on behind it.
 type block struct {
-	text  []byte
-	rows  textRows
-	plain bool // rows has all of them
+	text    []byte
+	rows    textRows
+	plain   bool           // rows has all of them
+	parsing sync.WaitGroup // the rows
 }
 
 // block reads a block. It returns false at the end. Before an error of the reader are whole lines alone.
@@ -48,29 +50,43 @@ func (l *lineEnds) block(b *block) bool {
 
 // plain adds the rows of lines that have no quotes, and no errors. Else it returns false, and adds none.
 func (r *textRows) plain(text, comma string) bool {
-	n, fields, more := r.len(), make([]string, len(r.names)), false
-	ok := !strings.Contains(text, `"`) && strings.HasSuffix(text, "\n")
+	n := r.len()
+	ok := strings.IndexByte(text, '"') < 0 && strings.HasSuffix(text, "\n") && !strings.Contains("-.0123456789", comma)
 	if ok { // lines may be empty, but a number has a byte
 		r.xs = slices.Grow(r.xs, min(strings.Count(text, "\n")*len(r.x), len(text)))
 	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\r\n")
-		if line == "" || !ok {
-			continue
-		}
-		for i := range fields {
-			fields[i], line, more = strings.Cut(line, comma)
-			ok = ok && more == (i < len(fields)-1)
-		}
-		if ok {
-			_, err := r.add(fields)
-			ok = err == nil
-		}
+	for ok && text != "" {
+		end := strings.IndexByte(text, '\n')
+		line := strings.TrimSuffix(text[:end], "\r")
+		text, ok = text[end+1:], line == "" || r.line(line, comma)
 	}
 	if !ok {
 		r.cut(n)
 	}
 	return ok
+}
+
+// line adds the row of a line, and reports whether that was possible.
+func (r *textRows) line(line, comma string) bool {
+	at := len(r.xs)
+	r.xs = append(r.xs, r.zeros...)
+	for i, to := range r.to {
+		last := i == len(r.to)-1
+		if to >= 0 { // most fields are numbers that need no second look
+			v, n := decimal(line)
+			rest, more := strings.CutPrefix(line[n:], comma)
+			if n > 0 && more != last && (more || rest == "") {
+				line = rest
+				r.put(at, to, v)
+				continue
+			}
+		}
+		field, rest, more := strings.Cut(line, comma)
+		if line = rest; more == last || r.read(at, i, field) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // fieldBytes is the memory of package encoding/csv for a field of a line.

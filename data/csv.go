@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
+	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/bounded"
 	"github.com/ringo-ml/ringo/internal/columns"
@@ -123,31 +123,36 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 	return p.parseAll(size)
 }
 
-// parseAll parses all blocks, some at a time.
+// parseAll parses blocks, some at a time, and takes their rows in order.
 func (p *csvParser) parseAll(size int64) (*Table, error) {
-	some, read := make([]block, 2*min(runtime.GOMAXPROCS(0), 8)), 0
-	for i := 0; ; i++ {
-		var parsing sync.WaitGroup
-		n := 0
-		for ; (n == 0 || i > 0 && n < len(some)) && p.from.block(&some[n]); n++ { // the first one says which columns there are
-			if b := &some[n]; p.x != nil && p.numbers() {
-				parsing.Go(func() { p.parse(b) })
-			}
+	some, next, taken, read := make([]block, 2*min(runtime.GOMAXPROCS(0), 8)), 0, 0, 0
+	defer func() {
+		for i := range some {
+			some[i].parsing.Wait()
 		}
-		parsing.Wait()
-		if n == 0 && errors.Is(p.from.err, io.EOF) {
+	}()
+	for {
+		// The first block says which columns there are.
+		if b := &some[next%len(some)]; next-taken < len(some) && (next == 0 || taken > 0) && p.from.block(b) {
+			next++
+			if p.x != nil && p.numbers() {
+				b.parsing.Go(func() { p.parse(b) })
+			}
+			continue
+		}
+		if taken == next && errors.Is(p.from.err, io.EOF) {
 			return p.table()
-		} else if n == 0 {
+		} else if taken == next {
 			return nil, p.from.err
 		}
-		for k, b := range some[:n] {
-			if err := p.take(&b); err != nil {
-				return nil, err
-			}
-			p.lines, read = p.lines+bytes.Count(b.text, []byte{'\n'}), read+len(b.text)
-			if i == 1 && k == 0 {
-				p.reserve(float64(size) / float64(read))
-			}
+		b := &some[taken%len(some)]
+		b.parsing.Wait()
+		if err := p.take(b); err != nil {
+			return nil, err
+		}
+		p.lines, read = p.lines+bytes.Count(b.text, []byte{'\n'}), read+len(b.text)
+		if taken++; taken == 2 {
+			p.reserve(float64(size) / float64(read))
 		}
 	}
 }
@@ -157,8 +162,9 @@ func (p *csvParser) numbers() bool { return !p.labeled && len(p.categories) == 0
 
 // parse parses the numbers of a block, if it is plain.
 func (p *csvParser) parse(b *block) {
-	b.rows = textRows{names: p.names, x: p.x, y: p.y, missing: p.missing, labels: &columns.Labels{}, xs: b.rows.xs[:0], ys: b.rows.ys[:0]}
-	b.plain = b.rows.plain(string(b.text), string(p.cfg.Comma))
+	b.rows = textRows{x: p.x, y: p.y, to: p.to, zeros: p.zeros, missing: p.missing, labels: &columns.Labels{}, xs: b.rows.xs[:0],
+		ys: b.rows.ys[:0]}
+	b.plain = b.rows.plain(unsafe.String(unsafe.SliceData(b.text), len(b.text)), string(p.cfg.Comma)) // numbers keep no part of it
 }
 
 // take adds the rows of a block.

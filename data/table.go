@@ -30,6 +30,8 @@ type textRows struct {
 	names   []string
 	x       []int // columns
 	y       int
+	to      []int     // of each column, where its number is in a row of x; len(x): it is y; -1: it is another text, or not read
+	zeros   []float32 // a row
 	xs, ys  []float32
 	labeled bool // y is a class
 	labels  *columns.Labels
@@ -51,8 +53,17 @@ func (r *textRows) choose(x []string, target string, categories []string, budget
 	if err != nil {
 		return err
 	}
-	r.x, r.y = xs, y
+	r.x, r.y, r.zeros = xs, y, make([]float32, len(xs))
 	r.categories, err = columns.Categories(r.names, xs, categories, r.missing, budget)
+	r.to = slices.Repeat([]int{-1}, len(r.names))
+	if !r.labeled {
+		r.to[y] = len(xs)
+	}
+	for k, i := range xs {
+		if r.categories[i] == nil {
+			r.to[i] = k
+		}
+	}
 	return err
 }
 
@@ -79,42 +90,49 @@ func (r *textRows) cut(n int) {
 	}
 }
 
-// value returns the number of a field, 0 for names, which get theirs at the end.
-func (r *textRows) value(column int, field string) (float32, error) {
-	if c := r.categories[column]; c != nil {
-		name := strings.TrimSpace(field)
-		if err := checkText(name); err != nil {
-			return 0, fmt.Errorf("%s %w", bounded.Quote(name), err)
-		}
-		return 0, c.Add(name)
-	}
-	if r.missing && columns.IsMissing(strings.TrimSpace(field)) {
-		return float32(math.NaN()), nil
-	}
-	return number(field)
-}
-
 // add adds a sample. An error is about a field of a column.
 func (r *textRows) add(fields []string) (column int, err error) {
+	at := len(r.xs)
+	r.xs = append(r.xs, r.zeros...)
 	for _, i := range r.x {
-		v, err := r.value(i, fields[i])
-		if err != nil {
+		if err := r.read(at, i, fields[i]); err != nil {
 			return i, err
 		}
-		r.xs = append(r.xs, v)
 	}
-	if r.labeled {
-		label := strings.TrimSpace(fields[r.y])
-		if err := checkText(label); err != nil {
-			return r.y, fmt.Errorf("the label %s %w", bounded.Quote(label), err)
+	return r.y, r.read(at, r.y, fields[r.y])
+}
+
+// read adds a field of the row of x that begins at. Names have their numbers at the end.
+func (r *textRows) read(at, column int, field string) error {
+	text, what, list := strings.TrimSpace(field), "", r.categories[column]
+	switch to := r.to[column]; {
+	case to >= 0 && to < len(r.x) && r.missing && columns.IsMissing(text):
+		r.xs[at+to] = float32(math.NaN())
+		return nil
+	case to >= 0:
+		v, err := number(text)
+		if err == nil {
+			r.put(at, to, v)
 		}
-		return r.y, r.labels.Add(label)
+		return err
+	case column == r.y:
+		what, list = "the label ", r.labels
+	case list == nil:
+		return nil
 	}
-	v, err := number(fields[r.y])
-	if err == nil {
+	if err := checkText(text); err != nil {
+		return fmt.Errorf("%s%s %w", what, bounded.Quote(text), err)
+	}
+	return list.Add(text)
+}
+
+// put sets a number of the row of x that begins at, or of y.
+func (r *textRows) put(at, to int, v float32) {
+	if to < len(r.x) {
+		r.xs[at+to] = v
+	} else {
 		r.ys = append(r.ys, v)
 	}
-	return r.y, err
 }
 
 // len returns the number of whole rows.
@@ -139,46 +157,64 @@ var separators = strings.NewReplacer(",", "", "'", "", "_", "", " ", "", "\u00a0
 // powers of 10 that a float64 has exactly.
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
 
-// decimal parses digits with a point, and maybe a minus sign, as most files have. Others are left to number, as are those whose float32 it
-// does not know: a whole number of 8 digits, and what a float64, which is off by less than 2 of its last places, has near the middle
-// between two float32 numbers.
-func decimal(field string) (v float32, ok bool) {
-	digits, point := uint64(0), -1
-	text := strings.TrimPrefix(field, "-")
-	if len(text) > 20 { // with the point, so that digits cannot overflow
-		return 0, false
+// decimal parses the number that a text begins with, of n bytes: digits with a point, and maybe a minus sign, as most files have them. n is
+// 0 for others, which are left to number, as are those whose float32 it does not know: a whole number of 8 digits, and what a float64,
+// which is off by less than 2 of its last places, has near the middle between two float32 numbers.
+func decimal(text string) (v float32, n int) {
+	digits, point, from := uint64(0), -1, 0
+	if text != "" && text[0] == '-' {
+		from = 1
 	}
-	for i := range len(text) {
-		switch c := text[i]; {
-		case '0' <= c && c <= '9':
-			digits = 10*digits + uint64(c-'0')
-		case c == '.' && point < 0:
-			point = i
-		default:
-			return 0, false
+	for n = from; n < len(text); n++ {
+		if c := text[n] - '0'; c <= 9 {
+			digits = 10*digits + uint64(c)
+			continue
+		} else if text[n] != '.' || point >= 0 {
+			break
+		}
+		for point = n; n+8 < len(text); n += 8 {
+			eight, ok := eightDigits(text[n+1:])
+			if !ok {
+				break
+			}
+			digits = 1e8*digits + eight
 		}
 	}
-	places := len(text) - 1 - point
+	size, places := n-from, n-1-point
 	switch {
-	case len(text) == 0 || point < 0 && len(text) > 7 || len(text) == 1 && point == 0:
-		return 0, false
+	case size > 20 || size == 0 || point < 0 && size > 7 || point >= 0 && size == 1: // 20, with the point, so that digits cannot overflow
+		return 0, 0
 	case point < 0:
 		places = 0
 	}
 	x := float64(digits) / powers[places]
 	const middle = 1 << 28 // of the 29 bits that a float32 has not
 	if off := int64(math.Float64bits(x)&(2*middle-1)) - middle; -2 <= off && off <= 2 {
-		return 0, false
+		return 0, 0
 	}
-	if len(text) < len(field) {
+	if from > 0 {
 		x = -x
 	}
-	return float32(x), true
+	return float32(x), n
+}
+
+// eightDigits returns the number of the first 8 bytes of a text, if they are digits: two of them at a time, then four, then eight.
+func eightDigits(text string) (v uint64, ok bool) {
+	_ = text[7]
+	v = uint64(text[0]) | uint64(text[1])<<8 | uint64(text[2])<<16 | uint64(text[3])<<24 | uint64(text[4])<<32 | uint64(text[5])<<40 |
+		uint64(text[6])<<48 | uint64(text[7])<<56 // one load
+	v -= 0x3030303030303030
+	if (v|(v+0x7676767676767676))&0x8080808080808080 != 0 {
+		return 0, false
+	}
+	v = 10*v + v>>8
+	const pairs = 0x000000ff000000ff
+	return (v&pairs*(100+1e6<<32) + v>>16&pairs*(1+1e4<<32)) >> 32 & (1<<32 - 1), true
 }
 
 // number parses a finite float32. A whole number must be one.
 func number(field string) (float32, error) {
-	if v, ok := decimal(field); ok {
+	if v, n := decimal(field); n > 0 && n == len(field) {
 		return v, nil
 	}
 	field = strings.TrimSpace(field)

@@ -30,7 +30,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		log.Fatal("usage: data WORK FOLDER, where WORK is jpeg, webp, table or embed")
+		log.Fatal("usage: data WORK FOLDER, where WORK is jpeg, webp, table, embed or embed64")
 	}
 	cfg := dist.Config{Ranks: 1, Log: os.Stderr}
 	err := dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error { return run(ctx, r, os.Args[1], os.Args[2]) })
@@ -75,8 +75,8 @@ func workOf(ctx context.Context, r *dist.Rank, work, dir string) (func() (int, e
 			_, err := data.CSV(filepath.Join(dir, "table.csv"), data.CSVConfig{Header: true})
 			return 1, err
 		}, nil
-	case "embed":
-		return embeddings(ctx, r, dir)
+	case "embed", "embed64":
+		return embeddings(ctx, r, dir, work)
 	}
 	return nil, fmt.Errorf("there is no work %q", work)
 }
@@ -99,8 +99,8 @@ func pictures(ctx context.Context, dir string) (func() (int, error), error) {
 }
 
 // embeddings trains on the pairs of texts in a file.
-func embeddings(ctx context.Context, r *dist.Rank, dir string) (func() (int, error), error) {
-	text, err1 := os.ReadFile(filepath.Join(dir, "pairs.json"))
+func embeddings(ctx context.Context, r *dist.Rank, dir, work string) (func() (int, error), error) {
+	text, err1 := os.ReadFile(filepath.Join(dir, work+".json"))
 	var pairs [2][]string
 	err2 := json.Unmarshal(text, &pairs)
 	tok, err3 := tokenizer.Open(filepath.Join(dir, "embed"))

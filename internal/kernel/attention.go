@@ -107,18 +107,15 @@ func (a *Attention[T]) output(x []T, head, at int) []T { return x[a.outputAt(hea
 
 // queryAt, keyAt and outputAt are where queries, keys and output begin.
 func (a *AttentionShape) queryAt(head, at int) int {
-	b, h := head/a.Heads, head%a.Heads
-	return (b*a.Queries+at)*a.QStep + h*a.HeadDim
+	return (a.start(head, a.Queries)+at)*a.QStep + head%a.Heads*a.HeadDim
 }
 
 func (a *AttentionShape) keyAt(head, at int) int {
-	b, h := head/a.Heads, head%a.Heads/a.group()
-	return (b*a.Keys+at)*a.KVStep + h*a.HeadDim
+	return (a.start(head, a.Keys)+at)*a.KVStep + head%a.Heads/a.group()*a.HeadDim
 }
 
 func (a *AttentionShape) outputAt(head, at int) int {
-	b, h := head/a.Heads, head%a.Heads
-	return ((b*a.Queries+at)*a.Heads + h) * a.HeadDim
+	return ((a.start(head, a.Queries)+at)*a.Heads + head%a.Heads) * a.HeadDim
 }
 
 // seen is the number of keys from j on, of n, that query i sees.
@@ -132,8 +129,9 @@ func (a *AttentionShape) seen(i, j, n int) int {
 // AttentionForward computes parts lo..hi of Out and LSE. The output of a query that sees no key is 0, and its LSE -Inf.
 func AttentionForward[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
 	for item := lo; item < hi; item++ {
-		w.take(&a.AttentionShape, item)
-		w.forward(a)
+		if w.take(&a.AttentionShape, item); w.n > 0 {
+			w.forward(a)
+		}
 	}
 }
 
@@ -147,7 +145,7 @@ func (w *AttentionWork[T]) take(a *AttentionShape, item int) {
 		b = n - 1 - b
 	}
 	w.head, w.i = item/n, b*attnRows
-	w.n = min(attnRows, a.Queries-w.i)
+	w.n = min(attnRows, a.positions(w.head, a.Queries)-w.i) // without padding, a short sequence has fewer blocks
 }
 
 // forward computes the outputs of one block of queries.
@@ -183,7 +181,7 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 		w.product(Gemm[T]{M: w.n, N: a.HeadDim, K: n, Alpha: 1, A: w.p, LDA: attnCols, B: v, LDB: step, Beta: beta, C: out, LDC: ld})
 		beta = 1
 	}
-	lse := a.LSE[w.head*a.Queries+w.i:]
+	lse := a.LSE[a.sums(w.head)+w.i:]
 	for r := range w.n {
 		o := out[r*ld:][:a.HeadDim]
 		lse[r] = T(w.rowMax[r] + math.Log(w.rowSum[r]))
@@ -254,17 +252,18 @@ func AttentionGrad[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
 	for kv := lo; kv < hi; kv++ {
 		first := kv * a.group()
 		keys := a.keysOf(first)
-		zeroRows(a.keys(a.GradK, first, 0), a.Keys, a.HeadDim, a.KVStep)
-		zeroRows(a.keys(a.GradV, first, 0), a.Keys, a.HeadDim, a.KVStep)
+		queries, rows := a.positions(first, a.Queries), a.positions(first, a.Keys)
+		zeroRows(a.keys(a.GradK, first, 0), rows, a.HeadDim, a.KVStep)
+		zeroRows(a.keys(a.GradV, first, 0), rows, a.HeadDim, a.KVStep)
 		for w.head = first; w.head < first+a.group(); w.head++ {
-			zeroRows(a.queries(a.GradQ, w.head, 0), a.Queries, a.HeadDim, a.QStep)
+			zeroRows(a.queries(a.GradQ, w.head, 0), queries, a.HeadDim, a.QStep)
 			for j := 0; j < keys; j += attnCols {
 				w.i = 0
 				if a.Causal {
 					w.i = max(0, j-a.Offset) / attnRows * attnRows
 				}
-				for ; w.i < a.Queries; w.i += attnRows {
-					w.n = min(attnRows, a.Queries-w.i)
+				for ; w.i < queries; w.i += attnRows {
+					w.n = min(attnRows, queries-w.i)
 					if n := a.seen(w.i+w.n-1, j, min(attnCols, keys-j)); n > 0 && w.mayAttend(&a.AttentionShape, j, n) {
 						w.gradient(a, j, n)
 					}
@@ -287,7 +286,7 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 	w.scores(a, j, n)
 	w.product(Gemm[T]{TransB: true, M: w.n, N: n, K: a.HeadDim, Alpha: 1, A: g, LDA: ld, B: a.keys(a.V, w.head, j), LDB: a.KVStep,
 		C: w.dS, LDC: attnCols})
-	lse := a.LSE[w.head*a.Queries+w.i:]
+	lse := a.LSE[a.sums(w.head)+w.i:]
 	one := [1]T{1}
 	for r := range w.n {
 		s, d, seen := row(w.p, r, attnCols), row(w.dS, r, attnCols), a.seen(w.i+r, j, n)
@@ -302,7 +301,7 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 			w.drop(&a.AttentionShape, d[:seen], r, j)
 			sum := [1]T{T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim]))}
 			if a.GradLSE != nil {
-				sum[0] -= a.GradLSE[w.head*a.Queries+w.i+r]
+				sum[0] -= a.GradLSE[a.sums(w.head)+w.i+r]
 			}
 			softmaxGrad(d[:padded], d[:padded], s[:padded], sum[:], padded, false)
 			if a.SoftCap != 0 {

@@ -79,8 +79,9 @@ func added(add bool) float32 {
 func AttentionForwardBF16(a *AttentionBF16, w *AttentionWorkBF16, lo, hi int) {
 	w.Grow(a)
 	for item := lo; item < hi; item++ {
-		w.take(&a.AttentionShape, item)
-		w.forward(a)
+		if w.take(&a.AttentionShape, item); w.n > 0 {
+			w.forward(a)
+		}
 	}
 }
 
@@ -115,7 +116,7 @@ func (w *AttentionWorkBF16) forward(a *AttentionBF16) {
 			Beta: added(add), C: o, LDC: dim})
 		add = true
 	}
-	out, lse := a.Out[a.outputAt(w.head, w.i):], a.LSE[w.head*a.Queries+w.i:]
+	out, lse := a.Out[a.outputAt(w.head, w.i):], a.LSE[a.sums(w.head)+w.i:]
 	for r := range rows {
 		sum := w.rowMax[r] + math.Log(w.rowSum[r])
 		if lse[r] = float32(sum); a.seen(w.i+r, 0, all) == 0 || a.seesNoKey(sum) {

@@ -5,14 +5,15 @@ package kernel
 func AttentionGradBF16(a *AttentionBF16, w *AttentionWorkBF16, lo, hi int) {
 	w.Grow(a)
 	dim := a.HeadDim
-	dK, dV := w.dK[:a.Keys*dim], w.dV[:a.Keys*dim]
 	for kv := lo; kv < hi; kv++ {
 		first := kv * a.group()
+		queries, n := a.positions(first, a.Queries), a.positions(first, a.Keys)*dim
+		dK, dV := w.dK[:n], w.dV[:n]
 		clear(dK)
 		clear(dV)
 		for w.head = first; w.head < first+a.group(); w.head++ {
-			for w.i = 0; w.i < a.Queries; w.i += attnRows {
-				w.n = min(attnRows, a.Queries-w.i)
+			for w.i = 0; w.i < queries; w.i += attnRows {
+				w.n = min(attnRows, queries-w.i)
 				w.gradient(a)
 			}
 		}
@@ -73,7 +74,7 @@ func (w *AttentionWorkBF16) outputDots(a *AttentionBF16) {
 		}
 	}
 	if a.GradLSE != nil {
-		for r, g := range a.GradLSE[w.head*a.Queries+w.i:][:w.n] {
+		for r, g := range a.GradLSE[a.sums(w.head)+w.i:][:w.n] {
 			w.dots[r] -= g
 		}
 	}
@@ -85,7 +86,7 @@ func (w *AttentionWorkBF16) scoreGradients(a *AttentionBF16, j, n int) {
 	w.scores(a, j, n)
 	w.product(GemmBF16{TransB: true, M: w.n, N: n, K: a.HeadDim, Alpha: 1, A: a.GradOut[a.outputAt(w.head, w.i):], LDA: a.Heads * a.HeadDim,
 		B: a.V[a.keyAt(w.head, j):], LDB: a.KVStep, C: w.dS, LDC: w.cols})
-	lse := a.LSE[w.head*a.Queries+w.i:]
+	lse := a.LSE[a.sums(w.head)+w.i:]
 	for r := 0; r < w.n; r += maxBlockRows {
 		k := min(maxBlockRows, w.n-r)
 		lo, hi := r*w.cols, (r+k)*w.cols
@@ -108,7 +109,7 @@ func (w *AttentionWorkBF16) scoreGradients(a *AttentionBF16, j, n int) {
 // clearUnseen makes zeros of what queries have for keys from j on that they do not see:
 // NaN must not reach these.
 func (w *AttentionWorkBF16) clearUnseen(a *AttentionBF16, j int) {
-	lse := a.LSE[w.head*a.Queries+w.i:]
+	lse := a.LSE[a.sums(w.head)+w.i:]
 	for r := range w.n {
 		seen := a.seen(w.i+r, j, w.keys)
 		if a.seesNoKey(float64(lse[r])) {

@@ -11,14 +11,40 @@ type AttentionMasks struct {
 	// QueryDocs [batch, Queries] and KeyDocs [batch, Keys] are numbers of
 	// documents. A query sees only keys of its own document.
 	QueryDocs, KeyDocs []int64
+	// Starts [batch+1] is for sequences of several lengths that lie one behind the
+	// other, queries like keys: where each one starts, and the end of the last one.
+	// Queries and Keys are the length of the longest one. There are no documents.
+	Starts []int64
 }
 
 // keysOf is the number of keys that count for a head.
 func (a *AttentionShape) keysOf(head int) int {
 	if a.KeyLengths == nil {
-		return a.Keys
+		return a.positions(head, a.Keys)
 	}
 	return max(0, min(a.Keys, int(a.KeyLengths[head/a.Heads])))
+}
+
+// positions is how many of n positions a head's sequence has.
+func (a *AttentionShape) positions(head, n int) int {
+	if a.Starts == nil {
+		return n
+	}
+	b := head / a.Heads
+	return int(a.Starts[b+1] - a.Starts[b])
+}
+
+// start is where a head's sequence starts, if each has n positions.
+func (a *AttentionShape) start(head, n int) int {
+	if a.Starts == nil {
+		return head / a.Heads * n
+	}
+	return int(a.Starts[head/a.Heads])
+}
+
+// sums is where the logarithmic sums of a head's queries begin.
+func (a *AttentionShape) sums(head int) int {
+	return a.start(head, a.Queries)*a.Heads + head%a.Heads*a.positions(head, a.Queries)
 }
 
 // hideKeys sets scores s of row r, with keys from j on, to -Inf where the key is

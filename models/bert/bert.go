@@ -64,9 +64,15 @@ func New(c Config) (*Model, error) {
 // Forward returns the features [batch, time, width] of tokens ids [batch, time], Int64 or Int32. Text i has lengths[i] tokens, and what
 // follows is padding: no token sees it, and features there mean nothing. BERT's dropout is not part of the model.
 func (m *Model) Forward(ids, lengths nn.T) nn.T {
-	x := m.Embeddings.Forward(ids)
+	x, o := m.Embeddings.Forward(ids), ops.AttentionOptions{KeyLengths: lengths}
+	if u := ops.Unpad(lengths, ids.Dim(1)); u != nil { // layers compute no padding
+		x, o = u.Remove(x), ops.AttentionOptions{Unpadded: u}
+	}
 	for _, b := range m.Blocks {
-		x = b.forward(x, lengths)
+		x = b.forward(x, o)
+	}
+	if o.Unpadded != nil {
+		return o.Unpadded.Restore(x)
 	}
 	return x
 }
@@ -77,14 +83,14 @@ func (e *Embeddings) Forward(ids nn.T) nn.T {
 	return e.Norm.Forward(x.Add(x.Tape().Use(e.Type.W).Slice(0, 0, 1)))
 }
 
-func (b *Block) forward(x, lengths nn.T) nn.T {
-	x = b.Norm1.Forward(b.Attn.Out.ForwardAdd(b.Attn.heads(b.Attn.In.Forward(x), lengths), x))
+func (b *Block) forward(x nn.T, o ops.AttentionOptions) nn.T {
+	x = b.Norm1.Forward(b.Attn.Out.ForwardAdd(b.Attn.heads(b.Attn.In.Forward(x), o), x))
 	return b.Norm2.Forward(b.MLP.ForwardAdd(b.In.Forward(x), x))
 }
 
 // heads returns the joined outputs of all heads.
-func (a *Attention) heads(x, lengths nn.T) nn.T {
-	return ops.CrossAttention(a.Q.Forward(x), a.K.Forward(x), a.V.Forward(x), a.HeadDim, ops.AttentionOptions{KeyLengths: lengths})
+func (a *Attention) heads(x nn.T, o ops.AttentionOptions) nn.T {
+	return ops.CrossAttention(a.Q.Forward(x), a.K.Forward(x), a.V.Forward(x), a.HeadDim, o)
 }
 
 // Settings returns what the parameters do not say (nn.Configured), such as other heads of the same matrices.

@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // expected is expect.json of write.py.
@@ -175,4 +176,15 @@ func TestEncode(t *testing.T) {
 	got, err = m.Encode(dev, tok, nil)
 	require.NoError(t, err)
 	require.Empty(t, got)
+}
+
+// A device whose memory is not the host's computes the padding of a batch: it need not wait for the lengths. Vectors are the same.
+func TestDevice(t *testing.T) {
+	e, dir := expect(t), filepath.Join("testdata", "mean")
+	m, params, _, tok := opened(t, dir, tensor.Float64)
+	dev := tensortest.NewRemote(t, 1)
+	for _, p := range params {
+		p.SetValue(tensor.ToDevice(dev, p.Value))
+	}
+	require.InDeltaSlice(t, e.Mean.Before, vectors(t, m, dev, tok, e.Texts), 1e-12)
 }

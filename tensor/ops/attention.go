@@ -42,6 +42,8 @@ type AttentionOptions struct {
 	// QueryDocs [B, Tq] and KeyDocs [B, Tk], Int32 or Int64, are for CrossAttention: the numbers of the documents that were packed into a
 	// sequence. A query sees only the keys of its own document.
 	QueryDocs, KeyDocs tensor.Tensor
+	// Unpadded is for CrossAttention of sequences that lie one behind the other: q, k and v are [tokens, features].
+	Unpadded *Unpadded
 }
 
 // Attention is scaled dot-product self-attention (Vaswani et al. 2017; PyTorch's scaled_dot_product_attention). qkv [B, T, 3·heads·headDim]
@@ -75,8 +77,8 @@ func Attention(qkv tensor.Tensor, headDim int, o AttentionOptions) tensor.Tensor
 	return out
 }
 
-// attention holds the arguments of the attention kernels. I = head dimension, causal, for dropout First, Stride and Elems of kernel.Rows,
-// window, nothing, offset; F = scale, drop, softCap.
+// attention holds the arguments of the attention kernels. I = head dimension, causal, for dropout First, Stride and Elems of kernel.Rows
+// (I[2]: of sequences without padding, their number), window, the longest sequence without padding, offset; F = scale, drop, softCap.
 type attention struct {
 	I   [8]int
 	F   [3]float64
@@ -84,8 +86,12 @@ type attention struct {
 }
 
 func (o *AttentionOptions) kernel(headDim int) attention {
-	return attention{I: [8]int{0: headDim, 1: b2i(o.Causal), 5: o.Window, 7: o.Offset},
+	f := attention{I: [8]int{0: headDim, 1: b2i(o.Causal), 5: o.Window, 7: o.Offset},
 		F: [3]float64{cmp.Or(o.Scale, 1/math.Sqrt(float64(headDim))), 0, o.SoftCap}}
+	if u := o.Unpadded; u != nil {
+		f.I[2], f.I[6] = u.lengths.Len(), u.time
+	}
+	return f
 }
 
 func (f *attention) drop(t *tensor.Tape, o *AttentionOptions, place [8]int) {
@@ -114,7 +120,10 @@ func (f *attention) launch(t *tensor.Tape, op tensor.Op, q, k tensor.Tensor, out
 	for _, x := range ins {
 		maybeIn(a, x)
 	}
-	a.Dim = [tensor.MaxNDim]int{q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(1), k.Dim(2)}
+	a.Dim = [tensor.MaxNDim]int{q.Dim(0), q.Dim(1), q.Dim(-1), k.Dim(1), k.Dim(-1)}
+	if n := f.I[6]; n > 0 {
+		a.Dim[0], a.Dim[1], a.Dim[3] = f.I[2], n, n
+	}
 	a.I, a.Key = f.I, f.key
 	copy(a.F[:], f.F[:])
 	t.Launch()

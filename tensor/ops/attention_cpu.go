@@ -121,6 +121,9 @@ func attentionShape(a *tensor.Args) kernel.AttentionShape {
 
 // attentionMasks returns the masks, which are the operands from i on.
 func attentionMasks(a *tensor.Args, i int) kernel.AttentionMasks {
+	if a.I[6] > 0 {
+		return kernel.AttentionMasks{Starts: tensor.Operand[int64](a, i)}
+	}
 	return kernel.AttentionMasks{KeyLengths: tensor.Operand[int64](a, i), QueryDocs: tensor.Operand[int64](a, i+1),
 		KeyDocs: tensor.Operand[int64](a, i+2)}
 }

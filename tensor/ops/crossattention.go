@@ -30,13 +30,19 @@ func CrossAttentionLSE(q, k, v tensor.Tensor, headDim int, o AttentionOptions) (
 // crossAttention is CrossAttention or, if both is set, CrossAttentionLSE.
 func crossAttention(q, k, v tensor.Tensor, headDim int, o AttentionOptions, both bool) (out, sums tensor.Tensor) {
 	t := OpCrossAttention.Tape(q, k, v)
-	q, k, v = crossOperands(t, q, k, v, headDim)
+	q, k, v = crossOperands(t, q, k, v, headDim, o.Unpadded != nil)
 	o.check(OpCrossAttention)
-	m := o.masks(t, q, k)
-	heads := q.Dim(2) / headDim
-	out, lse := t.NewLike(q), t.New(statType(q.DType()), q.Dim(0), heads, q.Dim(1))
-	f := o.kernel(headDim)
-	f.I[7] += keysBefore(t, q, k, both)
+	heads, f, st := q.Dim(-1)/headDim, o.kernel(headDim), statType(q.DType())
+	var lse tensor.Tensor
+	var m [3]tensor.Tensor
+	if u := o.Unpadded; u != nil {
+		u.check(t, &o, both, q, k, v)
+		m[0], lse = u.starts, t.New(st, heads, q.Dim(0))
+	} else {
+		m, lse = o.masks(t, q, k), t.New(st, q.Dim(0), heads, q.Dim(1))
+		f.I[7] += keysBefore(t, q, k, both)
+	}
+	out = t.NewLike(q)
 	if t.Training() && o.Drop > 0 {
 		if r := t.Batch(tensor.Tensor{}); r.Positions > 0 && q.Dim(1) == r.Positions && r.Positions < r.Seq.Total {
 			OpCrossAttention.Fail([]tensor.Tensor{q}, "the step has %v: probabilities of a part of the positions cannot be dropped", r)
@@ -59,18 +65,18 @@ func crossAttention(q, k, v tensor.Tensor, headDim int, o AttentionOptions, both
 }
 
 // crossOperands checks queries, keys and values, and returns them contiguous.
-func crossOperands(t *tensor.Tape, q, k, v tensor.Tensor, headDim int) (a, b, c tensor.Tensor) {
+func crossOperands(t *tensor.Tape, q, k, v tensor.Tensor, headDim int, unpadded bool) (a, b, c tensor.Tensor) {
 	a, b, c = t.Packed(q), t.Packed(k), t.Packed(v)
 	in := []tensor.Tensor{a, b, c}
 	OpCrossAttention.SameDType(in...)
-	if a.NDim() != 3 || b.NDim() != 3 {
-		OpCrossAttention.Fail(in, "wants queries, keys and values [batch, time, heads·headDim]")
+	if want := 3 - b2i(unpadded); a.NDim() != want || b.NDim() != want {
+		OpCrossAttention.Fail(in, "wants queries, keys and values [batch, time, heads·headDim], or, with Unpadded, [tokens, heads·headDim]")
 	}
 	mustBeAlike(OpCrossAttention, b, "the keys", c, "the values", in...)
 	mustMatch(OpCrossAttention, a, 0, "the queries", b, 0, "the keys", in...)
-	if width := b.Dim(2); headDim <= 0 || width == 0 || width%headDim != 0 || a.Dim(2)%width != 0 {
+	if width := b.Dim(-1); headDim <= 0 || width == 0 || width%headDim != 0 || a.Dim(-1)%width != 0 {
 		OpCrossAttention.Fail(in, "the keys' %d features must be heads of %d each, and the queries' %d a multiple of them",
-			width, headDim, a.Dim(2))
+			width, headDim, a.Dim(-1))
 	}
 	return a, b, c
 }
@@ -108,14 +114,14 @@ func (f *attention) grads(t *tensor.Tape, in [10]tensor.Tensor) (grads [3]tensor
 // Backward of a Function, and has no gradient itself. Masks and Offset are those of CrossAttentionLSE.
 func CrossAttentionGrad(q, k, v, out, g, lse tensor.Tensor, headDim int, o AttentionOptions) (dq, dk, dv tensor.Tensor) {
 	t := OpCrossAttentionGrad.Tape(q, k, v, out, g, lse)
-	q, k, v = crossOperands(t, q, k, v, headDim)
+	q, k, v = crossOperands(t, q, k, v, headDim, false)
 	out, g, lse = t.Packed(out), t.Packed(g), t.Packed(lse)
 	o.check(OpCrossAttentionGrad)
 	mustBeAlike(OpCrossAttentionGrad, q, "the queries", out, "the output", q, out)
 	mustBeAlike(OpCrossAttentionGrad, out, "the output", g, "its gradient", out, g)
 	want, st := [3]int{q.Dim(0), q.Dim(2) / headDim, q.Dim(1)}, statType(q.DType())
-	if d, n := dimsOf(lse); lse.DType() != st || !slices.Equal(d[:n], want[:]) || o.Drop > 0 {
-		OpCrossAttentionGrad.Fail([]tensor.Tensor{q, lse}, "lse has to be %v, and nothing is dropped",
+	if d, n := dimsOf(lse); lse.DType() != st || !slices.Equal(d[:n], want[:]) || o.Drop > 0 || o.Unpadded != nil {
+		OpCrossAttentionGrad.Fail([]tensor.Tensor{q, lse}, "lse has to be %v, nothing is dropped, and sequences are padded",
 			tensor.Shape{DType: st, Dims: slices.Clone(want[:])})
 	}
 	m, f := o.masks(t, q, k), o.kernel(headDim)
