@@ -3,6 +3,7 @@ package optim_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,7 +73,7 @@ func TestStepsDoNotDependOnThreads(t *testing.T) {
 			for _, threads := range []int{2, 3, 4} {
 				n, v, _ := stepUneven(t, threads, d, newOpt)
 				assert.Equal(t, norms, n, "%s %v %d", name, d, threads)
-				assert.True(t, assert.ObjectsAreEqual(values, v), "%s %v %d", name, d, threads)
+				assert.True(t, slices.Equal(values, v), "%s %v %d", name, d, threads)
 			}
 		}
 	}

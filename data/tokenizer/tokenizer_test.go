@@ -188,9 +188,9 @@ func TestBytes(t *testing.T) {
 	checkRoundTrip(t, tok, strings.Repeat("abc", 5000))
 }
 
-// TestLargeTexts: for any text, the time does not grow with the square of its length, which would take minutes here.
+// TestLargeTexts: for any text, the time does not grow with the square of its length, which would take half a minute or more here.
 func TestLargeTexts(t *testing.T) {
-	const size = 1 << 18
+	const size = 1 << 17
 	random := rand.New(rand.NewPCG(1, 2))
 	letters := make([]byte, size)
 	for i := range letters {
@@ -207,7 +207,7 @@ func TestLargeTexts(t *testing.T) {
 			tok.Encode(text)
 			took := time.Since(start)
 			t.Logf("%s, %q: %v for %d bytes", kind, name, took.Round(time.Millisecond), len(text))
-			require.Less(t, took, 28*time.Second+reliability.Slack, "%s, %q", kind, name)
+			require.Less(t, took, 3*time.Second+reliability.Slack, "%s, %q", kind, name)
 		}
 	}
 }
