@@ -24,7 +24,7 @@ func stepUneven(t *testing.T, threads int, d tensor.DType, newOpt func(nn.Params
 	defer dev.Close()
 	var ps nn.Params
 	for i, n := range unevenSizes {
-		p := tensor.NewParam(tensor.NormalInit(0, 1), n)
+		p := tensor.NewParam(tensor.UniformInit(-2, 2), n)
 		p.SetName(fmt.Sprint("p", i))
 		p.Make(dev, d, 1)
 		ps = append(ps, p)
