@@ -22,7 +22,7 @@ func TestWrongFlags(t *testing.T) {
 		packages = "./..." // linking all takes time
 	}
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), packages).CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), packages).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	programs, err := os.ReadDir(dir)
 	require.NoError(t, err)

@@ -32,7 +32,8 @@ func TestUnderMPI(t *testing.T) {
 		t.Skip("RINGO_MPI_LIB does not name the library of MPI for this test, such as libmpi.so.40")
 	}
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./ddp-mnist", "./gpt", "./moe", "./fsdp").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), "./ddp-mnist", "./gpt", "./moe",
+		"./fsdp").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for name, line := range trainings {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -143,18 +142,18 @@ func (g *guard) killRest() error {
 	return result
 }
 
-// children lists the processes whose parent is this one.
+// children lists the processes whose parent is this one. A pattern of package filepath would list the files of every process.
 func children() (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
-	for _, file := range stats {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		text, err := os.ReadFile("/proc/" + p.Name() + "/stat")
+		pid, other := strconv.Atoi(p.Name())
+		if err != nil || other != nil {
+			continue // it has ended, or is no process
 		}
 		_, after, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
 		fields := strings.Fields(after) // state, parent
 		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			pids = append(pids, pid)
 		}
 	}

@@ -62,15 +62,23 @@ func newMark(i int) string { return fmt.Sprintf("1%09d%02d", os.Getpid(), i) }
 
 // marked lists the processes with the mark in their environment or arguments; with sleeping, only those that sleep.
 func marked(mark string, sleeping bool) (pids []int) {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files {
-		args, _ := os.ReadFile(file)
-		env, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if bytes.Contains(args, []byte(mark+"\x00")) || bytes.Contains(env, []byte("MARK="+mark+"\x00")) {
-			if !sleeping || bytes.HasPrefix(args, []byte("sleep\x00")) {
-				pids = append(pids, pid)
-			}
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		args, _ := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline")) // it may have ended
+		if len(args) == 0 || sleeping && !bytes.HasPrefix(args, []byte("sleep\x00")) {
+			continue // a thread of the kernel, for example
+		}
+		found := bytes.Contains(args, []byte(mark+"\x00"))
+		if !found {
+			env, _ := os.ReadFile(filepath.Join("/proc", p.Name(), "environ"))
+			found = bytes.Contains(env, []byte("MARK="+mark+"\x00"))
+		}
+		if found {
+			pids = append(pids, pid)
 		}
 	}
 	return pids

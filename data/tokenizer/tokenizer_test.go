@@ -188,9 +188,9 @@ func TestBytes(t *testing.T) {
 	checkRoundTrip(t, tok, strings.Repeat("abc", 5000))
 }
 
-// TestLargeTexts: for any text, the time does not grow with the square of its length, which would take minutes here.
+// TestLargeTexts: for any text, the time does not grow with the square of its length, which would take half a minute or more here.
 func TestLargeTexts(t *testing.T) {
-	const size = 1 << 18
+	const size, limit = 1 << 17, 3*time.Second + reliability.Slack
 	random := rand.New(rand.NewPCG(1, 2))
 	letters := make([]byte, size)
 	for i := range letters {
@@ -203,11 +203,14 @@ func TestLargeTexts(t *testing.T) {
 	for _, kind := range kinds {
 		tok := open(t, kind)
 		for name, text := range texts {
-			start := time.Now()
-			tok.Encode(text)
-			took := time.Since(start)
+			took := time.Hour
+			for try := 0; try < 3 && took >= limit; try++ { // the machine may do something else in one of them
+				start := time.Now()
+				tok.Encode(text)
+				took = time.Since(start)
+			}
 			t.Logf("%s, %q: %v for %d bytes", kind, name, took.Round(time.Millisecond), len(text))
-			require.Less(t, took, 28*time.Second+reliability.Slack, "%s, %q", kind, name)
+			require.Less(t, took, limit, "%s, %q", kind, name)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -88,10 +89,11 @@ func (c *caseBF16) run(t *testing.T, e *engineBF16) []float32 {
 	defer done()
 	a, b := append([]BF16(nil), c.a...), append([]BF16(nil), c.b...)
 	got := c.result(func(g *GemmBF16) { e.block(g, inner(ws), 0, g.M, 0, g.N) })
-	require.Equal(t, a, c.a)
-	require.Equal(t, b, c.b)
+	require.True(t, slices.Equal(a, c.a) && slices.Equal(b, c.b), "wrote into an operand")
 	for i := range guard {
-		require.True(t, isNaN(ws[i]) && isNaN(ws[len(ws)-1-i]), "wrote outside the workspace")
+		if !isNaN(ws[i]) || !isNaN(ws[len(ws)-1-i]) {
+			require.Fail(t, "wrote outside the workspace")
+		}
 	}
 	return got
 }
@@ -325,11 +327,9 @@ func TestDotBF16(t *testing.T) {
 		}
 		want := daz(fma32Big(daz(a.Float32()), daz(b.Float32()), daz(c)))
 		got := DotBF16(c, [2]BF16{0, a}, [2]BF16{0, b})
-		if isNaN(want) {
-			require.True(t, isNaN(got))
-			continue
+		if want != got && !(isNaN(want) && isNaN(got)) {
+			require.Equal(t, want, got, "%v*%v + %v", a.Float32(), b.Float32(), c)
 		}
-		require.Equal(t, want, got, "%v*%v + %v", a.Float32(), b.Float32(), c)
 	}
 	assert.Equal(t, float32(-1), DotBF16(0x1p100, [2]BF16{ToBF16(-1), ToBF16(-0x1p100)}, [2]BF16{ToBF16(1), ToBF16(1)}),
 		"the odd element first")
