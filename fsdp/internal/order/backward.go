@@ -11,7 +11,7 @@ type pool struct{ made, lent int }
 
 // BeginBackward completes the forward pass. reduce is false if gradients wait for those of later microbatches.
 func (o *Order) BeginBackward(reduce, recorded bool) []Action {
-	if o.issued > 0 || o.pos > 0 {
+	if o.began || o.pos > 0 {
 		o.skipTo(o.forward)
 	} else { // another tape's Backward came after this one's forward pass
 		o.pos, o.issued = o.forward, o.forward
@@ -135,7 +135,7 @@ func (o *Order) Finish(over func(unit int) bool) []Action {
 func (o *Order) EndBackward() []Action {
 	o.skipTo(len(o.uses))
 	o.reshardCurrent()
-	o.pos, o.issued, o.learned = 0, 0, true
+	o.pos, o.issued, o.began, o.learned = 0, 0, false, true
 	return o.actions()
 }
 

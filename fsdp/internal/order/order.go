@@ -13,6 +13,7 @@ type Order struct {
 	forward int   // uses of forward
 	pos     int   // the first use that is not over
 	issued  int   // the first use whose gather was not issued
+	began   bool  // something was used in forward since the last Backward, perhaps only what stays
 	learned bool  // a Backward was completed: uses are known
 	current int   // the unit in use, unless it is kept; none: −1
 
@@ -121,6 +122,7 @@ func (u *Unit) upToDate() bool { return u.Keep && u.stale == 0 }
 // Use returns what to do before a use of a unit.
 func (o *Order) Use(unit int, in Phase) []Action {
 	u := &o.units[unit]
+	o.began = o.began || in == Forward
 	if !u.gathered || unit != o.current && !u.upToDate() {
 		if !u.Keep && unit != o.current { // the unit in use may be gathered anew, where the order says so
 			o.reshardCurrent()
