@@ -72,7 +72,6 @@ func (s *Sharding) BackwardDone(bool) error {
 		s.running = false
 		return s.waitGradients()
 	}
-	s.do(s.order.ReduceRest())
 	if s.last {
 		if err := s.compareUsed(); err != nil {
 			return err

@@ -131,17 +131,13 @@ func (o *Order) Finish(over func(unit int) bool) []Action {
 	return o.actions()
 }
 
-// EndBackward takes part in the gathers of Backward that this rank does not need, and goes back to the beginning of the order.
+// EndBackward takes part in what this rank does not need, the gathers of Backward and reductions, and goes back to the beginning of the
+// order.
 func (o *Order) EndBackward() []Action {
 	o.skipTo(len(o.uses))
 	o.reshardCurrent()
 	o.pos, o.issued, o.began, o.learned = 0, 0, false, true
-	return o.actions()
-}
-
-// ReduceRest reduces the units whose gradients this rank does not have.
-func (o *Order) ReduceRest() []Action {
-	for o.started < len(o.reduces) {
+	for o.reducing && o.started < len(o.reduces) {
 		o.reduce()
 	}
 	return o.actions()

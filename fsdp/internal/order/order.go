@@ -32,7 +32,7 @@ type Order struct {
 type Unit struct {
 	Keep bool  // values stay until they change
 	Has  Parts // that have elements
-	Pool int   // which memory its whole gradients are lent: units of one number share it. 0: they have their own at all times
+	Pool int   // whose memory its whole gradients are lent: 0: nobody's, they have their own; 1: that of many units; 2 and more: of one
 	Hops bool  // gradients are reduced in two hops
 
 	gathered bool  // values may be used
@@ -93,12 +93,7 @@ const (
 
 // New returns the Order of a job's units before their first use.
 func New(units []Unit) *Order {
-	o := &Order{units: units, current: -1}
-	pools := 0
-	for _, u := range units {
-		pools = max(pools, u.Pool)
-	}
-	o.pools = make([]pool, pools+1)
+	o := &Order{units: units, current: -1, pools: make([]pool, len(units)+2)}
 	o.Forget()
 	return o
 }

@@ -105,7 +105,7 @@ func (p *player) begin(words []string) string {
 func (p *player) end() string {
 	s := p.do(p.EndBackward())
 	if p.reducing {
-		s += p.do(p.ReduceRest()) + p.finish(func(int) bool { return true })
+		s += p.finish(func(int) bool { return true })
 	}
 	return s
 }
@@ -175,8 +175,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// Whatever ranks leave out, they compare, gather and reduce the same units, in one order. What is used is there, no more units are whole than
-// one in use and one that is being gathered, and no more whole gradients than those of two.
+// Whatever ranks leave out, they compare, gather and reduce the same units, in one order. What is used is there. One unit is whole, and one
+// is being gathered, at most; and whole gradients are those of two units.
 func TestRanksAgree(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
