@@ -94,6 +94,7 @@ const (
 // New returns the Order of a job's units before their first use.
 func New(units []Unit) *Order {
 	o := &Order{units: units, current: -1, pools: make([]pool, len(units)+2)}
+	o.todo = make([]Action, 0, 16*len(units)) // steps allocate nothing, however many reductions are over at once
 	o.Forget()
 	return o
 }
