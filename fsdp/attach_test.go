@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // attached attaches m on ranks and looks at it on each.
@@ -129,7 +130,7 @@ func TestNoRankHoldsTheModel(t *testing.T) {
 		}
 		c.units(s)
 		_, err := s.Attach(c)
-		require.InDelta(t, whole/ranks, r.Device.Memory().Of(tensor.Parameters).Peak, layers*4)
+		require.InDelta(t, whole/ranks, r.Device.Memory().Of(memory.Parameters).Peak, layers*4)
 		return err
 	}))
 	runtime.ReadMemStats(&after)
@@ -227,22 +228,22 @@ func TestMemoryIsTheFormula(t *testing.T) {
 				part += half(n)
 			}
 			m, want := r.Device.Memory(), c.want(part, half(keptLen))
-			for kind, n := range map[tensor.MemoryKind]int{
-				tensor.Parameters: want.params, tensor.Gathered: want.gathered, tensor.Gradients: want.grads,
+			for kind, n := range map[memory.Use]int{
+				memory.Parameters: want.params, memory.Gathered: want.gathered, memory.Gradients: want.grads,
 			} {
-				if got := m.Of(kind); got != (tensor.MemoryUse{Live: n, Peak: n}) {
+				if got := m.Of(kind); got != (memory.Bytes{Live: n, Peak: n}) {
 					return fmt.Errorf("%+v: rank %d has %v of %v, want %d", c.cfg, r.World.Rank(), got, kind, n)
 				}
 			}
 			const votes = 100 // bytes, about
-			got := m.Of(tensor.Communication).Live - want.reducing
+			got := m.Of(memory.Communication).Live - want.reducing
 			if got < 0 { // a reduction was over before the next unit needed memory
 				got += c.cfg.Reduce.Size() * lastLen
 			}
 			if got <= 0 || got > 3*votes {
 				return fmt.Errorf("%+v: rank %d has %d bytes of communication beyond %d", c.cfg, r.World.Rank(), got, want.reducing)
 			}
-			if got := m.Of(tensor.OptimizerState).Live - 8*part; got <= 0 || got > 8*64+4*16*17 { // sums of squares, a widened gradient
+			if got := m.Of(memory.OptimizerState).Live - 8*part; got <= 0 || got > 8*64+4*16*17 { // sums of squares, a widened gradient
 				return fmt.Errorf("%+v: rank %d has %d bytes of the optimizer beyond the moments", c.cfg, r.World.Rank(), got)
 			}
 			return nil

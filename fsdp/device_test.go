@@ -11,7 +11,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
@@ -113,7 +115,7 @@ func captured(launch disttest.Launcher, cfg fsdp.Config, capture bool) training 
 			s.Tape.Backward(loss)
 			return s.Optimizer.Step()
 		}
-		graph := tensor.Capture(r.Device, step)
+		graph := capture.New(r.Device, step)
 		if capture {
 			step = graph.Run
 		}
@@ -186,8 +188,8 @@ func TestOffload(t *testing.T) {
 		c.offload = true
 		c.end = func(p place) error {
 			mine, host := p.Rank.Device.Memory(), p.Params[0].Local.Device().Memory()
-			for _, k := range []tensor.MemoryKind{tensor.Parameters, tensor.Gradients, tensor.OptimizerState} {
-				if k == tensor.OptimizerState || k == tensor.Parameters && c.cfg.Stage == 3 {
+			for _, k := range []memory.Use{memory.Parameters, memory.Gradients, memory.OptimizerState} {
+				if k == memory.OptimizerState || k == memory.Parameters && c.cfg.Stage == 3 {
 					require.Zero(t, mine.Of(k), "%+v: %v", c.cfg, k)
 				}
 				require.Positive(t, host.Of(k).Live, "%+v: %v", c.cfg, k)

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // adapted is a frozen layer with a small trained one beside it, as in LoRA.
@@ -123,7 +124,7 @@ func TestFrozenIsCutApart(t *testing.T) {
 				}
 				require.Equal(t, 8*trained, moments, "stage %d, rank %d of %d", stage, rank, ranks)
 				m := p.Rank.Device.Memory()
-				for kind, n := range map[tensor.MemoryKind]int{tensor.Parameters: values, tensor.Gradients: grads} {
+				for kind, n := range map[memory.Use]int{memory.Parameters: values, memory.Gradients: grads} {
 					if got := m.Of(kind).Live; got != n {
 						return fmt.Errorf("stage %d, rank %d of %d: %d bytes of %v, want %d", stage, rank, ranks, got, kind, n)
 					}

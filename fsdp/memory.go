@@ -4,6 +4,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // layOut gives units their memory, and parameters their values.
@@ -19,8 +20,8 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.values.Group, s.values.Kind = s.all.gathers, tensor.Gathered
-	s.codes.Group, s.codes.Kind = s.all.gathers, tensor.Communication
+	s.values.Group, s.values.Kind = s.all.gathers, memory.Gathered
+	s.codes.Group, s.codes.Kind = s.all.gathers, memory.Communication
 	s.order = s.newOrder()
 	for _, u := range s.units {
 		s.layOutValues(u)
@@ -61,7 +62,7 @@ func (s *Sharding) newOrder() *order.Order {
 
 // compared returns numbers that ranks compare.
 func (s *Sharding) compared(n int) tensor.Tensor {
-	return tensor.NewStaging(tensor.Communication, s.exec.Device(), tensor.Int32, n)
+	return tensor.NewStaging(memory.Communication, s.exec.Device(), tensor.Int32, n)
 }
 
 // layOutValues makes flat, and of each section flat, flatShard and local.
@@ -69,7 +70,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 	c := &s.cfg
 	inPlace := u.keep && u.compute == c.DType && c.Offload == nil && c.Weights == unquantized
 	if u.keep {
-		u.flat = u.over.gathers.AllocFor(tensor.Uncounted, u.compute, u.n)
+		u.flat = u.over.gathers.AllocFor(memory.Uncounted, u.compute, u.n)
 		s.countKept(u, inPlace)
 	} else {
 		u.flat = s.values.New(u.compute, u.n)
@@ -85,12 +86,12 @@ func (s *Sharding) layOutValues(u *Unit) {
 		case inPlace:
 			sec.local = sec.flatShard
 		case c.Offload != nil:
-			sec.local = tensor.NewFor(tensor.Parameters, c.Offload, c.DType, sec.hi-sec.lo)
+			sec.local = tensor.NewFor(memory.Parameters, c.Offload, c.DType, sec.hi-sec.lo)
 			if u.compute != c.DType {
-				sec.narrow = tensor.NewFor(tensor.Communication, c.Offload, u.compute, sec.hi-sec.lo)
+				sec.narrow = tensor.NewFor(memory.Communication, c.Offload, u.compute, sec.hi-sec.lo)
 			}
 		default:
-			sec.local = u.over.gathers.AllocFor(tensor.Parameters, c.DType, sec.hi-sec.lo)
+			sec.local = u.over.gathers.AllocFor(memory.Parameters, c.DType, sec.hi-sec.lo)
 		}
 		if c.Weights != unquantized {
 			sec.codes = quant.NewGather(u.over.gathers, s.exec, &s.codes, sec.flat, sec.counts)
@@ -107,8 +108,8 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 			gathered -= u.sections[0].hi - u.sections[0].lo + u.sections[1].hi - u.sections[1].lo
 		}
 	}
-	tensor.Raw(u.flat).Count(tensor.Gathered, gathered*size)
-	tensor.Raw(u.flat).Count(tensor.Parameters, (u.n-gathered)*size)
+	tensor.Raw(u.flat).Count(memory.Gathered, gathered*size)
+	tensor.Raw(u.flat).Count(memory.Parameters, (u.n-gathered)*size)
 }
 
 // layOutGrads makes grads, localGrad, shard and offloaded.
@@ -116,22 +117,22 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	c, sec := &s.cfg, u.trained()
 	n := sec.hi - sec.lo
 	if c.Stage == 1 {
-		u.grads = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, sec.n)
+		u.grads = u.over.reduces.AllocFor(memory.Gradients, u.reduce, sec.n)
 	} else {
-		u.gradPool.Group, u.gradPool.Kind = u.over.reduces, tensor.Communication
+		u.gradPool.Group, u.gradPool.Kind = u.over.reduces, memory.Communication
 		u.grads = u.gradPool.New(u.reduce, sec.n)
 	}
 	u.localGrad = u.grads.Range(sec.lo, sec.hi)
 	u.shard = u.localGrad
 	if c.Stage > 1 {
-		u.shard = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, n)
+		u.shard = u.over.reduces.AllocFor(memory.Gradients, u.reduce, n)
 	}
 	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
 		u.hops = s.hosts.reduces.NewReduction(u.grads, u.shard, sec.counts)
 	}
 	u.offloaded = u.shard
 	if c.Offload != nil {
-		u.offloaded = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, n)
+		u.offloaded = tensor.NewFor(memory.Gradients, c.Offload, u.reduce, n)
 	}
 }
 

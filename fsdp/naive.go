@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Naive is sharded data parallelism in its simplest form. Each rank owns 1/n of every parameter, and only that part has
@@ -67,10 +68,10 @@ func (n *naive) shard(p *tensor.Param) error {
 	rank, ranks, dev := n.g.Rank(), n.g.Size(), n.g.Device()
 	pt := &part{p: p, counts: layout.Shares(make([]int, ranks), p.Len())}
 	lo, hi := layout.Share(p.Len(), rank, ranks)
-	p.Local = tensor.NewFor(tensor.Parameters, dev, p.Value.DType(), hi-lo)
+	p.Local = tensor.NewFor(memory.Parameters, dev, p.Value.DType(), hi-lo)
 	tensor.Copy(p.Local, p.Value.View(p.Len()).Range(lo, hi))
-	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), hi-lo)
-	pt.whole = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), p.Dims()...)
+	pt.grad = tensor.NewFor(memory.Gradients, dev, p.Value.DType(), hi-lo)
+	pt.whole = tensor.NewFor(memory.Gradients, dev, p.Value.DType(), p.Dims()...)
 	p.Shard(lo, hi)
 	n.of[p], n.parts = pt, append(n.parts, pt)
 	return p.Own(n, n.g.Axes())

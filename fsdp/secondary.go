@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // hosts are the groups that Config.Host needs.
@@ -81,7 +82,7 @@ func (s *Sharding) layOutSecondary(u *Unit, sec *section) {
 	}
 	lo, hi := layout.Share(sec.n, s.hosts.gathers.Rank(), s.hosts.gathers.Size())
 	sec.secondary = secondary{counts: layout.Shares(make([]int, s.hosts.gathers.Size()), sec.n), from: sec.flat.Range(lo, hi),
-		part: s.hosts.gathers.AllocFor(tensor.Gathered, u.compute, hi-lo)}
+		part: s.hosts.gathers.AllocFor(memory.Gathered, u.compute, hi-lo)}
 }
 
 // gatherInHost issues the gather of a section over this host. It reports whether the host has the values; if not, the gather over all ranks

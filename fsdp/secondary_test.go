@@ -12,6 +12,8 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // A second copy within hosts changes where values are gathered, and not one bit of a training.
@@ -108,7 +110,7 @@ func TestHostCopyMemory(t *testing.T) {
 	gathered := func(near bool) (live [4]int) {
 		j := job{training: training{Mesh: "dp=1,host=2,gpu=2", Steps: 2}, near: near}
 		j.end = func(p place) error {
-			live[p.Rank.World.Rank()] = p.Rank.Device.Memory().Of(tensor.Gathered).Live
+			live[p.Rank.World.Rank()] = p.Rank.Device.Memory().Of(memory.Gathered).Live
 			return nil
 		}
 		j.run(t)
@@ -170,7 +172,7 @@ func TestHostIsNotCaptured(t *testing.T) {
 	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
 		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 			step, err := stepper(r, fsdp.Config{Host: r.World}, newToy())
-			graph := tensor.Capture(r.Device, func(...tensor.Tensor) error { return step() })
+			graph := capture.New(r.Device, func(...tensor.Tensor) error { return step() })
 			for range 3 {
 				if err == nil {
 					err = graph.Run()

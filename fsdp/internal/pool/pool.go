@@ -5,12 +5,13 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Pool lends buffers, each as large as the largest tensor that needs one, and makes more when all are lent.
 type Pool struct {
 	Group *dist.Group // whose communication uses the memory
-	Kind  tensor.MemoryKind
+	Kind  memory.Use
 
 	bytes int
 	free  []tensor.Tensor

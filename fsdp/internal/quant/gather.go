@@ -4,6 +4,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Gather all-gathers values as 8-bit codes.
@@ -25,7 +26,7 @@ func NewGather(g *dist.Group, exec *tensor.Exec, p *pool.Pool, values tensor.Ten
 		c.sizes = append(c.sizes, Size8(n))
 	}
 	n := c.sizes[g.Rank()]
-	c.mine = g.AllocFor(tensor.Parameters, tensor.Uint8, n)
+	c.mine = g.AllocFor(memory.Parameters, tensor.Uint8, n)
 	c.all = p.New(tensor.Uint8, total(c.sizes))
 	c.of = runs(c.all, c.sizes)
 	return c

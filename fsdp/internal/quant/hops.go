@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
 // Hosts adds up gradients in a host first, then between hosts, each time as 4-bit codes. In the first hop, a rank gets the parts of its
@@ -35,8 +36,8 @@ func NewHosts(all, host *dist.Group, hosts [][]int, exec *tensor.Exec) (*Hosts, 
 		}
 	}
 	h.within = host.With(dist.Name(host.Name() + " host reduce"))
-	h.codes = pool.Pool{Group: h.within, Kind: tensor.Communication}
-	h.sums = pool.Pool{Group: h.within, Kind: tensor.Communication}
+	h.codes = pool.Pool{Group: h.within, Kind: memory.Communication}
+	h.sums = pool.Pool{Group: h.within, Kind: memory.Communication}
 	across, err := all.Split(host.Rank(), all.Rank())
 	h.across = across
 	return h, err
