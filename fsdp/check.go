@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/capture"
 )
@@ -34,10 +35,11 @@ func (s *Sharding) sameFrozen() error {
 	for _, u := range s.units {
 		for _, pc := range u.pieces {
 			err := s.checks.Frozen(pc.p, pc.p.Local)
-			if err == nil && u.keep && pc.in.fresh {
+			fresh := s.order.Fresh(u.index, pc.in.part)
+			if err == nil && u.keep && fresh {
 				err = s.checks.Frozen(pc.p, pc.p.Value)
 			}
-			if err == nil && pc.in.fresh && pc.noted && pc.sum != checksum(pc.p) {
+			if err == nil && fresh && pc.noted && pc.sum != checksum(pc.p) {
 				err = fmt.Errorf("%s is frozen, and its values were changed since they were gathered, so that ranks compute with the old ones: "+
 					"behind a change that is meant call Changed of the parameter", pc.p.Name())
 			}
@@ -51,7 +53,7 @@ func (s *Sharding) sameFrozen() error {
 
 // note notes the values of frozen parameters that are about to be gathered and then stay.
 func (s *Sharding) note(u *Unit, sec *section) {
-	if sec.fresh || sec != &u.sections[1] || !u.keep && sec.secondary.counts == nil {
+	if sec.part != order.Frozen || !u.keep && sec.secondary.counts == nil {
 		return
 	}
 	for _, pc := range u.pieces {
@@ -73,32 +75,27 @@ func checksum(p *tensor.Param) uint32 {
 func (s *Sharding) sameValues(groups []*dist.Group) error {
 	var problem error
 	compared := false
-	compare := func(g *dist.Group, of func(p *tensor.Param) tensor.Tensor) {
+	compare := func(g *dist.Group, has func(p *tensor.Param) bool) {
 		var names []string
 		var values []tensor.Tensor
 		for _, p := range s.params {
-			if x := of(p); !x.IsZero() {
-				names, values = append(names, p.Name()), append(values, x)
+			if !has(p) {
+				continue
 			}
+			x := p.Value
+			if s.of[p] != nil {
+				x = p.Local
+			}
+			names, values = append(names, p.Name()), append(values, x)
 		}
 		problem, compared = cmp.Or(problem, dist.SameValues(g, "fsdp", names, values)), compared || names != nil
 	}
 	for _, g := range groups {
-		compare(g, func(p *tensor.Param) (x tensor.Tensor) {
-			if p.IsBuffer() && !s.foreign(p) {
-				x = p.Value
-			}
-			return x
-		})
+		compare(g, func(p *tensor.Param) bool { return p.IsBuffer() && !s.foreign(p) })
 	}
 	for _, o := range s.over {
 		if o.control != nil {
-			compare(o.control, func(p *tensor.Param) (x tensor.Tensor) {
-				if pc := s.of[p]; pc != nil && pc.u.over == o {
-					x = p.Local
-				}
-				return x
-			})
+			compare(o.control, func(p *tensor.Param) bool { return s.of[p] != nil && s.of[p].u.over == o })
 		}
 	}
 	if !compared {

@@ -16,8 +16,8 @@
 // loss divides by the rows of the GLOBAL batch, and all ranks take the same number of steps.
 //
 // Naive does the same without units, and saves neither time nor memory. Tests compare Attach with it. It is short: start
-// reading there. Then sharding.go has Unit and Keep, attach.go Attach, hooks.go what a tape calls, order.go what a rank does then, and
-// unshard.go and reduce.go how it does that.
+// reading there. Then sharding.go has Unit and Keep, attach.go Attach, hooks.go what a tape calls, internal/order what a rank does then,
+// and perform.go, unshard.go and reduce.go how it does that.
 //
 // # Units
 //

@@ -239,3 +239,23 @@ func (breaking) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T { return in[0].S
 func (breaking) Backward(*tensor.Ctx, nn.T, []nn.T) {
 	panic(&tensor.Failure{Op: "breaking", Err: errors.New("broken")})
 }
+
+// What was being gathered when ranks failed is not used later. A unit that stays has memory, with values of before.
+func TestKeptUnitAfterFailure(t *testing.T) {
+	_ = disttest.OnRanks(2, func(r *dist.Rank) error {
+		l := nn.NewLinear(width, width)
+		s := fsdp.New(fsdp.Config{Shard: r.World})
+		s.Keep(l)
+		disttest.Must(s.Attach(l))
+		tape := tensor.NewTape(r.Device, tensor.NoGrad())
+		x, _ := batch(r, tensor.Float32, 0, 4)
+		forward := func() { l.Forward(tape.Input(x)) }
+		forward()
+		l.W.Changed()
+		s.Groups()[0].Abort(errCable)
+		for range 2 {
+			require.ErrorContains(t, tensor.Try(forward), errCable.Error())
+		}
+		return nil
+	})
+}

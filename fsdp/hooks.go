@@ -3,6 +3,7 @@ package fsdp
 import (
 	"fmt"
 
+	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -10,27 +11,19 @@ import (
 
 // Changed makes the next forward pass gather the unit of p.
 func (s *Sharding) Changed(p *tensor.Param) {
-	s.of[p].in.change()
+	s.order.Changed(s.of[p].u.index, s.of[p].in.part)
 	s.changes.edited = true
 }
 
 // BeforeUse gathers the unit of p, unless it is gathered. In Backward it also gives memory to the gradients of the unit.
 func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	u := s.of[p].u
-	if phase == tensor.Forward {
-		s.noticeChanges(u)
-	}
-	todo, err := s.order.next(u, phase)
-	if err != nil {
-		s.fail(err)
-	}
-	s.perform(todo)
-	if phase == tensor.Forward {
+	if phase == tensor.Backward {
+		s.do(s.order.Use(u.index, order.Backward))
 		return
 	}
-	if !u.gradsLent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
-		s.lendGradients(u)
-	}
+	s.noticeChanges(u)
+	s.do(s.order.Use(u.index, order.Forward))
 }
 
 // BackwardBegin completes the forward pass.
@@ -40,11 +33,10 @@ func (s *Sharding) BackwardBegin(last bool) {
 		s.abandonBackward()
 	}
 	s.running, s.last = true, last
-	s.perform(s.order.beginBackward())
-	s.beginReductions()
-	if s.reducing() {
-		s.reduceReady()
-	}
+	s.do(s.order.BeginBackward(s.reducing(), s.exec.Recording() != nil))
+	s.awaitGradients()
+	s.do(s.order.Ready())
+	s.must(s.finishReductions(false))
 }
 
 // GradReady counts a gradient, and starts to reduce the units that are complete, in the order of all ranks. It does not wait for after:
@@ -59,32 +51,26 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	pc.after = after
 	pc.hasGrad, pc.stepHasGrad = true, true
 	u := pc.u
-	if u.complete {
+	if s.order.Complete(u.index) {
 		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
 	}
-	if !u.gradsLent { // the gradient was computed before this Backward began, and is added now (see tensor.DeferWeights)
-		s.lendGradients(u)
-	}
-	if u.waiting--; u.waiting > 0 || !s.reducing() {
+	s.do(s.order.GradReady(u.index))
+	if !s.order.Complete(u.index) {
 		return after
 	}
-	u.complete = true
-	s.reduceReady()
+	s.must(s.finishReductions(false))
 	return u.reducing.Pending()
 }
 
 // BackwardDone completes what this rank did not use, waits for all reductions, and hands the optimizer its gradients.
 func (s *Sharding) BackwardDone(bool) error {
-	s.perform(s.order.endBackward())
+	s.do(s.order.EndBackward())
 	if err := s.checks.BackwardDone(s.last); err != nil {
 		return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.GlobalRank(), err))
 	}
 	if !s.reducing() {
 		s.running = false
 		return s.waitGradients()
-	}
-	for s.reductions.issued < len(s.reductions.units) {
-		s.reduce()
 	}
 	if s.last {
 		if err := s.compareUsed(); err != nil {

@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/memory"
@@ -21,6 +22,7 @@ func (s *Sharding) layOut() error {
 	}
 	s.values.Group, s.values.Kind = s.all.gathers, memory.Gathered
 	s.codes.Group, s.codes.Kind = s.all.gathers, memory.Communication
+	s.order = s.newOrder()
 	for _, u := range s.units {
 		s.layOutValues(u)
 		if u.trained().n > 0 {
@@ -35,6 +37,27 @@ func (s *Sharding) layOut() error {
 	s.orderVote = s.compared(2)
 	s.usage = s.compared(len(s.units) + len(s.of) + 3) // more than in a vote: neither is taken for the other
 	return nil
+}
+
+// newOrder describes the units to their Order.
+func (s *Sharding) newOrder() *order.Order {
+	units := make([]order.Unit, len(s.units))
+	for i, u := range s.units {
+		x := order.Unit{Keep: u.keep, Hops: s.hosts.reduces != nil && u.over == s.all} // the ranks of Unit.Over are others
+		for _, sec := range u.sections {
+			if sec.n > 0 {
+				x.Has |= sec.part
+			}
+		}
+		if s.cfg.Stage > 1 {
+			x.Pool = 1
+			if u.gradPool != &s.grads {
+				x.Pool = 2 + i
+			}
+		}
+		units[i] = x
+	}
+	return order.New(units)
 }
 
 // compared returns numbers that ranks compare.

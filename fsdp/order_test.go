@@ -264,3 +264,33 @@ func TestUsedByOneRankAtLast(t *testing.T) {
 	require.ErrorContains(t, failed[0], "fsdp: comparing which units were used (this rank has not used unit 1 (b)): ")
 	require.ErrorContains(t, failed[1], "fsdp: agreeing on the order of units, unit 1 (b) in forward: ")
 }
+
+// anchored is a toy that keeps everything but its blocks.
+type anchored struct{ toy }
+
+func (a *anchored) units(s *fsdp.Sharding) {
+	s.Keep(a.Scale, a.In, a.Wide, a.Head)
+	for _, b := range a.Blocks {
+		s.Unit(b)
+	}
+}
+
+// A rank whose later microbatches use only units that stay gathers the others with the ranks that use them.
+func TestOnlyKeptUnitsInLaterMicrobatches(t *testing.T) {
+	run := func(stage int) disttest.Result {
+		j := job{training: training{Ranks: 3, Micro: 3}, cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}}
+		j.model = func() model { return &anchored{*newToy()} }
+		j.before = func(p place) error {
+			forwards := 0
+			p.model.(*anchored).skip = func(i int) bool {
+				if i == 0 {
+					forwards++
+				}
+				return forwards > 1 && (p.Step+p.Rank.World.Rank())%3 == 0
+			}
+			return nil
+		}
+		return j.run(t)
+	}
+	disttest.RequireEqual(t, run(2), run(3), 1e-10) // stage 2 gathers once a step
+}

@@ -31,9 +31,10 @@ func TestPendingTravels(t *testing.T) {
 			}
 			s.BeforeUse(l.W, tensor.Forward)
 			s.BackwardBegin(false)
+			s.last = last
+			s.order.BeginBackward(last, false)
+			s.order.Await(u.index, 2) // as if a tape had uses of both
 			s.BeforeUse(l.W, tensor.Backward)
-			s.last, u.waiting, u.complete = last, 2, false // as if a tape had uses of both
-			s.lendGradients(u)
 			var w waits
 			after := s.GradReady(l.W, tensor.Pending{F: &w, Seq: 1})
 			require.Zero(t, w.n)

@@ -20,7 +20,7 @@ type hosts struct {
 }
 
 // secondary is the part that this rank keeps of its host's copy of a section's values, the secondary partition of ZeRO++. The copy is as
-// old as section.fresh says.
+// old as order.Order.Fresh says.
 type secondary struct {
 	counts []int         // elements of each rank of the host; nil: there is no copy
 	part   tensor.Tensor // this rank's
@@ -87,12 +87,9 @@ func (s *Sharding) layOutSecondary(u *Unit, sec *section) {
 
 // gatherInHost issues the gather of a section over this host. It reports whether the host has the values; if not, the gather over all ranks
 // brings them.
-func (s *Sharding) gatherInHost(sec *section) bool {
+func (s *Sharding) gatherInHost(sec *section, stale bool) bool {
 	c := &sec.secondary
-	if c.counts == nil {
-		return false
-	}
-	if c.fill = !sec.fresh; c.fill {
+	if c.fill = stale && c.counts != nil; stale || c.counts == nil {
 		return false
 	}
 	sec.gather = s.hosts.gathers.AllGatherV(sec.flat, c.part, c.counts)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -26,16 +27,16 @@ type Sharding struct {
 	hosts     hosts        // with Config.Host
 	checks    dist.StepCheck
 
-	order      order     // of the units
-	values     pool.Pool // memory of gathered units
-	codes      pool.Pool // and of their codes
-	changes    changes   // of values
-	orderVote  tensor.Tensor
-	running    bool          // a Backward runs
-	last       bool          // it is the last one before the optimizer's step
-	reductions reductions    // in it
-	grads      pool.Pool     // memory of whole gradients, but for kept units
-	usage      tensor.Tensor // which units and parameters have gradients
+	order     *order.Order // of the units
+	values    pool.Pool    // memory of gathered units
+	codes     pool.Pool    // and of their codes
+	changes   changes      // of values
+	orderVote tensor.Tensor
+	running   bool           // a Backward runs
+	last      bool           // it is the last one before the optimizer's step
+	sum       dist.Reduction // of gradients, in the step of its tape
+	grads     pool.Pool      // memory of whole gradients, but for kept units
+	usage     tensor.Tensor  // which units and parameters have gradients
 }
 
 var _ optim.Norm = (*Sharding)(nil)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/fsdp/internal/quant"
 	"github.com/ringo-ml/ringo/layout"
@@ -31,6 +32,7 @@ type piece struct {
 // section is a run of a unit's elements that is cut over the ranks by itself: those with gradients, or the frozen ones. So
 // each rank has its share of the optimizer's state, and no rank all of it.
 type section struct {
+	part   order.Parts
 	off, n int
 	counts []int // elements of each rank
 	lo, hi int   // elements of the unit that this rank owns
@@ -41,7 +43,6 @@ type section struct {
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
 	codes     quant.Gather  // with Config.Weights
 	gather    dist.Work
-	fresh     bool // it was gathered, or is being gathered, since values changed: a unit that stays, or a host, has them
 	secondary secondary
 }
 
@@ -56,17 +57,13 @@ type Unit struct {
 	n               int        // elements
 	sections        [2]section // trained, frozen
 
-	flat     tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
-	gathered bool          // flat may be used
+	flat tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
 
 	grads       tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
 	localGrad   tensor.Tensor // this rank's part of grads
 	shard       tensor.Tensor // the sum over ranks and microbatches of this part
 	offloaded   tensor.Tensor // shard where the optimizer reads it: with Config.Offload in host memory
 	gradPool    *pool.Pool    // memory of grads; a kept unit's own: it may need its gradients throughout Backward
-	gradsLent   bool          // grads may be written to in this Backward
-	waiting     int           // parameters whose gradient may still come in this Backward
-	complete    bool          // no more gradients will come in this Backward
 	accumulated bool          // shard has the gradients of earlier microbatches
 	reducing    dist.Work
 	hops        *quant.Reduction // with Config.Grads
@@ -81,7 +78,7 @@ func (u *Unit) plan() {
 	u.pieces = nil
 	for i := range u.sections {
 		sec := &u.sections[i]
-		sec.off = u.n
+		sec.part, sec.off = order.Trained<<i, u.n
 		for _, pc := range all {
 			if pc.p.Frozen() == (i == 1) {
 				pc.in, pc.off = sec, u.n
@@ -144,15 +141,3 @@ func describe(p *tensor.Param) string {
 	}
 	return s
 }
-
-// upToDate reports whether the unit is gathered and no value has changed since. The optimizer changes trained elements only. So the
-// frozen elements of a unit that stays are gathered once.
-func (u *Unit) upToDate() bool { return u.keep && u.sections[0].upToDate() && u.sections[1].upToDate() }
-
-// change says that the optimizer or somebody else has changed values.
-func (sec *section) change() {
-	sec.fresh = false
-	sec.codes.Changed()
-}
-
-func (sec *section) upToDate() bool { return sec.fresh || sec.n == 0 }

@@ -14,10 +14,10 @@ import (
 func (s *Sharding) compareUsed() error {
 	n := tensor.Data[int32](s.usage)
 	clear(n)
-	for _, u := range s.reductions.units {
-		for _, pc := range u.pieces {
+	for _, i := range s.order.Reduces() {
+		for _, pc := range s.units[i].pieces {
 			if pc.stepHasGrad {
-				n[u.index], n[pc.slot] = 1, 1
+				n[i], n[pc.slot] = 1, 1
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func (s *Sharding) sumUsed() error {
 	n := tensor.Data[int32](s.usage)
 	op := dist.Sum
 	if s.hosts.reduces != nil { // no reduction has compared what ranks must have alike
-		op = s.reductions.sum
+		op = s.sum
 	}
 	if err := s.all.allReduce(s.all.gathers, s.usage, op); err != nil {
 		return fmt.Errorf("fsdp: comparing which units were used%s: %w", s.unused(), err)

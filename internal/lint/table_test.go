@@ -122,6 +122,7 @@ var table = map[string]row{
 	"moe/dispatch": {own: "nn dist dist/autograd tensor tensor/ops"},
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
+	"fsdp/internal/order": {},
 	"fsdp/internal/pool":  {own: "dist tensor"},
 	"fsdp/internal/quant": {own: "dist tensor tensor/cpu tensor/cuda fsdp/internal/pool"},
 

@@ -46,9 +46,6 @@ func (p *Pool) find(x tensor.Tensor) int {
 	return slices.IndexFunc(p.loans, func(l loan) bool { return l.x == x })
 }
 
-// Exhausted reports whether all buffers are lent, and there are at least this many.
-func (p *Pool) Exhausted(least int) bool { return len(p.free) == 0 && len(p.loans) >= least }
-
 // GiveBack takes the memory from x, if it has some. Nobody may use x from then on, and no collective may use it any more.
 func (p *Pool) GiveBack(x tensor.Tensor) {
 	k := p.find(x)

@@ -14,7 +14,6 @@ type Gather struct {
 	pool     *pool.Pool
 	sizes    []int           // bytes of each rank
 	mine     tensor.Tensor   // codes of this rank's values
-	written  bool            // since these changed
 	all      tensor.Tensor   // of all ranks; no memory but while they are gathered
 	of, to   []tensor.Tensor // each rank's codes, in all, and its values
 	arriving bool
@@ -33,16 +32,9 @@ func NewGather(g *dist.Group, exec *tensor.Exec, p *pool.Pool, values tensor.Ten
 	return c
 }
 
-// Changed says that this rank's values have changed.
-func (c *Gather) Changed() { c.written = false }
-
-// Written reports whether Write was called since values have changed.
-func (c *Gather) Written() bool { return c.written }
-
 // Write makes the codes of this rank's values.
 func (c *Gather) Write(values tensor.Tensor) {
 	launch(c.exec, Encode8, values.DType(), c.mine, values)
-	c.written = true
 }
 
 // Start issues the all-gather.
