@@ -194,7 +194,7 @@ func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 	if err := runHook(a.Start, s); err != nil {
 		return err
 	}
-	if res.First, err = Wholes(r.World, a.Params); err != nil {
+	if res.First, err = joined(r.World, partsOf(a.Params), false); err != nil {
 		return err
 	}
 	for ; s.Step < c.Steps; s.Step++ {
