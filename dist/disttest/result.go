@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -59,6 +60,14 @@ func (res Result) Since(step int, params Values) Result {
 	micro := len(res.Micro) / len(res.Losses)
 	res.Losses, res.Micro, res.Norms, res.First = res.Losses[step:], res.Micro[step*micro:], res.Norms[step:], params
 	return res
+}
+
+// Learns requires that the last loss is less than a part of the first one; not with the race detector, as there are fewer Steps.
+func (res Result) Learns(t testing.TB, part float64) {
+	t.Helper()
+	if !(res.Losses[len(res.Losses)-1] < part*res.Losses[0]) && !reliability.Racing {
+		t.Fatalf("%s does not learn: losses are %v", res.layout, res.Losses)
+	}
 }
 
 // RequireEqual requires that two trainings are the same: that they began with the same bits, and that no loss, norm of gradients, parameter
@@ -189,15 +198,6 @@ func partIn(m []int64) (p part, rest []int64) {
 // Wholes returns all elements of the parameters that ranks of g have, of which each may have others. If several ranks have the same
 // element, its bits must be the same. It is collective.
 func Wholes(g *dist.Group, params nn.Params) (Values, error) { return joined(g, partsOf(params), true) }
-
-// Whole is Wholes of parameters that all ranks have or have parts of, one after another.
-func Whole(g *dist.Group, params ...*tensor.Param) (out []float64, err error) {
-	all, err := Wholes(g, params)
-	for _, p := range params {
-		out = append(out, all[p.Name()]...)
-	}
-	return out, err
-}
 
 // joined joins the parts of all ranks, on each rank, or on rank 0 alone. It is collective.
 func joined(g *dist.Group, mine []part, each bool) (Values, error) {
