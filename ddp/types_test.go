@@ -199,7 +199,7 @@ func TestOverSmallerGroups(t *testing.T) {
 		return disttest.Attached{Params: nn.Init(m, r.Device, tensor.Float64, 5), Loss: m.loss}, nil
 	}}
 	want := one.Run(t)
-	require.Greater(t, want.Norms[9], 1.0, "clipping does something")
+	require.Greater(t, want.Norms[len(want.Norms)-1], 1.0, "clipping does something")
 	for _, mode := range []struct {
 		attach attacher
 		mesh   string

@@ -71,7 +71,7 @@ func (a *adapter) units(s *fsdp.Sharding) {
 func TestMostlyFrozen(t *testing.T) {
 	j := job{cfg: fsdp.Config{DType: tensor.Float64}, model: newAdapter}
 	want := onOne(j).run(t)
-	require.Less(t, want.Losses[9], want.Losses[0])
+	want.Learns(t, 1)
 	for stage := 1; stage <= 3; stage++ {
 		for ranks := 1; ranks <= 4; ranks++ {
 			j.Ranks, j.cfg.Stage, j.offload = ranks, stage, ranks == 3
@@ -163,7 +163,7 @@ func newLoRA() model {
 func TestLoRA(t *testing.T) {
 	j := job{cfg: fsdp.Config{DType: tensor.Float64}, model: newLoRA}
 	want := onOne(j).run(t)
-	require.Less(t, want.Losses[9], want.Losses[0])
+	want.Learns(t, 1)
 	for ranks := 2; ranks <= 3; ranks++ {
 		j.Ranks, j.cfg.Stage = ranks, 3
 		disttest.RequireEqual(t, want, j.run(t), 1e-10)

@@ -1,6 +1,7 @@
 package fsdp_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -125,6 +126,9 @@ func (j job) whole() training {
 	j.Name = fmt.Sprintf("%+v, offloaded %v", j.cfg, j.offload)
 	if j.model == nil {
 		j.model = func() model { return newToy() }
+	}
+	if j.before != nil { // which knows steps by their numbers
+		j.Steps = cmp.Or(j.Steps, 10)
 	}
 	j.Attach = func(r *dist.Rank, m *dist.Mesh) (a disttest.Attached, err error) {
 		n := j.model()

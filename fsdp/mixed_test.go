@@ -232,5 +232,5 @@ func TestParametersWithoutElements(t *testing.T) {
 // They have the types of the others, too.
 func TestMixedTypesWithoutElements(t *testing.T) {
 	res := job{training: training{Ranks: 2}, model: newHollow, cfg: fsdp.Config{DType: tensor.Float32, Compute: tensor.BFloat16}}.run(t)
-	require.Less(t, res.Losses[9], 0.9*res.Losses[0])
+	res.Learns(t, 0.9)
 }

@@ -49,9 +49,9 @@ func TestEqualsOneRank(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, lora %v %s, again %v, naive %v, ones %v", c.model, c.lora, c.save, c.again, c.naive, c.ones), func(t *testing.T) {
 			t.Parallel()
 			want := job{model: c.model, lora: c.lora, save: c.save}.training().Run(t)
-			if require.NotEqual(t, want.Losses[0], want.Losses[9]); !c.lora {
+			if require.NotEqual(t, want.Losses[0], want.Losses[len(want.Losses)-1]); !c.lora {
 				require.Greater(t, want.Norms[0], 0.4, "clipping does something")
-				require.Less(t, want.Losses[9], 0.97*want.Losses[0], "it learns")
+				want.Learns(t, 0.97)
 			}
 			for i, mesh := range strings.Fields(c.meshes) {
 				c.mesh, c.cfg = mesh, tp.Config{}
@@ -76,7 +76,7 @@ func TestAdafactorEqualsOneRank(t *testing.T) {
 		return c.Run(t)
 	}
 	want := run("")
-	require.Less(t, want.Losses[9], 0.97*want.Losses[0], "it learns")
+	want.Learns(t, 0.97)
 	for _, mesh := range []string{"kv=2", "kv=3", "fsdp=2,kv=2"} {
 		disttest.RequireEqual(t, want, run(mesh), 1e-10)
 	}

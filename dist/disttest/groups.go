@@ -152,7 +152,7 @@ func (s *suite) randomPrograms(t *testing.T) {
 	steps := 150
 	switch {
 	case s.long():
-		steps = 5000
+		steps = 1500
 	case s.emulated && !s.full:
 		steps = 100
 	}

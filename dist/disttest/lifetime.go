@@ -62,7 +62,7 @@ var seed = maphash.MakeSeed()
 // more.
 func (s *suite) abortLeavesBuffersAlone(t *testing.T) {
 	if s.long() {
-		abortEach(t, s.start, 50, 16<<20) // filling 64 MiB takes longer than the rest of the test
+		abortEach(t, s.start, 12, 16<<20) // filling 64 MiB takes longer than the rest of the test
 		abortEach(t, s.start, 450, 1<<20)
 	} else {
 		abortEach(t, s.start, 15, 1<<18)
@@ -165,7 +165,7 @@ func GroupsComeAndGo(t *testing.T, start Start) {
 func (s *suite) skew(t *testing.T) {
 	ranks, ops := []int{3}, 100
 	if s.long() {
-		ranks, ops = []int{2, 3, 16}, 1500
+		ranks, ops = []int{2, 3, 16}, 500
 	}
 	for _, n := range ranks {
 		var steps table[[]time.Duration]

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -22,7 +23,7 @@ import (
 )
 
 // Training is a training whose result must not depend on how ranks share it. With the zero values of all fields but Attach, one rank trains
-// ten steps of two microbatches, with weight decay, clipping and a seed for dropout; more ranks have uneven parts of the rows. Compare its
+// ten Steps of two microbatches, with weight decay, clipping and a seed for dropout; more ranks have uneven parts of the rows. Compare its
 // Result with that of one rank by RequireEqual.
 type Training struct {
 	// Attach makes this rank's model, and divides it. m is nil without Mesh.
@@ -32,13 +33,23 @@ type Training struct {
 	On     Launcher
 	Name   string // what else tells it from other trainings, in messages
 
-	Steps int                                              // 0: 10
+	Steps int                                              // 0: Steps
 	Micro int                                              // microbatches of a step; 0: 2
 	Batch int                                              // rows of a step; 0: 22. Microbatches may differ by one
 	Part  func(rows, rank, ranks int) (first, n int)       // nil: the function Part
 	Seed  uint64                                           // of the tape; 0: 3
 	Trace int                                              // see dist.Config
 	Rule  func(p nn.Params, n optim.Norm) *optim.Optimizer // nil: AdamW
+}
+
+// Steps are those of a Training that does not say how many. With the race detector they are fewer: each one has the same communication and
+// goroutines, and those of ten are compared without it.
+var Steps = 10
+
+func init() {
+	if reliability.Racing {
+		Steps = 4
+	}
 }
 
 // Attached is a rank's model. Only Params and one of Loss and Step are needed.
@@ -122,7 +133,7 @@ func (c Training) Try() (Result, error) {
 	if c.Rule == nil {
 		c.Rule = adamW
 	}
-	c.Ranks, c.Steps, c.Micro = cmp.Or(c.Ranks, ranksOf(c.Mesh)), cmp.Or(c.Steps, 10), cmp.Or(c.Micro, 2)
+	c.Ranks, c.Steps, c.Micro = cmp.Or(c.Ranks, ranksOf(c.Mesh)), cmp.Or(c.Steps, Steps), cmp.Or(c.Micro, 2)
 	c.Batch, c.Seed = cmp.Or(c.Batch, 22), cmp.Or(c.Seed, 3)
 	var mu sync.Mutex
 	var log bytes.Buffer // dist writes to it from one goroutine at a time
@@ -195,7 +206,7 @@ func (c *Training) rank(r *dist.Rank, res *Result) (err error) {
 	if err := runHook(a.Start, s); err != nil {
 		return err
 	}
-	if res.First, err = Wholes(r.World, a.Params); err != nil {
+	if res.First, err = joined(r.World, partsOf(a.Params), false); err != nil {
 		return err
 	}
 	for ; s.Step < c.Steps; s.Step++ {
@@ -275,25 +286,4 @@ func (d Dataset) Samples(dev tensor.Device, first, n int) (x, y tensor.Tensor) {
 		tensor.Data[int64](y)[i] = int64(best)
 	}
 	return x, y
-}
-
-// Backward computes the gradients of this rank's part of a step's batch, in so many microbatches. loss makes the loss of a microbatch;
-// Backward returns their sum.
-func (d Dataset) Backward(r *dist.Rank, tape *tensor.Tape, step, batch, micro int,
-	loss func(x, y tensor.Tensor) tensor.Tensor) (sum float64) {
-	rows := batch / micro
-	first, n := Part(rows, r.World.Rank(), r.World.Size())
-	for m := range micro {
-		x, y := d.Samples(r.Device, step*batch+m*rows+first, n)
-		x = x.WithRows(r.World.Rows(m*rows+first, batch))
-		l := loss(tape.Input(x), y)
-		sum += l.Item()
-		if m < micro-1 {
-			tape.Backward(l, tensor.More())
-		} else {
-			tape.Backward(l)
-		}
-		tape.Reset()
-	}
-	return sum
 }

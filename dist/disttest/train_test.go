@@ -15,7 +15,7 @@ import (
 
 // alone attaches a model that each rank trains for itself, with all rows.
 func alone(seed func(rank int) uint64, change func(a *Attached, r *dist.Rank)) Training {
-	return Training{Attach: func(r *dist.Rank, m *dist.Mesh) (Attached, error) {
+	return Training{Steps: 10, Attach: func(r *dist.Rank, m *dist.Mesh) (Attached, error) {
 		model := nn.Sequential{nn.NewLinear(5, 7), nn.Tanh, nn.NewDropout(0.2), nn.NewLinear(7, 5)}
 		a := Attached{Params: nn.Init(model, r.Device, tensor.Float64, seed(r.World.Rank())), Loss: func(b Batch) tensor.Tensor {
 			x, y := b.Samples(Dataset{DType: tensor.Float64, Features: 5})
