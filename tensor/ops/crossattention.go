@@ -121,7 +121,7 @@ func CrossAttentionGrad(q, k, v, out, g, lse tensor.Tensor, headDim int, o Atten
 	mustBeAlike(OpCrossAttentionGrad, out, "the output", g, "its gradient", out, g)
 	want, st := [3]int{q.Dim(0), q.Dim(2) / headDim, q.Dim(1)}, statType(q.DType())
 	if d, n := dimsOf(lse); lse.DType() != st || !slices.Equal(d[:n], want[:]) || o.Drop > 0 || o.Unpadded != nil {
-		OpCrossAttentionGrad.Fail([]tensor.Tensor{q, lse}, "lse has to be %v, nothing is dropped, and sequences are padded",
+		OpCrossAttentionGrad.Fail([]tensor.Tensor{q, lse}, "lse has to be %v, and nothing is dropped, neither values nor padding",
 			tensor.Shape{DType: st, Dims: slices.Clone(want[:])})
 	}
 	m, f := o.masks(t, q, k), o.kernel(headDim)
