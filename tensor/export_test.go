@@ -82,9 +82,12 @@ func Random(dev Device, dtype DType, key uint64, dims ...int) Tensor {
 	return x
 }
 
+// Debugging reports whether kernels are compared with their references.
+func Debugging() bool { return debugMode }
+
 // SkipInDebug is for tests that count allocations.
 func SkipInDebug(t *testing.T) {
-	if debugMode {
+	if Debugging() {
 		t.Skip("debug mode allocates")
 	}
 }

@@ -3,7 +3,6 @@ package tensor_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -34,7 +33,7 @@ func TestGradients(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(op), 5))
 				for k := range 4 {
 					g := newGradRun(t, dev, op, c, c.Shapes(r), uint64(k))
-					checkGradients(t, g, c.Alone, k == 0 || os.Getenv("RINGO_DEBUG") != "1")
+					checkGradients(t, g, c.Alone, k == 0 || !tensor.Debugging())
 				}
 			})
 		}
