@@ -57,7 +57,7 @@ func (s *suite) tooLate(t *testing.T, row int, timeout time.Duration, name strin
 		if me := r.World.Rank(); me == 0 {
 			defer close(over)
 		} else if slices.Contains(late, me) {
-			s.await(over, 2*timeout)
+			s.await(over, r.World)
 		}
 		return call{Operation: operation(name), count: 10}.run(r.World)
 	})

@@ -104,7 +104,7 @@ func (s *suite) stuckFor(t *testing.T, scenarios []scenario, timeout time.Durati
 		engine.put(g.Rank(), g.Engine())
 		begin := time.Now()
 		if g.Rank() == m.victim {
-			s.await(waited(&over[i]), timeout+time.Second)
+			s.await(waited(&over[i]), g)
 		}
 		err = untilError(func() error { return m.Run(g, m.victim, 10_000) }) // a rank that only sends notices at its next call
 		took[i].put(g.Rank(), time.Since(begin))

@@ -120,16 +120,14 @@ type suite struct {
 // long reports whether sizes and repetitions of the long form are used.
 func (s *suite) long() bool { return s.full && !s.emulated }
 
-// await waits until something is over that another rank does; for d if that is in another process.
-func (s *suite) await(over <-chan struct{}, d time.Duration) {
-	if s.inOrder {
-		over = make(chan struct{})
-	} else {
-		d = time.Hour
+// await waits until something is over that another rank does, and that fails; if that is in another process, until g has failed.
+func (s *suite) await(over <-chan struct{}, g *dist.Group) {
+	if !s.inOrder {
+		<-over
+		return
 	}
-	select {
-	case <-over:
-	case <-time.After(d):
+	for began := time.Now(); g.Err() == nil && time.Since(began) < time.Minute; {
+		time.Sleep(time.Millisecond) //sleep: between two looks
 	}
 }
 
