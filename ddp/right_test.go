@@ -327,6 +327,12 @@ var right = map[string]func(r *rows) nn.T{
 		y := r.Turn.Forward(x)
 		return nn.GlobalMean(y.Add(x).Square()).Add(nn.GlobalMean(y.Mean(1).Tanh()))
 	},
+	"a recurrent layer for each row of lists": func(r *rows) nn.T {
+		x := r.tape.Input(r.twelve(4)).Reshape(-1, 4, 3)
+		y, h := r.Turn.ForwardFrom(x, nn.T{})
+		s := y.Mean(1).Sum(1).Reshape(-1, 4)
+		return nn.GlobalMean(y.Add(x).Square()).Add(nn.GlobalMean(s.Sub(s.Mean(1).Reshape(-1, 1)).Square())).Add(nn.GlobalMean(h.Tanh()))
+	},
 }
 
 // list are numbers [rows, 1] in groups of four. Each of three ranks has one group.

@@ -98,6 +98,8 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return ops.CumSum(p.z, 0).Square().Sum() },
 		func(p *program) nn.T { return ops.LogSumExp(p.z.Permute(1, 0)).Sum() },
 		func(p *program) nn.T { return ops.Softmax(p.z.Permute(1, 0)).Square().Sum() },
+		func(p *program) nn.T { return sum2(ops.Max(p.lists().Reshape(1, -1), 1)) }, // of all lists of this rank
+		func(p *program) nn.T { return ops.Softmax(p.lists().Reshape(1, -1)).Square().Sum() },
 	}},
 	"contrastive losses of this rank's rows": {from, []func(p *program) nn.T{
 		func(p *program) nn.T { return ops.CrossEntropy(scores(p.z), p.ids(4), ops.CrossEntropyOptions{}) },
@@ -170,7 +172,10 @@ var silent = map[string]struct {
 		func(p *program) nn.T { return p.lists().Reshape(-1, 8).Mean(0).Square().Sum() },
 		func(p *program) nn.T { z := p.lists().Reshape(-1, 8); return global(z.Sub(z.Mean(0)).Square()) },
 		func(p *program) nn.T { return p.lists().Sum(1).Reshape(-1, 1, 4).Mean(0).Square().Sum() },
-		func(p *program) nn.T { z := p.lists().Sum(1).Reshape(-1, 1, 2, 2); return global(z.Sub(z.Mean(0)).Square()) },
+		func(p *program) nn.T {
+			z := p.lists().Sum(1).Reshape(-1, 1, 2, 2)
+			return global(z.Sub(z.Mean(0)).Square())
+		},
 	}},
 	"features of a frozen model": {from, []func(p *program) nn.T{
 		func(p *program) nn.T { return global(p.z.Sub(p.frozen(func(z nn.T) nn.T { return z.Mean(0) }))) },

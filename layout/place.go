@@ -88,14 +88,15 @@ func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
 }
 
 // Grouped returns p after a Reshape that gives the groups of b.Group rows a dimension, with the groups as its rows: what else a group has
-// is like features. One group may be in several dimensions of one element: it is in the one that was free, or the outermost. The number of
-// its batch, b.Groups(), is for the caller to set. ok is false for another Reshape.
+// is like features. One group may be in several dimensions of one element: it is in the one that was free, or the outermost. If another one
+// was free, a 1 may be no number of groups, and what is behind it all rows of this rank: it counts only in front of b.Group. The number of
+// the batch, b.Groups(), is for the caller to set. ok is false for another Reshape.
 func (p Place) Grouped(from, to []int, free int, b *Batch) (_ Place, ok bool) {
 	s, d := p.Rows(), -1
-	grouped := b.Group > 1 && b.Stride == 1 && s.Mode() == Exact && s.Outer() == 1
-	for k := 0; grouped && k < len(to); k++ {
+	for k := 0; b.Group > 1 && b.Stride == 1 && s.Mode() == Exact && s.Outer() == 1 && d < 0 && k < len(to); k++ {
 		front, behind := product(to[:k]) == product(from[:s.first()]), product(to[k+1:]) == b.Group*product(from[s.first()+1:])
-		if front && to[k]*b.Group == b.N && (behind || b.N > 0) && (d < 0 || k == free) { // without rows, to[k] says nothing
+		meant := b.N != b.Group || free < 0 || k == free || k+1 < len(to) && to[k+1] == b.Group
+		if front && meant && to[k]*b.Group == b.N && (behind || b.N > 0) { // without rows, to[k] says nothing
 			d = k
 		}
 	}

@@ -253,8 +253,8 @@ func splits(n, most int) (all [][]int) {
 	return all
 }
 
-// One group may be in several dimensions of one element: it is in the one that was free, else the outermost. A rank without rows agrees
-// with the others.
+// One group may be in several dimensions of one element: it is in the one that was free, else the outermost; a 1 may also be no number of
+// groups. A rank without rows agrees with the others.
 func TestOneGroupAndNone(t *testing.T) {
 	for _, c := range []struct {
 		rows, free int
@@ -262,6 +262,7 @@ func TestOneGroupAndNone(t *testing.T) {
 		want       int
 	}{
 		{5, 0, []int{1, 1, 5, 3}, 0}, {5, 1, []int{1, 1, 5, 3}, 1}, {5, -1, []int{1, 1, 5, 3}, 0}, {5, 0, []int{1, 15}, 0},
+		{5, 1, []int{1, 15}, -1}, {5, 2, []int{1, 5, 3}, 0}, {5, 2, []int{1, 1, 15}, -1}, {10, 1, []int{2, 15}, 0},
 		{0, 0, []int{0, 1, 5, 3}, 0}, {0, 1, []int{1, 0, 5, 3}, 1}, {0, 0, []int{0, 15}, 0}, {0, 0, []int{0}, -1}, {0, 0, []int{0, 3}, -1},
 	} {
 		b := &Batch{Rows: Rows{Stride: 1, Total: 15, Group: 5, Over: 1}, N: c.rows}

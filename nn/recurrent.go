@@ -79,15 +79,14 @@ func (r *Recurrent) run(op string, x T, states state, step func(u, w, b T, s sta
 	}
 	rows := x
 	var ends [2][]T
-	x = x.Permute(1, 0, 2)
 	for first := 0; first < len(r.Cells); first += r.directions {
-		outputs := make([]T, r.directions)
+		outputs, turned := make([]T, r.directions), x.Permute(1, 0, 2)
 		for d := range outputs {
 			var end state
-			outputs[d], end = r.Cells[first+d].run(x, r.begin(op, rows, states, first+d), d == 1, step)
+			outputs[d], end = r.Cells[first+d].run(turned, r.begin(op, rows, states, first+d), d == 1, step)
 			for k, e := range end {
 				if !e.IsZero() {
-					ends[k] = append(ends[k], e.Reshape(1, -1, e.Dim(1)))
+					ends[k] = append(ends[k], e)
 				}
 			}
 		}
@@ -97,10 +96,10 @@ func (r *Recurrent) run(op string, x T, states state, step func(u, w, b T, s sta
 	}
 	for k, list := range ends {
 		if states[k] = (T{}); list != nil {
-			states[k] = tensor.Concat(0, list...)
+			states[k] = beside(list).Permute(1, 0, 2)
 		}
 	}
-	return x.Permute(1, 0, 2), states
+	return x, states
 }
 
 // begin returns the state of a cell in front of the first position.
@@ -118,7 +117,7 @@ func (r *Recurrent) begin(op string, x T, states state, cell int) (s state) {
 	return s
 }
 
-// run returns the outputs [time, batch, hidden] for x [time, batch, in], and the last state. The products with x are one product.
+// run returns the outputs [batch, time, hidden] for x [time, batch, in], and the last state. The products with x are one product.
 func (c *Cell) run(x T, s state, reverse bool, step func(u, w, b T, s state) state) (T, state) {
 	t, n := tapeOf(x), x.Dim(0)
 	w, b, outputs := t.Use(c.WHH), t.Use(c.BHH), make([]T, n)
@@ -128,10 +127,13 @@ func (c *Cell) run(x T, s state, reverse bool, step func(u, w, b T, s state) sta
 			i = n - 1 - i
 		}
 		s = step(inputs.Slice(0, i, i+1).Reshape(-1, inputs.Dim(2)), w, b, s)
-		outputs[i] = s[0].Reshape(1, -1, s[0].Dim(1)) // one row is there, too
+		outputs[i] = s[0]
 	}
-	return tensor.Concat(0, outputs...), s
+	return beside(outputs), s
 }
+
+// beside returns [batch, n, hidden] of n times [batch, hidden]. Rows are never behind a dimension of 1, which may stand for one group.
+func beside(list []T) T { return tensor.Concat(1, list...).Reshape(-1, len(list), list[0].Dim(1)) }
 
 // gate returns columns of the k-th gate.
 func gate(x T, k, hidden int) T { return x.Slice(1, k*hidden, (k+1)*hidden) }
