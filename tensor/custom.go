@@ -92,6 +92,14 @@ func (t *Tape) SameTypes(out, x Tensor) { out.hdr().ty = x.hdr().ty }
 // SamePlaces is SameTypes of out that has x's rows where x has them, and may have a further dimension at the end.
 func (t *Tape) SamePlaces(out, x Tensor) { out.hdr().ty, out.hdr().at = x.hdr().ty, x.hdr().at }
 
+// MeetTypes makes out, of op, this rank's own if it is of rows of x that met others of y: both have them in dimension 0.
+func (t *Tape) MeetTypes(op Op, out, x, y Tensor) {
+	in, other := x.hdr(), y.hdr()
+	if same := in.at.Rows() == other.at.Rows() && in.at.Ordered(); !same && in.at.Of != 0 && other.at.Of != 0 && t.typing() && !t.idle() {
+		t.own(op.String(), out.hdr(), t.batchAt(in.at), true, false, "where other rows of this rank meet")
+	}
+}
+
 // SumTypes is SameTypes of out that is a sum of something over all elements of x.
 func (t *Tape) SumTypes(out, x Tensor) {
 	in := x.hdr()

@@ -17,7 +17,7 @@ const (
 	RowsEach     RowsRule = iota // each element by itself, with inputs broadcast from the right
 	RowsLast                     // not linear along the last dimension, which the output may lack
 	RowsFirst                    // each element of dimension 0 by itself
-	RowsPaired                   // RowsFirst, of the same elements of inputs 0 to 2
+	RowsPaired                   // RowsFirst, of the same elements of all inputs; inputs 1 and 2 have them
 	RowsSum                      // the sum of something over all rows
 	RowsAs0                      // as input 0
 	RowsByCaller                 // the operation says it, which knows its attributes: see Tape.NotAlong
@@ -314,11 +314,11 @@ func (t *Tape) byFirst(op Op, out *header, in []*header) {
 	}
 	rows, seq := x.at.Rows().Dims() > 1, false
 	for i, h := range in[1:] {
-		if h == nil || ops[op].Rows != RowsPaired || i > 1 {
+		if h == nil || ops[op].Rows != RowsPaired {
 			continue
 		}
 		rows = rows || h.at.Of != 0 && h.at.Rows() != x.at.Rows()
-		if h.at.Of == 0 {
+		if h.at.Of == 0 && i < 2 {
 			t.mustNotHold(op.String(), x, in[:i+2])
 		}
 	}

@@ -18,7 +18,7 @@ type span struct{ first, from, to, at int }
 
 // weights returns those of n pixels.
 func (s span) weights(n int) []weights {
-	all := bilinear(s.from, s.to)[s.at : s.at+n]
+	all := bilinear(s.from, s.to, s.at, n)
 	for i := range all {
 		all[i].first += s.first
 	}

@@ -39,9 +39,11 @@ func jpegFrame(content []byte) int {
 	return -1
 }
 
+// cutJPEG changes the header, if the image is not progressive: there, runs of blocks without coefficients may go on below, and the decoder
+// would take the rest for the next scan's.
 func cutJPEG(file []byte, from, to int) bool {
 	at := jpegFrame(file)
-	if at < 0 || int(binary.BigEndian.Uint16(file[at+5:])) != from {
+	if at < 0 || file[at+1] == 0xc2 || int(binary.BigEndian.Uint16(file[at+5:])) != from {
 		return false
 	}
 	binary.BigEndian.PutUint16(file[at+5:], uint16(to))

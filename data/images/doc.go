@@ -20,7 +20,7 @@
 // cannot read, such as TIFF with CMYK or JPEG inside, HEIC and AVIF, is an error that says how to convert it.
 //
 // Files are read and decoded when a batch needs them, by as many goroutines as there are processors. A broken file, or one larger than the
-// package's limits, stops the training with an error that names it; data.Readable leaves out such files before. Of JPEG and lossy WebP,
-// a Loader does not decode the rows below those that Crop takes: damage there does not stop it. An image may take 16 times its file in
-// memory, and 64 MiB that all images share; those that are decoded together wait for each other.
+// package's limits, stops the training with an error that names it; data.Readable leaves out such files before. Of JPEG that is not
+// progressive and of lossy WebP, a Loader does not decode the rows below those that Crop takes: damage there does not stop it. An image
+// may take 16 times its file in memory, and 64 MiB that all images share; those that are decoded together wait for each other.
 package images

@@ -77,6 +77,15 @@ func TestMemoryOf(t *testing.T) {
 	}
 }
 
+// The longer side of a narrow image, scaled, has many pixels: those that are not taken need no memory.
+func TestNarrow(t *testing.T) {
+	content, out := encode(t, ".png", image.NewNRGBA(image.Rect(0, 0, 1, maxSide))), make([]float32, 3*4*4)
+	crop := func(height, width int) (down, right span) {
+		return CenterCrop{Resize: 256}.spans(height, width, 4, 4, nil)
+	}
+	reliability.Bounded(t, len(content), func() { require.NoError(t, decode(content, 4, 4, crop, out, alone())) })
+}
+
 // The photos of phones are read, and so are scans and screens.
 func TestPhotos(t *testing.T) {
 	for _, c := range []struct {

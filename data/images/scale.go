@@ -24,14 +24,14 @@ func (w *weights) sum(to []float32, row func(i int) []float32) {
 	}
 }
 
-// bilinear returns the weights of each of to pixels: a triangle around its place, which is wider if the image gets smaller. So does
-// Pillow's BILINEAR.
-func bilinear(from, to int) []weights {
+// bilinear returns the weights of n of to pixels, from pixel at on: a triangle around its place, which is wider if the image gets smaller.
+// So does Pillow's BILINEAR.
+func bilinear(from, to, at, n int) []weights {
 	scale := float64(from) / float64(to)
 	reach := max(scale, 1)
-	all, rest := make([]weights, to), make([]float32, to*(int(2*reach)+2))
+	all, rest := make([]weights, n), make([]float32, n*(int(2*reach)+2))
 	for i := range all {
-		center := float64((float64(i) + 0.5) * scale) // rounded on every processor
+		center := float64((float64(at+i) + 0.5) * scale) // rounded on every processor
 		first, end := max(int(center-reach+0.5), 0), min(int(center+reach+0.5), from)
 		parts, sum := rest[:end-first:end-first], 0.0
 		rest = rest[end-first:]

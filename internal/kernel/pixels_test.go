@@ -88,6 +88,8 @@ func TestColors(t *testing.T) {
 			for i := range luma {
 				r, g, b := color.YCbCrToRGB(luma[i], cb[i], cr[i])
 				require.Equal(t, [3]float32{float32(r), float32(g), float32(b)}, [3]float32{got[0][i], got[1][i], got[2][i]})
+				r, g, b = studioColor(luma[i], cb[i], cr[i])
+				require.Equal(t, [3]float32{float32(r), float32(g), float32(b)}, [3]float32{studio[0][i], studio[1][i], studio[2][i]})
 				y, u, v := 255.0/219*(float64(luma[i])-16), 255.0/224*(float64(cb[i])-128), 255.0/224*(float64(cr[i])-128)
 				for c, want := range []float64{y + 1.402*v, y - 0.344136*u - 0.714136*v, y + 1.772*u} {
 					require.InDelta(t, min(max(want, 0), 255), studio[c][i], 1.01)

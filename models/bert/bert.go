@@ -65,7 +65,7 @@ func New(c Config) (*Model, error) {
 // follows is padding: no token sees it, and features there mean nothing. BERT's dropout is not part of the model.
 func (m *Model) Forward(ids, lengths nn.T) nn.T {
 	x, o := m.Embeddings.Forward(ids), ops.AttentionOptions{KeyLengths: lengths}
-	if u := ops.Unpad(lengths, ids.Dim(1)); u != nil { // layers compute no padding
+	if u := ops.Unpad(ids, lengths); u != nil { // layers compute no padding
 		x, o = u.Remove(x), ops.AttentionOptions{Unpadded: u}
 	}
 	for _, b := range m.Blocks {

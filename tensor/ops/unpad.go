@@ -13,15 +13,19 @@ type Unpadded struct {
 	time    int
 }
 
-// Unpad returns how sequences [batch, time] with these lengths [batch], Int64 or Int32, lie without padding, or nil where that has no gain:
-// on devices without host memory, which would have to wait for the lengths, and in captured steps, whose shapes stay. A sequence without
-// tokens keeps one, which is padding.
-func Unpad(lengths tensor.Tensor, time int) *Unpadded {
-	t := OpCrossAttention.Tape(lengths)
+// Unpad returns how sequences x [batch, time], such as the numbers of tokens, with these lengths [batch], Int64 or Int32, lie without
+// padding, or nil where that has no gain: on devices without host memory, which would have to wait for the lengths, and in captured steps,
+// whose shapes stay. A sequence without tokens keeps one, which is padding. lengths that belong to no rows are those of x's.
+func Unpad(x, lengths tensor.Tensor) *Unpadded {
+	t := OpCrossAttention.Tape(x, lengths)
+	if x.NDim() != 2 {
+		OpCrossAttention.Fail([]tensor.Tensor{x}, "sequences with padding are [batch, time]")
+	}
+	time := x.Dim(1)
 	if !t.Device().Host() || t.Recording() != nil || time == 0 {
 		return nil
 	}
-	lengths = t.Integers(lengths)
+	lengths = mask(t, "lengths", t.TargetsOf(x, lengths), x.Dim(0))
 	n := tensor.Data[int64](lengths)
 	made := func(dims ...int) (tensor.Tensor, []int64) {
 		x := t.Keep(t.New(tensor.Int64, dims...))
@@ -46,6 +50,8 @@ func Unpad(lengths tensor.Tensor, time int) *Unpadded {
 			back[int64(i*time)+k], rows[row] = row, int64(i*time)+row-starts[i]
 		}
 	}
+	t.SamePlaces(u.back, lengths) // which have the rows in dimension 0
+	t.LookupTypes(OpEmbedding, u.rows, u.back.Reshape(-1), u.rows)
 	return u
 }
 
@@ -55,7 +61,9 @@ func (u *Unpadded) Remove(x tensor.Tensor) tensor.Tensor {
 	if x.NDim() != 3 || x.Dim(0) != b || x.Dim(1) != u.time {
 		OpEmbedding.Fail([]tensor.Tensor{x}, "padding is removed from [%d, %d, features]", b, u.time)
 	}
-	return Embedding(x.Reshape(b*u.time, x.Dim(2)), u.rows)
+	y := Embedding(x.Reshape(b*u.time, x.Dim(2)), u.rows)
+	OpEmbedding.Tape(x).MeetTypes(OpEmbedding, y, y, u.rows)
+	return y
 }
 
 // Restore returns x [tokens, features] as [batch, time, features]. What is at padding means nothing.
@@ -63,8 +71,9 @@ func (u *Unpadded) Restore(x tensor.Tensor) tensor.Tensor {
 	t := OpEmbedding.Tape(x)
 	u.mustHold(OpEmbedding, x)
 	y := Embedding(x, u.back)
-	t.SamePlaces(y, u.lengths) // which have the rows in dimension 0
+	t.SamePlaces(y, u.lengths)
 	t.SameTypes(y, x)
+	t.MeetTypes(OpEmbedding, y, x, u.rows) // not in another order
 	return y
 }
 

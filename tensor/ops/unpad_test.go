@@ -20,7 +20,7 @@ func unpaddedRun(dev tensor.Device, qkv [3]tensor.Tensor, lengths []int64, o ops
 	var params [3]*tensor.Param
 	var in [3]tensor.Tensor
 	n := tape.Input(tensor.FromSlice(lengths, len(lengths)))
-	u := ops.Unpad(n, qkv[0].Dim(1))
+	u := ops.Unpad(tape.Input(tensor.New(dev, tensor.Int64, len(lengths), qkv[0].Dim(1))), n)
 	for i, x := range qkv {
 		params[i] = tensor.NewParam(tensor.Constant(0), x.Shape().Dims...)
 		params[i].SetValue(x)
@@ -71,11 +71,12 @@ func TestUnpaddedAttention(t *testing.T) {
 func TestUnpad(t *testing.T) {
 	tape := tensor.NewTape(host, tensor.NoGrad())
 	defer tape.Close()
-	u := ops.Unpad(tape.Input(tensor.FromSlice([]int32{2, 0, 3}, 3)), 3)
+	ids := func(dims ...int) tensor.Tensor { return tape.Input(tensor.New(host, tensor.Int64, dims...)) }
+	u := ops.Unpad(ids(3, 3), tape.Input(tensor.FromSlice([]int32{2, 0, 3}, 3)))
 	x := u.Remove(tape.Input(tensor.FromSlice([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 3, 3, 1)))
 	require.Equal(t, []float64{1, 2, 4, 7, 8, 9}, tensor.Floats(x))
 	require.Equal(t, []float64{1, 2, 2, 4, 4, 4, 7, 8, 9}, tensor.Floats(u.Restore(x)))
-	none := ops.Unpad(tape.Input(tensor.FromSlice([]int64{}, 0)), 3)
+	none := ops.Unpad(ids(0, 3), tape.Input(tensor.FromSlice([]int64{}, 0)))
 	require.Equal(t, []int{0, 3, 2}, none.Restore(none.Remove(tape.Input(tensor.New(host, tensor.Float32, 0, 3, 2)))).Shape().Dims)
 }
 
@@ -83,15 +84,18 @@ func TestUnpad(t *testing.T) {
 func TestUnpadMisuse(t *testing.T) {
 	tape := tensor.NewTape(host)
 	lengths := tape.Input(tensor.FromSlice([]int64{2, 3}, 2))
-	u := ops.Unpad(lengths, 3)
 	x := func(dims ...int) tensor.Tensor { return tape.Input(tensor.New(host, tensor.Float32, dims...)) }
+	u := ops.Unpad(x(2, 3), lengths)
 	attention := func(x tensor.Tensor, o ops.AttentionOptions) func() {
 		o.Unpadded = u
 		return func() { ops.CrossAttention(x, x, x, 4, o) }
 	}
 	for want, f := range map[string]func(){
-		"the length of sequence 0 is 4, not in [0,3]":  func() { ops.Unpad(tape.Input(tensor.FromSlice([]int64{4}, 1)), 3) },
-		"the length of sequence 0 is -1, not in [0,3]": func() { ops.Unpad(tape.Input(tensor.FromSlice([]int64{-1}, 1)), 3) },
+		"the length of sequence 0 is 4, not in [0,3]":  func() { ops.Unpad(x(1, 3), tape.Input(tensor.FromSlice([]int64{4}, 1))) },
+		"the length of sequence 0 is -1, not in [0,3]": func() { ops.Unpad(x(1, 3), tape.Input(tensor.FromSlice([]int64{-1}, 1))) },
+		"lengths has to be int64[3]":                   func() { ops.Unpad(x(3, 3), lengths) },
+		"lengths has to be int64[2], or":               func() { ops.Unpad(x(2, 3), lengths.Reshape(2, 1)) },
+		"sequences with padding are [batch, time]":     func() { ops.Unpad(x(2, 3, 8), lengths) },
 		"padding is removed from [2, 3, features]":     func() { u.Remove(x(2, 4, 8)) },
 		"are [5, features]":                            func() { u.Restore(x(6, 8)) },
 		"or, with Unpadded, [tokens":                   attention(x(2, 3, 8), ops.AttentionOptions{}),

@@ -184,3 +184,7 @@ save("tall.webp", tall, quality=60)
 save("tall-icc.webp", tall, quality=60, icc_profile=b"\0" * 128)
 save("tall.jpg", tall, quality=70)
 save("tall-progressive.jpg", tall, quality=70, progressive=True)
+sparse = Image.new("RGB", (24, 150))  # of long runs of blocks without coefficients
+for y in (2, 20, 100, 140):
+    sparse.paste(picture(24, 4), (0, y))
+save("sparse-progressive.jpg", sparse, quality=70, progressive=True)
