@@ -171,7 +171,7 @@ func TestGradientsOfPartsOfKeys(t *testing.T) {
 		requireClose(t, Floats(tape.GradOf(in[1])), Floats(Concat(1, dk...)), 1e-12, "keys")
 		requireClose(t, Floats(tape.GradOf(in[2])), Floats(Concat(1, dv...)), 1e-12, "values")
 		for want, f := range map[string]func(){
-			"lse has to be float64[2,4,15], nothing is dropped": func() {
+			"lse has to be float64[2,4,15], and nothing is dropped": func() {
 				ops.CrossAttentionGrad(x[0], x[1], x[2], x[3], x[4], x[5].Transpose(1, 2), hd, o)
 			},
 			"dimension 2 of the queries is 16, dimension 2 of the output is 8": func() {
