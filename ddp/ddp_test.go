@@ -71,7 +71,7 @@ func TestAccumulation(t *testing.T) {
 		got, stats := j.counted(t)
 		disttest.RequireEqual(t, want, got, 1e-10)
 		if n > 1 { // one communication a step, not one a microbatch
-			require.Equal(t, uint64(10), stats[0].Calls["allreduce"])
+			require.Equal(t, uint64(disttest.Steps), stats[0].Calls["allreduce"])
 		}
 	}
 }
