@@ -110,8 +110,8 @@ var refusals = []struct {
 		return p.Heads%l.TP != 0 || p.KVHeads%kv != 0 || p.Heads/l.TP%l.CP != 0 || p.KVHeads/kv%l.CP != 0 ||
 			p.Experts.Experts%l.EP != 0 || p.Experts.Hidden%l.TP != 0 || p.Experts.Shared%l.TP != 0
 	}},
-	{" need Ranks.Positions", func(p program, l layout) bool { // tokens are counted in the order of ranks
-		return l.Ring > 1 && p.Experts.Experts > 0 && (p.Experts.Capacity > 0 || p.Experts.Sequence > 0)
+	{" need Ranks.Positions", func(p program, l layout) bool { // tokens are counted in the order of ranks, in which a ring has one each
+		return l.Ring > 1 && l.Ring < p.Positions && p.Experts.Experts > 0 && (p.Experts.Capacity > 0 || p.Experts.Sequence > 0)
 	}},
 	{"set OncePerStep", func(_ program, l layout) bool { return l.PP > 1 && l.Stage == 3 && !l.Once }},
 }
