@@ -270,14 +270,33 @@ func TestSegmentsMisuse(t *testing.T) {
 
 // Of a tensor that holds several parameters, some may be frozen: the optimizer's state of the others is stored under their own names.
 func TestSegmentsFrozenInPart(t *testing.T) {
+	for frozen, c := range map[string]struct{ whole, parts []string }{
+		"q.weight":               {[]string{"c_attn.bias"}, []string{"kv.weight"}}, // beside kv.weight
+		"kv.weight":              {[]string{"c_attn.bias"}, []string{"q.weight"}},
+		"q.bias":                 {[]string{"c_attn.weight"}, []string{"kv.bias"}},
+		"kv.bias":                {[]string{"c_attn.weight"}, []string{"q.bias"}},
+		"kv.weight and q.bias":   {nil, []string{"q.weight", "kv.bias"}},
+		"q.weight and q.bias":    {nil, []string{"kv.weight", "kv.bias"}},
+		"kv.weight and kv.bias":  {nil, []string{"q.weight", "q.bias"}},
+		"q.weight and kv.weight": {[]string{"c_attn.bias"}, nil},
+	} {
+		t.Run(frozen, func(t *testing.T) { frozenInPart(t, strings.Split(frozen, " and "), c.whole, c.parts) })
+	}
+}
+
+func frozenInPart(t *testing.T, frozen, whole, parts []string) {
 	state := func(g *dist.Group, l string, version int) *State {
 		st := segmentedState(t, g, layouts[l], version)
 		old := st.Optimizer.State()
-		st.Params[1].Freeze() // q.weight, beside kv.weight
+		for _, p := range st.Params {
+			if slices.Contains(frozen, p.Name()) {
+				p.Freeze()
+				delete(old.Counts, p.Name())
+			}
+		}
 		st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
 		if version > 0 {
-			old.Tensors = slices.DeleteFunc(old.Tensors, func(x optim.StateTensor) bool { return x.Param == st.Params[1] })
-			delete(old.Counts, "q.weight")
+			old.Tensors = slices.DeleteFunc(old.Tensors, func(x optim.StateTensor) bool { return x.Param.Frozen() })
 			require.NoError(t, st.Optimizer.SetState(old))
 		}
 		return st
@@ -296,9 +315,17 @@ func TestSegmentsFrozenInPart(t *testing.T) {
 			names = append(names, x.Name)
 		}
 	}
-	require.Contains(t, names, "kv.weight.exp_avg")
-	require.NotContains(t, names, "c_attn.weight.exp_avg")
-	require.Contains(t, names, "c_attn.bias.exp_avg", "both are trained")
+	for _, name := range parts {
+		require.Contains(t, names, name+".exp_avg")
+	}
+	for _, name := range whole {
+		require.Contains(t, names, name+".exp_avg", "both are trained")
+	}
+	for _, name := range []string{"c_attn.weight", "c_attn.bias"} {
+		if !slices.Contains(whole, name) {
+			require.NotContains(t, names, name+".exp_avg")
+		}
+	}
 	for _, l := range []string{"ddp1", "fsdp3"} {
 		onRanks(t, layouts[l].ranks, func(g *dist.Group) error {
 			got, want := state(g, l, 0), state(g, l, 3)

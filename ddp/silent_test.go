@@ -206,6 +206,13 @@ var silent = map[string]struct {
 			v, _ := ops.TopK(p.padded().Sum(2), 3+p.rank.World.Rank())
 			return global(v).Add(global(p.z))
 		},
+		func(p *program) nn.T { return ops.BCEWithLogits(p.padded(), p.padded().Detach()) },
+		func(p *program) nn.T { return global(p.padded().Slice(1, 1, 4+p.rank.World.Rank()).Tanh()) },
+		func(p *program) nn.T { return global(ops.Pad(p.z, 1, 0, p.rank.World.Rank()).Square()) },
+		func(p *program) nn.T { // masked words
+			at := tensor.New(p.rank.Device, tensor.Int64, 4, 2+p.rank.World.Rank(), 2)
+			return global(ops.LogSoftmax(ops.Gather(p.padded(), 1, p.tape.Input(at.WithRows(p.rows(8, 4))))))
+		},
 		func(p *program) nn.T { // boxes of each picture
 			boxes := tensor.New(p.rank.Device, tensor.Int64, 4, 1+p.rank.World.Rank(), 2)
 			return global(ops.Gather(p.padded(), 1, p.tape.Input(boxes.WithRows(p.rows(8, 4)))))
