@@ -52,7 +52,7 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		case <-ctx.Done():
 			t.Stop()
 			err = explainUnreached(err, me.member, to, addr)
-			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, err)
+			return nil, m, fmt.Errorf("tcp: %w: rank %d cannot reach %v at %s: %w", context.Cause(ctx), me.Rank, to, addr, err)
 		case <-t.C:
 		}
 		wait = min(2*wait, 500*time.Millisecond)

@@ -148,6 +148,29 @@ func TestJoinEndsWithContext(t *testing.T) {
 	}
 }
 
+// Rank 0 takes the connection and says nothing: the end of the context closes it in the middle of the handshake.
+func TestJoinEndsWithContextInHandshake(t *testing.T) {
+	t.Parallel()
+	c := configs(t, 2)[1]
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	c.Addr = silent.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Join(ctx, c)
+		ended <- err
+	}()
+	conn, err := silent.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	cancel()
+	err = <-ended
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorContains(t, err, "rank 1 cannot reach rank 0 at "+c.Addr)
+}
+
 // A rank that dies while others are still missing may come again.
 func TestRankComesAgain(t *testing.T) {
 	cs := configs(t, 3)
