@@ -70,6 +70,21 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
+// Where no layer sees all positions, or all layers have positions, files say so with a number that Python can divide by.
+func TestFilesOfOneSortOfLayers(t *testing.T) {
+	for setting, c := range map[string]gpt.Config{
+		"sliding_window_pattern": tiny(gpt.Config{Kind: gpt.Gemma3, HeadDim: 4, Window: 3, Layers: 3}),
+		"no_rope_layer_interval": tiny(gpt.Config{Kind: gpt.SmolLM3, HeadDim: 4, Layers: 3})} {
+		m, err := gpt.New(c)
+		require.NoError(t, err)
+		text := filesOf(t, m)["config.json"]
+		require.Contains(t, string(text), `"`+setting+`": 4`)
+		got, err := gpt.ReadConfig(configIn(t, string(text)))
+		require.NoError(t, err)
+		require.Equal(t, m.Config, got)
+	}
+}
+
 // Which layers have windows: layer_types count more than max_window_layers, and without use_sliding_window nothing has one.
 func TestWindowsOfFiles(t *testing.T) {
 	text, err := os.ReadFile("testdata/late/config.json")
