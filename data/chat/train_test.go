@@ -257,6 +257,10 @@ func TestWrongFiles(t *testing.T) {
 	require.ErrorContains(t, err, "line 1: the template writes the prompt for message 2 otherwise if the answer follows")
 	_, err = chat.Read(file(t, say(t, "q", "a")), tokenizer.Bytes(), tpl, chat.Config{})
 	require.ErrorContains(t, err, "Config.Length is 0")
+	adds, err := chat.New("{% for m in messages %}{{ m.role + m.content }}{% endfor %}")
+	require.NoError(t, err)
+	_, err = chat.Read(file(t, `{"messages": [{"role": "user", "text": "q"}]}`), tokenizer.Bytes(), adds, chat.Config{Length: 1})
+	require.ErrorContains(t, err, "line 1: message 1 has no content: a string + content, which is undefined")
 	_, err = chat.Read("none.jsonl", tokenizer.Bytes(), tpl, chat.Config{Length: 1})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -101,7 +101,8 @@ func TestRefused(t *testing.T) {
 	}{
 		{"a *data.Images has no columns: want a data.Table, or a data.Subset of one", fit(set, transform.Config{})},
 		{`column "age": row 1 has no value: Config.Fill says what takes its place`, fit(lacking, transform.Config{})},
-		{`column "age": no row has a value: leave the column out`, fit(empty, transform.Config{Fill: transform.Mean})},
+		{`column "age": no row has a value: leave the column out, or, if it has names, say so in Categories of data.CSVConfig`,
+			fit(empty, transform.Config{Fill: transform.Mean})},
 		{`column "age": Config.Fill returns NaN: want a finite number`, fit(whole, transform.Config{Fill: nan})},
 		{`Config.Index has "age", which is no column of categories: there are ["age" "town"]`, fit(whole, index)},
 		{`the table has columns ["age" "town" "rooms"], and the Transform was fitted to ["age" "town"]`, apply(lacking)},
