@@ -113,7 +113,7 @@ func (c *Config) memory() int64 {
 	if c.kind().rotary {
 		matrices, positions = 3, n(c.Positions, c.HeadDim)
 	}
-	if c.Kind == Gemma3 {
+	if c.kind().localRope {
 		positions *= 2
 	}
 	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden, max(c.Experts, 1)) + n(c.Width, c.Experts) + layer
@@ -300,7 +300,7 @@ func (m *Model) Files() (map[string][]byte, error) {
 			all["rope_scaling"] = maps.Clone(rope) // versions before 5 read it there, and rope_theta beside it
 		}
 		rope["rope_theta"] = decimal(c.Base)
-		if c.Kind == Gemma3 {
+		if c.kind().localRope {
 			all["rope_parameters"] = map[string]any{full: rope,
 				sliding: map[string]any{"rope_type": "default", "rope_theta": decimal(c.LocalBase)}}
 		}

@@ -267,7 +267,7 @@ var wrongConfigs = []struct{ file, old, new, want string }{
 	{"phi3", `"resid_pdrop": 0.0`, `"partial_rotary_factor": 0.75`, "partial_rotary_factor is 0.75, and only 1 is computed here"},
 	{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},
 	{"phi3", `"resid_pdrop": 0.0`, `"rope_scaling": {"type": "su", "long_factor": [1.0]}`, "rope_scaling and rope_parameters differ"},
-	{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": Phi-3 has none`},
+	{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": phi3 has none`},
 	{"smollm3", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true"},
 	{"smollm3", `"no_rope_layers": [`, `"no_rope_layers": [0, 1,`, "no_rope_layers has 1 for layer 1: only each n-th layer"},
 	{"smollm3", `"num_hidden_layers": 2`, `"num_hidden_layers": 3`, "no_rope_layers has 2 layers, and num_hidden_layers is 3"},
