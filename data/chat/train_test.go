@@ -237,7 +237,7 @@ func TestWrongFiles(t *testing.T) {
 	picky, err := chat.New("{% if messages | length > 1 %}!{% endif %}" + plain)
 	require.NoError(t, err)
 	for text, want := range map[string]string{
-		`{`:                   "line 1: unexpected end of JSON input",
+		`{`:                   "line 1: unexpected end of JSON input; want an object with messages, such as {",
 		`[]`:                  "line 1: want an object with messages",
 		`{"messages": []}`:    "line 1: want an object with messages",
 		`{"messages": ["x"]}`: "line 1: message 1 is no object",
