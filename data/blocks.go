@@ -86,6 +86,9 @@ func (r *textRows) line(line, comma string) bool {
 			return false
 		}
 	}
+	if r.none {
+		r.ys = append(r.ys, 0)
+	}
 	return true
 }
 

@@ -22,7 +22,8 @@ func messy(t *testing.T, text, lines string, c data.CSVConfig) (fromCSV, fromJSO
 	require.NoError(t, os.WriteFile(jsonl, []byte(lines), 0o666))
 	a, err := data.CSV(csv, c)
 	require.NoError(t, err)
-	b, err := data.JSONL(jsonl, data.JSONLConfig{Labels: c.Labels, Categories: c.Categories, Missing: c.Missing, Skip: c.Skip})
+	b, err := data.JSONL(jsonl, data.JSONLConfig{Target: c.Target, NoTarget: c.NoTarget, Labels: c.Labels, Classes: c.Classes,
+		Categories: c.Categories, Missing: c.Missing, Skip: c.Skip})
 	require.NoError(t, err)
 	return a, b
 }
@@ -78,6 +79,39 @@ func TestSkipWithLabels(t *testing.T) {
 		assert.Equal(t, []float64{1, 1, 0}, y)
 		assert.Equal(t, []string{"maybe", "no"}, table.Classes)
 		assert.Equal(t, 2, table.Skipped.Count)
+	}
+}
+
+// Rows without a target have the x of those with one, whatever the other settings say of it.
+func TestNoTarget(t *testing.T) {
+	const text, lines = "a,b\n1,Ulm\n\"2\",Bonn\n,Ulm\nx,Ulm\n4,Bonn\n", `{"a": 1, "b": "Ulm"}
+{"a": 2, "b": "Bonn"}
+{"a": null, "b": "Ulm"}
+{"a": "x", "b": "Ulm"}
+{"a": 4, "b": "Bonn"}`
+	cfg := data.CSVConfig{Header: true, NoTarget: true, Target: "y", Labels: true, Classes: []string{"no", "yes"}, Categories: []string{"b"},
+		Missing: true, Skip: true}
+	a, b := messy(t, text, lines, cfg)
+	for _, table := range []*data.Table{a, b} {
+		assert.Equal(t, []string{"a", "b"}, table.Columns)
+		assert.Equal(t, 1, table.Skipped.Count)
+		assert.Empty(t, table.Target)
+		assert.Nil(t, table.Classes)
+		x, y := all(t, table)
+		assert.True(t, math.IsNaN(x[4]))
+		x[4] = -1
+		assert.Equal(t, []float64{1, 1, 2, 0, -1, 1, 4, 0}, x)
+		assert.Equal(t, make([]float64, 4), y)
+	}
+	file := filepath.Join(t.TempDir(), "t.csv")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o666))
+	_, err := data.CSV(file, data.CSVConfig{Header: true, Target: "y"})
+	require.ErrorContains(t, err, `no column "y": there are "a", "b"; NoTarget is for rows without one`)
+	a, b = messy(t, "1\n2\n3\n", "{\"1\": 1}\n{\"1\": 2}\n{\"1\": 3}", data.CSVConfig{NoTarget: true})
+	for _, table := range []*data.Table{a, b} {
+		x, y := all(t, table)
+		assert.Equal(t, []float64{1, 2, 3}, x)
+		assert.Equal(t, make([]float64, 3), y)
 	}
 }
 

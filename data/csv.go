@@ -19,12 +19,13 @@ import (
 
 // CSVConfig describes the lines of a CSV file.
 type CSVConfig struct {
-	Header  bool     // the first line has the columns' names; otherwise they are named 1, 2, and so on
-	Comma   rune     // between fields, such as ';' or '\t'; 0: ','
-	Columns []string // of x, in this order; nil: all but Target
-	Target  string   // the column of y; "": the last one
-	Labels  bool     // Target names classes: y is the number of a class
-	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
+	Header   bool     // the first line has the columns' names; otherwise they are named 1, 2, and so on
+	Comma    rune     // between fields, such as ';' or '\t'; 0: ','
+	Columns  []string // of x, in this order; nil: all but Target
+	Target   string   // the column of y; "": the last one
+	NoTarget bool     // there is no Target, as in the rows that a trained model is for: y is 0
+	Labels   bool     // Target names classes: y is the number of a class
+	Classes  []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 
 	Categories []string // columns of x that have names, such as of towns: see Table.Categories, and package data/transform
 	Missing    bool     // x may lack values: they are NaN, and of Categories the name ""; package data/transform fills them in
@@ -117,7 +118,7 @@ func parseCSV(from io.Reader, size int64, cfg CSVConfig) (*Table, error) {
 	}
 	p := &csvParser{cfg: cfg, budget: bounded.New(size), from: &lineEnds{text: text}}
 	p.cfg.Comma = cmp.Or(cfg.Comma, ',')
-	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
+	if p.textRows, err = newTextRows(cfg.NoTarget, cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
 		return nil, err
 	}
 	return p.parseAll(size)
@@ -162,7 +163,7 @@ func (p *csvParser) numbers() bool { return !p.labeled && len(p.categories) == 0
 
 // parse parses the numbers of a block, if it is plain.
 func (p *csvParser) parse(b *block) {
-	b.rows = textRows{x: p.x, y: p.y, to: p.to, zeros: p.zeros, missing: p.missing, labels: &columns.Labels{}, xs: b.rows.xs[:0],
+	b.rows = textRows{x: p.x, y: p.y, to: p.to, zeros: p.zeros, missing: p.missing, none: p.none, labels: &columns.Labels{}, xs: b.rows.xs[:0],
 		ys: b.rows.ys[:0]}
 	b.plain = b.rows.plain(unsafe.String(unsafe.SliceData(b.text), len(b.text)), string(p.cfg.Comma)) // numbers keep no part of it
 }
@@ -265,7 +266,7 @@ func (p *csvParser) first(record []string) (err error) {
 	case !p.cfg.Header && counted == len(record) && counted > 2:
 		return fmt.Errorf("line %d has 0, 1, 2 and so on, which are pandas' names of columns: set CSVConfig.Header, or, if it is a sample, "+
 			"move it to another line", line)
-	case len(record) == 1:
+	case len(record) == 1 && !p.none:
 		return fmt.Errorf("line %d has one field (CSVConfig.Comma is %q): want x and a target%s", line, p.r.Comma, otherComma(record[0]))
 	}
 	if err = p.choose(p.cfg.Columns, p.cfg.Target, p.cfg.Categories, p.budget); err != nil {

@@ -263,7 +263,7 @@ func TestCSVErrors(t *testing.T) {
 		{"1,2\n3,4\n", "line 1 has numbers alone, no names of columns: CSVConfig.Header is for files that have them", header},
 		{"1;2\n", `line 1 has one field (CSVConfig.Comma is ','): want x and a target: set it to ';'`, CSVConfig{}},
 		{"a,b,a\n", `line 1: columns 1 and 3 are both called "a": rename one`, header},
-		{"a,b\n1,2\n", `line 1: no column "c": there are "a", "b"`, CSVConfig{Header: true, Target: "c"}},
+		{"a,b\n1,2\n", `line 1: no column "c": there are "a", "b"; NoTarget is for rows without one`, CSVConfig{Header: true, Target: "c"}},
 		{"1,2\n", `line 1: no column "0": there are "1", "2"`, CSVConfig{Columns: []string{"0"}}},
 		{"1,2\n3,4\"\n", `parse error on line 2, column 4: bare " in non-quoted-field` + quotes, CSVConfig{}},
 		{"1,2\n\"3,4\n5,6\n", `record on line 2; parse error on line 3, column 5: extraneous or missing " in quoted-field` + quotes, CSVConfig{}},
@@ -397,7 +397,7 @@ func parsedAlike(t testing.TB, text string, cfg CSVConfig) {
 		p := &csvParser{cfg: cfg, budget: bounded.New(int64(len(text)))}
 		p.cfg.Comma = cmp.Or(cfg.Comma, ',')
 		var err error
-		if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
+		if p.textRows, err = newTextRows(cfg.NoTarget, cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
 			return nil, err
 		}
 		all, err := io.ReadAll(&lineEnds{text: bufio.NewReader(strings.NewReader(text))})
@@ -431,6 +431,8 @@ func TestCSVBlocks(t *testing.T) {
 		{}, {Skip: true}, {Skip: true, Missing: true, Labels: true, Categories: []string{"town"}},
 		{Skip: true, Missing: true, Target: "a", Columns: []string{"b"}},
 		{Skip: true, Classes: []string{"no", "yes"}, Columns: []string{"b", "a"}},
+		{Skip: true, NoTarget: true, Columns: []string{"b", "a"}},
+		{Skip: true, NoTarget: true, Columns: []string{"a", "town", "b"}, Labels: true, Missing: true, Categories: []string{"town"}},
 	} {
 		cfg.Header = true
 		for seed := range uint64(20) {

@@ -14,10 +14,11 @@ import (
 
 // JSONLConfig says which values of the objects make a sample.
 type JSONLConfig struct {
-	Columns []string // of x, in this order; nil: all but Target
-	Target  string   // the name of y; "": the last one of the first object
-	Labels  bool     // Target names classes, as text, integers or booleans: y is the number of a class
-	Classes []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
+	Columns  []string // of x, in this order; nil: all but Target
+	Target   string   // the name of y; "": the last one of the first object
+	NoTarget bool     // as of CSVConfig
+	Labels   bool     // Target names classes, as text, integers or booleans: y is the number of a class
+	Classes  []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 
 	Categories []string // as of CSVConfig
 	Missing    bool     // as of CSVConfig; null is missing, too
@@ -51,7 +52,7 @@ func parseJSONL(from io.Reader, size int64, cfg JSONLConfig) (*Table, error) {
 	head, _ := text.Peek(512)
 	head = bytes.Clone(head)
 	p := &jsonParser{cfg: cfg, budget: bounded.New(size), places: map[string]int{}}
-	if p.textRows, err = newTextRows(cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
+	if p.textRows, err = newTextRows(cfg.NoTarget, cfg.Labels, cfg.Classes, cfg.Missing, p.budget); err != nil {
 		return nil, err
 	}
 	text = bufio.NewReader(&lineEnds{text: text, json: true})
@@ -198,13 +199,10 @@ func (p *jsonParser) value(name, value []byte, first bool) error {
 
 // sample adds a sample. An error is about a name.
 func (p *jsonParser) sample() (at int, err error) {
-	for _, i := range p.x {
+	for _, i := range p.columns {
 		if p.fields[i], err = p.field(i); err != nil {
 			return i, err
 		}
-	}
-	if p.fields[p.y], err = p.field(p.y); err != nil {
-		return p.y, err
 	}
 	return p.add(p.fields)
 }

@@ -66,7 +66,7 @@ func TestJSONLErrors(t *testing.T) {
 		{"{\"a\":1,\"y\":1}\n{\"a\":1,\"y\":-1.0}", `line 2, "y": -1.0 is not a whole number: labels are text, whole numbers or booleans`,
 			JSONLConfig{Labels: true}},
 		{"{\"a\":1,\"y\":null}", `line 1, "y": no label` + fillIn, JSONLConfig{Labels: true}},
-		{"{\"a\":1,\"y\":2}", `line 1: no column "b": there are "a", "y"`, JSONLConfig{Target: "b"}},
+		{"{\"a\":1,\"y\":2}", `line 1: no column "b": there are "a", "y"; NoTarget is for rows without one`, JSONLConfig{Target: "b"}},
 		{"{\"a\":1,\"y\":2", want + "unexpected end of JSON input", JSONLConfig{}},
 		{"{\"a\":1,\"y\":2}", `class "a" is given twice`, JSONLConfig{Classes: []string{"a", "a"}}},
 		{"\xff\xfe{\x00}\x00", utf16, JSONLConfig{}},

@@ -18,7 +18,7 @@ import (
 type Table struct {
 	*Tensors
 	Columns []string // of x
-	Target  string   // of y
+	Target  string   // of y; "": there is none, and y is 0
 	Classes []string // the name of each class; nil without labels
 
 	Categories map[string][]string // of the columns of x that have names: x is the place of the name in this list; "" is a missing one
@@ -30,34 +30,47 @@ type textRows struct {
 	names   []string
 	x       []int // columns
 	y       int
+	columns []int     // that are read: x, then y
 	to      []int     // of each column, where its number is in a row of x; len(x): it is y; -1: it is another text, or not read
 	zeros   []float32 // a row
 	xs, ys  []float32
 	labeled bool // y is a class
 	labels  *columns.Labels
 	missing bool // values may be
+	none    bool // there is no target: y is 0
 	skipped Skipped
 
 	categories map[int]*columns.Labels // of columns
 }
 
-func newTextRows(labeled bool, classes []string, missing bool, budget *bounded.Budget) (r textRows, err error) {
-	r.labeled, r.missing = labeled || classes != nil, missing
+func newTextRows(none, labeled bool, classes []string, missing bool, budget *bounded.Budget) (r textRows, err error) {
+	r.none, r.labeled, r.missing = none, (labeled || classes != nil) && !none, missing
 	r.labels, err = columns.NewLabels(classes, budget)
 	return r, err
 }
 
 // choose selects the columns of x, the target, and the columns of x that have names.
 func (r *textRows) choose(x []string, target string, categories []string, budget *bounded.Budget) error {
-	xs, y, err := columns.Select(r.names, x, target, nil)
-	if err != nil {
+	names := r.names
+	if r.none {
+		target = "(no target)"
+		names = append(slices.Clip(names), target)
+	}
+	xs, y, err := columns.Select(names, x, target, nil)
+	switch {
+	case err != nil && target != "" && !slices.Contains(names, target):
+		return fmt.Errorf("%w; NoTarget is for rows without one", err)
+	case err != nil:
 		return err
 	}
-	r.x, r.y, r.zeros = xs, y, make([]float32, len(xs))
+	r.x, r.y, r.columns, r.zeros = xs, y, xs, make([]float32, len(xs))
 	r.categories, err = columns.Categories(r.names, xs, categories, r.missing, budget)
 	r.to = slices.Repeat([]int{-1}, len(r.names))
-	if !r.labeled {
-		r.to[y] = len(xs)
+	if !r.none {
+		r.columns = append(slices.Clip(xs), y)
+		if !r.labeled {
+			r.to[y] = len(xs)
+		}
 	}
 	for k, i := range xs {
 		if r.categories[i] == nil {
@@ -94,12 +107,15 @@ func (r *textRows) cut(n int) {
 func (r *textRows) add(fields []string) (column int, err error) {
 	at := len(r.xs)
 	r.xs = append(r.xs, r.zeros...)
-	for _, i := range r.x {
+	for _, i := range r.columns {
 		if err := r.read(at, i, fields[i]); err != nil {
 			return i, err
 		}
 	}
-	return r.y, r.read(at, r.y, fields[r.y])
+	if r.none {
+		r.ys = append(r.ys, 0)
+	}
+	return 0, nil
 }
 
 // read adds a field of the row of x that begins at. Names have their numbers at the end.
@@ -258,7 +274,10 @@ func (r *textRows) table() (*Table, error) {
 	if n == 0 {
 		return nil, errors.New("no rows")
 	}
-	t := &Table{Target: r.names[r.y], Skipped: r.skipped}
+	t := &Table{Skipped: r.skipped}
+	if !r.none {
+		t.Target = r.names[r.y]
+	}
 	for k, i := range r.x {
 		t.Columns = append(t.Columns, r.names[i])
 		if c := r.categories[i]; c != nil {

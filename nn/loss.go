@@ -136,7 +136,8 @@ func Hits(logits, labels T) float64 {
 // InfoNCE returns the contrastive loss of vectors x and y [rows, d], such as those of questions and of their answers (van den Oord et al.
 // 2018; sentence-transformers' MultipleNegativesRankingLoss, where scale is 20): the mean over rows of the cross-entropy of
 // scale·cos(x, Y), whose label is the row's own y. Y are the y of all rows of the batch. Ranks that have other rows give an
-// autograd.AllGather of their group as gather; on one rank, it is nil. A rank may have more rows than another.
+// autograd.AllGather of their group as gather, which may be a group of one; nil: this rank has all rows. A rank may have more rows than
+// another.
 func InfoNCE(x, y T, scale float64, gather tensor.Function) T {
 	if x.NDim() != 2 || y.NDim() != 2 || x.Dim(0) != y.Dim(0) || x.Dim(1) != y.Dim(1) {
 		fail("InfoNCE", "%v and %v are not both [rows, d]", x.Shape(), y.Shape())

@@ -115,6 +115,11 @@ func (d *Dataset) add(line string, tok *tokenizer.Tokenizer, t *Template, budget
 		return err
 	}
 	docs, err := t.documents(messages, tools)
+	for i, m := range messages {
+		if content, _ := m.(*jinja.Dict).Get("content"); err != nil && content == nil {
+			return fmt.Errorf("message %d has no content: %w", i+1, err)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -150,11 +155,13 @@ func (d *Dataset) add(line string, tok *tokenizer.Tokenizer, t *Template, budget
 	return nil
 }
 
+const wantObject = `want an object with messages, such as {"messages": [{"role": "user", "content": "Hi"}]}`
+
 // parse reads a line.
 func parse(line string) (messages []any, tools any, err error) {
 	v, err := jinja.JSON([]byte(line))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%w; %s", err, wantObject)
 	}
 	o, _ := v.(*jinja.Dict)
 	if o != nil {
@@ -163,7 +170,7 @@ func parse(line string) (messages []any, tools any, err error) {
 		messages, _ = list.([]any)
 	}
 	if len(messages) == 0 {
-		return nil, nil, errors.New(`want an object with messages, such as {"messages": [{"role": "user", "content": "Hi"}]}`)
+		return nil, nil, errors.New(wantObject)
 	}
 	for i, m := range messages {
 		d, ok := m.(*jinja.Dict)

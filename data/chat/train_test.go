@@ -237,7 +237,7 @@ func TestWrongFiles(t *testing.T) {
 	picky, err := chat.New("{% if messages | length > 1 %}!{% endif %}" + plain)
 	require.NoError(t, err)
 	for text, want := range map[string]string{
-		`{`:                   "line 1: unexpected end of JSON input",
+		`{`:                   "line 1: unexpected end of JSON input; want an object with messages, such as {",
 		`[]`:                  "line 1: want an object with messages",
 		`{"messages": []}`:    "line 1: want an object with messages",
 		`{"messages": ["x"]}`: "line 1: message 1 is no object",
@@ -257,6 +257,10 @@ func TestWrongFiles(t *testing.T) {
 	require.ErrorContains(t, err, "line 1: the template writes the prompt for message 2 otherwise if the answer follows")
 	_, err = chat.Read(file(t, say(t, "q", "a")), tokenizer.Bytes(), tpl, chat.Config{})
 	require.ErrorContains(t, err, "Config.Length is 0")
+	adds, err := chat.New("{% for m in messages %}{{ m.role + m.content }}{% endfor %}")
+	require.NoError(t, err)
+	_, err = chat.Read(file(t, `{"messages": [{"role": "user", "text": "q"}]}`), tokenizer.Bytes(), adds, chat.Config{Length: 1})
+	require.ErrorContains(t, err, "line 1: message 1 has no content: a string + content, which is undefined")
 	_, err = chat.Read("none.jsonl", tokenizer.Bytes(), tpl, chat.Config{Length: 1})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -8,6 +8,11 @@
 //	test, err := prep.Apply(sets[1])
 //	st := ckpt.State{Params: params, Optimizer: opt, Extra: map[string]any{"transform": prep}}
 //
-// All ranks compute the same from the same table. A checkpoint has the Transform as JSON; a later program loads it into an empty Transform,
-// and applies it to new data.
+// All ranks compute the same from the same table. A checkpoint has the Transform as JSON. A later program loads it into an empty Transform,
+// before it makes the model, and applies it to new data: the model reads len(fresh.Columns) numbers.
+//
+//	var prep transform.Transform
+//	st := ckpt.State{Extra: map[string]any{"transform": &prep}}
+//	_, err := ckpt.LoadFile(ctx, file, &st, ckpt.LoadConfig{AllowUnexpected: []string{"*"}}) // Load for what a Saver wrote
+//	fresh, err := prep.Apply(table) // of new rows: they need no target (data.CSVConfig.NoTarget)
 package transform

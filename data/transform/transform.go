@@ -82,7 +82,7 @@ func (c *Column) fit(r *rows, k int, fill Fill) error {
 		}
 	}
 	if n == 0 {
-		return errors.New("no row has a value: leave the column out")
+		return errors.New("no row has a value: leave the column out, or, if it has names, say so in Categories of data.CSVConfig")
 	}
 	c.Mean = sum / n
 	for row := range r.n {

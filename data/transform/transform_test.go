@@ -101,7 +101,8 @@ func TestRefused(t *testing.T) {
 	}{
 		{"a *data.Images has no columns: want a data.Table, or a data.Subset of one", fit(set, transform.Config{})},
 		{`column "age": row 1 has no value: Config.Fill says what takes its place`, fit(lacking, transform.Config{})},
-		{`column "age": no row has a value: leave the column out`, fit(empty, transform.Config{Fill: transform.Mean})},
+		{`column "age": no row has a value: leave the column out, or, if it has names, say so in Categories of data.CSVConfig`,
+			fit(empty, transform.Config{Fill: transform.Mean})},
 		{`column "age": Config.Fill returns NaN: want a finite number`, fit(whole, transform.Config{Fill: nan})},
 		{`Config.Index has "age", which is no column of categories: there are ["age" "town"]`, fit(whole, index)},
 		{`the table has columns ["age" "town" "rooms"], and the Transform was fitted to ["age" "town"]`, apply(lacking)},
@@ -117,7 +118,8 @@ func TestRefused(t *testing.T) {
 	require.Error(t, loaded.UnmarshalJSON([]byte(`[]`)))
 }
 
-// A checkpoint has the Transform, with all bits, and three ranks agree about it. A resumed training with other data is refused.
+// A checkpoint has the Transform, with all bits, and three ranks agree about it. A resumed training with other data is refused. Who uses the
+// model loads the Transform before there is a model, for rows that have no target.
 func TestCheckpoint(t *testing.T) {
 	table, dir := read(t, houses, true), t.TempDir()
 	train, err := data.NewSubset(table, []int{0, 3, 4})
@@ -136,21 +138,41 @@ func TestCheckpoint(t *testing.T) {
 		if err := saver.Save(ctx, ckpt.State{Step: 1, Params: params, Extra: map[string]any{"transform": mine}}); err != nil {
 			return err
 		}
-		load := func(into *transform.Transform) error {
+		load := func(into *transform.Transform, params nn.Params, unexpected ...string) error {
 			st := ckpt.State{Params: params, Extra: map[string]any{"transform": into}}
-			_, err := ckpt.Load(ctx, r.World, filepath.Join(dir, "step-00000001"), &st, ckpt.LoadConfig{})
+			_, err := ckpt.Load(ctx, r.World, filepath.Join(dir, "step-00000001"), &st, ckpt.LoadConfig{AllowUnexpected: unexpected})
 			return err
 		}
 		var loaded transform.Transform
-		if err := load(&loaded); err != nil {
+		if err := load(&loaded, nil, "*"); err != nil {
 			return err
 		}
 		assert.Equal(t, *fitted, loaded)
-		if err := load(mine); err != nil {
+		if err := load(mine, params); err != nil {
 			return err
 		}
 		mine = &transform.Transform{Columns: other.Columns}
-		assert.ErrorContains(t, load(mine), "was fitted to other data")
+		assert.ErrorContains(t, load(mine, params), "was fitted to other data")
+		file := filepath.Join(t.TempDir(), "new.csv")
+		if err := os.WriteFile(file, []byte("age,town,rooms\n10,Ulm,2\n,Trier,3\n"), 0o666); err != nil {
+			return err
+		}
+		rows, err := data.CSV(file, data.CSVConfig{Header: true, NoTarget: true, Categories: []string{"town"}, Missing: true})
+		if err != nil {
+			return err
+		}
+		got, err := loaded.Apply(rows)
+		if err != nil {
+			return err
+		}
+		want, err := fitted.Apply(read(t, "age,town,rooms,price\n10,Ulm,2,0\n,Trier,3,0\n", true))
+		if err != nil {
+			return err
+		}
+		x, _ := values(t, got)
+		wantX, _ := values(t, want)
+		assert.Equal(t, wantX, x)
+		assert.Equal(t, want.Columns, got.Columns)
 		return nil
 	})
 	require.NoError(t, err)

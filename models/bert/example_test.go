@@ -55,6 +55,9 @@ func finetune(ctx context.Context, r *dist.Rank, dir, to string) error {
 			}
 			tape.Reset()
 		}
+		if err := loader.Err(); err != nil {
+			return err
+		}
 	}
 	files, err := m.Files()
 	if err != nil {

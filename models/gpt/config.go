@@ -63,7 +63,7 @@ func (c *Config) check() error {
 	if c.kind().gemma {
 		c.Window, c.QueryScalar = cmp.Or(c.Window, c.Positions), cmp.Or(c.QueryScalar, c.HeadDim)
 	}
-	if c.Kind == Gemma3 {
+	if c.kind().localRope {
 		c.LocalBase = cmp.Or(c.LocalBase, 10_000)
 	}
 	for _, v := range []struct {
@@ -85,8 +85,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("gpt: Eps %v and Base %v must be positive", c.Eps, c.Base)
 	case c.kind().rotary && c.HeadDim%2 != 0:
 		return fmt.Errorf("gpt: rotary positions need an even number of features in a head, not %d", c.HeadDim)
-	case c.Kind == Phi3 && !c.Scaling.None():
-		return fmt.Errorf("gpt: rotary positions of type %q: Phi-3 has none that are scaled", c.Scaling.Type)
+	case c.kind().unscaled && !c.Scaling.None():
+		return fmt.Errorf("gpt: rotary positions of type %q: %v has none that are scaled", c.Scaling.Type, c.Kind)
 	case !c.kind().rotary && !c.Scaling.None():
 		return fmt.Errorf("gpt: GPT-2 has no rotary positions to scale")
 	case c.Window < 0 || c.FullLayers < 0:
@@ -109,9 +109,9 @@ func (c *Config) checkOwn() error {
 		name  string
 		value float64
 		has   bool
-	}{{"FullEvery", float64(c.FullEvery), c.kind().gemma}, {"LocalBase", c.LocalBase, c.Kind == Gemma3},
-		{"NoRopeEvery", float64(c.NoRopeEvery), c.Kind == SmolLM3}, {"QueryScalar", float64(c.QueryScalar), c.kind().gemma},
-		{"AttnSoftCap", c.AttnSoftCap, c.Kind == Gemma2}, {"LogitSoftCap", c.LogitSoftCap, c.Kind == Gemma2}} {
+	}{{"FullEvery", float64(c.FullEvery), c.kind().gemma}, {"LocalBase", c.LocalBase, c.kind().localRope},
+		{"NoRopeEvery", float64(c.NoRopeEvery), c.kind().noRope}, {"QueryScalar", float64(c.QueryScalar), c.kind().gemma},
+		{"AttnSoftCap", c.AttnSoftCap, c.kind().softCaps}, {"LogitSoftCap", c.LogitSoftCap, c.kind().softCaps}} {
 		switch {
 		case v.value != 0 && !v.has:
 			return fmt.Errorf("gpt: %s is %v: %v has none", v.name, v.value, c.Kind)

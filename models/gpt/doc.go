@@ -42,6 +42,7 @@
 //	config.go      Config: the sizes; kinds.go: what distinguishes the kinds
 //	gpt.go         Model, Block, Attention
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
+//	head.go        whether files have a head that is not the table of tokens
 //	rope.go        how files say rotary positions
 //	layers.go      what config.json says of single layers
 //	stage.go       Stages of a pipeline

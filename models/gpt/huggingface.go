@@ -113,7 +113,7 @@ func (c *Config) memory() int64 {
 	if c.kind().rotary {
 		matrices, positions = 3, n(c.Positions, c.HeadDim)
 	}
-	if c.Kind == Gemma3 {
+	if c.kind().localRope {
 		positions *= 2
 	}
 	block := n(2, c.Width, c.HeadDim, c.Heads+c.KVHeads) + n(matrices, c.Width, c.Hidden, max(c.Experts, 1)) + n(c.Width, c.Experts) + layer
@@ -260,27 +260,28 @@ func (m *Model) setDType(all map[string]any) {
 // those that this package does not use. The tokenizer, the settings of generation and the chat template come from the folder unchanged;
 // several chat templates are in tokenizer_config.json.
 func (m *Model) Files() (map[string][]byte, error) {
-	c, k, all, files := m.Config, m.Config.kind(), map[string]any{}, map[string][]byte{}
-	for name, value := range m.origin.settings {
+	c, k, all, files := m.Config, m.Config.kind(), maps.Clone(m.Config.kind().fixed), map[string][]byte{}
+	for _, name := range k.nulls {
+		all[name] = nil
+	}
+	for name, value := range m.origin.settings { // where a fixed setting is null, it is the same
 		all[name] = value
 	}
 	m.setDType(all)
+	c.FullEvery, c.NoRopeEvery = cmp.Or(c.FullEvery, c.Layers+1), cmp.Or(c.NoRopeEvery, c.Layers+1) // Python divides by them
 	all["model_type"] = k.model
 	all["architectures"] = []string{k.class}
 	for name, value := range k.settings(&c) {
 		x, float := value.(*float64)
+		_, size := value.(*int)
 		switch {
+		case size && m.origin.dir != "" && value != any(&c.Experts): // as there; versions 4 and 5 read experts in different places
 		case !float:
 			all[name] = value
 		case *x != 0:
 			all[name] = decimal(*x)
 		case x != &c.Balance: // output_router_logits says that there is none
 			all[name] = nil
-		}
-	}
-	for name, value := range k.fixed {
-		if _, is := all[name]; !is { // null is the same
-			all[name] = value
 		}
 	}
 	if k.experts != nil {
@@ -292,11 +293,6 @@ func (m *Model) Files() (map[string][]byte, error) {
 		return nil, fmt.Errorf("gpt: %s of GPT-2 cannot say %d heads of %d features over %d, of %d",
 			configName, c.Heads, c.HeadDim, c.KVHeads, c.Width)
 	}
-	for _, name := range k.nulls {
-		if _, is := all[name]; !is {
-			all[name] = nil
-		}
-	}
 	if k.rotary {
 		rope := ropeSettings(c.Scaling)
 		all["rope_parameters"] = rope
@@ -304,7 +300,7 @@ func (m *Model) Files() (map[string][]byte, error) {
 			all["rope_scaling"] = maps.Clone(rope) // versions before 5 read it there, and rope_theta beside it
 		}
 		rope["rope_theta"] = decimal(c.Base)
-		if c.Kind == Gemma3 {
+		if c.kind().localRope {
 			all["rope_parameters"] = map[string]any{full: rope,
 				sliding: map[string]any{"rope_type": "default", "rope_theta": decimal(c.LocalBase)}}
 		}

@@ -70,6 +70,21 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
+// Where no layer sees all positions, or all layers have positions, files say so with a number that Python can divide by.
+func TestFilesOfOneSortOfLayers(t *testing.T) {
+	for setting, c := range map[string]gpt.Config{
+		"sliding_window_pattern": tiny(gpt.Config{Kind: gpt.Gemma3, HeadDim: 4, Window: 3, Layers: 3}),
+		"no_rope_layer_interval": tiny(gpt.Config{Kind: gpt.SmolLM3, HeadDim: 4, Layers: 3})} {
+		m, err := gpt.New(c)
+		require.NoError(t, err)
+		text := filesOf(t, m)["config.json"]
+		require.Contains(t, string(text), `"`+setting+`": 4`)
+		got, err := gpt.ReadConfig(configIn(t, string(text)))
+		require.NoError(t, err)
+		require.Equal(t, m.Config, got)
+	}
+}
+
 // Which layers have windows: layer_types count more than max_window_layers, and without use_sliding_window nothing has one.
 func TestWindowsOfFiles(t *testing.T) {
 	text, err := os.ReadFile("testdata/late/config.json")
@@ -252,7 +267,7 @@ var wrongConfigs = []struct{ file, old, new, want string }{
 	{"phi3", `"resid_pdrop": 0.0`, `"partial_rotary_factor": 0.75`, "partial_rotary_factor is 0.75, and only 1 is computed here"},
 	{"phi3", `"rope_type": "default"`, `"rope_type": "longrope", "short_factor": [1.0]`, `rotary positions of type "longrope"`},
 	{"phi3", `"resid_pdrop": 0.0`, `"rope_scaling": {"type": "su", "long_factor": [1.0]}`, "rope_scaling and rope_parameters differ"},
-	{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": Phi-3 has none`},
+	{"phi3", `"rope_type": "default"`, `"rope_type": "linear", "factor": 2.0`, `rotary positions of type "linear": phi3 has none`},
 	{"smollm3", `"use_sliding_window": false`, `"use_sliding_window": true`, "use_sliding_window is true"},
 	{"smollm3", `"no_rope_layers": [`, `"no_rope_layers": [0, 1,`, "no_rope_layers has 1 for layer 1: only each n-th layer"},
 	{"smollm3", `"num_hidden_layers": 2`, `"num_hidden_layers": 3`, "no_rope_layers has 2 layers, and num_hidden_layers is 3"},

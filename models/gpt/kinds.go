@@ -47,6 +47,10 @@ type kind struct {
 	qkvBiases    bool   // of queries, keys and values
 	qkNorms      bool   // of each head
 	gemma        bool   // norms scale by 1 + W, and are behind attention and MLP, too; embeddings are times √Width; the MLP has GELU
+	softCaps     bool   // of scores and logits
+	localRope    bool   // layers with a window have rotary positions of another base
+	noRope       bool   // some layers have no positions
+	unscaled     bool   // rotary positions are
 	windows      windows
 	experts      *moe.Config // in place of MLPs; Config says how many
 
@@ -84,8 +88,9 @@ var kinds = [...]kind{
 	Qwen3: {model: "qwen3", class: "Qwen3ForCausalLM", rotary: true, qkNorms: true, windows: lastLayers, settings: rotarySettings,
 		missing: Config{Eps: 1e-6}, fixed: map[string]any{"hidden_act": "silu", "attention_bias": false},
 		given: []string{"num_key_value_heads", "head_dim"}, names: rotaryNames, ignored: rotaryIgnored},
-	Phi3: {model: "phi3", class: "Phi3ForCausalLM", rotary: true, windows: allLayers, settings: rotarySettings, missing: Config{Eps: 1e-5},
-		fixed: map[string]any{"hidden_act": "silu"}, nulls: []string{"sliding_window", "pad_token_id", "eos_token_id"},
+	Phi3: {model: "phi3", class: "Phi3ForCausalLM", rotary: true, unscaled: true, windows: allLayers, settings: rotarySettings,
+		missing: Config{Eps: 1e-5}, fixed: map[string]any{"hidden_act": "silu"},
+		nulls: []string{"sliding_window", "pad_token_id", "eos_token_id"},
 		names: rotaryNames, ignored: rotaryIgnored,
 		fused: map[string][]string{"self_attn.qkv_proj": {"attn.q", "attn.k", "attn.v"},
 			"mlp.gate_up_proj": {"mlp.gate_proj", "mlp.up_proj"}}},
@@ -99,18 +104,18 @@ var kinds = [...]kind{
 		fixed: map[string]any{"hidden_act": "silu", "attention_bias": false, "use_sliding_window": false, "decoder_sparse_step": 1,
 			"mlp_only_layers": []int{}},
 		given: []string{"num_key_value_heads", "num_experts_per_tok"}, names: rotaryNames, ignored: rotaryIgnored},
-	SmolLM3: {model: "smollm3", class: "SmolLM3ForCausalLM", rotary: true, settings: smolSettings,
+	SmolLM3: {model: "smollm3", class: "SmolLM3ForCausalLM", rotary: true, noRope: true, settings: smolSettings,
 		missing: Config{Eps: 1e-6, Base: 2e6, Tied: true, NoRopeEvery: 4},
 		fixed:   map[string]any{"hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "use_sliding_window": false},
 		given:   []string{"num_key_value_heads"}, nulls: []string{"pad_token_id", "bos_token_id", "eos_token_id"},
 		names: rotaryNames, ignored: rotaryIgnored},
-	Gemma2: {model: "gemma2", class: "Gemma2ForCausalLM", rotary: true, gemma: true, windows: allButNth, settings: gemma2Settings,
-		missing: Config{Eps: 1e-6, Tied: true, FullEvery: 2},
-		fixed:   map[string]any{"hidden_activation": "gelu_pytorch_tanh", "attention_bias": false, "use_bidirectional_attention": false},
-		given:   []string{"num_key_value_heads", "head_dim", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"},
-		names:   gemmaNames, ignored: rotaryIgnored},
+	Gemma2: {model: "gemma2", class: "Gemma2ForCausalLM", rotary: true, gemma: true, softCaps: true, windows: allButNth,
+		settings: gemma2Settings, missing: Config{Eps: 1e-6, Tied: true, FullEvery: 2},
+		fixed: map[string]any{"hidden_activation": "gelu_pytorch_tanh", "attention_bias": false, "use_bidirectional_attention": false},
+		given: []string{"num_key_value_heads", "head_dim", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"},
+		names: gemmaNames, ignored: rotaryIgnored},
 	Gemma3: {model: "gemma3_text", class: "Gemma3ForCausalLM", rotary: true, gemma: true, qkNorms: true, windows: allButNth,
-		settings: gemma3Settings, missing: Config{Eps: 1e-6, Tied: true, FullEvery: 6, Base: 1e6, LocalBase: 10_000},
+		localRope: true, settings: gemma3Settings, missing: Config{Eps: 1e-6, Tied: true, FullEvery: 6, Base: 1e6, LocalBase: 10_000},
 		fixed: map[string]any{"hidden_activation": "gelu_pytorch_tanh", "attention_bias": false, "use_bidirectional_attention": false,
 			"attn_logit_softcapping": nil, "final_logit_softcapping": nil},
 		given: []string{"num_key_value_heads", "head_dim", "query_pre_attn_scalar"}, names: gemmaNames, ignored: rotaryIgnored},
@@ -136,7 +141,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// allKinds is "gpt2 and llama".
+// allKinds is "gpt2, llama and mistral" and so on.
 func allKinds() string {
 	var names []string
 	for _, k := range kinds {

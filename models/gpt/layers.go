@@ -99,7 +99,7 @@ func (c *Config) writeWindow(all map[string]any) {
 
 // readNoRope reads which layers have no rotary positions. If a file has no_rope_layers, no_rope_layer_interval does not count.
 func (c *Config) readNoRope(all map[string]json.RawMessage) error {
-	if c.Kind != SmolLM3 {
+	if !c.kind().noRope {
 		return nil
 	}
 	var has []int
@@ -128,7 +128,7 @@ func (c *Config) readNoRope(all map[string]json.RawMessage) error {
 
 // writeNoRope sets what readNoRope reads. Without rotary positions is a 0, despite the name.
 func (c *Config) writeNoRope(all map[string]any) {
-	if c.Kind != SmolLM3 {
+	if !c.kind().noRope {
 		return
 	}
 	has := make([]int, c.Layers)

@@ -27,7 +27,7 @@ func (c *Config) readRopes(all map[string]json.RawMessage) error {
 	}
 	err = errors.Join(err, c.readRope("rope_scaling", all["rope_scaling"]))
 	old, parameters := c.Scaling, all["rope_parameters"]
-	if c.Kind == Gemma3 && parameters != nil {
+	if c.kind().localRope && parameters != nil {
 		var of map[string]json.RawMessage
 		err = errors.Join(err, named("rope_parameters", json.Unmarshal(parameters, &of)), c.readLocalRope(of[sliding]))
 		parameters = of[full]

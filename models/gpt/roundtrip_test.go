@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ckpt"
@@ -41,29 +43,32 @@ for kind, (file, settings) in kinds.items():
         intermediate_size=20, initializer_range=0.3, bos_token_id=0, eos_token_id=1, pad_token_id=0), **settings})
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.generation_config = GenerationConfig(do_sample=True, temperature=0.7, top_k=11, bos_token_id=0, eos_token_id=1, pad_token_id=0)
-    model.save_pretrained(os.path.join(root, kind))
+    model.save_pretrained(os.path.join(root, kind), max_shard_size="20KB")
     tok.save_pretrained(os.path.join(root, kind))
 `
 
-// answerAll prints what transformers has of each folder, and its answer to a question.
+// answerAll prints what transformers has of each folder, the logits of a question, and its answer.
 const answerAll = `
-import json, sys
+import json, sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 for folder in sys.argv[1:]:
-    tok, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tok, (model, loading) = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     prompt = tok.apply_chat_template([{"role": "user", "content": "which colours bend?"}], add_generation_prompt=True, tokenize=False)
     ids = tok(prompt, add_special_tokens=False, return_tensors="pt")
     out = model.generate(**ids, max_new_tokens=16, do_sample=False)
-    settings = model.generation_config.to_dict()
-    settings.pop("transformers_version", None)
-    print(json.dumps({"kind": type(model).__name__, "template": tok.chat_template, "generation": settings, "prompt": prompt,
-                      "ids": out[0, ids["input_ids"].shape[1]:].tolist()}))
+    with torch.inference_mode():
+        logits = model(**ids).logits.flatten().tolist()
+    print(json.dumps({"kind": type(model).__name__, "template": tok.chat_template, "prompt": prompt, "logits": logits,
+                      "generation": model.generation_config.to_dict(), "config": model.config.to_dict(),
+                      "wrong": sorted(map(str, sum(map(list, loading.values()), []))), "ids": out[0, ids["input_ids"].shape[1]:].tolist()}))
 `
 
 // answer is a line of answerAll.
 type answer struct {
 	Kind, Template, Prompt string
-	Generation             map[string]any
+	Generation, Config     map[string]any
+	Wrong                  []string // tensors that are missing, or nothing of the model
+	Logits                 []float64
 	IDs                    []int
 }
 
@@ -71,14 +76,26 @@ type answer struct {
 var roundTrips = map[string][2]any{
 	"gpt2": {"gpt2", map[string]any{}}, "llama": {"llama3", map[string]any{}}, "mistral": {"llama2", map[string]any{"sliding_window": 6}},
 	"qwen2": {"qwen2", map[string]any{"tie_word_embeddings": true}}, "qwen3": {"qwen2", map[string]any{"head_dim": 8}},
-	"phi3": {"phi3", map[string]any{"sliding_window": 9}}, "smollm3": {"smollm", map[string]any{}},
+	"phi3": {"phi3", map[string]any{"sliding_window": 9}}, "smollm3": {"smollm", map[string]any{"no_rope_layer_interval": 2}},
 	"gemma2":      {"gemma", map[string]any{"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 6}},
-	"gemma3_text": {"gemma", map[string]any{"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 6}},
+	"gemma3_text": {"gemma", map[string]any{"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 6, "sliding_window_pattern": 2}},
 	"mixtral":     {"llama2", map[string]any{"num_local_experts": 4, "num_experts_per_tok": 2}},
 	"qwen3_moe":   {"qwen2", map[string]any{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "head_dim": 8}},
 }
 
-// trainedOn loads a folder on a layout of two ranks, trains it for 20 steps, and saves it.
+// attached returns the model of a folder with this rank's part of its values.
+func attached(ctx context.Context, r *dist.Rank, dir string, l parallel.Layout) (*gpt.Model, *parallel.Attached) {
+	m := disttest.Must(gpt.Open(dir))
+	c := parallel.Config{DDP: ddp.Config{DType: tensor.Float32}}
+	if l.FSDP > 1 {
+		c.FSDP = &fsdp.Config{DType: tensor.Float32}
+	}
+	a := disttest.Must(parallel.Attach(disttest.Must(r.Mesh(l.Mesh(m.Config.KVHeads))), m, c))
+	disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: a.Params}, m.LoadConfig()))
+	return m, a
+}
+
+// trainedOn loads a folder on a layout of two ranks, trains it for 20 steps, saves it, and loads that with the same values.
 func trainedOn(t *testing.T, dir string, l parallel.Layout) (path string) {
 	to := t.TempDir()
 	tok, err := tokenizer.Open(dir)
@@ -87,13 +104,7 @@ func trainedOn(t *testing.T, dir string, l parallel.Layout) (path string) {
 	text, err := data.NewText(ids, 8, 1)
 	require.NoError(t, err)
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		m := disttest.Must(gpt.Open(dir))
-		c := parallel.Config{DDP: ddp.Config{DType: tensor.Float32}}
-		if l.FSDP > 1 {
-			c.FSDP = &fsdp.Config{DType: tensor.Float32}
-		}
-		a := disttest.Must(parallel.Attach(disttest.Must(r.Mesh(l.Mesh(m.Config.KVHeads))), m, c))
-		disttest.Must(ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: a.Params}, m.LoadConfig()))
+		m, a := attached(ctx, r, dir, l)
 		opt := optim.NewAdamW(a.Params, optim.AdamWConfig{LR: 1e-2, Norm: r.World})
 		tape, batches := tensor.NewTape(r.Device), data.NewLoader(text, data.Config{Batch: 5, Shuffle: true, Sharder: a.Data})
 		var losses []float64
@@ -115,7 +126,12 @@ func trainedOn(t *testing.T, dir string, l parallel.Layout) (path string) {
 		require.Less(t, losses[19], losses[0])
 		saver := ckpt.NewSaver(r.World, to, ckpt.Config{})
 		disttest.OK(saver.Save(ctx, ckpt.State{Step: 20, Params: a.Params, Optimizer: opt, Files: filesOf(t, m)}))
-		return saver.Close()
+		disttest.OK(saver.Close())
+		_, again := attached(ctx, r, disttest.Must(ckpt.Latest(to)), l)
+		for i, p := range a.Params {
+			require.Equal(t, tensor.Floats(p.Local), tensor.Floats(again.Params[i].Local), p.Name())
+		}
+		return nil
 	}))
 	path, err = ckpt.Latest(to)
 	require.NoError(t, err)
@@ -135,8 +151,40 @@ func answers(t *testing.T, dir, prompt string) (ids []int) {
 	return ids
 }
 
+// asked returns the logits of a prompt.
+func asked(t *testing.T, dir, prompt string) []float64 {
+	m, _, dev := opened(t, dir, tensor.Float32)
+	tok, err := tokenizer.Open(dir)
+	require.NoError(t, err)
+	var ids []int64
+	for _, id := range tok.Encode(prompt) {
+		ids = append(ids, int64(id))
+	}
+	tape := tensor.NewTape(dev, tensor.NoGrad())
+	return tensor.Floats(m.Forward(tape.Input(tensor.FromSlice(ids, 1, len(ids)))))
+}
+
+// requireKept fails unless a folder has what another one has beside the weights and config.json, byte by byte.
+func requireKept(t *testing.T, from, to, what string) {
+	entries, err := os.ReadDir(from)
+	require.NoError(t, err)
+	kept := 0
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "model") || e.Name() == "config.json" {
+			continue
+		}
+		want, err := os.ReadFile(filepath.Join(from, e.Name()))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(to, e.Name()))
+		require.NoError(t, err, what)
+		require.Equal(t, string(want), string(got), "%s: %s", what, e.Name())
+		kept++
+	}
+	require.GreaterOrEqual(t, kept, 4, "the tokenizer and its settings, the chat template, the settings of generation")
+}
+
 // TestPythonRoundTrips: a folder of transformers, trained here on ranks that divide layers, parameters or experts, is again one of
-// transformers, with the settings of generation, the chat template, and the answer that the model gives here.
+// transformers, with all tensors and the same other files and settings, and with the logits and the answer that the model gives here.
 func TestPythonRoundTrips(t *testing.T) {
 	python := pythonWith(t, "transformers")
 	root := t.TempDir()
@@ -152,9 +200,13 @@ func TestPythonRoundTrips(t *testing.T) {
 			layouts = append(layouts, parallel.Layout{EP: 2})
 		}
 		dir := filepath.Join(root, kind)
+		shards, err := filepath.Glob(filepath.Join(dir, "model-*.safetensors"))
+		require.NoError(t, err)
+		require.Greater(t, len(shards), 1)
 		kinds, paths = append(kinds, kind), append(paths, dir)
 		for _, l := range layouts {
 			kinds, paths = append(kinds, fmt.Sprintf("%s %+v", kind, l)), append(paths, trainedOn(t, dir, l))
+			requireKept(t, dir, paths[len(paths)-1], kinds[len(kinds)-1])
 		}
 	}
 	c := exec.Command(python, append([]string{"-I", "-c", answerAll}, paths...)...)
@@ -172,8 +224,12 @@ func TestPythonRoundTrips(t *testing.T) {
 		prompt, err := template.Prompt(chat.Message{Role: "user", Content: "which colours bend?"})
 		require.NoError(t, err)
 		require.Equal(t, got.Prompt, prompt, kinds[i])
+		require.Empty(t, got.Wrong, kinds[i])
+		require.InDeltaSlice(t, asked(t, path, prompt), got.Logits, 1e-5, kinds[i])
 		require.NotEmpty(t, got.IDs)
 		require.Equal(t, answers(t, path, prompt), got.IDs, kinds[i])
+		got.Logits = nil
+		delete(got.Config, "_name_or_path")
 		if filepath.Dir(path) == root {
 			before = got
 			require.Equal(t, 0.7, got.Generation["temperature"])
@@ -181,7 +237,7 @@ func TestPythonRoundTrips(t *testing.T) {
 		}
 		require.NotEqual(t, before.IDs, got.IDs, "%s: training changed nothing", kinds[i])
 		got.IDs = before.IDs
-		require.Equal(t, before, got, kinds[i])
+		assert.Equal(t, before, got, kinds[i])
 	}
 	require.NoError(t, c.Wait())
 }
