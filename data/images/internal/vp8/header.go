@@ -44,6 +44,9 @@ func (h *header) read(content []byte) error {
 		return errors.New("it is no key frame")
 	}
 	h.width, h.height = int(binary.LittleEndian.Uint16(content[6:])&sides), int(binary.LittleEndian.Uint16(content[8:])&sides)
+	if h.width == 0 || h.height == 0 {
+		return errors.New("it has no pixels")
+	}
 	first := int(tag >> 5 & (1<<19 - 1))
 	if content = content[head:]; first > len(content) {
 		return io.ErrUnexpectedEOF

@@ -167,7 +167,8 @@ func check(t *testing.T, content []byte, right, bottom int) (ok bool) {
 		want, wrong = d.DecodeFrame()
 	}
 	got, err := Decode(content, right, bottom)
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, errDamaged) || wrong == nil && want.Rect.Empty() {
+		require.Error(t, err)
 		return false
 	} else if wrong != nil {
 		if right+bottom == 1<<15 {
@@ -220,6 +221,12 @@ func TestErrors(t *testing.T) {
 	for cut, want := range map[int]error{0: io.ErrUnexpectedEOF, 9: io.ErrUnexpectedEOF, len(content) / 2: io.ErrUnexpectedEOF} {
 		_, err := Decode(content[:cut], 1, 1)
 		require.ErrorIs(t, err, want)
+	}
+	for _, side := range []int{6, 8} {
+		none := bytes.Clone(content)
+		none[side], none[side+1] = 0, 0
+		_, err := Decode(none, 1, 1)
+		require.EqualError(t, err, "vp8: it has no pixels")
 	}
 	for at := range 6 {
 		if at != 1 && at != 2 {
