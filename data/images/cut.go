@@ -4,22 +4,40 @@ import (
 	"bytes"
 	"encoding/binary"
 	"image"
+
+	"github.com/ringo-ml/ringo/data/images/internal/vp8"
 )
 
-// Pixels of JPEG and lossy WebP depend on whole blocks of up to 16 rows. The filter of WebP changes the last six rows of a block with the
-// next one, and the chroma of a row is mixed with that of the next two.
-const block, rowsBelow = 16, 6 + 2
+// Pixels of JPEG depend on whole blocks of up to 16 rows, and the chroma of a row is mixed with that of the next two.
+const block, rowsBelow = 16, 2
 
-// cut returns the file with a header of fewer rows, if the decoder then decodes fewer, and how many: what follows is left over.
-func (p *source) cut(bottom int) (file []byte, height int) {
-	rows := (bottom + rowsBelow + block - 1) / block * block
-	if rows < p.head.Height && p.at.Eq(image.Point{}) {
-		switch file = bytes.Clone(p.frame); {
-		case p.format == "jpeg" && cutJPEG(file, p.head.Height, rows), p.format == "webp" && cutWebP(file, p.head.Height, rows):
-			return file, rows
+// part decodes what is left of right and above bottom, and more where it has to.
+func (p *source) part(right, bottom int) (img image.Image, err error) {
+	if frame := p.lossy(); frame != nil {
+		return vp8.Decode(frame, right, bottom)
+	}
+	file, rows := p.frame, (bottom+rowsBelow+block-1)/block*block
+	if rows < p.head.Height && p.format == "jpeg" {
+		if cut := bytes.Clone(file); cutJPEG(cut, p.head.Height, rows) {
+			file = cut
 		}
 	}
-	return p.frame, p.head.Height
+	img, _, err = image.Decode(bytes.NewReader(file))
+	return img, err
+}
+
+// lossy returns the frame of a lossy WebP of the size in the file's header, or nil. Its transparency is left over.
+func (p *source) lossy() []byte {
+	const side = 1<<14 - 1
+	for name, c := range riffChunks(p.frame) {
+		if p.format != "webp" || name == "VP8L" {
+			return nil
+		}
+		if name == "VP8 " && len(c) > 10 && number24(c[6:])&side == p.head.Width && number24(c[8:])&side == p.head.Height {
+			return c
+		}
+	}
+	return nil
 }
 
 // jpegFrame returns where the frame's header begins, whose height is at 5, or -1.
@@ -48,22 +66,4 @@ func cutJPEG(file []byte, from, to int) bool {
 	}
 	binary.BigEndian.PutUint16(file[at+5:], uint16(to))
 	return true
-}
-
-// cutWebP changes both headers, if the image is lossy and opaque.
-func cutWebP(file []byte, from, to int) bool {
-	const bits = 1<<14 - 1 // of a height
-	for name, c := range riffChunks(file) {
-		switch {
-		case name == "VP8X" && len(c) == 10 && number24(c[7:]) == from-1:
-			c[7], c[8] = byte(to-1), byte((to-1)>>8)
-		case name == "VP8 " && len(c) >= 10:
-			height := binary.LittleEndian.Uint16(c[8:])
-			binary.LittleEndian.PutUint16(c[8:], height&^bits|uint16(to))
-			return int(height&bits) == from
-		case name[:3] == "VP8" || name == "ALPH":
-			return false
-		}
-	}
-	return false
 }

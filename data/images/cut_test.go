@@ -2,6 +2,7 @@ package images
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -42,36 +43,59 @@ func TestCut(t *testing.T) {
 		}
 		p, err := open(content)
 		require.NoError(t, err)
-		file, height := p.cut(20)
-		assert.Equal(t, cut, height, name)
-		p, err = open(file)
+		img, err := p.part(24, 20)
 		require.NoError(t, err)
-		assert.Equal(t, height, p.head.Height)
+		assert.Equal(t, cut, img.Bounds().Dy(), name)
 	}
 }
 
-// Where more than the opaque pixels of a lossy image depends on the height, it is decoded whole.
+// Where more than the rows depends on the height, an image is decoded whole.
 func TestNotCut(t *testing.T) {
-	for name, file := range map[string][]byte{
-		"png": encode(t, ".png", picture(5, 90, 1)), "gif": encode(t, ".gif", picture(5, 90, 1)), "bmp": encode(t, ".bmp", picture(5, 90, 1)),
-	} {
-		p, err := open(file)
+	for _, ext := range []string{".png", ".gif", ".bmp", ".tiff", ".webp"} {
+		p, err := open(encode(t, ext, picture(5, 90, 1)))
 		require.NoError(t, err)
-		same, height := p.cut(10)
-		assert.Equal(t, 90, height, name)
-		assert.Equal(t, file, same)
+		img, err := p.part(5, 10)
+		require.NoError(t, err)
+		assert.Equal(t, p.head.Height, img.Bounds().Dy(), ext)
 	}
+}
+
+// Lossy images are decoded in part, if they are as large as their file says.
+func TestLossy(t *testing.T) {
 	tall, err := os.ReadFile("testdata/tall.webp")
 	require.NoError(t, err)
 	lossy := tall[12:]
-	extended := func(flags byte, chunks ...[]byte) []byte {
-		head := []byte{'V', 'P', '8', 'X', 10, 0, 0, 0, flags, 0, 0, 0, 23, 0, 0, 149, 0, 0}
-		return bytes.Join(append([][]byte{tall[:12], head}, chunks...), nil)
+	extended := func(flags byte, height int, chunks ...[]byte) []byte {
+		head := []byte{'V', 'P', '8', 'X', 10, 0, 0, 0, flags, 0, 0, 0, 23, 0, 0, byte(height - 1), 0, 0}
+		file := bytes.Join(append([][]byte{tall[:12], head}, chunks...), nil)
+		binary.LittleEndian.PutUint32(file[4:], uint32(len(file)-8))
+		return file
 	}
-	assert.True(t, cutWebP(extended(0, lossy), 150, 50))
-	assert.False(t, cutWebP(extended(0, lossy), 151, 50), "a frame of another height")
-	assert.False(t, cutWebP(extended(1<<4, []byte("ALPH\x00\x00\x00\x00"), lossy), 150, 50))
-	assert.False(t, cutWebP(bytes.Clone(webpPixel), 1, 50))
+	clear := append([]byte("ALPH\x11\x0e\x00\x00\x00"), append(bytes.Repeat([]byte{200}, 24*150), 0)...)
+	whole := make([]float32, 3*150*24)
+	require.NoError(t, decode(tall, 150, 24, nil, whole, alone()))
+	for name, c := range map[string]struct {
+		file []byte
+		part bool
+		err  string
+	}{
+		"without alpha": {extended(1<<4, 150, lossy), true, ""},
+		"extended":      {extended(0, 150, lossy), true, ""},
+		"transparent":   {extended(1<<4, 150, clear, lossy), true, ""},
+		"higher":        {extended(0, 151, lossy), false, "webp: invalid format"},
+		"cut short":     {extended(0, 150, lossy[:len(lossy)/2]), false, "webp: "},
+	} {
+		p, err := open(c.file)
+		require.NoError(t, err, name)
+		assert.Equal(t, c.part, p.lossy() != nil, name)
+		out := make([]float32, len(whole))
+		if err := decode(c.file, 150, 24, nil, out, alone()); c.err != "" {
+			assert.ErrorContains(t, err, c.err, name)
+		} else {
+			require.NoError(t, err, name)
+			assert.Equal(t, whole, out, name)
+		}
+	}
 }
 
 // Damage below the part that is taken does not stop a training, and Readable leaves the image out.

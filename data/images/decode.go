@@ -72,7 +72,7 @@ func decode(content []byte, h, w int, crop cropFunc, out []float32, r reading) (
 	if r.whole {
 		taken.bottom = p.head.Height
 	}
-	row, err := p.rows(taken.bottom)
+	row, err := p.rows(taken.end, taken.bottom)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.format, explain(err))
 	}
@@ -145,14 +145,13 @@ func explain(err error) error {
 	return fmt.Errorf("%w: get it again, or remove it", err)
 }
 
-// rows decodes the first frame, at least to the row before bottom.
-func (p *source) rows(bottom int) (rowFunc, error) {
-	file, height := p.cut(bottom)
-	img, _, err := image.Decode(bytes.NewReader(file))
+// rows decodes the first frame, at least what is left of right and above bottom.
+func (p *source) rows(right, bottom int) (rowFunc, error) {
+	img, err := p.part(right, bottom)
 	if err != nil {
 		return nil, err
 	}
-	canvas, frame := image.Rect(0, 0, p.head.Width, height), img.Bounds().Add(p.at)
+	canvas, frame := image.Rect(0, 0, p.head.Width, p.head.Height), img.Bounds().Add(p.at)
 	if !frame.In(canvas) {
 		return nil, fmt.Errorf("the header says %v, the image has %v", canvas, frame)
 	}
@@ -162,7 +161,7 @@ func (p *source) rows(bottom int) (rowFunc, error) {
 	}
 	upright(img, p.tags)
 	row, err := rowsOf(img, p.format)
-	if err != nil || frame == canvas {
+	if err != nil || image.Rect(0, 0, canvas.Max.X, bottom).In(frame) {
 		return row, err
 	}
 	return placed(row, frame, around), nil

