@@ -89,15 +89,16 @@ func (a *Args) in(h *header) *Args { return a.add(h, false) }
 
 // add adds an operand. It waits if it still arrives.
 func (a *Args) add(h *header, write bool) *Args {
-	i := a.N
-	a.X[i], a.Len[i], a.DT[i] = h.ptr(), h.n, h.dtype
+	s, i := h.st, a.N
+	if s == nil || s.ptr == nil || s.numPending > 0 {
+		h.mustBeFree(a.Op.String(), h.ptr(), write)
+		s = h.st
+	}
+	a.X[i], a.Len[i], a.DT[i] = unsafe.Add(s.ptr, h.off), h.n, h.dtype
 	if h.ld != 0 {
 		a.Len[i] = h.span()
 	}
 	a.N++
-	if h.st != nil && h.st.numPending > 0 {
-		h.mustBeFree(a.Op.String(), a.X[i], write)
-	}
 	return a
 }
 

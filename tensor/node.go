@@ -38,20 +38,19 @@ func (t *Tape) node(i int) *Node { return &t.nodes[uint(i)/slabLen][uint(i)%slab
 
 // operands returns a list of n headers that lives until Reset.
 func (t *Tape) operands(n int) []*header {
-	const chunk = 1024
-	if n > chunk {
-		return make([]*header, n)
+	if n > len(t.free) {
+		const chunk = 1024
+		if n > chunk {
+			return make([]*header, n)
+		}
+		if t.np++; t.np > len(t.ptrs) {
+			t.ptrs = append(t.ptrs, make([]*header, chunk))
+		}
+		t.free = t.ptrs[t.np-1]
 	}
-	if t.np%chunk+n > chunk {
-		t.np = (t.np/chunk + 1) * chunk
-	}
-	i := t.np / chunk
-	if i == len(t.ptrs) {
-		t.ptrs = append(t.ptrs, make([]*header, chunk))
-	}
-	j := t.np % chunk
-	t.np += n
-	return t.ptrs[i][j : j+n : j+n]
+	list := t.free[:n:n]
+	t.free = t.free[n:]
+	return list
 }
 
 // recording reports whether operations are recorded now.
@@ -83,20 +82,25 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	}
 	var need, leaf, old uint8
 	var s inputAxes
+	var first *header // the input of those that do not choose elements; s has those that differ from it
 	o := &ops[op]
-	placed, index := op == OpBroadcast, o.Index
+	placed, mixed := op == OpBroadcast, o.Index != 0
 	for i, h := range in {
 		if h == nil {
 			continue
 		}
-		if h.base != nil && !t.recompute {
-			h.base.registerOwner()
+		if b := h.base; b != nil && !b.hooked && !t.recompute {
+			b.registerOwner()
 		}
 		placed = placed || h.at != (place{})
-		if index == 0 || index>>i&1 == 0 {
-			s.add(h)
-		} else {
+		switch {
+		case o.Index>>i&1 != 0:
 			s.addIndex(h)
+		case first == nil:
+			first = h
+		case h.ty != first.ty || h.needs != first.needs:
+			mixed = true
+			s.add(h)
 		}
 		if !h.needs {
 			if h.uses == spent {
@@ -114,8 +118,15 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 		}
 	}
 	if op != OpApply {
-		if out.ty = s.types(); s.clash() != 0 {
-			op.mustFit(out, in, &s)
+		if mixed || need == 0 || first.ty.On(Partial) != 0 {
+			if first != nil {
+				s.add(first)
+			}
+			if out.ty = s.types(); s.clash() != 0 {
+				op.mustFit(out, in, &s)
+			}
+		} else { // all inputs are alike
+			out.ty = first.ty
 		}
 		if placed && o.Rows != RowsByCaller || o.Rows == RowsSum {
 			t.locate(op, out, in)

@@ -19,8 +19,9 @@ type Tape struct {
 	nodes        []*[slabLen]Node
 	nn           int
 	ptrs         [][]*header // operand lists of nodes
-	np           int
-	calls        []*Ctx // contexts of Functions, reused
+	np           int         // of these, begun since Reset
+	free         []*header   // the rest of the last one
+	calls        []*Ctx      // contexts of Functions, reused
 	ncalls       int
 	contribs     [][]contrib
 	nc           int
@@ -294,7 +295,7 @@ func (t *Tape) Reset() {
 			s.p.state = gradEmpty
 		}
 	}
-	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
+	t.nh, t.nn, t.np, t.nc, t.ncalls, t.free = 0, 0, 0, 0, 0, nil
 	t.modes = modes{noGrad: t.noGrad, training: t.training, keepAll: t.keepAll, closed: t.closed, record: true}
 	t.deferred = nil
 	t.forgetOwners()
