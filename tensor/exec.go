@@ -51,7 +51,9 @@ func (e *Exec) Device() Device { return e.dev }
 func (e *Exec) Args(op Op, dtype DType) *Args {
 	a := &e.a
 	a.Op, a.DType, a.Outs, a.N, a.NDim, a.Key = op, dtype, 0, 0, 0, 0
-	a.Dim, a.I, a.F = [MaxNDim]int{}, [8]int{}, [8]float64{}
+	a.Dim = [MaxNDim]int{} // one assignment to all three would make copies
+	a.I = [8]int{}
+	a.F = [8]float64{}
 	a.List, a.ListLen = a.List[:0], a.ListLen[:0]
 	return a
 }

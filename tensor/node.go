@@ -61,8 +61,8 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	n := t.recNode(op, out, in)
 	if n != nil {
 		n.in = t.operands(len(in))
-		for i := range n.in { // a call of copy would be slower for so few
-			n.in[i] = in[i]
+		for i, h := range in { // a call of copy would be slower for so few
+			n.in[i] = h
 		}
 	}
 	return n
@@ -84,7 +84,8 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	var s inputAxes
 	var first *header // the input of those that do not choose elements; s has those that differ from it
 	o := &ops[op]
-	placed, mixed := op == OpBroadcast, o.Index != 0
+	placed, index := op == OpBroadcast, o.Index
+	mixed := index != 0
 	for i, h := range in {
 		if h == nil {
 			continue
@@ -94,7 +95,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 		}
 		placed = placed || h.at != (place{})
 		switch {
-		case o.Index>>i&1 != 0:
+		case index != 0 && index>>i&1 != 0:
 			s.addIndex(h)
 		case first == nil:
 			first = h

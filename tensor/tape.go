@@ -283,8 +283,10 @@ func (t *Tape) reap() {
 // Reset ends the step: it waits for collectives that still use step memory, and then all of it is free. Tensors of the tape become invalid.
 // After a Failure, Reset makes the tape usable again; it drops gradients that a Backward wrote only in part.
 func (t *Tape) Reset() {
-	for i := range t.nh {
-		t.release(t.header(i))
+	for i, slab := range t.headers {
+		for j := range slab[:min(max(t.nh-i*slabLen, 0), slabLen)] {
+			t.release(&slab[j])
+		}
 	}
 	t.waitUnreferenced()
 	lost := t.putOff && t.open == 0
