@@ -77,20 +77,14 @@ func (p Place) Dims() uint8 { return p.Rows().Dims() | p.Seq().Dims() }
 
 // Reshape returns p in a tensor of the same elements in the same order. Dimension free of it was computed from the others; −1: none.
 func (p Place) Reshape(from, to []int, free int, b *Batch) Place {
-	if p.cut != 0 {
-		p.cut = p.cutSpot().reshape(from, to, 0).Dims()
-	}
+	p.cut = p.cutSpot().reshape(from, to, 0).Dims()
 	if p.Of == 0 { // of a constant, what is known of the leading dimension stays, if that does
 		if p.row&Repeated != Repeated {
 			p.row &= either[uint8](len(from) > 0 && len(to) > 0 && from[0] == to[0], 0, 1)
 		}
 		return p
 	}
-	r, s := p.Rows().reshapeRows(from, to, free, b.N), p.Seq()
-	if s.at != 0 {
-		s = s.reshape(from, to, b.Positions)
-	}
-	return p.With(r, s)
+	return p.With(p.Rows().reshapeRows(from, to, free, b.N), p.Seq().reshape(from, to, b.Positions))
 }
 
 // Grouped returns p after a Reshape that gives the groups of b.Group rows a dimension, with the groups as its rows: what else a group has
@@ -115,11 +109,7 @@ func (p Place) Grouped(from, to []int, free int, b *Batch) (_ Place, ok bool) {
 
 // Permute returns p where dimension i of the output is dimension perm[i] of the input.
 func (p Place) Permute(perm []int) Place {
-	k := 0 // dimensions in front that stay
-	for k < len(perm) && perm[k] == k {
-		k++
-	}
-	if ((p.row|p.seq)&dimBits|p.cut)>>k == 0 {
+	if (p.row|p.seq)&dimBits|p.cut <= 1 && len(perm) > 0 && perm[0] == 0 { // nothing moves
 		return p
 	}
 	p.cut = p.cutSpot().permute(perm).Dims()

@@ -38,15 +38,11 @@ func (t *Tape) node(i int) *Node { return &t.nodes[uint(i)/slabLen][uint(i)%slab
 
 // operands returns a list of n headers that lives until Reset.
 func (t *Tape) operands(n int) []*header {
-	if n > len(t.free) {
-		const chunk = 1024
-		if n > chunk {
-			return make([]*header, n)
+	for n > len(t.free) {
+		if t.np == len(t.ptrs) {
+			t.ptrs = append(t.ptrs, make([]*header, max(n, 1024)))
 		}
-		if t.np++; t.np > len(t.ptrs) {
-			t.ptrs = append(t.ptrs, make([]*header, chunk))
-		}
-		t.free = t.ptrs[t.np-1]
+		t.free, t.np = t.ptrs[t.np], t.np+1
 	}
 	list := t.free[:n:n]
 	t.free = t.free[n:]
@@ -58,17 +54,14 @@ func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward &
 
 // rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
 func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
-	n := t.recNode(op, out, in)
-	if n != nil {
-		n.in = t.operands(len(in))
-		for i, h := range in { // a call of copy would be slower for so few
-			n.in[i] = h
-		}
+	list := t.operands(len(in))
+	for i, h := range in { // a call of copy would be slower for so few
+		list[i] = h
 	}
-	return n
+	return t.recNode(op, out, list)
 }
 
-// recNode is rec of a node that gets its inputs from the caller, who has a list of them that lives until Reset.
+// recNode is rec with a list of inputs that lives until Reset.
 func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	if t.poller != nil {
 		t.poller.Poll()
@@ -144,7 +137,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 		return nil
 	}
 	n := t.newNode()
-	n.op, n.need, n.leaf, n.out = op, need, leaf, out
+	n.op, n.need, n.leaf, n.in, n.out = op, need, leaf, in, out
 	n.addSpent(old)
 	return n
 }
@@ -184,10 +177,5 @@ func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
 	if h.tape != t || h.needs {
 		fail(op.String(), these(h), "the output must be a new tensor of the tape")
 	}
-	list := t.inputs(op.String(), in)
-	n := t.recNode(op, h, list)
-	if n != nil {
-		n.in = list
-	}
-	return n
+	return t.recNode(op, h, t.inputs(op.String(), in))
 }

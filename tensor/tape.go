@@ -20,7 +20,6 @@ type Tape struct {
 	nn           int
 	ptrs         [][]*header // operand lists of nodes
 	np           int         // of these, begun since Reset
-	free         []*header   // the rest of the last one
 	calls        []*Ctx      // contexts of Functions, reused
 	ncalls       int
 	contribs     [][]contrib
@@ -95,6 +94,7 @@ type step struct {
 	drew   bool      // random numbers since the last Backward
 	seeds  int       // calls of WithAux
 	ends   []*header // that Leaf made
+	free   []*header // the rest of the last list of operands
 }
 
 // TapeOption configures NewTape.
@@ -297,7 +297,7 @@ func (t *Tape) Reset() {
 			s.p.state = gradEmpty
 		}
 	}
-	t.nh, t.nn, t.np, t.nc, t.ncalls, t.free = 0, 0, 0, 0, 0, nil
+	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.modes = modes{noGrad: t.noGrad, training: t.training, keepAll: t.keepAll, closed: t.closed, record: true}
 	t.deferred = nil
 	t.forgetOwners()
