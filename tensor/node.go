@@ -55,8 +55,8 @@ func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward &
 // rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
 func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	list := t.operands(len(in))
-	for i, h := range in { // a call of copy would be slower for so few
-		list[i] = h
+	for i := range list { // a call of copy would be slower for so few
+		list[i] = in[i]
 	}
 	return t.recNode(op, out, list)
 }
@@ -77,8 +77,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	var s inputAxes
 	var first *header // the input of those that do not choose elements; s has those that differ from it
 	o := &ops[op]
-	placed, index := op == OpBroadcast, o.Index
-	mixed := index != 0
+	placed, mixed, index := op == OpBroadcast, o.Index != 0, o.Index
 	for i, h := range in {
 		if h == nil {
 			continue
@@ -113,12 +112,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	}
 	if op != OpApply {
 		if mixed || need == 0 || first.ty.On(Partial) != 0 {
-			if first != nil {
-				s.add(first)
-			}
-			if out.ty = s.types(); s.clash() != 0 {
-				op.mustFit(out, in, &s)
-			}
+			op.setTypes(out, first, in, &s)
 		} else { // all inputs are alike
 			out.ty = first.ty
 		}
@@ -126,20 +120,26 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 			t.locate(op, out, in)
 		}
 	}
-	if need == 0 {
-		if old != 0 && out.dtype.IsFloat() {
-			out.uses = spent
-		}
-		return nil
+	if need == 0 && old != 0 && out.dtype.IsFloat() {
+		out.uses = spent
 	}
-	out.needs = true
-	if !t.record {
+	if out.needs = out.needs || need != 0; need == 0 || !t.record {
 		return nil
 	}
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.in, n.out = op, need, leaf, in, out
 	n.addSpent(old)
 	return n
+}
+
+// setTypes sets the types of an output whose inputs are first, if not nil, and those that s has.
+func (op Op) setTypes(out, first *header, in []*header, s *inputAxes) {
+	if first != nil {
+		s.add(first)
+	}
+	if out.ty = s.types(); s.clash() != 0 {
+		op.mustFit(out, in, s)
+	}
 }
 
 // use counts that a recorded operation reads h.
