@@ -386,7 +386,7 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 		return
 	}
 	bt := t.batchAt(p)
-	if t.recording() {
+	if (x.Batch == nil) != (y.Batch == nil) && t.recording() {
 		t.weightsOfRows(op, these(a, b), &x, &y, out)
 	}
 	if rows|seq == layout.Kept {
