@@ -61,8 +61,7 @@ func Runs(shape []int, boxes []Box, lo, hi int) iter.Seq2[int, int] {
 func (b Box) runs(shape []int, lo, hi int, yield func(first, n int) bool) bool {
 	d, inner := len(shape)-1, 1 // dimensions after d are whole
 	for d >= 0 && b.Lo[d] == 0 && b.Hi[d] == shape[d] {
-		inner *= shape[d]
-		d--
+		d, inner = d-1, inner*shape[d]
 	}
 	run := inner
 	if d >= 0 {
@@ -89,8 +88,7 @@ func (b Box) at(shape []int, row, d, inner int) int {
 	for i := d - 1; i >= 0; i-- {
 		n := b.Hi[i] - b.Lo[i]
 		at += (b.Lo[i] + row%n) * step
-		row /= n
-		step *= shape[i]
+		row, step = row/n, step*shape[i]
 	}
 	return at
 }

@@ -109,6 +109,9 @@ func (p Place) Grouped(from, to []int, free int, b *Batch) (_ Place, ok bool) {
 
 // Permute returns p where dimension i of the output is dimension perm[i] of the input.
 func (p Place) Permute(perm []int) Place {
+	if (p.row|p.seq)&dimBits|p.cut <= 1 && len(perm) > 0 && perm[0] == 0 { // nothing moves
+		return p
+	}
 	p.cut = p.cutSpot().permute(perm).Dims()
 	if p.Of == 0 {
 		if p.row&Repeated != Repeated {

@@ -110,8 +110,7 @@ func (s Spot) permute(perm []int) Spot {
 	for i, p := range perm {
 		if s.Dims()>>p&1 != 0 {
 			dims |= 1 << i
-			ordered = ordered && p > last
-			last = p
+			ordered, last = ordered && p > last, p
 		}
 	}
 	t := NewSpot(dims, s.Mode(), s.Outer())

@@ -330,8 +330,8 @@ func (t *Tape) finish(n *Node) {
 	if !n.out.kept {
 		t.release(n.out)
 	}
-	for i, h := range n.aux {
-		if h != nil {
+	for i := range n.aux {
+		if h := n.aux[i]; h != nil {
 			t.release(h)
 			n.aux[i] = nil
 		}

@@ -51,7 +51,9 @@ func (e *Exec) Device() Device { return e.dev }
 func (e *Exec) Args(op Op, dtype DType) *Args {
 	a := &e.a
 	a.Op, a.DType, a.Outs, a.N, a.NDim, a.Key = op, dtype, 0, 0, 0, 0
-	a.Dim, a.I, a.F = [MaxNDim]int{}, [8]int{}, [8]float64{}
+	a.Dim = [MaxNDim]int{} // one assignment to all three would make copies
+	a.I = [8]int{}
+	a.F = [8]float64{}
 	a.List, a.ListLen = a.List[:0], a.ListLen[:0]
 	return a
 }
@@ -89,15 +91,16 @@ func (a *Args) in(h *header) *Args { return a.add(h, false) }
 
 // add adds an operand. It waits if it still arrives.
 func (a *Args) add(h *header, write bool) *Args {
-	i := a.N
-	a.X[i], a.Len[i], a.DT[i] = h.ptr(), h.n, h.dtype
+	s, i := h.st, a.N
+	if s == nil || s.ptr == nil || s.numPending > 0 {
+		h.mustBeFree(a.Op.String(), h.ptr(), write)
+		s = h.st
+	}
+	a.X[i], a.Len[i], a.DT[i] = unsafe.Add(s.ptr, h.off), h.n, h.dtype
 	if h.ld != 0 {
 		a.Len[i] = h.span()
 	}
 	a.N++
-	if h.st != nil && h.st.numPending > 0 {
-		h.mustBeFree(a.Op.String(), a.X[i], write)
-	}
 	return a
 }
 

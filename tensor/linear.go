@@ -82,6 +82,9 @@ func linearVJP(t *Tape, n *Node, need uint8) {
 	if need&1 != 0 {
 		t.linearGradX(x, g, w, gemm{batch: 1, m: m, n: in, k: out})
 	}
+	if need&6 == 0 {
+		return
+	}
 	var dw, db *header
 	p, more := gemm{batch: 1, m: out, n: in, k: m, ta: true}, 0.0
 	if need&2 != 0 {

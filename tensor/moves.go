@@ -40,20 +40,14 @@ func (c *Ctx) applyPlaces(y *header, in []*header) {
 		}
 		return
 	}
-	keepsRows, keepsSeq := keeps(rows, y, x), keeps(seq, y, x)
+	keepsRows, keepsSeq, cut := keeps(rows, y, x), keeps(seq, y, x), x.at.Cut()&(1<<y.ndim-1)
 	if len(c.types) == 0 {
-		if !keepsRows {
-			rows = layout.Spot{}
-		}
-		if !keepsSeq {
-			seq = layout.Spot{}
-		}
-		if y.at = x.at.With(rows, seq).WithCut(x.at.Cut() & (1<<y.ndim - 1)); !keepsRows || !keepsSeq {
+		if y.at = x.at.With(spotIf(keepsRows, rows), spotIf(keepsSeq, seq)).WithCut(cut); !keepsRows || !keepsSeq {
 			c.t.own(c.f.Name(), y, c.t.batchAt(x.at), !keepsRows, !keepsSeq, "a Function without Types, loses the dimension of rows")
 		}
 		return
 	}
-	y.at = x.at.With(c.other(rows, y, keepsRows), c.other(seq, y, keepsSeq)).WithCut(x.at.Cut() & (1<<y.ndim - 1))
+	y.at = x.at.With(c.other(rows, y, keepsRows), c.other(seq, y, keepsSeq)).WithCut(cut)
 	if y.ty.On(Cut) == 0 {
 		y.at = y.at.WithCut(0)
 	}
@@ -63,6 +57,14 @@ func (c *Ctx) applyPlaces(y *header, in []*header) {
 func keeps(s layout.Spot, y, x *header) bool {
 	n := bits.Len8(s.Dims())
 	return n <= int(y.ndim) && slices.Equal(y.dims[:n], x.dims[:n])
+}
+
+// spotIf returns s if it is kept, else no dimension.
+func spotIf(kept bool, s layout.Spot) layout.Spot {
+	if kept {
+		return s
+	}
+	return layout.Spot{}
 }
 
 // other returns s if y keeps it; else all rows are somewhere, in the Function's order.

@@ -38,20 +38,15 @@ func (t *Tape) node(i int) *Node { return &t.nodes[uint(i)/slabLen][uint(i)%slab
 
 // operands returns a list of n headers that lives until Reset.
 func (t *Tape) operands(n int) []*header {
-	const chunk = 1024
-	if n > chunk {
-		return make([]*header, n)
+	for n > len(t.free) {
+		if t.np == len(t.ptrs) {
+			t.ptrs = append(t.ptrs, make([]*header, max(n, 1024)))
+		}
+		t.free, t.np = t.ptrs[t.np], t.np+1
 	}
-	if t.np%chunk+n > chunk {
-		t.np = (t.np/chunk + 1) * chunk
-	}
-	i := t.np / chunk
-	if i == len(t.ptrs) {
-		t.ptrs = append(t.ptrs, make([]*header, chunk))
-	}
-	j := t.np % chunk
-	t.np += n
-	return t.ptrs[i][j : j+n : j+n]
+	list := t.free[:n:n]
+	t.free = t.free[n:]
+	return list
 }
 
 // recording reports whether operations are recorded now.
@@ -59,17 +54,14 @@ func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward &
 
 // rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
 func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
-	n := t.recNode(op, out, in)
-	if n != nil {
-		n.in = t.operands(len(in))
-		for i := range n.in { // a call of copy would be slower for so few
-			n.in[i] = in[i]
-		}
+	list := t.operands(len(in))
+	for i := range list { // a call of copy would be slower for so few
+		list[i] = in[i]
 	}
-	return n
+	return t.recNode(op, out, list)
 }
 
-// recNode is rec of a node that gets its inputs from the caller, who has a list of them that lives until Reset.
+// recNode is rec with a list of inputs that lives until Reset.
 func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	if t.poller != nil {
 		t.poller.Poll()
@@ -83,20 +75,25 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 	}
 	var need, leaf, old uint8
 	var s inputAxes
+	var first *header // the input of those that do not choose elements; s has those that differ from it
 	o := &ops[op]
-	placed, index := op == OpBroadcast, o.Index
+	placed, mixed, index := op == OpBroadcast, o.Index != 0, o.Index
 	for i, h := range in {
 		if h == nil {
 			continue
 		}
-		if h.base != nil && !t.recompute {
-			h.base.registerOwner()
+		if b := h.base; b != nil && !b.hooked && !t.recompute {
+			b.registerOwner()
 		}
 		placed = placed || h.at != (place{})
-		if index == 0 || index>>i&1 == 0 {
-			s.add(h)
-		} else {
+		switch {
+		case index != 0 && index>>i&1 != 0:
 			s.addIndex(h)
+		case first == nil:
+			first = h
+		case h.ty != first.ty || h.needs != first.needs:
+			mixed = true
+			s.add(h)
 		}
 		if !h.needs {
 			if h.uses == spent {
@@ -114,27 +111,35 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 		}
 	}
 	if op != OpApply {
-		if out.ty = s.types(); s.clash() != 0 {
-			op.mustFit(out, in, &s)
+		if mixed || need == 0 || first.ty.On(Partial) != 0 {
+			op.setTypes(out, first, in, &s)
+		} else { // all inputs are alike
+			out.ty = first.ty
 		}
 		if placed && o.Rows != RowsByCaller || o.Rows == RowsSum {
 			t.locate(op, out, in)
 		}
 	}
-	if need == 0 {
-		if old != 0 && out.dtype.IsFloat() {
-			out.uses = spent
-		}
-		return nil
+	if need == 0 && old != 0 && out.dtype.IsFloat() {
+		out.uses = spent
 	}
-	out.needs = true
-	if !t.record {
+	if out.needs = out.needs || need != 0; need == 0 || !t.record {
 		return nil
 	}
 	n := t.newNode()
-	n.op, n.need, n.leaf, n.out = op, need, leaf, out
+	n.op, n.need, n.leaf, n.in, n.out = op, need, leaf, in, out
 	n.addSpent(old)
 	return n
+}
+
+// setTypes sets the types of an output whose inputs are first, if not nil, and those that s has.
+func (op Op) setTypes(out, first *header, in []*header, s *inputAxes) {
+	if first != nil {
+		s.add(first)
+	}
+	if out.ty = s.types(); s.clash() != 0 {
+		op.mustFit(out, in, s)
+	}
 }
 
 // use counts that a recorded operation reads h.
@@ -172,10 +177,5 @@ func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
 	if h.tape != t || h.needs {
 		fail(op.String(), these(h), "the output must be a new tensor of the tape")
 	}
-	list := t.inputs(op.String(), in)
-	n := t.recNode(op, h, list)
-	if n != nil {
-		n.in = list
-	}
-	return n
+	return t.recNode(op, h, t.inputs(op.String(), in))
 }

@@ -23,6 +23,7 @@ type Param struct {
 
 	name                       string
 	place                      layout.Placement
+	n                          int   // elements of place
 	ty                         Types // of place
 	at                         place // the dimensions that place cuts
 	init                       Initializer

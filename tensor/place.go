@@ -48,7 +48,7 @@ func (p *Param) put(q layout.Placement) {
 		dims |= 1 << d.Dim
 	}
 	cut, summed := q.Divided(), q.Summed()
-	p.place, p.ty, p.at = q, layout.TypesOf(^summed, ^(summed|cut), cut), place{}.WithCut(dims)
+	p.place, p.n, p.ty, p.at = q, product(q.Dims()), layout.TypesOf(^summed, ^(summed|cut), cut), place{}.WithCut(dims)
 }
 
 func (p *Param) axesFree(op string, taken Axes, k Kind, text string) {
@@ -65,7 +65,7 @@ func (p *Param) Shard(lo, hi int) { p.place = p.place.Shard(lo, hi) }
 func (p *Param) Placement() layout.Placement { return p.place }
 
 // IsCut reports whether other ranks have other parts of p. It says nothing of sharded data parallelism, which gathers them.
-func (p *Param) IsCut() bool { return p.place.Divided() != 0 }
+func (p *Param) IsCut() bool { return p.ty.On(Cut) != 0 }
 
 // partOf says what a gradient is a part of. What the host makes of it then differs from one rank.
 type partOf uint8
@@ -114,7 +114,7 @@ func (x Tensor) ToLocal() Tensor {
 func (p *Param) Dims() []int { return p.place.Dims() }
 
 // Len returns the number of elements of this rank's part. With fsdp, Local is a part of these.
-func (p *Param) Len() int { return product(p.Dims()) }
+func (p *Param) Len() int { return p.n }
 
 // Global returns the shape of the model's tensor, also if p is cut.
 func (p *Param) Global() []int { return p.place.Global() }

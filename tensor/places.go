@@ -292,14 +292,7 @@ func (t *Tape) notAlong(op string, out, x *header, d int, lost bool) {
 	case lost:
 		out.at = p
 	case rows.Some || seq.Some:
-		r, s := x.at.Rows(), x.at.Seq()
-		if rows.Some {
-			r = layout.Spot{}
-		}
-		if seq.Some {
-			s = layout.Spot{}
-		}
-		out.at = x.at.With(r, s)
+		out.at = x.at.With(spotIf(!rows.Some, x.at.Rows()), spotIf(!seq.Some, x.at.Seq()))
 	}
 	if rows.Some || seq.Some {
 		t.own(op, out, t.batchAt(x.at), rows.Some, seq.Some, "which is not linear, along this rank's rows")
@@ -393,7 +386,7 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 		return
 	}
 	bt := t.batchAt(p)
-	if t.recording() {
+	if (x.Batch == nil) != (y.Batch == nil) && t.recording() {
 		t.weightsOfRows(op, these(a, b), &x, &y, out)
 	}
 	if rows|seq == layout.Kept {

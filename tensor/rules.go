@@ -91,7 +91,7 @@ var rules = map[Op]OpSpec{
 	OpAddTo:     {Name: "addto", Const: true},
 	OpFill:      {Name: "fill", Const: true},
 	OpCast:      {Name: "cast", Class: ClassLinear, VJP: castVJP},
-	OpReshape:   {Name: "reshape", Class: ClassLinear, VJP: reshapeVJP},
+	OpReshape:   {Name: "reshape", Class: ClassLinear, VJP: passVJP},
 	OpPermute:   {Name: "permute", Class: ClassLinear, VJP: permuteVJP},
 	OpSlice:     {Name: "slice", Class: ClassLinear, VJP: sliceVJP},
 	OpConcat:    {Name: "concat", Class: ClassLinear, VJP: concatVJP},

@@ -142,12 +142,6 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 	return out.tensor()
 }
 
-func reshapeVJP(t *Tape, n *Node, _ uint8) {
-	g := t.alias(n.out.grad)
-	g.setDims(n.in[0].dims[:n.in[0].ndim])
-	t.addGrad(n.in[0], g)
-}
-
 // Permute returns a copy of x with its dimensions in another order: dimension i of the result is dimension perm[i] of x.
 func (x Tensor) Permute(perm ...int) Tensor {
 	if offTape("permute", x) {

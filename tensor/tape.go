@@ -19,8 +19,8 @@ type Tape struct {
 	nodes        []*[slabLen]Node
 	nn           int
 	ptrs         [][]*header // operand lists of nodes
-	np           int
-	calls        []*Ctx // contexts of Functions, reused
+	np           int         // of these, begun since Reset
+	calls        []*Ctx      // contexts of Functions, reused
 	ncalls       int
 	contribs     [][]contrib
 	nc           int
@@ -94,6 +94,7 @@ type step struct {
 	drew   bool      // random numbers since the last Backward
 	seeds  int       // calls of WithAux
 	ends   []*header // that Leaf made
+	free   []*header // the rest of the last list of operands
 }
 
 // TapeOption configures NewTape.
@@ -282,8 +283,10 @@ func (t *Tape) reap() {
 // Reset ends the step: it waits for collectives that still use step memory, and then all of it is free. Tensors of the tape become invalid.
 // After a Failure, Reset makes the tape usable again; it drops gradients that a Backward wrote only in part.
 func (t *Tape) Reset() {
-	for i := range t.nh {
-		t.release(t.header(i))
+	for i, slab := range t.headers {
+		for j := range slab[:min(max(t.nh-i*slabLen, 0), slabLen)] {
+			t.release(&slab[j])
+		}
 	}
 	t.waitUnreferenced()
 	lost := t.putOff && t.open == 0

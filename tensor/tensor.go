@@ -104,7 +104,10 @@ func (h *header) alike(x *header) bool {
 }
 
 // sizeAs gives h the shape and type of x.
-func (h *header) sizeAs(x *header) { h.dtype, h.ndim, h.n, h.dims = x.dtype, x.ndim, x.n, x.dims }
+func (h *header) sizeAs(x *header) {
+	h.dtype, h.ndim, h.n = x.dtype, x.ndim, x.n
+	h.dims = x.dims
+}
 
 // span is the number of elements from the first to the last one, including gaps.
 func (h *header) span() int {
