@@ -118,8 +118,8 @@ func TestRefused(t *testing.T) {
 	require.Error(t, loaded.UnmarshalJSON([]byte(`[]`)))
 }
 
-// A checkpoint has the Transform, with all bits, and three ranks agree about it. A resumed training with other data is refused. Who uses the
-// model loads the Transform before there is a model, for rows that have no target.
+// A checkpoint has the Transform, with all bits, and three ranks agree about it. A resumed training with other data is refused. A program
+// that uses the model loads the Transform before there is a model, for rows that have no target.
 func TestCheckpoint(t *testing.T) {
 	table, dir := read(t, houses, true), t.TempDir()
 	train, err := data.NewSubset(table, []int{0, 3, 4})
