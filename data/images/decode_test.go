@@ -8,6 +8,7 @@ import (
 	"image/color"
 	"image/gif"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -230,6 +231,9 @@ func FuzzDecode(f *testing.F) {
 		f.Add(content[:len(content)/2])
 	}
 	f.Add(header(1<<31, 1<<31))
+	lossy, err := os.ReadFile("testdata/lossy80.webp")
+	require.NoError(f, err)
+	f.Add(lossy)
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if head, _, err := image.DecodeConfig(bytes.NewReader(content)); err == nil && head.Width*head.Height > 1<<20 &&
 			head.Width*head.Height < maxPixels {

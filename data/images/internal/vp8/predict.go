@@ -88,8 +88,8 @@ func up(a, b uint64) uint64   { return a | b - (a^b)>>1&lows }
 func (p *plane) small(at int, mode byte, aside uint32) {
 	edge := p.pix[at-p.stride-1:]
 	above := uint64(binary.LittleEndian.Uint32(edge[1:])) | uint64(aside)<<32
-	at0, at1, at2, at3 := at, at+p.stride, at+2*p.stride, at+3*p.stride
-	l0, l1, l2, l3 := uint64(p.pix[at0-1]), uint64(p.pix[at1-1]), uint64(p.pix[at2-1]), uint64(p.pix[at3-1])
+	left := func(i int) uint64 { return uint64(p.pix[at+i*p.stride-1]) }
+	l0, l1, l2, l3 := left(0), left(1), left(2), left(3)
 	// The samples around, from the lowest on the left to those above: e without the first ones, and means of two and of three of them.
 	e := l3 | l2<<8 | l1<<16 | l0<<24 | uint64(edge[0])<<32 | above<<40
 	e1, e2 := e>>8|above>>24<<56, e>>16|above>>24<<48
@@ -118,7 +118,9 @@ func (p *plane) small(at int, mode byte, aside uint32) {
 		a, b = two>>32, three>>24
 		c, d = a<<8|three>>16&255, b<<8|three>>8&255
 	case horizontalDown:
-		d = mixed(two, three)
+		for i := range 4 { // both by turns
+			d |= (two>>(8*i)&255 | three>>(8*i)&255<<8) << (16 * i)
+		}
 		a, b, c = d>>48|three>>32<<16, d>>32, d>>16
 	case horizontalUp:
 		a = two>>16&255 | three>>8&255<<8 | two>>8&255<<16 | three&255<<24 | two&255<<32 | last<<40 | l3<<48 | l3<<56
@@ -132,16 +134,7 @@ func (p *plane) small(at int, mode byte, aside uint32) {
 			c, d = two>>8&0xffffff|three>>32<<24, three>>8&0xffffff|three>>40<<24
 		}
 	}
-	binary.LittleEndian.PutUint32(p.pix[at0:], uint32(a))
-	binary.LittleEndian.PutUint32(p.pix[at1:], uint32(b))
-	binary.LittleEndian.PutUint32(p.pix[at2:], uint32(c))
-	binary.LittleEndian.PutUint32(p.pix[at3:], uint32(d))
-}
-
-// mixed takes the first four bytes of a and b by turns.
-func mixed(a, b uint64) (m uint64) {
-	for i := range 4 {
-		m |= (a>>(8*i)&255 | b>>(8*i)&255<<8) << (16 * i)
+	for i, row := range [4]uint64{a, b, c, d} {
+		binary.LittleEndian.PutUint32(p.pix[at+i*p.stride:], uint32(row))
 	}
-	return m
 }

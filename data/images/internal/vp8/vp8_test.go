@@ -194,7 +194,7 @@ func check(t *testing.T, content []byte, right, bottom int) (ok bool) {
 // All that a frame can say has the samples that golang.org/x/image has: in whole, in part, and cut short.
 func TestSame(t *testing.T) {
 	r, right, short := rand.New(rand.NewPCG(1, 2)), 0, 0
-	for i := range 600 {
+	for i := range 300 {
 		content := random(r)
 		if check(t, content, 1<<14, 1<<14) {
 			right++
@@ -204,13 +204,11 @@ func TestSame(t *testing.T) {
 			short++
 		}
 	}
-	require.Greater(t, right, 400)
-	require.Greater(t, short, 20)
+	require.Greater(t, right, 200)
+	require.Greater(t, short, 10)
 	for _, content := range frames(t) {
-		for cut := range content {
-			check(t, content[:cut], 1<<14, 1<<14)
-		}
 		for n := range 160 {
+			check(t, content[:n*len(content)/160], 1<<14, 1<<14)
 			require.True(t, check(t, content, n, n))
 		}
 	}
