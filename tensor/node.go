@@ -114,7 +114,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 		}
 	}
 	if op != OpApply {
-		if out.ty = s.types(); s.clash() != 0 {
+		if out.ty = s.Types(); s.Suspects() != 0 {
 			op.mustFit(out, in, &s)
 		}
 		if placed && o.Rows != RowsByCaller || o.Rows == RowsSum {
