@@ -163,12 +163,10 @@ var sees = map[typing.Clash]string{
 // explain adds to a type error what package tensor does not know: the name of the axis, and what to do. failed is what a rank returned or
 // panicked with.
 func (r *Rank) explain(failed any) {
-	err, ok := failed.(error)
 	var e *typing.Error
-	if !ok || !errors.As(err, &e) || e.Name != "" {
-		return
+	if err, ok := failed.(error); ok && errors.As(err, &e) && e.Name == "" {
+		e.Name, e.See = r.c.world.Load().grid.name(e.Axis), sees[e.Clash]
 	}
-	e.Name, e.See = r.c.world.Load().grid.name(e.Axis), sees[e.Clash]
 }
 
 // name returns the name of an axis, or its number.

@@ -104,7 +104,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.root, t.fetched, t.recorded, t.told.rows = true, nil, nil, t.nn, t.rows
+	t.inBackward, t.root, t.fetched, t.recorded, t.told.Rows = true, nil, nil, t.nn, t.rows
 	t.mem.Report()
 	if c := t.choice; c != 0 && t.noting() {
 		t.noteFactor(Factor{Site: c, Value: 1, Op: OwnRows, Own: true, from: c})
@@ -181,7 +181,7 @@ func (t *Tape) finishBackward() {
 
 // count counts a Backward that is done, for the random keys of the next one.
 func (t *Tape) count(more bool) {
-	t.told.backward(more)
+	t.told.Backward(more)
 	if more {
 		t.random.Micro++
 	} else {
