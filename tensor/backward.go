@@ -416,7 +416,7 @@ func (t *Tape) addLeafGrad(h, g *header) {
 	dst, beta := t.leafGrad(h)
 	if dst.dtype != g.dtype { // gradients are summed in a wider type
 		c := t.newTensor(dst.dtype, g.dims[:g.ndim]...)
-		t.cast(c, g)
+		t.Cast(c.tensor(), g.tensor())
 		t.release(g)
 		g = c
 	}
@@ -509,6 +509,6 @@ func (t *Tape) exclusive(g *header) *header {
 // full returns a tensor of h's shape filled with v.
 func (t *Tape) full(h *header, v float64) *header {
 	g := t.newLike(h)
-	t.fill(g, v)
+	t.Fill(g.tensor(), v)
 	return g
 }

@@ -50,7 +50,6 @@ func KeepAll(t *Tape, on bool) { t.keepAll = on }
 func Nodes(t *Tape) int { return t.nn }
 
 // Fill writes v to all elements of x, by a kernel.
-func Fill(t *Tape, x Tensor, v float64) { t.fill(x.hdr(), v) }
 
 // PlaceOf returns where the rows are in x.
 func PlaceOf(x Tensor) layout.Place { return x.hdr().at }

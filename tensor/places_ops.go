@@ -321,7 +321,7 @@ func (t *Tape) compared(op string, out, x, y *header, classes bool) {
 // Zeros returns zeros on the tape. Nothing counts twice if they are added to partial sums, or if rows are added up in them.
 func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 	h := t.newTensor(dtype, dims...)
-	t.fill(h, 0)
+	t.Fill(h.tensor(), 0)
 	h.at = layout.Constant(layout.Zeros, 0)
 	return h.tensor()
 }
