@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/where"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // grid is the ranks of a job as a grid. Tensors have types along its axes (see tensor.Types). It is the first Mesh of the group that all
@@ -146,28 +147,26 @@ func (g *Group) Axis() layout.Axis {
 }
 
 // sees is the advice for each kind of type error.
-var sees = map[tensor.Clash]string{
-	tensor.ClashRows:         "attach the parameter with ddp or fsdp over this axis, or let it go through autograd.Copy (Param.Through)",
-	tensor.ClashFeatures:     "see autograd.Copy for what is the same, autograd.Sum for parts of a sum",
-	tensor.ClashRowsFeatures: "see autograd.AllGather and autograd.AllToAll",
-	tensor.ClashOnce:         "see autograd.Copy and Param.Through; in a pipeline, does the batch have the Rows of Group.Rows?",
-	tensor.ClashPart:         "see autograd.Sum",
-	tensor.ClashNonlinear:    "see autograd.Sum",
-	tensor.ClashAdded:        "see autograd.Sum",
-	tensor.ClashMask:         "see tensor.Region",
-	tensor.ClashWhole:        "see tp.CrossEntropy, or scale a Sum by a count of all features",
-	tensor.ClashGrad:         "send the types of Tape.GradOf along (Types.Bytes), and see Tensor.WithTypes",
+var sees = map[typing.Clash]string{
+	typing.ClashRows:         "attach the parameter with ddp or fsdp over this axis, or let it go through autograd.Copy (Param.Through)",
+	typing.ClashFeatures:     "see autograd.Copy for what is the same, autograd.Sum for parts of a sum",
+	typing.ClashRowsFeatures: "see autograd.AllGather and autograd.AllToAll",
+	typing.ClashOnce:         "see autograd.Copy and Param.Through; in a pipeline, does the batch have the Rows of Group.Rows?",
+	typing.ClashPart:         "see autograd.Sum",
+	typing.ClashNonlinear:    "see autograd.Sum",
+	typing.ClashAdded:        "see autograd.Sum",
+	typing.ClashMask:         "see tensor.Region",
+	typing.ClashWhole:        "see tp.CrossEntropy, or scale a Sum by a count of all features",
+	typing.ClashGrad:         "send the types of Tape.GradOf along (Types.Bytes), and see Tensor.WithTypes",
 }
 
 // explain adds to a type error what package tensor does not know: the name of the axis, and what to do. failed is what a rank returned or
 // panicked with.
 func (r *Rank) explain(failed any) {
-	err, ok := failed.(error)
-	var e *tensor.TypeError
-	if !ok || !errors.As(err, &e) || e.Name != "" {
-		return
+	var e *typing.Error
+	if err, ok := failed.(error); ok && errors.As(err, &e) && e.Name == "" {
+		e.Name, e.See = r.c.world.Load().grid.name(e.Axis), sees[e.Clash]
 	}
-	e.Name, e.See = r.c.world.Load().grid.name(e.Axis), sees[e.Clash]
 }
 
 // name returns the name of an axis, or its number.

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/pp"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 const nap = 8 * time.Millisecond // of F, I and W of a stage
@@ -28,7 +29,7 @@ func rest(ns float64) {
 
 // sleeping is an operation of x and a weight that sleeps F[0] nanoseconds in place of computing: forward, for the gradient of x, and for
 // that of the weight.
-var sleeping = cpu.Register(tensor.Register(tensor.OpSpec{Name: "test_sleeping", Class: tensor.ClassMultilinear,
+var sleeping = cpu.Register(tensor.Register(tensor.OpSpec{Name: "test_sleeping", Class: typing.Multilinear,
 	VJP: func(t *tensor.Tape, n *tensor.Node, need uint8) {
 		rest(n.F[0])
 		if need&1 != 0 {

@@ -104,7 +104,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.root, t.fetched, t.recorded, t.told.rows = true, nil, nil, t.nn, t.rows
+	t.inBackward, t.root, t.fetched, t.recorded, t.told.Rows = true, nil, nil, t.nn, t.rows
 	t.mem.Report()
 	if c := t.choice; c != 0 && t.noting() {
 		t.noteFactor(Factor{Site: c, Value: 1, Op: OwnRows, Own: true, from: c})
@@ -181,7 +181,7 @@ func (t *Tape) finishBackward() {
 
 // count counts a Backward that is done, for the random keys of the next one.
 func (t *Tape) count(more bool) {
-	t.told.backward(more)
+	t.told.Backward(more)
 	if more {
 		t.random.Micro++
 	} else {
@@ -416,7 +416,7 @@ func (t *Tape) addLeafGrad(h, g *header) {
 	dst, beta := t.leafGrad(h)
 	if dst.dtype != g.dtype { // gradients are summed in a wider type
 		c := t.newTensor(dst.dtype, g.dims[:g.ndim]...)
-		t.cast(c, g)
+		t.Cast(c.tensor(), g.tensor())
 		t.release(g)
 		g = c
 	}
@@ -509,6 +509,6 @@ func (t *Tape) exclusive(g *header) *header {
 // full returns a tensor of h's shape filled with v.
 func (t *Tape) full(h *header, v float64) *header {
 	g := t.newLike(h)
-	t.fill(g, v)
+	t.Fill(g.tensor(), v)
 	return g
 }

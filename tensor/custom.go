@@ -3,6 +3,7 @@ package tensor
 import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // What operations of other packages need besides Register, Tape.Record and Exec.Launch: package ops is made of it.
@@ -24,11 +25,11 @@ func (op Op) SameDType(in ...Tensor) {
 	}
 }
 
-// Refuse panics with a *Failure if operands have a kind that does not fit along the axes in bad. On a tape that records nothing, and on a
+// Refuse panics with a *Failure if operands do not fit along the axes in bad. On a tape that records nothing, and on a
 // rank without rows, nothing is refused.
-func (op Op) Refuse(in []Tensor, bad Axes, c Clash, have, want Kind) {
-	if t := op.Tape(in...); bad != 0 && t.recording() {
-		op.clash(headersOf(in), bad, c, have, want)
+func (op Op) Refuse(in []Tensor, bad typing.Misfit) {
+	if t := op.Tape(in...); bad.Axes != 0 && t.recording() {
+		clash(op.String(), headersOf(in), bad)
 	}
 }
 

@@ -288,16 +288,6 @@ func (t *Tape) affine(out, in *header, a, b float64) {
 	t.Launch()
 }
 
-func (t *Tape) fill(h *header, v float64) {
-	if h.n == 0 {
-		return
-	}
-	a := t.Args(OpFill, h.dtype)
-	a.out(h)
-	a.F[0] = v
-	t.Launch()
-}
-
 // accumulate sets dst = beta·dst + g, for beta 0 or 1. Both have the same number of elements, and dst is contiguous.
 func (t *Tape) accumulate(dst, g *header, beta float64) {
 	if dst.n == 0 {

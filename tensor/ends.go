@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"github.com/ringo-ml/ringo/tensor/typing"
 	"slices"
 )
 
@@ -102,7 +103,7 @@ func mustGrad(h, g *header, i int) {
 	}
 	if bad &^= same & (want.On(Replicated) | want.On(Invariant)); bad != 0 {
 		axis := bad.First()
-		failWith("BackwardFrom", these(h, g), &TypeError{Axis: axis, Clash: ClashGrad, Have: g.ty.At(axis), Want: want.At(axis),
+		failWith("BackwardFrom", these(h, g), &typing.Error{Axis: axis, Clash: typing.ClashGrad, Have: g.ty.At(axis), Want: want.At(axis),
 			Text: fmt.Sprintf("gradient %d is %v, but output %d is %v: its gradient must be %v", i, g.ty.At(axis), i, h.ty.At(axis), want.At(axis))})
 	}
 }
@@ -132,7 +133,7 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.putOff, t.told.rows = true, false, t.rows
+	t.inBackward, t.putOff, t.told.Rows = true, false, t.rows
 	t.beginOwners()
 	for _, s := range slices.Backward(t.used) { // what is complete is summed while the rest is computed
 		early := s.early

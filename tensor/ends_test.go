@@ -13,6 +13,7 @@ import (
 
 	. "github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // The gradient of an input: how a score changes with each pixel.
@@ -353,9 +354,9 @@ func TestBackwardFromChecksTypes(t *testing.T) {
 				require.NoError(t, err, "%v for %v", k, out)
 				continue
 			}
-			var e *TypeError
+			var e *typing.Error
 			require.True(t, errors.As(err, &e), "%v for %v: %v", k, out, err)
-			assert.Equal(t, TypeError{Clash: ClashGrad, Have: k, Want: Types{}.With(1, out).Dual().At(0), Text: e.Text}, *e)
+			assert.Equal(t, typing.Error{Clash: typing.ClashGrad, Have: k, Want: Types{}.With(1, out).Dual().At(0), Text: e.Text}, *e)
 		}
 	}
 	tape := typeTape(t)

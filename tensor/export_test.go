@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/compare"
 	"github.com/ringo-ml/ringo/tensor/internal/arena"
 )
 
@@ -16,7 +17,7 @@ const (
 	MinBlock       = arena.MinBlock
 	LargestSlab    = arena.LargestSlab
 	FirstSteps     = firstSteps
-	ComparedSteps  = comparedSteps
+	ComparedSteps  = compare.ComparedSteps
 	NumActivations = len(activationOps)
 )
 
@@ -49,7 +50,6 @@ func KeepAll(t *Tape, on bool) { t.keepAll = on }
 func Nodes(t *Tape) int { return t.nn }
 
 // Fill writes v to all elements of x, by a kernel.
-func Fill(t *Tape, x Tensor, v float64) { t.fill(x.hdr(), v) }
 
 // PlaceOf returns where the rows are in x.
 func PlaceOf(x Tensor) layout.Place { return x.hdr().at }
@@ -64,7 +64,7 @@ func PendingUses(x Tensor) int { return int(x.h.base.pending) }
 func Micro(t *Tape) [2]int { return [2]int{t.random.Step, t.random.Micro} }
 
 // StepsDone returns the tape's steps that compared something, and all.
-func StepsDone(t *Tape) []int { return []int{t.told.steps, int(t.stepsDone)} }
+func StepsDone(t *Tape) []int { return []int{t.told.Steps, int(t.stepsDone)} }
 
 // Init returns the initializer of p.
 func Init(p *Param) Initializer { return p.init }

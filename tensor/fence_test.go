@@ -97,8 +97,8 @@ func TestBorrowed(t *testing.T) {
 		w := &writer{lo: uintptr(x.Ptr()), hi: uintptr(other.Ptr())}
 		Raw(mine).Borrow(w, seq)
 		const says = " float32[4]: allreduce seq 1 still uses this memory: wait for it before, with .Wait() behind its call"
-		assert.ErrorContains(t, Try(func() { Fill(tape, mine, 2) }), "fill"+says)
-		Fill(tape, other, 2)
+		assert.ErrorContains(t, Try(func() { tape.Fill(mine, 2) }), "fill"+says)
+		tape.Fill(other, 2)
 		read := func() { tape.Input(mine).Exp() }
 		if reading != "" {
 			assert.ErrorContains(t, Try(read), reading+says)
@@ -109,7 +109,7 @@ func TestBorrowed(t *testing.T) {
 		}
 		Floats(other)
 		w.open = true
-		Fill(tape, mine, 2)
+		tape.Fill(mine, 2)
 		assert.Equal(t, 2.0, Floats(mine)[0])
 	}
 }

@@ -137,7 +137,7 @@ func (op Op) setTypes(out, first *header, in []*header, s *inputAxes) {
 	if first != nil {
 		s.add(first)
 	}
-	if out.ty = s.types(); s.clash() != 0 {
+	if out.ty = s.Types(); s.Suspects() != 0 {
 		op.mustFit(out, in, s)
 	}
 }

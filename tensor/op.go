@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"github.com/ringo-ml/ringo/tensor/typing"
 	"sync"
 )
 
@@ -29,8 +30,8 @@ type VJP func(t *Tape, n *Node, need uint8)
 type OpSpec struct {
 	Name  string
 	Saves SaveMask
-	VJP   VJP   // nil only with Const
-	Class Class // how it treats partial sums (see Types)
+	VJP   VJP          // nil only with Const
+	Class typing.Class // how it treats partial sums (see Types)
 	Rows  RowsRule
 	Index uint8 // bit mask of inputs that are positions or counts
 	Const bool  // its output has no gradient, or it is a step of another rule

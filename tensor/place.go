@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // Box is a rectangular part of a tensor: elements [Lo[i], Hi[i]) of each dimension.
@@ -54,7 +55,8 @@ func (p *Param) put(q layout.Placement) {
 func (p *Param) axesFree(op string, taken Axes, k Kind, text string) {
 	if taken != 0 {
 		a := taken.First()
-		panic(&Failure{Op: op, Err: &TypeError{Axis: a, Clash: ClashLay, Have: p.Types().At(a), Want: k, Text: fmt.Sprintf("%v: %s", p, text)}})
+		e := &typing.Error{Axis: a, Clash: typing.ClashLay, Have: p.ty.At(a), Want: k, Text: fmt.Sprintf("%v: %s", p, text)}
+		failWith(op, nil, e)
 	}
 }
 

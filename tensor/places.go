@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // RowsRule says how an operation treats the dimensions that hold the rows of the batch, or positions.
@@ -354,11 +355,12 @@ func (t *Tape) partsPlace(op string, out *header, in []*header) {
 		return
 	}
 	if op == ops[OpLinearAct].Name && sum != 0 {
-		clash(op, []*header{out}, sum, ClashNonlinear, Partial, Partial)
+		clash(op, these(out), typing.Misfit{Axes: sum, Clash: typing.ClashNonlinear, Have: Partial, Want: Partial})
 	}
 	for _, h := range in[2:] {
 		if h != nil && h.at.Flat() != layout.Zeros && sum&^h.ty.On(Partial) != 0 {
-			clash(op, []*header{out, h}, sum&^h.ty.On(Partial), ClashAdded, Partial, h.ty.At(sum.First()))
+			bad := sum &^ h.ty.On(Partial)
+			clash(op, these(out, h), typing.Misfit{Axes: bad, Clash: typing.ClashAdded, Have: Partial, Want: h.ty.At(sum.First())})
 		}
 	}
 }
@@ -484,7 +486,7 @@ func (t *Tape) failHeld(op string, in []*header, i, d int, axes Axes, n int, wha
 	if same == 0 || t.idle() || !h.needs && uniform(h, d) {
 		return
 	}
-	e := &TypeError{Axis: same.First(), Clash: ClashHeld, Have: h.ty.At(same.First()), Want: Varying}
+	e := &typing.Error{Axis: same.First(), Clash: typing.ClashHeld, Have: h.ty.At(same.First()), Want: Varying}
 	line := "it needs their place, x = x.WithRows(batch.X.Rows()) before Tape.Input"
 	switch what {
 	case "positions":

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // reduced sets types and place of a reduction over the dimensions in mask: a sum if linear, else something that has a meaning for each row
@@ -242,7 +243,7 @@ func (t *Tape) ScatterTypes(op Op, out, x, idx, src Tensor, dim int) {
 	}
 	b := t.batchAt(like.at)
 	if bad := like.variesOver(b, false) &^ (in.ty.On(Varying) | in.ty.On(Partial)); bad != 0 && t.recording() && in.at.Flat() != layout.Zeros {
-		e := &TypeError{Axis: bad.First(), Clash: ClashAdded, Have: in.ty.At(bad.First()), Want: Partial}
+		e := &typing.Error{Axis: bad.First(), Clash: typing.ClashAdded, Have: in.ty.At(bad.First()), Want: Partial}
 		e.Text = "elements of this rank's rows are added up, so the result is a partial sum, and what they are added to would count once for " +
 			"each rank: begin with Tape.Zeros"
 		failWith(op.String(), these(in, ids, add), e)
@@ -320,7 +321,7 @@ func (t *Tape) compared(op string, out, x, y *header, classes bool) {
 // Zeros returns zeros on the tape. Nothing counts twice if they are added to partial sums, or if rows are added up in them.
 func (t *Tape) Zeros(dtype DType, dims ...int) Tensor {
 	h := t.newTensor(dtype, dims...)
-	t.fill(h, 0)
+	t.Fill(h.tensor(), 0)
 	h.at = layout.Constant(layout.Zeros, 0)
 	return h.tensor()
 }

@@ -49,7 +49,7 @@ func (t *Tape) sumMask(in *header, mask int) *header {
 	h := in
 	if several := mask>>bits.TrailingZeros(uint(mask)) + 1; several&(several-1) != 0 && in.dtype.IsHalf() {
 		h = t.newTensor(Float32, in.dims[:in.ndim]...)
-		t.cast(h, in)
+		t.Cast(h.tensor(), in.tensor())
 	}
 	for end := int(in.ndim); end > 0; {
 		if mask&(1<<(end-1)) == 0 {
@@ -74,7 +74,7 @@ func (t *Tape) sumMask(in *header, mask int) *header {
 		return h
 	}
 	out := t.newTensor(in.dtype, h.dims[:h.ndim]...)
-	t.cast(out, h)
+	t.Cast(out.tensor(), h.tensor())
 	t.release(h)
 	return out
 }

@@ -65,7 +65,7 @@ func (h *header) rowsOf() Rows {
 
 // noteRows makes the rows of an input those of the step, and gives it its place.
 func (t *Tape) noteRows(in, h *header) {
-	t.told.over |= h.ty.Differ()
+	t.told.Over |= h.ty.Differ()
 	if h.tape != nil && h.ty.On(Own) != 0 && t.ownWhy == "" {
 		t.ownWhy = h.tape.ownWhy
 	}
@@ -107,7 +107,7 @@ func batchOfInput(h *header) batch {
 func (t *Tape) takeRows(h *header) {
 	t.rows = batchOfInput(h)
 	if !t.recompute {
-		t.told.numbers.add(h.rows.Number)
+		t.told.Batch(h.rows.Number)
 	}
 	t.fed.Add(t.rows)
 }

@@ -1,5 +1,7 @@
 package tensor
 
+import "github.com/ringo-ml/ringo/tensor/typing"
+
 // The built-in operations. The tape records those with a gradient rule; the others are steps of rules.
 const (
 	OpApply Op = iota
@@ -84,32 +86,32 @@ const BuiltinOps = numBuiltin
 // defined there, by an init function.
 var rules = map[Op]OpSpec{
 	OpApply:      {Name: "apply", VJP: applyVJP, Compute: computeLate},
-	OpAux:        {Name: "aux", Class: classAux, VJP: auxVJP},
+	OpAux:        {Name: "aux", Class: typing.Linear, VJP: auxVJP},
 	OpCheckpoint: {Name: "checkpoint", Saves: SaveAll &^ SaveOut, VJP: checkpointVJP},
 
-	OpCopy:      {Name: "copy", Class: ClassLinear, VJP: passVJP},
+	OpCopy:      {Name: "copy", Class: typing.Linear, VJP: passVJP},
 	OpAddTo:     {Name: "addto", Const: true},
 	OpFill:      {Name: "fill", Const: true},
-	OpCast:      {Name: "cast", Class: ClassLinear, VJP: castVJP},
-	OpReshape:   {Name: "reshape", Class: ClassLinear, VJP: passVJP},
-	OpPermute:   {Name: "permute", Class: ClassLinear, VJP: permuteVJP},
-	OpSlice:     {Name: "slice", Class: ClassLinear, VJP: sliceVJP},
-	OpConcat:    {Name: "concat", Class: ClassLinear, VJP: concatVJP},
-	OpBroadcast: {Name: "broadcast", Class: ClassLinear, VJP: broadcastVJP},
+	OpCast:      {Name: "cast", Class: typing.Linear, VJP: castVJP},
+	OpReshape:   {Name: "reshape", Class: typing.Linear, VJP: passVJP},
+	OpPermute:   {Name: "permute", Class: typing.Linear, VJP: permuteVJP},
+	OpSlice:     {Name: "slice", Class: typing.Linear, VJP: sliceVJP},
+	OpConcat:    {Name: "concat", Class: typing.Linear, VJP: concatVJP},
+	OpBroadcast: {Name: "broadcast", Class: typing.Linear, VJP: broadcastVJP},
 
-	OpAdd:    {Name: "add", Class: ClassLinear, VJP: addVJP},
-	OpSub:    {Name: "sub", Class: ClassLinear, VJP: subVJP},
-	OpMul:    {Name: "mul", Class: ClassMultilinear, Saves: 3, VJP: mulVJP},
-	OpDiv:    {Name: "div", Class: ClassRatio, Saves: 2 | SaveOut, VJP: divVJP},
+	OpAdd:    {Name: "add", Class: typing.Linear, VJP: addVJP},
+	OpSub:    {Name: "sub", Class: typing.Linear, VJP: subVJP},
+	OpMul:    {Name: "mul", Class: typing.Multilinear, Saves: 3, VJP: mulVJP},
+	OpDiv:    {Name: "div", Class: typing.Ratio, Saves: 2 | SaveOut, VJP: divVJP},
 	OpEq:     {Name: "eq", Const: true},
 	OpNe:     {Name: "ne", Const: true},
 	OpLt:     {Name: "lt", Const: true},
 	OpLe:     {Name: "le", Const: true},
 	OpGt:     {Name: "gt", Const: true},
 	OpGe:     {Name: "ge", Const: true},
-	OpAffine: {Name: "affine", Class: ClassLinear, VJP: affineVJP},
+	OpAffine: {Name: "affine", Class: typing.Linear, VJP: affineVJP},
 
-	OpNeg:      {Name: "neg", Class: ClassLinear, VJP: negVJP},
+	OpNeg:      {Name: "neg", Class: typing.Linear, VJP: negVJP},
 	OpAbs:      {Name: "abs", Saves: 1, VJP: unaryVJP(OpAbsGrad, 0)},
 	OpExp:      {Name: "exp", Saves: SaveOut, VJP: unaryVJP(OpMul, -1)},
 	OpLog:      {Name: "log", Saves: 1, VJP: unaryVJP(OpDiv, 0)},
@@ -138,16 +140,16 @@ var rules = map[Op]OpSpec{
 	OpGELUTanhGrad: {Name: "gelu_tanh_grad", Const: true},
 	OpSiLUGrad:     {Name: "silu_grad", Const: true},
 
-	OpMatMul:      {Name: "matmul", Class: ClassMultilinear, Saves: 3, VJP: matmulVJP},
-	OpLinear:      {Name: "linear", Class: ClassMultilinear, Saves: 3, VJP: linearVJP},
+	OpMatMul:      {Name: "matmul", Class: typing.Multilinear, Saves: 3, VJP: matmulVJP},
+	OpLinear:      {Name: "linear", Class: typing.Multilinear, Saves: 3, VJP: linearVJP},
 	OpLinearAct:   {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP, Optional: true},
 	OpActGrad:     {Name: "act_grad", Const: true, Optional: true},
-	OpLinearAdd:   {Name: "linear_add", Class: ClassMultilinear, Saves: 3, VJP: linearAddVJP, Optional: true},
+	OpLinearAdd:   {Name: "linear_add", Class: typing.Multilinear, Saves: 3, VJP: linearAddVJP, Optional: true},
 	OpLinearGradX: {Name: "linear_grad_x", Const: true, Optional: true},
 	OpLinearGradW: {Name: "linear_grad_w", Const: true, Optional: true},
 	OpColSum:      {Name: "colsum", Const: true},
 
-	OpSum: {Name: "sum", Class: ClassLinear, VJP: sumVJP},
+	OpSum: {Name: "sum", Class: typing.Linear, VJP: sumVJP},
 
 	OpSumSquares: {Name: "sum_squares", Const: true},
 	OpGradNorm:   {Name: "grad_norm", Const: true},

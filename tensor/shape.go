@@ -63,14 +63,6 @@ func (t *Tape) broadcastTo(h, like *header) *header {
 	return out
 }
 
-func (t *Tape) cast(out, in *header) {
-	if out.n == 0 {
-		return
-	}
-	t.Args(OpCast, in.dtype).out(out).in(in)
-	t.Launch()
-}
-
 // Cast returns x as another element type. Floats to integers truncate and saturate (NaN becomes 0). Integers to narrower ones keep the low
 // bits. 16-bit floats are rounded to nearest even, from float32.
 func (x Tensor) Cast(d DType) Tensor {
@@ -84,7 +76,7 @@ func (x Tensor) Cast(d DType) Tensor {
 	}
 	in = t.contiguous(in)
 	out := t.newTensor(d, in.dims[:in.ndim]...)
-	t.cast(out, in)
+	t.Cast(out.tensor(), in.tensor())
 	out.ty, out.at = in.ty, in.at
 	switch {
 	case !in.dtype.IsFloat():
@@ -98,7 +90,7 @@ func (x Tensor) Cast(d DType) Tensor {
 
 func castVJP(t *Tape, n *Node, _ uint8) {
 	d := t.newTensor(n.in[0].dtype, n.out.dims[:n.out.ndim]...)
-	t.cast(d, n.out.grad)
+	t.Cast(d.tensor(), n.out.grad.tensor())
 	t.addGrad(n.in[0], d)
 }
 

@@ -20,7 +20,7 @@ func (f *twoOuts) Forward(c *Ctx, in []Tensor) Tensor {
 
 func (*twoOuts) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = c.Tape().NewLike(g)
-	Fill(c.Tape(), grads[0], 1)
+	c.Tape().Fill(grads[0], 1)
 }
 
 // spentCase is a second loss, of a tensor that was kept in a first Backward.

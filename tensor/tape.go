@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/internal/trace"
+	"github.com/ringo-ml/ringo/tensor/compare"
 	"github.com/ringo-ml/ringo/tensor/internal/arena"
 )
 
@@ -36,7 +37,7 @@ type Tape struct {
 	serial    uint32 // counts Resets
 	stepsDone uint8  // steps that are done, up to firstSteps
 	fed       inputs // of rows, since the last Backward
-	told      told
+	told      compare.Step
 	applied   map[Function]bool // see noteFields
 	poller    Poller
 	sent      Pending // the last copy from host memory
@@ -84,17 +85,18 @@ type pass struct {
 
 // step is what the tape has learned since Reset.
 type step struct {
-	rows   batch
-	tokens int       // see SetTokens
-	known  []batch   // that places refer to
-	ownWhy string    // how the first tensor of this rank's own came about
-	sliced bool      // rows were
-	chosen []chosen  // of rows
-	added  []*header // by a rule of RowsAdded, without a gradient
-	drew   bool      // random numbers since the last Backward
-	seeds  int       // calls of WithAux
-	ends   []*header // that Leaf made
-	free   []*header // the rest of the last list of operands
+	rows    batch
+	tokens  int       // see SetTokens
+	known   []batch   // that places refer to
+	ownWhy  string    // how the first tensor of this rank's own came about
+	sliced  bool      // rows were
+	chosen  []chosen  // of rows
+	added   []*header // by a rule of RowsAdded, without a gradient
+	drew    bool      // random numbers since the last Backward
+	seeds   int       // calls of WithAux
+	ends    []*header // that Leaf made
+	targets *header   // of the last loss
+	free    []*header // the rest of the last list of operands
 }
 
 // TapeOption configures NewTape.
@@ -304,7 +306,7 @@ func (t *Tape) Reset() {
 	t.used = t.used[:0]
 	t.step = step{known: t.known[:0], ends: t.ends[:0], added: t.added[:0]}
 	t.fed.reset()
-	t.told.reset()
+	t.told.Reset()
 	t.serial++
 	t.spans.Phase("") // ends a forward phase without Backward
 	_ = t.sent.Wait() // the next Sync returns the error
@@ -454,7 +456,7 @@ func (t *Tape) SetStep(step, micro int) {
 		fail("SetStep", nil, "inside a captured step, whose replays would not do it")
 	}
 	if step == t.random.Step+1 { // its last Backward had More: another tape ended the step
-		t.told.backward(false)
+		t.told.Backward(false)
 		t.stepsDone = min(t.stepsDone+1, firstSteps)
 	}
 	t.random.Step, t.random.Micro = step, micro

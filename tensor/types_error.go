@@ -3,120 +3,50 @@ package tensor
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
-// Clash says which rule of types is broken.
-type Clash uint8
-
-// The clashes.
-const (
-	ClashInput        Clash = iota // a Function needs another kind
-	ClashRows                      // an invariant tensor meets rows that differ
-	ClashFeatures                  // an invariant tensor meets a part of the features
-	ClashOwn                       // an invariant tensor meets a mean over one rank's rows
-	ClashRowsFeatures              // rows meet a part of the features
-	ClashOnce                      // an invariant tensor meets one whose gradient is a partial sum
-	ClashPart                      // a partial sum meets a tensor that differs between ranks
-	ClashNonlinear                 // a partial sum in an operation that is not linear
-	ClashAdded                     // something that is not a partial sum is added to one
-	ClashProduct                   // a product of partial sums
-	ClashMask                      // random numbers for elements whose place is not known
-	ClashWhole                     // a mean or a loss over a part of the features
-	ClashLoss                      // the loss of Backward or WithAux is not a part of a sum
-	ClashGrad                      // a given gradient does not have the dual kind of the output
-	ClashLay                       // contradictory calls of Param.Place and Param.SumOver
-	ClashStatistics                // statistics of this rank's rows only
-	ClashHeld                      // what is the same on all ranks has an element for each of this rank's rows
-)
-
-// clashTexts say what is wrong. %[1]s is the first input of one kind, %[2]s that of the other.
-var clashTexts = [...]string{
-	ClashInput: "must be %[2]s",
-	ClashRows: "%[1]s is the same on all ranks and counts its gradient once, %[2]s is other rows on each: " +
-		"the gradient lacks the sum over the ranks",
-	ClashFeatures: "%[1]s is the same on all ranks and counts its gradient once, %[2]s is a part of the features: " +
-		"the gradient lacks the sum over the ranks, or a sum before this operation is missing",
-	ClashOwn: "%[1]s is the same on all ranks, %[2]s is made of a mean over this rank's rows",
-	ClashRowsFeatures: "%[1]s is this rank's rows, %[2]s this rank's part of the features: rows must be gathered, " +
-		"or sent to where that part is",
-	ClashOnce: "%[1]s counts its gradient once, that of %[2]s is added up over the ranks: " +
-		"behind autograd.Sum, or by tensor.WithAux, a penalty of divided weights or a loss of the whole batch can be added",
-	ClashPart:      "%[1]s is a partial sum, %[2]s differs between ranks",
-	ClashNonlinear: "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
-	ClashAdded:     "%[1]s is a partial sum: what is added to it would count once for each rank",
-	ClashProduct:   "a product of two partial sums is not a partial sum",
-	ClashWhole:     "%[1]s is a part of the features: what is made of several of them needs those of the other ranks",
-	ClashStatistics: "%[1]s has the sums over this rank's rows, and other ranks hold more rows of the batch: " +
-		"nn.SyncBatchNorm(model, &autograd.AllReduce{Group: g}), before the first step, sums them over the ranks",
-	ClashMask: "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
-}
-
-// lossTexts say which kind a loss has that it must not have.
-var lossTexts = [...]string{
-	Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: " +
-		"it would count once for each. Does the input lack its Rows? What all ranks compute of all rows needs autograd.Sum or Gather, behind " +
-		"which a gradient counts once, in place of AllReduce, AllGather or Copy",
-	Varying: "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count (see GlobalMean), " +
-		"and by no number of ranks; a choice among all rows, as of the largest losses, needs all (autograd.Gather); AsPart is for your own sum",
-	Cut: "the loss is that of a part of the features: a sum over the ranks is missing",
-	Own: "the loss is made of this rank's rows alone, and others have more: divide a sum by the global count (see GlobalMean), and by no " +
-		"number of ranks; sum statistics over the ranks (autograd.AllReduce), gather rows that meet each other (autograd.AllGather)",
-}
-
-// TypeError is the cause of a *Failure: the types of tensors do not fit along an axis of the job.
-type TypeError struct {
-	Axis       int
-	Name       string // of the axis, set by package dist
-	Clash      Clash
-	Have, Want Kind
-	Text       string // what is wrong
-	See        string // what to do about it, set by package dist
-}
-
-// Error names the axis and says what is wrong.
-func (e *TypeError) Error() string {
-	axis, text := e.Name, e.Text
-	if axis == "" {
-		axis = fmt.Sprint(e.Axis)
-	}
-	if text == "" {
-		text = fmt.Sprintf("the input is %v, must be %v", e.Have, e.Want)
-	}
-	if e.See != "" {
-		text += "; " + e.See
-	}
-	return "axis " + axis + ": " + text
-}
-
-// clash panics with a *Failure if bad has an axis.
-func (op Op) clash(in []*header, bad Axes, c Clash, have, want Kind) {
-	if bad != 0 {
-		clash(op.String(), in, bad, c, have, want)
-	}
-}
-
-func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
+// operands appends to list what the rules of types see of in.
+func operands(list []typing.Operand, in []*header) []typing.Operand {
 	for _, h := range in {
-		if h != nil && h.tape != nil && h.tape.idle() {
-			return
+		if h == nil {
+			list = append(list, typing.Operand{None: true})
+		} else {
+			list = append(list, typing.Operand{Types: h.ty, Grad: h.needs, Zeros: h.at.Flat() == layout.Zeros})
 		}
 	}
-	axis := bad.First()
-	e := &TypeError{Axis: axis, Clash: c, Have: have, Want: want}
-	if c == ClashLoss {
-		if e.Text = lossTexts[have]; have == Own {
-			e.Text += in[0].tape.why()
+	return list
+}
+
+// kinds lists the kinds of the inputs.
+func kinds(in []*header, axis int) string { return typing.Kinds(named(in), axis) }
+
+// named is operands with their names, for errors.
+func named(in []*header) []typing.Operand {
+	list := operands(nil, in)
+	for i, h := range in {
+		if h != nil {
+			list[i].Name = h.label(i)
 		}
-	} else {
-		e.Text = fmt.Sprintf(clashTexts[c]+"%[3]s", which(in, axis, have), which(in, axis, want), kinds(in, axis))
-		for _, h := range in {
-			if (c == ClashPart || c == ClashNonlinear) && h != nil && h.needs && h.ty.On(Partial) != 0 && h.tape.scatters(h) {
-				e.Text += "; messages for this rank's rows, of graphs that it has whole, have these rows: tensor.RowsLike(added, rows)"
-				break
-			}
+	}
+	return list
+}
+
+// clash panics with a *Failure if inputs do not fit along an axis.
+func clash(op string, in []*header, m typing.Misfit) {
+	if m.Axes == 0 || slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.tape != nil && h.tape.idle() }) {
+		return
+	}
+	e := m.Error(named(in))
+	if m.Clash == typing.ClashLoss && m.Have == Own {
+		e.Text += in[0].tape.why()
+	}
+	if m.Clash == typing.ClashPart || m.Clash == typing.ClashNonlinear {
+		if slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.needs && h.ty.On(Partial) != 0 && h.tape.scatters(h) }) {
+			e.Text += "; messages for this rank's rows, of graphs that it has whole, have these rows: tensor.RowsLike(added, rows)"
 		}
 	}
 	failWith(op, in, e)
@@ -126,7 +56,7 @@ func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
 func (t *Tape) failTypes(op string, in []*header, err error) {
 	var k *layout.KindError
 	if errors.As(err, &k) {
-		e := &TypeError{Axis: k.Axis, Clash: ClashInput, Have: k.Have, Want: k.Want}
+		e := &typing.Error{Axis: k.Axis, Clash: typing.ClashInput, Have: k.Have, Want: k.Want}
 		err, e.Text = e, fmt.Sprintf("an input is %v, must be %v%s", k.Have, k.Want, kinds(in, k.Axis))
 		if k.Have == Own {
 			e.Text += t.why() + "; rows that TopK or Sort chose stay rows, and can be gathered, if they are taken by their indices " +
@@ -152,32 +82,6 @@ func (t *Tape) why() string {
 		return "; it came from " + t.ownWhy + " (if a Reshape could put its only row into two dimensions, write -1 for the right one)"
 	}
 	return "; it came from " + t.ownWhy
-}
-
-// which returns the name of the first input of kind k.
-func which(in []*header, axis int, k Kind) string {
-	for i, h := range in {
-		if h != nil && h.ty.At(axis) == k {
-			return h.label(i)
-		}
-	}
-	return k.String()
-}
-
-// kinds lists the kinds of the inputs.
-func kinds(in []*header, axis int) string {
-	var list []string
-	for i, h := range in {
-		if h == nil {
-			continue
-		}
-		s := h.label(i) + " " + h.ty.At(axis).String()
-		if !h.needs {
-			s += ", no gradient"
-		}
-		list = append(list, s)
-	}
-	return " (" + strings.Join(list, "; ") + ")"
 }
 
 // label names an input: by its parameter, or by its number.

@@ -1,5 +1,7 @@
 package tensor
 
+import "github.com/ringo-ml/ringo/tensor/typing"
+
 // mustMeanWhole panics with a *Failure if a mean is over a part of the features. It would be divided by the number of elements in this
 // part, and the sum of the ranks' means is not the mean. Tensors with one element for each row, or for each token, are allowed: they may be
 // a sum over a part of the features.
@@ -12,6 +14,6 @@ func mustMeanWhole(x *header) {
 // mustBeWhole panics with a *Failure if x is a part of the features.
 func mustBeWhole(op string, x *header) {
 	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.recording() {
-		clash(op, []*header{x}, bad, ClashWhole, Cut, Invariant)
+		clash(op, these(x), typing.Misfit{Axes: bad, Clash: typing.ClashWhole, Have: Cut, Want: Invariant})
 	}
 }

@@ -4,121 +4,37 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/layout"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
-// Class says how an operation treats a Partial tensor, whose value is the sum over the ranks.
-type Class uint8
+// inputAxes adds up the types of an operation's inputs.
+type inputAxes struct{ typing.Inputs }
 
-// The classes.
-const (
-	ClassNonlinear   Class = iota // not linear: it needs the sum; this is safe for every operation
-	ClassLinear                   // linear in all inputs together: all of them are partial, or none
-	ClassMultilinear              // linear in each of inputs 0 and 1; further inputs are added
-	ClassIndexed                  // linear in input 0, and in input 2 if there is one; input 1 has indices
-	ClassSelects                  // linear in inputs 1 and 2; input 0 selects elements from them
-	ClassRatio                    // linear in input 0, which it divides by input 1
-	classAux                      // WithAux
-)
+func (s *inputAxes) add(h *header)      { s.Add(h.ty, h.needs) }
+func (s *inputAxes) addIndex(h *header) { s.AddIndex(h.ty, h.needs) }
 
-// inputAxes holds, for each kind, the axes on which an input of an operation is of that kind. same has those of inputs without a gradient
-// that are the same on all ranks: they fit invariant and replicated inputs alike.
-type inputAxes struct{ v, c, o, p, i, r, same Axes }
-
-// addIndex is add for an input that may choose elements: what is this rank's own among the indices picks rows of this rank.
-func (s *inputAxes) addIndex(h *header) {
-	own := h.ty.On(Own) | h.ty.On(Partial)
-	was := h.ty
-	h.ty = h.ty.With(own, Varying)
-	s.add(h)
-	h.ty = was
-}
-
-func (s *inputAxes) add(h *header) {
-	b0, b1, b2 := h.ty.Bits()
-	s.v |= b0 &^ (b1 | b2)
-	s.c |= b0 & b2
-	s.o |= b2 &^ b0
-	s.p |= b1 &^ b0
-	if h.needs {
-		s.i |= b0 & b1
-		s.r |= ^(b0 | b1 | b2)
-	} else {
-		s.same |= ^(b0 ^ b1 | b2)
-	}
-}
-
-// types returns the types of the output, if the inputs fit: own if an input is own, else cut, varying, partial or invariant.
-func (s *inputAxes) types() Types { return layout.TypesOf((s.v|s.c|s.i)&^s.o, s.p|s.i, s.c|s.o) }
-
-// clash returns the axes on which inputs may not fit.
-func (s *inputAxes) clash() Axes { return s.i&(s.v|s.c|s.o|s.p|s.r) | s.v&s.c | s.p }
-
-// mustFit panics with a *Failure where the inputs of an operation do not fit.
+// mustFit panics with a *Failure where the inputs of an operation do not fit. It sets the types of the output.
 func (op Op) mustFit(out *header, in []*header, s *inputAxes) {
-	if ops[op].Class == classAux { // WithAux has looked at the loss
+	o := &ops[op]
+	switch {
+	case op == OpAux: // WithAux has looked at the loss
 		if out.ty = in[0].ty; !in[0].needs { // the output does, for the sake of the loss
 			out.ty = out.ty.With(out.ty.On(Replicated), Invariant)
 		}
-		return
-	}
-	if noFloats(out, in) { // counts and positions: what mixes them is this rank's own
-		if s.p&(s.v|s.c|s.o|s.i|s.r|s.same) != 0 || ops[op].Class != ClassLinear {
-			s.p, s.o = 0, s.o|s.p
+	case noFloats(out, in): // counts and positions: what mixes them is this rank's own
+		out.ty = s.Loose(o.Class)
+	default:
+		var memory [maxInputs]typing.Operand
+		var bad typing.Misfit
+		if out.ty, bad = s.Fit(o.Class, o.Const, operands(memory[:0], in)); bad.Axes != 0 {
+			clash(o.Name, in, bad)
 		}
-		out.ty = s.types()
-		return
-	}
-	if ops[op].Const { // no gradient flows through it
-		s.i, s.r = 0, 0
-		out.ty = s.types()
-	}
-	op.clash(in, s.i&s.v, ClashRows, Invariant, Varying)
-	op.clash(in, s.i&s.c, ClashFeatures, Invariant, Cut)
-	op.clash(in, s.i&s.o, ClashOwn, Invariant, Own)
-	op.clash(in, s.v&s.c, ClashRowsFeatures, Varying, Cut)
-	op.clash(in, s.i&s.r, ClashOnce, Invariant, Replicated)
-	op.clash(in, s.i&s.p, ClashOnce, Invariant, Partial)
-	op.clash(in, s.p&s.v, ClashPart, Partial, Varying)
-	op.clash(in, s.p&s.c, ClashPart, Partial, Cut)
-	op.clash(in, s.p&s.o, ClashPart, Partial, Own)
-	if s.p != 0 {
-		op.mustBeLinear(in, s)
 	}
 }
 
 // noFloats reports whether an operation is on integers.
 func noFloats(out *header, in []*header) bool {
 	return !out.dtype.IsFloat() && !slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.dtype.IsFloat() })
-}
-
-// mustBeLinear panics with a *Failure if the operation is not linear in its partial inputs: its result would not be a part of the result
-// for the sum.
-func (op Op) mustBeLinear(in []*header, s *inputAxes) {
-	var summands uint8 // inputs that are added up
-	switch p := s.p; ops[op].Class {
-	case ClassLinear:
-		summands = 255
-	case ClassMultilinear:
-		a, b := in[0].ty.On(Partial), in[1].ty.On(Partial)
-		op.clash(in, a&b, ClashProduct, Partial, Partial)
-		op.clash(in, p&^(a|b), ClashAdded, Partial, Replicated)
-		summands = 255 &^ 3
-	case ClassIndexed:
-		op.clash(in, in[1].ty.On(Partial), ClashNonlinear, Partial, Partial)
-		summands = 1 | 4
-	case ClassSelects:
-		op.clash(in, in[0].ty.On(Partial), ClashNonlinear, Partial, Partial)
-		summands = 2 | 4
-	case ClassRatio:
-		op.clash(in, in[1].ty.On(Partial), ClashNonlinear, Partial, Partial)
-	default:
-		op.clash(in, p, ClashNonlinear, Partial, Partial)
-	}
-	for i, h := range in {
-		if h != nil && summands>>i&1 != 0 && h.at.Flat() != layout.Zeros {
-			op.clash(in, s.p&^h.ty.On(Partial), ClashAdded, Partial, Replicated)
-		}
-	}
 }
 
 // meanType sets the types of a mean, made from a sum: where the sum is partial, the mean is of this rank's rows only (Own).
@@ -141,7 +57,7 @@ func (t *Tape) mustPlace(op string, x *header, at Region) {
 		bad |= x.ty.On(Cut)
 	}
 	if bad != 0 && x.n > 0 && t.recording() {
-		clash(op, []*header{x}, bad, ClashMask, x.ty.At(bad.First()), Replicated)
+		clash(op, these(x), typing.Misfit{Axes: bad, Clash: typing.ClashMask, Have: x.ty.At(bad.First()), Want: Replicated})
 	}
 }
 
@@ -211,7 +127,7 @@ func (t *Tape) first(axes Axes) (one float64, ok bool) {
 func (t *Tape) shift(x *header, b float64) float64 {
 	one, ok := t.first(x.ty.On(Partial))
 	if !ok && t.recording() {
-		OpAffine.clash([]*header{x}, x.ty.On(Partial), ClashAdded, Partial, Replicated)
+		clash("affine", these(x), typing.Misfit{Axes: x.ty.On(Partial), Clash: typing.ClashAdded, Have: Partial, Want: Replicated})
 		return b
 	}
 	return one * b
@@ -220,7 +136,7 @@ func (t *Tape) shift(x *header, b float64) float64 {
 // mustSeed panics with a *Failure unless h can be a loss: a part of the sum over the job, or the same on all ranks with the same gradient.
 func mustSeed(op string, h *header) {
 	if bad := ^(h.ty.On(Partial) | h.ty.On(Invariant)); bad != 0 && h.needs {
-		clash(op, []*header{h}, bad, ClashLoss, h.ty.At(bad.First()), Partial)
+		clash(op, these(h), typing.Misfit{Axes: bad, Clash: typing.ClashLoss, Have: h.ty.At(bad.First()), Want: Partial})
 	}
 }
 
@@ -258,7 +174,7 @@ func (c *Ctx) applyTypes(y *header, in []*header) {
 		for _, h := range in {
 			s.add(h)
 		}
-		if y.ty = s.types(); s.clash() != 0 && c.t.recording() {
+		if y.ty = s.Types(); s.Suspects() != 0 && c.t.recording() {
 			OpApply.mustFit(y, in, &s)
 		}
 		for _, o := range c.outs {
@@ -305,11 +221,7 @@ func (t *Tape) typeOnly(op Op, out *header, in []*header) {
 			placed = placed || h.at != (place{})
 		}
 	}
-	linear := ops[op].Class == ClassLinear || ops[op].Class == classAux
-	if others := s.v | s.c | s.o | s.i | s.r | s.same; s.p != 0 && (!linear || s.p&others != 0) {
-		s.p, s.o = 0, s.o|s.p
-	}
-	if out.ty = s.types(); placed {
+	if out.ty = s.Loose(ops[op].Class); placed {
 		t.locate(op, out, in)
 	}
 }

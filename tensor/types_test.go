@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	. "github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // asKinds has an output for each kind, which gives its input that kind on axis 0.
@@ -60,7 +61,7 @@ const none = Kind(255) // an error
 func made(t *testing.T, fn func() Tensor) Kind {
 	k := none
 	err := Try(func() { k = fn().Types().At(0) })
-	if e := (*TypeError)(nil); err != nil {
+	if e := (*typing.Error)(nil); err != nil {
 		require.True(t, errors.As(err, &e), "%v", err)
 	}
 	return k
@@ -383,9 +384,9 @@ func TestTypesOfRegisteredOperations(t *testing.T) {
 	pass := func(t *Tape, n *Node, _ uint8) { t.AddGrad(n, 0, n.Grad()) }
 	tape := typeTape(t)
 	for _, c := range []struct {
-		class Class
+		class typing.Class
 		want  Kind
-	}{{0, none}, {ClassLinear, Partial}} {
+	}{{0, none}, {typing.Linear, Partial}} {
 		op := Register(OpSpec{Name: fmt.Sprintf("typed_%d", c.class), VJP: pass, Class: c.class})
 		got := made(t, func() Tensor {
 			x := of(tape, Partial)

@@ -17,7 +17,8 @@ var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "gol
 
 // testOnly is what every package's own tests may import.
 const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/capture " + modulePath + "/tensor/cpu " + modulePath +
-	"/tensor/ops " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " + modulePath + "/internal/ports"
+	"/tensor/ops " + modulePath + "/tensor/typing " + modulePath + "/tensor/tensortest " + modulePath + "/internal/reliability " +
+	modulePath + "/internal/ports"
 
 // everywhere is what every package may import: these packages import nothing.
 const everywhere = "layout tensor/memory"
@@ -63,11 +64,12 @@ var table = map[string]row{
 	"layout":                {},
 	"tensor/memory":         {},
 	"tensor/internal/arena": {},
-	"tensor":                {own: "tensor/internal/arena tensor/compare internal/kernel internal/trace internal/where"},
+	"tensor/typing":         {},
+	"tensor":                {own: "tensor/internal/arena tensor/compare tensor/typing internal/kernel internal/trace internal/where"},
 	"tensor/capture":        {own: "tensor"},
 	"tensor/compare":        {own: "internal/kernel"},
 	"tensor/cpu":            {own: "tensor internal/kernel internal/wait", others: "golang.org/x/sys"},
-	"tensor/ops":            {own: "tensor tensor/cpu internal/kernel"},
+	"tensor/ops":            {own: "tensor tensor/cpu tensor/typing internal/kernel"},
 	"tensor/cuda":           {own: "tensor tensor/ops internal/cuda internal/cuda/blas"},
 	"tensor/tensortest":     {own: "tensor tensor/cpu tensor/ops internal/reliability", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia": {own: "tensor tensor/cpu tensor/ops internal/bounded",
@@ -102,8 +104,8 @@ var table = map[string]row{
 		others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/live internal/trace internal/timeline internal/ranks internal/wait " +
-			"internal/where tensor tensor/compare tensor/cpu tensor/cuda nn optim data dist/backend dist/algo dist/local dist/peer dist/shm " +
-			"dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
+			"internal/where tensor tensor/compare tensor/typing tensor/cpu tensor/cuda nn optim data dist/backend dist/algo dist/local " +
+			"dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},

@@ -43,6 +43,7 @@ var wordsAllowed = map[string][]string{
 	"dist/tcp":         {"seal", "sealed"}, // as cipher.AEAD
 	"layout":           {"meet"},           // rows
 	"tensor":           {"meet"},
+	"tensor/typing":    {"meet"},
 }
 
 // nameWords returns the parts of a name, in lower case: "HTTPServerOf2" has http, server, of.

@@ -3,6 +3,6 @@
 // without a word.
 //
 // An [Agreement] is what ranks must have alike when they add something up; reductions carry it. A [Fed] is a part of the global batch that
-// a step got as input, with what its values add up to. A tape collects both ([Inputs], tensor.Tape.Agreement), package dist compares them
-// and writes the errors and warnings. This package knows no tensor and no tape.
+// a step got as input, with what its values add up to. A tape collects both ([Step], [Inputs]), package dist compares them and writes the
+// errors and warnings. This package knows no tensor and no tape.
 package compare

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // The operations of ChannelSums, BatchNorm and RunningStats, and of their gradients.
@@ -80,7 +81,8 @@ func BatchNorm(x, sums, w, b tensor.Tensor, eps float64) tensor.Tensor {
 	}
 	w, b = vector(t, x, w), vector(t, x, b)
 	if bad := sums.Types().On(tensor.Partial); bad != 0 {
-		OpBatchNorm.Refuse([]tensor.Tensor{x, sums}, bad, tensor.ClashStatistics, tensor.Partial, tensor.Varying)
+		OpBatchNorm.Refuse([]tensor.Tensor{x, sums},
+			typing.Misfit{Axes: bad, Clash: typing.ClashStatistics, Have: tensor.Partial, Want: tensor.Varying})
 	}
 	t.NoteNumber("BatchNorm", x, 0, eps)
 	out := t.NewLike(x)

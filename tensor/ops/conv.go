@@ -1,12 +1,15 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/typing"
+)
 
 // The operations of Conv2d and of its gradients.
 var OpConv2d, OpConv2dGradX, OpConv2dGradW tensor.Op
 
 func init() {
-	OpConv2d = register(tensor.OpSpec{Name: "conv2d", Class: tensor.ClassMultilinear, Rows: tensor.RowsFirst, Saves: 3, VJP: conv2dVJP},
+	OpConv2d = register(tensor.OpSpec{Name: "conv2d", Class: typing.Multilinear, Rows: tensor.RowsFirst, Saves: 3, VJP: conv2dVJP},
 		convKernel[float32](), convKernel[float64]())
 	OpConv2dGradX = register(tensor.OpSpec{Name: "conv2d_grad_x", Const: true}, convGradXKernel[float32](), convGradXKernel[float64]())
 	OpConv2dGradW = register(tensor.OpSpec{Name: "conv2d_grad_w", Const: true}, convGradWKernel[float32](), convGradWKernel[float64]())

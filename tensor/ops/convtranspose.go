@@ -1,12 +1,15 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/typing"
+)
 
 // OpConvTranspose2d is the operation of ConvTranspose2d. Its kernels are those of OpConv2dGradX.
 var OpConvTranspose2d tensor.Op
 
 func init() {
-	OpConvTranspose2d = register(tensor.OpSpec{Name: "conv_transpose2d", Class: tensor.ClassMultilinear, Rows: tensor.RowsFirst, Saves: 3,
+	OpConvTranspose2d = register(tensor.OpSpec{Name: "conv_transpose2d", Class: typing.Multilinear, Rows: tensor.RowsFirst, Saves: 3,
 		VJP: convTranspose2dVJP}, convGradXKernel[float32](), convGradXKernel[float64]())
 }
 

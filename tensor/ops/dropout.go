@@ -3,13 +3,14 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // OpDropout is the operation of Dropout, and of its gradient.
 var OpDropout tensor.Op
 
 func init() {
-	OpDropout = register(tensor.OpSpec{Name: "dropout", Class: tensor.ClassLinear, VJP: dropoutVJP},
+	OpDropout = register(tensor.OpSpec{Name: "dropout", Class: typing.Linear, VJP: dropoutVJP},
 		dropoutKernel[float32](), dropoutKernel[float64]())
 }
 

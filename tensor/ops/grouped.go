@@ -1,12 +1,15 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/typing"
+)
 
 // OpGroupedLinear is the operation of GroupedLinear, and of the gradient of its rows; OpGroupedGrad makes the gradient of its weights.
 var OpGroupedLinear, OpGroupedGrad tensor.Op
 
 func init() {
-	OpGroupedLinear = registerAll(tensor.OpSpec{Name: "grouped_linear", Class: tensor.ClassMultilinear, Rows: tensor.RowsAs0, Index: 4,
+	OpGroupedLinear = registerAll(tensor.OpSpec{Name: "grouped_linear", Class: typing.Multilinear, Rows: tensor.RowsAs0, Index: 4,
 		Saves: 7, VJP: groupedVJP}, floats(groupedKernel[float32](), groupedKernel[float64](), groupedBF16))
 	OpGroupedGrad = registerAll(tensor.OpSpec{Name: "grouped_grad", Const: true},
 		floats(groupedGradKernel[float32](), groupedGradKernel[float64](), groupedGradBF16))

@@ -4,6 +4,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // The operations that choose elements by indices.
@@ -11,7 +12,7 @@ var OpEmbedding, OpEmbeddingGrad, OpGather, OpScatterAdd tensor.Op
 
 func init() {
 	indexed := func(name string, rows tensor.RowsRule, vjp tensor.VJP) tensor.OpSpec {
-		return tensor.OpSpec{Name: name, Class: tensor.ClassIndexed, Saves: 2, Rows: rows, Index: 2, VJP: vjp}
+		return tensor.OpSpec{Name: name, Class: typing.Indexed, Saves: 2, Rows: rows, Index: 2, VJP: vjp}
 	}
 	OpEmbedding = registerAll(indexed("embedding", tensor.RowsByCaller, embeddingVJP),
 		cpu.BySize(embeddingKernel[uint8](), embeddingKernel[tensor.BF16](), embeddingKernel[int32](), embeddingKernel[int64]()))

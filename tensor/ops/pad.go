@@ -1,12 +1,15 @@
 package ops
 
-import "github.com/ringo-ml/ringo/tensor"
+import (
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/typing"
+)
 
 // OpPad is the operation of Pad. Its steps are copies.
 var OpPad tensor.Op
 
 func init() {
-	OpPad = registerAll(tensor.OpSpec{Name: "pad", Class: tensor.ClassLinear, Rows: tensor.RowsByCaller, VJP: padVJP}, kernels{})
+	OpPad = registerAll(tensor.OpSpec{Name: "pad", Class: typing.Linear, Rows: tensor.RowsByCaller, VJP: padVJP}, kernels{})
 }
 
 // Pad returns x with zeros added to dimension dim: before in front of it, and after at its end.

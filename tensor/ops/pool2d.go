@@ -3,6 +3,7 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // The operations of MaxPool2d and AvgPool2d, and of their gradients.
@@ -12,7 +13,7 @@ func init() {
 	OpMaxPool2d = register(tensor.OpSpec{Name: "max_pool2d", Rows: tensor.RowsFirst, VJP: maxPool2dVJP},
 		maxPoolKernel[float32](), maxPoolKernel[float64]())
 	OpMaxPool2dGrad = register(tensor.OpSpec{Name: "max_pool2d_grad", Const: true}, maxPoolGradKernel[float32](), maxPoolGradKernel[float64]())
-	OpAvgPool2d = register(tensor.OpSpec{Name: "avg_pool2d", Class: tensor.ClassLinear, Rows: tensor.RowsFirst, VJP: avgPool2dVJP},
+	OpAvgPool2d = register(tensor.OpSpec{Name: "avg_pool2d", Class: typing.Linear, Rows: tensor.RowsFirst, VJP: avgPool2dVJP},
 		avgPoolKernel[float32](), avgPoolKernel[float64]())
 	OpAvgPool2dGrad = register(tensor.OpSpec{Name: "avg_pool2d_grad", Const: true}, avgPoolGradKernel[float32](), avgPoolGradKernel[float64]())
 }

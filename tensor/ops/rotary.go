@@ -3,13 +3,14 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // OpRotary is the operation of Rotary, and of its gradient.
 var OpRotary tensor.Op
 
 func init() {
-	OpRotary = register(tensor.OpSpec{Name: "rotary", Class: tensor.ClassIndexed, Rows: tensor.RowsTurned, Saves: 2, VJP: rotaryVJP},
+	OpRotary = register(tensor.OpSpec{Name: "rotary", Class: typing.Indexed, Rows: tensor.RowsTurned, Saves: 2, VJP: rotaryVJP},
 		rotaryKernel[float32](), rotaryKernel[float64]())
 }
 

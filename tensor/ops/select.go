@@ -4,13 +4,14 @@ import (
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // The operations of Where, Maximum, Minimum and Pow.
 var OpWhere, OpMaximum, OpMinimum, OpPow tensor.Op
 
 func init() {
-	OpWhere = registerAll(tensor.OpSpec{Name: "where", Class: tensor.ClassSelects, Saves: 1, VJP: whereVJP},
+	OpWhere = registerAll(tensor.OpSpec{Name: "where", Class: typing.Selects, Saves: 1, VJP: whereVJP},
 		cpu.BySize(whereKernel[uint8](), whereKernel[tensor.BF16](), whereKernel[int32](), whereKernel[int64]()))
 	OpMaximum = registerAll(tensor.OpSpec{Name: "maximum", Saves: 3, VJP: winnerVJP(tensor.OpGt)},
 		cpu.Binary(kernel.Max[float32], kernel.Max[float64], kernel.Max[int32], kernel.Max[int64], kernel.Max[uint8]))

@@ -3,13 +3,14 @@ package ops
 import (
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // The operations of Upsample2d and of its gradient.
 var OpUpsample2d, OpUpsample2dGrad tensor.Op
 
 func init() {
-	OpUpsample2d = register(tensor.OpSpec{Name: "upsample2d", Class: tensor.ClassLinear, Rows: tensor.RowsFirst, VJP: upsample2dVJP},
+	OpUpsample2d = register(tensor.OpSpec{Name: "upsample2d", Class: typing.Linear, Rows: tensor.RowsFirst, VJP: upsample2dVJP},
 		upsampleKernel[float32](), upsampleKernel[float64]())
 	OpUpsample2dGrad = register(tensor.OpSpec{Name: "upsample2d_grad", Const: true}, upsampleGradKernel[float32](),
 		upsampleGradKernel[float64]())
