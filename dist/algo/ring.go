@@ -45,8 +45,7 @@ func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
 		m.fold.copy(dst, src)
 		return nil
 	}
-	longest := at.longest(n)
-	chunks, sums := pieces(longest), m.scratch(0, pipelineDepth*min(longest, linearChunk))
+	chunks, sums := pieces(at.longest(n)), m.scratch(0, pipelineDepth*min(at.longest(n), linearChunk))
 	for first := 0; first < chunks; first += pipelineDepth {
 		for s := range n - 1 {
 			for k := first; k < min(first+pipelineDepth, chunks); k++ {
