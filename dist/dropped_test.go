@@ -21,7 +21,7 @@ import (
 func dropped(ctx context.Context, r *dist.Rank) error {
 	kept := r.World.With(dist.Name("kept")).With(dist.Name("child")) // nobody has its parent
 	x := tensor.New(r.Device, tensor.Float32, 8)
-	for range 50 {
+	for range 12 {
 		g := r.World.With()
 		h, err := g.Split(0, 0)
 		if err != nil {
@@ -39,7 +39,7 @@ func dropped(ctx context.Context, r *dist.Rank) error {
 		runtime.GC()
 	}
 	// What stays: the world, the child, its parent, and the last group of this loop.
-	for open, rounds := 0, 0; open != 4 || rounds < 20; rounds++ {
+	for open, rounds := 0, 0; open != 4 || rounds < 8; rounds++ {
 		runtime.GC()
 		r.World.With()
 		if open = dist.OpenGroups(r); open < 4 || ctx.Err() != nil {

@@ -99,12 +99,12 @@ func (m *Messages) binomialReduce(op *backend.Op) error {
 	m.fold.begin(op, m.t.Size())
 	for k := range pieces(len(src)) {
 		sum := m.fold.own(piece(src, k))
-		to := m.scratch(0, linearChunk)[:len(sum)]
+		to := m.scratch(0, len(sum))
 		if parent < 0 {
 			to = piece(dst, k)
 		}
 		for _, child := range slices.Backward(children) {
-			in := m.scratch(1, linearChunk)[:len(sum)]
+			in := m.scratch(1, len(sum))
 			if err := m.t.Recv(child, 0, in); err != nil {
 				return err
 			}

@@ -151,7 +151,7 @@ func (x *twoTrees) sendUp(tick, color int) error {
 		out = x.fold.own(out)
 	}
 	from, sum := x.part(child, &x.dst, tick-x.height+child.depth)
-	in := x.scratch(0, linearChunk)[:len(sum)]
+	in := x.scratch(0, len(sum))
 	if err := x.exchange(to, out, from, in); err != nil || from < 0 {
 		return err
 	}

@@ -50,7 +50,7 @@ func (m *Messages) standAside(peer int, dst []byte) error {
 func (m *Messages) addFrom(peer int, dst []byte) error {
 	for k := range pieces(len(dst)) {
 		to := piece(dst, k)
-		in := m.scratch(1, linearChunk)[:len(to)]
+		in := m.scratch(1, len(to))
 		if err := m.t.Recv(peer, 0, in); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (m *Messages) halve(dst []byte, at parts, folded int) error {
 func (m *Messages) swapAdd(peer int, give, keep []byte) error {
 	for k := range pieces(max(len(give), len(keep))) {
 		to := piece(keep, k)
-		in := m.scratch(1, linearChunk)[:len(to)]
+		in := m.scratch(1, len(to))
 		if err := m.t.SendRecv(peer, piece(give, k), peer, in, 0); err != nil {
 			return err
 		}

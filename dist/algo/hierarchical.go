@@ -72,7 +72,7 @@ func (m *Messages) reduceInside(h *hosts, dst, src []byte, at parts) error {
 
 // addExchange sends out and adds what comes from the other peer to sum.
 func (m *Messages) addExchange(to int, out []byte, from int, sum []byte) error {
-	in := m.scratch(1, linearChunk)[:len(sum)]
+	in := m.scratch(1, len(sum))
 	if err := m.t.SendRecv(to, out, from, in, 0); err != nil {
 		return err
 	}

@@ -190,7 +190,7 @@ func (m *Messages) sumAcross(h *hosts, result []byte, mine []int, sums [][]byte)
 		if taken {
 			continue
 		}
-		in := m.scratch(1, linearChunk)[:len(result)]
+		in := m.scratch(1, len(result))
 		if err := m.t.Recv(from, 0, in); err != nil {
 			return err
 		}

@@ -50,6 +50,24 @@ type world struct {
 	net     *memnet.Net
 	senders []sender
 	ranks   []*algo.Messages
+	lent    map[lending][]byte
+}
+
+// lending says what a rank uses memory for.
+type lending struct {
+	use  string
+	rank int
+}
+
+// lend returns zeros, in the memory of the last call with the same use and rank: the pages of new memory take longer than the operations.
+func (w *world) lend(use string, rank, size int) []byte {
+	b := w.lent[lending{use, rank}]
+	if b == nil || cap(b) < size {
+		b = make([]byte, size)
+		w.lent[lending{use, rank}] = b
+	}
+	clear(b[:size])
+	return b[:size]
 }
 
 func newWorld(t testing.TB, n int) *world { return newWorldAt(t, algo.OneHost(n)) }
@@ -57,7 +75,7 @@ func newWorld(t testing.TB, n int) *world { return newWorldAt(t, algo.OneHost(n)
 func newWorldAt(t testing.TB, l algo.Layout) *world {
 	n := len(l)
 	tuner := algo.NewTuner(l)
-	w := &world{t: t, at: l, senders: make([]sender, n)}
+	w := &world{t: t, at: l, senders: make([]sender, n), lent: map[lending][]byte{}}
 	w.net = memnet.New(n, func(m *memnet.Message) { w.senders[m.From].observe(m) })
 	for r := range n {
 		w.senders[r].to, w.senders[r].many = make([]uint64, n), make([]int, n)

@@ -92,20 +92,28 @@ func places(t testing.TB, x reduction, i int) []bool {
 	return []bool{i%2 == 0}
 }
 
-// reduceOn runs one all-reduce or reduce and returns the outputs of all ranks, and what they sent.
+// linear returns what an all-reduce of the definition gives on rank 0.
+func (w *world) linear(x reduction, in [][]byte) []byte {
+	out, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+	return bytes.Clone(out[0])
+}
+
+// reduceOn runs one all-reduce or reduce and returns the outputs of all ranks, which are valid until the next call with the same inPlace,
+// and what they sent.
 func (w *world) reduceOn(kind backend.Kind, name string, x reduction, in [][]byte, root int, inPlace bool) (out [][]byte, sent []uint64) {
 	n := len(w.ranks)
 	out = make([][]byte, n)
 	srcs := make([][]byte, n)
 	sent = w.run(func(r int) backend.Op {
 		op := x.op(kind, name, len(in[r])/x.dt.Size(), r, root)
-		srcs[r] = bytes.Clone(in[r])
+		srcs[r] = w.lend("src", r, len(in[r]))
+		copy(srcs[r], in[r])
 		switch {
 		case kind == backend.Reduce && r != root:
 		case inPlace:
 			out[r] = srcs[r]
 		default:
-			out[r] = make([]byte, len(in[r]))
+			out[r] = w.lend("dst", r, len(in[r]))
 		}
 		op.Src, op.Dst = mem(srcs[r]), mem(out[r])
 		return op
@@ -126,17 +134,17 @@ func TestReductionsEqualLinear(t *testing.T) {
 		for index, x := range reductions() {
 			for _, count := range counts(t, n, index) {
 				in := w.inputs(x, count)
-				want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+				want := w.linear(x, in)
 				for k, name := range others(backend.AllReduce) {
 					for _, inPlace := range places(t, x, index+k+count) {
 						out, sent := w.reduceOn(backend.AllReduce, name, x, in, 0, inPlace)
 						for r := range n {
-							require.True(t, bytes.Equal(want[0], out[r]), "%s of %d %v, %v, rank %d, in place %v", name, count, x.dt, x.red, r, inPlace)
+							require.True(t, bytes.Equal(want, out[r]), "%s of %d %v, %v, rank %d, in place %v", name, count, x.dt, x.red, r, inPlace)
 						}
 						w.allReduceBytes(name, x, count, sent)
 					}
 				}
-				w.reduceToRoots(x, in, want[0], index)
+				w.reduceToRoots(x, in, want, index)
 			}
 		}
 	})
@@ -149,6 +157,7 @@ func (w *world) inputs(x reduction, count int) [][]byte {
 	const tile = 4099 // a prime, so that no two slices or chunks begin with the same values
 	for r := range in {
 		some := values(x.dt, min(count, tile), func(i int) float64 { return x.exact(len(in), r, i+i/12) })
+		in[r] = make([]byte, 0, count*x.dt.Size())
 		for len(in[r]) < count*x.dt.Size() {
 			in[r] = append(in[r], some[:min(len(some), count*x.dt.Size()-len(in[r]))]...)
 		}
@@ -191,16 +200,16 @@ func TestLargeReductions(t *testing.T) {
 				for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.PreMulSum, tensor.BFloat16}, {backend.Avg, tensor.Float64}} {
 					count := n*1_200_000/x.dt.Size() + 5
 					in := w.inputs(x, count)
-					want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+					want := w.linear(x, in)
 					for _, name := range others(backend.AllReduce) {
 						out, sent := w.reduceOn(backend.AllReduce, name, x, in, 0, n != 3)
 						for r := range n {
-							require.True(t, bytes.Equal(want[0], out[r]), "%s, %v, rank %d", name, x, r)
+							require.True(t, bytes.Equal(want, out[r]), "%s, %v, rank %d", name, x, r)
 						}
 						w.allReduceBytes(name, x, count, sent)
 					}
 					out, _ := w.reduceOn(backend.Reduce, "binomial", x, in, 1, n == 3)
-					require.True(t, bytes.Equal(want[0], out[1]))
+					require.True(t, bytes.Equal(want, out[1]))
 				}
 			})
 		})
@@ -215,10 +224,10 @@ func TestDoubleTrees(t *testing.T) {
 			w := newWorld(t, n)
 			for _, count := range []int{0, 3, 40_001} { // of the last one senders send nothing ahead
 				in := w.inputs(x, count)
-				want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+				want := w.linear(x, in)
 				out, sent := w.reduceOn(backend.AllReduce, "double-tree", x, in, 0, true)
 				for r := range n {
-					require.True(t, bytes.Equal(want[0], out[r]), "%d elements on %d ranks, rank %d", count, n, r)
+					require.True(t, bytes.Equal(want, out[r]), "%d elements on %d ranks, rank %d", count, n, r)
 				}
 				w.allReduceBytes("double-tree", x, count, sent)
 			}
@@ -237,14 +246,14 @@ func TestRoundedSums(t *testing.T) {
 			for r := range in {
 				in[r] = values(x.dt, 5003, func(int) float64 { return rng.NormFloat64() })
 			}
-			want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+			want := w.linear(x, in)
 			for _, name := range others(backend.AllReduce) {
 				first, _ := w.reduceOn(backend.AllReduce, name, x, in, 0, false)
 				again, _ := w.reduceOn(backend.AllReduce, name, x, in, 0, true)
 				for r := range n {
 					require.True(t, bytes.Equal(first[0], first[r]) && bytes.Equal(first[0], again[r]), "%s, rank %d", name, r)
 				}
-				same := bytes.Equal(want[0], first[0])
+				same := bytes.Equal(want, first[0])
 				if name == "direct" || n == 1 && x.red != backend.PreMulSum {
 					assert.True(t, same, "%s of %v", name, x)
 				} else if n > 4 && x.dt != tensor.Float64 {

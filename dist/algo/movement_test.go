@@ -58,7 +58,7 @@ func (w *world) broadcast(name string, count, root int, inPlace bool) {
 	n := len(w.ranks)
 	out, want := make([][]byte, n), pattern(root, count)
 	sent := w.run(func(r int) backend.Op {
-		out[r] = make([]byte, count)
+		out[r] = w.lend("dst", r, count)
 		op := backend.Op{Kind: backend.Broadcast, Algo: name, DType: tensor.Uint8, Count: count, Root: root, Dst: mem(out[r])}
 		if r == root {
 			op.Src = mem(want)
@@ -150,13 +150,14 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 		total += c
 	}
 	in := w.inputs(x, total)
-	want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+	want := w.linear(x, in)
 	for _, inPlace := range []bool{false, true} {
 		for _, name := range algo.Names(backend.ReduceScatter) {
 			work, mine := make([][]byte, n), make([][]byte, n)
 			sent := w.run(func(r int) backend.Op {
-				work[r] = bytes.Clone(in[r])
-				mine[r] = make([]byte, parts[r]*x.dt.Size())
+				work[r] = w.lend("work", r, len(in[r]))
+				copy(work[r], in[r])
+				mine[r] = w.lend("mine", r, parts[r]*x.dt.Size())
 				if inPlace {
 					mine[r] = part(work[r], parts, r, x.dt.Size())
 				}
@@ -168,7 +169,7 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 				return op
 			})
 			for r := range n {
-				require.True(w.t, bytes.Equal(part(want[0], parts, r, x.dt.Size()), mine[r]), "%s of %v, %v, rank %d", name, parts, x, r)
+				require.True(w.t, bytes.Equal(part(want, parts, r, x.dt.Size()), mine[r]), "%s of %v, %v, rank %d", name, parts, x, r)
 				bytes := (total - parts[r]) * x.dt.Size()
 				if name == "bruck" { // the same as an all-gather, from the receiver's side
 					bytes = 0
@@ -183,7 +184,7 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 				}
 				require.Equal(w.t, uint64(bytes), sent[r], "%s, rank %d", name, r)
 			}
-			w.gather(name, x.dt, parts, mine, want[0], v, inPlace, work)
+			w.gather(name, x.dt, parts, mine, want, v, inPlace, work)
 		}
 	}
 }
@@ -200,7 +201,7 @@ func (w *world) gather(name string, dt tensor.DType, parts []int, mine [][]byte,
 	n := len(parts)
 	sent := w.run(func(r int) backend.Op {
 		if !inPlace {
-			out[r] = make([]byte, len(want))
+			out[r] = w.lend("all", r, len(want))
 		}
 		op := backend.Op{Kind: backend.AllGather, Algo: name, DType: dt, Count: parts[r], Src: mem(mine[r]), Dst: mem(out[r])}
 		if v {

@@ -45,11 +45,11 @@ func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
 		m.fold.copy(dst, src)
 		return nil
 	}
-	chunks := pieces(at.longest(n))
+	chunks, sums := pieces(at.longest(n)), m.scratch(0, pipelineDepth*min(at.longest(n), linearChunk))
 	for first := 0; first < chunks; first += pipelineDepth {
 		for s := range n - 1 {
 			for k := first; k < min(first+pipelineDepth, chunks); k++ {
-				if err := m.ringHop(dst, src, at, s, k); err != nil {
+				if err := m.ringHop(dst, src, sums, at, s, k); err != nil {
 					return err
 				}
 			}
@@ -58,19 +58,20 @@ func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
 	return nil
 }
 
-// ringHop is step s of chunk k: send the partial result of one slice, receive that of another and add to it.
-func (m *Messages) ringHop(dst, src []byte, at parts, s, k int) error {
+// ringHop is step s of chunk k: send the partial result of one slice, receive that of another and add to it. sums has room for each chunk
+// that is on its way.
+func (m *Messages) ringHop(dst, src, sums []byte, at parts, s, k int) error {
 	n, rank := m.t.Size(), m.t.Rank()
 	next, prev := (rank+1)%n, (rank-1+n)%n
 	give, take := (rank-1-s+n)%n, (rank-2-s+2*n)%n
-	sum := m.scratch(0, pipelineDepth*linearChunk)[k%pipelineDepth*linearChunk:]
+	sum := sums[k%pipelineDepth*(len(sums)/pipelineDepth):]
 	out, mine := piece(at.of(src, give), k), piece(at.of(src, take), k)
 	if s == 0 {
 		out = m.fold.own(out)
 	} else {
 		out = sum[:len(out)]
 	}
-	in := m.scratch(1, linearChunk)[:len(mine)]
+	in := m.scratch(1, len(mine))
 	if err := m.t.SendRecv(next, out, prev, in, 0); err != nil {
 		return err
 	}
