@@ -149,7 +149,7 @@ func (c staged) groups(mesh *dist.Mesh, a *parallel.Attached) map[string]*dist.G
 // pipelines are those of TestPipelineReality.
 func pipelines() []staged {
 	size := plan.Transformer{Layers: 8, Dim: 24, Heads: 6, Vocab: 150, Batch: 16, Seq: 24}
-	odd := plan.Transformer{Layers: 8, Dim: 20, Heads: 5, Vocab: 151, Batch: 24, Seq: 25}
+	odd := plan.Transformer{Layers: 8, Dim: 20, Heads: 5, Vocab: 149, Batch: 24, Seq: 25}
 	mixed, top := size, plan.Transformer{Layers: 7, Dim: 28, Heads: 4, Vocab: 152, Batch: 32, Seq: 26, Experts: 2, Top: 1}
 	mixed.Experts, mixed.Top = 4, 2
 	long := top
