@@ -164,7 +164,7 @@ func TestDividedReality(t *testing.T) {
 // So are bytes of ranks with other positions, alone and beside others.
 func TestPositionsReality(t *testing.T) {
 	sizes := [2]plan.Transformer{
-		{Layers: 2, Dim: 72, Heads: 6, Vocab: 1200, Batch: 8, Seq: 24}, {Layers: 3, Dim: 48, Heads: 6, Vocab: 96, Batch: 8, Seq: 24}}
+		{Layers: 2, Dim: 36, Heads: 6, Vocab: 600, Batch: 8, Seq: 24}, {Layers: 3, Dim: 24, Heads: 6, Vocab: 48, Batch: 8, Seq: 24}}
 	for i, layout := range []struct {
 		plan.Layout
 		stage int

@@ -116,8 +116,8 @@ func TestExpertsReality(t *testing.T) {
 		{plan.Layout{DP: 2, FSDP: 2, EP: 2}, 3}, {plan.Layout{Ring: 2}, 0}, {plan.Layout{DP: 2, EP: 2, CP: 2}, 0},
 		{plan.Layout{FSDP: 2, EP: 2, Ring: 2}, 2}, {plan.Layout{FSDP: 2, EP: 2, CP: 2}, 3}, {plan.Layout{TP: 2}, 0},
 		{plan.Layout{DP: 2, EP: 2, TP: 2}, 0}, {plan.Layout{FSDP: 2, EP: 2, TP: 2}, 3}, {plan.Layout{Ring: 2, TP: 3}, 0}} {
-		for _, size := range []plan.Transformer{{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24, Experts: 8, Top: 2},
-			{Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24, Experts: 4, Top: 1}} {
+		for _, size := range []plan.Transformer{{Layers: 2, Dim: 36, Heads: 6, Vocab: 48, Batch: 8, Seq: 24, Experts: 8, Top: 2},
+			{Layers: 3, Dim: 42, Heads: 6, Vocab: 300, Batch: 8, Seq: 24, Experts: 4, Top: 1}} {
 			c := mixture{size, plan.Config{Layout: layout.Layout, Stage: layout.stage, Params: tensor.Float32}}
 			got, err := c.train()
 			require.NoError(t, err, "%+v", c)

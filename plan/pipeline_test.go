@@ -148,13 +148,13 @@ func (c staged) groups(mesh *dist.Mesh, a *parallel.Attached) map[string]*dist.G
 
 // pipelines are those of TestPipelineReality.
 func pipelines() []staged {
-	size := plan.Transformer{Layers: 8, Dim: 48, Heads: 6, Vocab: 300, Batch: 16, Seq: 24}
-	odd := plan.Transformer{Layers: 8, Dim: 40, Heads: 5, Vocab: 301, Batch: 24, Seq: 25}
-	mixed, top := size, plan.Transformer{Layers: 7, Dim: 44, Heads: 4, Vocab: 302, Batch: 32, Seq: 26, Experts: 2, Top: 1}
+	size := plan.Transformer{Layers: 8, Dim: 24, Heads: 6, Vocab: 150, Batch: 16, Seq: 24}
+	odd := plan.Transformer{Layers: 8, Dim: 20, Heads: 5, Vocab: 149, Batch: 24, Seq: 25}
+	mixed, top := size, plan.Transformer{Layers: 7, Dim: 28, Heads: 4, Vocab: 152, Batch: 32, Seq: 26, Experts: 2, Top: 1}
 	mixed.Experts, mixed.Top = 4, 2
 	long := top
 	long.Seq *= 2
-	uneven := plan.Transformer{Layers: 7, Dim: 44, Heads: 4, Vocab: 302, Batch: 12, Seq: 25}
+	uneven := plan.Transformer{Layers: 7, Dim: 28, Heads: 4, Vocab: 152, Batch: 12, Seq: 25}
 	return []staged{
 		{size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.GPipe(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 4}}, pp.OneF1B(4, 8)},
 		{size, plan.Config{Layout: plan.Layout{PP: 2, DP: 2}}, pp.OneF1B(2, 4)}, {size, plan.Config{Layout: plan.Layout{PP: 2}}, pp.ZBH1(2, 8)},
@@ -229,7 +229,7 @@ func TestPipelineReality(t *testing.T) {
 
 // What does not fit is refused.
 func TestPipelineNeeds(t *testing.T) {
-	size := plan.Transformer{Layers: 8, Dim: 48, Heads: 6, Vocab: 300, Batch: 16, Seq: 24}
+	size := plan.Transformer{Layers: 8, Dim: 24, Heads: 6, Vocab: 150, Batch: 16, Seq: 24}
 	mixed := size
 	mixed.Experts, mixed.Top = 4, 2
 	for want, c := range map[string]staged{

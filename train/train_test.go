@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -402,6 +403,9 @@ func TestDevice(t *testing.T) {
 
 // What a person sees comes from the loop: how far it is, the newest loss, and a step that takes long, until it is over.
 func TestProgress(t *testing.T) {
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, os.Interrupt) // the first call makes channels of the process, which must not be the bubble's
+	signal.Stop(heard)
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		o := &train.Options{Threads: 1}

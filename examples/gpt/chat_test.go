@@ -24,7 +24,7 @@ import (
 func talking(t *testing.T, kind gpt.Kind) options {
 	o := staged(t)
 	c := gpt.Config{Kind: kind, Vocab: 256, Positions: 40, Width: 12, Layers: 4, Heads: 2, KVHeads: 2, Hidden: 20}
-	o.Data, o.Load, o.Seq, o.Batch, o.Steps, o.LR = "", folder(t, c), 40, 6, 12, 0.02
+	o.Data, o.Load, o.Seq, o.Batch, o.Steps, o.LR = "", folder(t, c), 40, 6, 10, 0.02
 	require.NoError(t, os.WriteFile(filepath.Join(o.Load, "chat_template.jinja"), []byte("{% for m in messages %}<{{ m.role[0] }}>"+
 		"{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"), 0o666))
 	var lines []byte
@@ -69,7 +69,7 @@ func TestChatOnDevice(t *testing.T) {
 	o.Steps, o.Sample = 3, 0
 	want := trained(t, o)
 	o.Device = disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
-	for _, o.Layout = range []lm.Layout{on(1, 1, 3), on(1, 1, 3), lay(1, 1, 3, 1, false, 0, 1, 1, 0, 2)} {
+	for _, o.Layout = range []lm.Layout{on(1, 1, 3), lay(1, 1, 3, 1, false, 0, 1, 1, 0, 2)} {
 		requireLosses(t, want.Losses, trained(t, o).Losses, 1e-9, "%+v", o.Layout)
 	}
 }

@@ -86,7 +86,7 @@ func layouts() (all []lm.Layout) {
 func TestLayouts(t *testing.T) {
 	for k, optim := range []string{"adamw", "sgd"} {
 		o := short(t)
-		o.Optim = optim
+		o.Optim, o.Steps = optim, 10
 		want := trained(t, o)
 		require.Less(t, want.FinalLoss, want.FirstLoss)
 		require.NotEmpty(t, want.Sample)
@@ -147,6 +147,7 @@ func TestDiverged(t *testing.T) {
 // Training works in each type of parameters, on goroutine ranks and on emulated GPUs.
 func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
+	o.Steps = 10
 	want := trained(t, o)
 	for dtype, tol := range map[string]float64{"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05} {
 		for i, l := range []lm.Layout{on(2, 1, 3), on(1, 2, 3), lay(1, 1, 3, 2, false, 0, 1, 1, 0, 0), lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0),

@@ -81,7 +81,7 @@ func TestLayoutsOfExperts(t *testing.T) {
 	for k, name := range []string{"aux", "bias", "capacity"} {
 		m := mixtures[name]
 		o := shortMixture(t)
-		o.mixture = m
+		o.mixture, o.Steps = m, 10
 		want := trained(t, o)
 		require.Less(t, want.FinalLoss, want.FirstLoss)
 		require.Len(t, want.Experts, 2)
