@@ -1,18 +1,18 @@
-package layout
+package stored
 
 import "fmt"
 
-// Stored is a segment of a parameter in files: Rows rows of the parameter's dimension 0 are rows First to First+Rows of the Total rows of
+// Segment is a part of a parameter in files: Rows rows of the parameter's dimension 0 are rows First to First+Rows of the Total rows of
 // the tensor Name. If the parameter is Transposed, they are columns of it. Segments of a bias consist of elements.
-type Stored struct {
+type Segment struct {
 	Name         string
 	Rows         int
 	First, Total int
 	Squeeze      bool // the segment is one row, and the whole tensor in the file, which lacks dimension 0: an expert of a stack
 }
 
-// CheckStored returns an error unless segments fill a tensor of this shape, lie in their own tensors, and do not overlap. Nil is right.
-func CheckStored(dims []int, as []Stored) error {
+// Check returns an error unless segments fill a tensor of this shape, lie in their own tensors, and do not overlap. Nil is right.
+func Check(dims []int, as []Segment) error {
 	switch {
 	case as == nil:
 		return nil
@@ -40,7 +40,7 @@ func CheckStored(dims []int, as []Stored) error {
 	return nil
 }
 
-func (s Stored) valid() error {
+func (s Segment) valid() error {
 	switch {
 	case s.Name == "":
 		return fmt.Errorf("the segment %v names no tensor", s)
@@ -53,7 +53,7 @@ func (s Stored) valid() error {
 }
 
 // Conflict returns an error if two segments, of one parameter or of two, have the same rows of a tensor, or give it different sizes.
-func (s Stored) Conflict(t Stored) error {
+func (s Segment) Conflict(t Segment) error {
 	switch {
 	case s.Name != t.Name:
 		return nil
@@ -66,6 +66,6 @@ func (s Stored) Conflict(t Stored) error {
 }
 
 // String returns the name and the rows, such as "c_attn.weight[0:8 of 24]".
-func (s Stored) String() string {
+func (s Segment) String() string {
 	return fmt.Sprintf("%s[%d:%d of %d]", s.Name, s.First, s.First+s.Rows, s.Total)
 }
