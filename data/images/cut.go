@@ -26,16 +26,21 @@ func (p *source) part(right, bottom int) (img image.Image, err error) {
 	return img, err
 }
 
-// lossy returns the frame of a lossy WebP of the size in the file's header, or nil. Its transparency is left over.
+// lossy returns the frame of a lossy WebP, or nil if the file is not as it has to be, or its transparency must be right: that is left over.
 func (p *source) lossy() []byte {
 	const side = 1<<14 - 1
-	for name, c := range riffChunks(p.frame) {
-		if p.format != "webp" || name == "VP8L" {
+	if p.format != "webp" {
+		return nil
+	}
+	end, extended := min(len(p.frame), 8+int(binary.LittleEndian.Uint32(p.frame[4:]))), false
+	for name, c := range riffChunks(p.frame[:end]) {
+		switch {
+		case name == "VP8 " && len(c) > 10 && number24(c[6:])&side == p.head.Width && number24(c[8:])&side == p.head.Height:
+			return c
+		case name == "VP8 " || name == "VP8L" || name == "VP8X" && extended || name == "ALPH" && p.whole:
 			return nil
 		}
-		if name == "VP8 " && len(c) > 10 && number24(c[6:])&side == p.head.Width && number24(c[8:])&side == p.head.Height {
-			return c
-		}
+		extended = extended || name == "VP8X"
 	}
 	return nil
 }

@@ -72,6 +72,8 @@ func TestLossy(t *testing.T) {
 		return file
 	}
 	clear := append([]byte("ALPH\x11\x0e\x00\x00\x00"), append(bytes.Repeat([]byte{200}, 24*150), 0)...)
+	other := bytes.Clone(lossy)
+	other[8+8] = 20 // of another height
 	whole := make([]float32, 3*150*24)
 	require.NoError(t, decode(tall, 150, 24, nil, whole, alone()))
 	for name, c := range map[string]struct {
@@ -79,11 +81,14 @@ func TestLossy(t *testing.T) {
 		part bool
 		err  string
 	}{
-		"without alpha": {extended(1<<4, 150, lossy), true, ""},
-		"extended":      {extended(0, 150, lossy), true, ""},
-		"transparent":   {extended(1<<4, 150, clear, lossy), true, ""},
-		"higher":        {extended(0, 151, lossy), false, "webp: invalid format"},
-		"cut short":     {extended(0, 150, lossy[:len(lossy)/2]), false, "webp: "},
+		"without alpha":  {extended(1<<4, 150, lossy), true, ""},
+		"extended":       {extended(0, 150, lossy), true, ""},
+		"transparent":    {extended(1<<4, 150, clear, lossy), true, ""},
+		"higher":         {extended(0, 151, lossy), false, "webp: invalid format"},
+		"two frames":     {extended(0, 150, other, lossy), false, "webp: invalid format"},
+		"behind the end": {append(extended(0, 150), lossy...), false, "webp: invalid format"},
+		"two heads":      {extended(0, 150, extended(0, 150)[12:], lossy), false, "webp: invalid format"},
+		"cut short":      {extended(0, 150, lossy[:len(lossy)/2]), false, "webp: "},
 	} {
 		p, err := open(c.file)
 		require.NoError(t, err, name)
@@ -96,6 +101,11 @@ func TestLossy(t *testing.T) {
 			assert.Equal(t, whole, out, name)
 		}
 	}
+	// Transparency is not read in training, but Readable leaves out what is damaged there.
+	damaged, r := extended(1<<4, 150, []byte("ALPH\x03\x00\x00\x00\x00ab\x00"), lossy), alone()
+	require.NoError(t, decode(damaged, 150, 24, nil, whole, r))
+	r.whole = true
+	require.ErrorContains(t, decode(damaged, 150, 24, nil, whole, r), "webp: unexpected EOF")
 }
 
 // Damage below the part that is taken does not stop a training, and Readable leaves the image out.

@@ -69,7 +69,7 @@ func decode(content []byte, h, w int, crop cropFunc, out []float32, r reading) (
 		defer r.shared.Release(beyond)
 	}
 	taken := turned(orientation(content, p.format), h, w, out).part(p.head.Width, p.head.Height, crop)
-	if r.whole {
+	if p.whole = r.whole; p.whole {
 		taken.bottom = p.head.Height
 	}
 	row, err := p.rows(taken.end, taken.bottom)
@@ -87,6 +87,7 @@ type source struct {
 	frame  []byte      // the first one as a file
 	at     image.Point // its place
 	tags   map[uint16]int64
+	whole  bool // all that it has must be right
 }
 
 // open reads the header, and refuses what would take too much memory or would be read wrongly.

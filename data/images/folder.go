@@ -190,7 +190,7 @@ func (f *Folder) Label(i int) int { return f.files[i].class }
 func (f *Folder) Batch(idx []int, x, y tensor.Tensor) error { return f.batch(0, idx, x, y, true) }
 
 // BatchAt reads images idx for an epoch. If several fail, it returns the error of the first one. Of JPEG that is not
-// progressive and of lossy WebP, it does not decode the rows below what Crop takes.
+// progressive and of lossy WebP, it does not decode the rows below what Crop takes, nor the transparency of lossy WebP.
 func (f *Folder) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
 	return f.batch(epoch, idx, x, y, false)
 }
