@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -103,10 +104,27 @@ func TestNoTarget(t *testing.T) {
 		assert.Equal(t, []float64{1, 1, 2, 0, -1, 1, 4, 0}, x)
 		assert.Equal(t, make([]float64, 4), y)
 	}
+	for _, names := range [][2]string{{"y", "a"}, {"(no target)", "y"}} { // a file that has the target has the same x
+		cfg, want := data.CSVConfig{Header: true, NoTarget: true, Target: "y", Labels: true}, []float64{2, 4}
+		if names[1] == "y" {
+			want = []float64{1, 3}
+		}
+		a, b := messy(t, fmt.Sprintf("%s,%s\n1,2\n3,4\n", names[0], names[1]), fmt.Sprintf(`{%q: 1, %q: 2}
+{%[1]q: 3, %[2]q: 4}`, names[0], names[1]), cfg)
+		for _, table := range []*data.Table{a, b} {
+			x, y := all(t, table)
+			assert.Equal(t, want, x)
+			assert.Equal(t, make([]float64, 2), y)
+			assert.Empty(t, table.Target)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "t.csv")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o666))
 	_, err := data.CSV(file, data.CSVConfig{Header: true, Target: "y"})
 	require.ErrorContains(t, err, `no column "y": there are "a", "b"; NoTarget is for rows without one`)
+	_, err = data.CSV(file, data.CSVConfig{Header: true, NoTarget: true, Columns: []string{"c"}})
+	require.ErrorContains(t, err, `no column "c": there are "a", "b"`)
+	require.NotContains(t, err.Error(), "target")
 	a, b = messy(t, "1\n2\n3\n", "{\"1\": 1}\n{\"1\": 2}\n{\"1\": 3}", data.CSVConfig{NoTarget: true})
 	for _, table := range []*data.Table{a, b} {
 		x, y := all(t, table)

@@ -23,7 +23,7 @@ type CSVConfig struct {
 	Comma    rune     // between fields, such as ';' or '\t'; 0: ','
 	Columns  []string // of x, in this order; nil: all but Target
 	Target   string   // the column of y; "": the last one
-	NoTarget bool     // there is no Target, as in the rows that a trained model is for: y is 0
+	NoTarget bool     // no Target is read, as of the rows that a trained model is for: y is 0
 	Labels   bool     // Target names classes: y is the number of a class
 	Classes  []string // Labels has these numbers, such as Table.Classes of the training set; nil: the classes in the file
 

@@ -51,16 +51,18 @@ func newTextRows(none, labeled bool, classes []string, missing bool, budget *bou
 
 // choose selects the columns of x, the target, and the columns of x that have names.
 func (r *textRows) choose(x []string, target string, categories []string, budget *bounded.Budget) error {
-	names := r.names
-	if r.none {
-		target = "(no target)"
-		names = append(slices.Clip(names), target)
+	there := target != "" && slices.Contains(r.names, target)
+	if r.none && !there {
+		target = columns.None
 	}
-	xs, y, err := columns.Select(names, x, target, nil)
+	xs, y, err := columns.Select(r.names, x, target, nil)
 	switch {
-	case err != nil && target != "" && !slices.Contains(names, target):
-		return fmt.Errorf("%w; NoTarget is for rows without one", err)
-	case err != nil:
+	case r.none:
+		y = -1
+	case err != nil && target != "" && !there:
+		err = fmt.Errorf("%w; NoTarget is for rows without one", err)
+	}
+	if err != nil {
 		return err
 	}
 	r.x, r.y, r.columns, r.zeros = xs, y, xs, make([]float32, len(xs))

@@ -115,12 +115,13 @@ func (d *Dataset) add(line string, tok *tokenizer.Tokenizer, t *Template, budget
 		return err
 	}
 	docs, err := t.documents(messages, tools)
-	for i, m := range messages {
-		if content, _ := m.(*jinja.Dict).Get("content"); err != nil && content == nil {
-			return fmt.Errorf("message %d has no content: %w", i+1, err)
-		}
-	}
 	if err != nil {
+		for i, m := range messages {
+			content, _ := m.(*jinja.Dict).Get("content")
+			if calls, _ := m.(*jinja.Dict).Get("tool_calls"); content == nil && calls == nil {
+				return fmt.Errorf("message %d has no content: %w", i+1, err)
+			}
+		}
 		return err
 	}
 	d.Conversations++

@@ -16,8 +16,11 @@ import (
 // pandasIndex is a name that pandas gives an index that has none, in Parquet, in CSV, and in CSV that was read and written again.
 var pandasIndex = regexp.MustCompile(`^(__index_level_\d+__||Unnamed: \d+)$`)
 
+// None is the target where there is none; no text has such a name.
+const None = "\x00"
+
 // Select returns the places of the columns of x and of the target among names. Without x it is all but the target, without a target
-// the last one; index has columns that are taken only if they are named. Without a name, a column that looks like an index is an error:
+// the last one, and with None, there is none; index has columns that are taken only if they are named. Without a name, a column that looks like an index is an error:
 // numbers of rows would be learned.
 func Select(names, x []string, target string, index []string) (xs []int, y int, err error) {
 	at := make(map[string]int, len(names))
@@ -31,7 +34,9 @@ func Select(names, x []string, target string, index []string) (xs []int, y int, 
 	for y > 0 && slices.Contains(index, names[y]) {
 		y--
 	}
-	if target != "" {
+	if target == None {
+		y = -1
+	} else if target != "" {
 		var found bool
 		if y, found = at[target]; !found {
 			return nil, 0, unknown(target, names)
