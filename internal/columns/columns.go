@@ -20,8 +20,8 @@ var pandasIndex = regexp.MustCompile(`^(__index_level_\d+__||Unnamed: \d+)$`)
 const None = "\x00"
 
 // Select returns the places of the columns of x and of the target among names. Without x it is all but the target, without a target
-// the last one, and with None, there is none; index has columns that are taken only if they are named. Without a name, a column that looks like an index is an error:
-// numbers of rows would be learned.
+// the last one, and for None there is no target, -1; index has columns that are taken only if they are named. Without a name, a column that
+// looks like an index is an error: numbers of rows would be learned.
 func Select(names, x []string, target string, index []string) (xs []int, y int, err error) {
 	at := make(map[string]int, len(names))
 	for i, name := range names {
