@@ -32,7 +32,7 @@ func (p *source) lossy() []byte {
 	if p.format != "webp" {
 		return nil
 	}
-	end, extended := min(len(p.frame), 8+int(binary.LittleEndian.Uint32(p.frame[4:]))), false
+	end, extended := min(int64(len(p.frame)), 8+int64(binary.LittleEndian.Uint32(p.frame[4:]))), false
 	for name, c := range riffChunks(p.frame[:end]) {
 		switch {
 		case name == "VP8 " && len(c) > 10 && number24(c[6:])&side == p.head.Width && number24(c[8:])&side == p.head.Height:
