@@ -52,18 +52,18 @@ func newTextRows(none, labeled bool, classes []string, missing bool, budget *bou
 // choose selects the columns of x, the target, and the columns of x that have names.
 func (r *textRows) choose(x []string, target string, categories []string, budget *bounded.Budget) error {
 	there := target != "" && slices.Contains(r.names, target)
-	if r.none && !there {
-		target = columns.None
-	}
 	xs, y, err := columns.Select(r.names, x, target, nil)
 	switch {
-	case r.none:
-		y = -1
+	case r.none && !there:
+		xs, err = columns.Inputs(r.names, x)
 	case err != nil && target != "" && !there:
 		err = fmt.Errorf("%w; NoTarget is for rows without one", err)
 	}
 	if err != nil {
 		return err
+	}
+	if r.none {
+		y = -1
 	}
 	r.x, r.y, r.columns, r.zeros = xs, y, xs, make([]float32, len(xs))
 	r.categories, err = columns.Categories(r.names, xs, categories, r.missing, budget)

@@ -16,13 +16,20 @@ import (
 // pandasIndex is a name that pandas gives an index that has none, in Parquet, in CSV, and in CSV that was read and written again.
 var pandasIndex = regexp.MustCompile(`^(__index_level_\d+__||Unnamed: \d+)$`)
 
-// None is the target where there is none; no text has such a name.
-const None = "\x00"
-
 // Select returns the places of the columns of x and of the target among names. Without x it is all but the target, without a target
-// the last one, and for None there is no target, -1; index has columns that are taken only if they are named. Without a name, a column that
-// looks like an index is an error: numbers of rows would be learned.
+// the last one; index has columns that are taken only if they are named. Without a name, a column that looks like an index is an error:
+// numbers of rows would be learned.
 func Select(names, x []string, target string, index []string) (xs []int, y int, err error) {
+	return choose(names, x, target, index, false)
+}
+
+// Inputs returns the places of the columns of x where no column is the target.
+func Inputs(names, x []string) (xs []int, err error) {
+	xs, _, err = choose(names, x, "", nil, true)
+	return xs, err
+}
+
+func choose(names, x []string, target string, index []string, none bool) (xs []int, y int, err error) {
 	at := make(map[string]int, len(names))
 	for i, name := range names {
 		if j, twice := at[name]; twice {
@@ -34,7 +41,7 @@ func Select(names, x []string, target string, index []string) (xs []int, y int, 
 	for y > 0 && slices.Contains(index, names[y]) {
 		y--
 	}
-	if target == None {
+	if none {
 		y = -1
 	} else if target != "" {
 		var found bool

@@ -109,3 +109,14 @@ func TestLabels(t *testing.T) {
 	assert.ErrorContains(t, l.Add(""), "no label")
 	assert.Empty(t, l.Y)
 }
+
+func TestInputs(t *testing.T) {
+	xs, err := Inputs([]string{"a", "b"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, xs)
+	xs, err = Inputs([]string{"a", "b"}, []string{"b"})
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, xs)
+	_, err = Inputs([]string{"", "b"}, nil)
+	require.ErrorContains(t, err, "looks like the index of pandas")
+}
