@@ -2,8 +2,9 @@ package tensor
 
 import (
 	"fmt"
-	"github.com/ringo-ml/ringo/tensor/typing"
 	"slices"
+
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // Leaf puts x on the tape, as Input does, and computes a gradient for it, which GradOf returns. The input of a pipeline stage is a leaf,

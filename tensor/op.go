@@ -2,8 +2,9 @@ package tensor
 
 import (
 	"fmt"
-	"github.com/ringo-ml/ringo/tensor/typing"
 	"sync"
+
+	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
 // Op is the number of an operation: its row in every device's kernel table, and its gradient rule.

@@ -362,7 +362,7 @@ func OfPositions(x, like Tensor) Tensor {
 	}
 	s := l.at.Seq()
 	d := bits.TrailingZeros8(s.Dims())
-	if h.ndim == 0 || s != layout.NewSpot(1<<d, layout.Exact, 1) || h.dims[0] != l.dims[d] {
+	if h.ndim == 0 || s.Dims() == 0 || s != layout.NewSpot(1<<d, layout.Exact, 1) || h.dims[0] != l.dims[d] {
 		fail("OfPositions", these(h, l), "needs one element for each position of the second, which has a dimension of positions")
 	}
 	out := t.alias(h)

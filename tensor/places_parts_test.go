@@ -38,6 +38,7 @@ func TestPlacesOfPositions(t *testing.T) {
 		{"varying", func() Tensor { return x.Permute(1, 0, 2).Mul(OfPositions(c(3), x).Reshape(3, 1, 1)) }},
 		{"varying", func() Tensor { return x.Sum(0) }},
 		{"partial", func() Tensor { return x.Sum(1) }},
+		{"which has a dimension of positions", func() Tensor { return OfPositions(c(4, 6), RowsLike(c(4, 6), x)) }},
 		{"partial", func() Tensor { return MatMul(x.Reshape(12, 6), x.Reshape(12, 6), true, false) }},
 		{"varying", func() Tensor { return x.Mul(ofRows(4, 4, 1, 1)) }},
 		{"varying", func() Tensor { return ofRows(4, 4, 1, 6).Sub(x) }},
