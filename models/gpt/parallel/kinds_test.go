@@ -248,6 +248,7 @@ func TestLogitsOfFiles(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "testdata", "expect.json"))
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &expect))
+	require.NotEmpty(t, expect)
 	for kind, want := range expect {
 		dir := filepath.Join("..", "testdata", kind)
 		y, all := logits(t, dir, parallel.Layout{})
