@@ -16,7 +16,7 @@ type Limit struct{ Live, PutOff, Held int }
 
 // Report is what a schedule needs. Slices are by rank.
 type Report struct {
-	Live    []int // most microbatches of stages with activations: F is done, B or I is not
+	Live    []int // most microbatches of stages with activations: F is done, B or I is not; without backward passes: that are needed
 	PutOff  []int // most whose weight gradients are put off: I is done, W is not
 	Held    []int // most of both together
 	Waiting []int // most messages of one sender that are there before they are used
@@ -131,18 +131,32 @@ func (k *checker) measure(c Costs) {
 		if at := len(k.rep.Start[r]); at < len(list) {
 			k.stuck(r, list[at], end)
 		}
-		live, putOff := 0, 0
+		live, putOff, trains := 0, 0, k.trains()
 		for _, a := range list {
 			work += c.of(a.Kind)
 			d := [...][2]int{F: {1, 0}, B: {-1, 0}, I: {-1, 1}, W: {0, -1}}[a.Kind]
 			live, putOff = live+d[0], putOff+d[1]
 			k.rep.Live[r], k.rep.PutOff[r] = max(k.rep.Live[r], live), max(k.rep.PutOff[r], putOff)
 			k.rep.Held[r] = max(k.rep.Held[r], live+putOff)
+			if !trains {
+				live -= k.ended(a)
+			}
 		}
 	}
 	if k.rep.Time = slices.Max(end); k.rep.Time > 0 {
 		k.rep.Bubble = 1 - work/(k.rep.Time*float64(n))
 	}
+}
+
+// ended returns how many passes nothing needs any more after a, a forward pass of a schedule without backward ones.
+func (k *checker) ended(a Action) (n int) {
+	if a.Stage > 0 && k.Ranks[a.Stage-1] == k.Ranks[a.Stage] {
+		n++ // a's input
+	}
+	if _, sent := k.sends(a); sent || k.isLast(a.Stage) {
+		n++
+	}
+	return n
 }
 
 // simulate returns when each rank's actions begin, and when each action ends; -1: never. If sends wait, a rank goes on when the receiver

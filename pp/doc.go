@@ -37,7 +37,7 @@
 // needs the microbatch's input, and only the last one its labels. The loss of a microbatch is divided by the rows, or the labels that
 // count, of all microbatches and ranks: Rows.Total counts those of the step.
 //
-//   - For types, all tensors are the same on all ranks of the pipeline. Stages exchange nothing but messages: no Function of a stage
+//   - Types of tensors (tensor.Types) do not see the pipeline: to them, its ranks hold the same. Stages exchange nothing but messages: no Function of a stage
 //     communicates over these ranks.
 //   - A microbatch has a tape from its forward to its backward pass. The tapes share memory.
 //   - Messages are received in the order in which they are sent, two ahead. In the last backward pass of a rank, the gradient leaves before
@@ -46,9 +46,10 @@
 //     after all microbatches. With fsdp, such a parameter is a unit of its own. If it is frozen, it is so on all ranks. A weight that
 //     layers share is tied only if nn.ParamsOf gives it one name on all ranks.
 //   - Losses are scaled by the Scaler of the optimizer, if it has one.
+//   - If Freeze or Unfreeze changes whether a stage is trained at all, make another Pipeline: its messages have other types.
 //   - If all parameters of a rank are frozen, its optimizer takes part in the Norm and changes nothing.
-//   - With fsdp, set OncePerStep: then its units are gathered and reduced once a step, and not for each microbatch of each stage. In
-//     stage 3 it must be so, or all units must be those of Keep: gradients of weights that are put off use them again.
+//   - With fsdp, set OncePerStep: then its units are gathered and reduced once a step, and not for each microbatch of each stage. With
+//     fsdp's stage 3 (ZeRO-3) it must be so, or all units must be those of Keep: gradients of weights that are put off use them again.
 //   - Microbatches may have different sizes. Before a step with other rows than the one before, such as a data.Loader's first and last
 //     batch, all ranks of the pipeline call SetRows. For evaluation (ForwardOnly), make another Pipeline.
 //   - Dropout and blocks that are computed again (tensor.Tape.Checkpoint) need nothing else. The masks of dropout depend on the number of
@@ -56,7 +57,7 @@
 //   - The loss of a microbatch is a sum over its rows, divided by those of the step. A mean over the microbatch, such as x.Mean(), makes
 //     the loss too large by the number of microbatches, and so does a penalty of weights, which counts once in each: divide by that number.
 //     Of a loss that is such a mean, Step warns. It is no error: the sum of these means may be what is meant.
-//     What mixes rows, such as BatchNorm2d or the balance loss of experts, sees the rows of one microbatch.
+//     What mixes rows, such as BatchNorm2d, the balance loss of experts or their Capacity, sees the rows of one microbatch.
 //
 // Checkpoints are those of other layouts: see package ckpt. Each rank saves its layers, and with the strategy Owned it reads them alone:
 //

@@ -8,7 +8,7 @@ import (
 )
 
 // Messages of the pipeline are received in the order in which they are sent, which the schedule tells. Their shapes and Origins travel in
-// front of them in the first step, and the first one with other rows (SetRows); from then on receives are posted ahead.
+// front of them in the first step, and in the first step with other rows (SetRows); from then on receives are posted ahead.
 const (
 	ahead     = 2 // messages that are posted before they are needed
 	headerTag = 1
@@ -16,23 +16,23 @@ const (
 	headerLen = 2 + tensor.MaxNDim + tensor.OriginLen
 )
 
-// origin is what a rank must know of a message before it can receive it: type, rank, dimensions, and tensor.Origin.
-type origin [headerLen]int64
+// header is what a rank must know of a message before it can receive it: data type, number of dimensions, dimensions, and tensor.Origin.
+type header [headerLen]int64
 
-func originOf(x tensor.Tensor, from tensor.Origin) (o origin) {
-	o[0], o[1] = int64(x.DType()), int64(x.NDim())
+func headerOf(x tensor.Tensor, from tensor.Origin) (h header) {
+	h[0], h[1] = int64(x.DType()), int64(x.NDim())
 	for i := range x.NDim() {
-		o[2+i] = int64(x.Dim(i))
+		h[2+i] = int64(x.Dim(i))
 	}
 	list := from.Ints()
-	copy(o[2+tensor.MaxNDim:], list[:])
-	return o
+	copy(h[2+tensor.MaxNDim:], list[:])
+	return h
 }
 
-func (o *origin) shape() tensor.Shape {
-	s := tensor.Shape{DType: tensor.DType(o[0]), Dims: make([]int, o[1])}
+func (h *header) shape() tensor.Shape {
+	s := tensor.Shape{DType: tensor.DType(h[0]), Dims: make([]int, h[1])}
 	for i := range s.Dims {
-		s.Dims[i] = int(o[2+i])
+		s.Dims[i] = int(h[2+i])
 	}
 	return s
 }
@@ -43,11 +43,11 @@ type rows struct {
 	n  int
 }
 
-// origins are those of a step's messages.
-type origins struct {
+// headers are those of a step's messages.
+type headers struct {
 	known bool
-	sent  []origin   // by number of the task
-	come  [][]origin // by rank
+	out   []header   // by number of the task
+	in    [][]header // by rank
 }
 
 // SetRows says that the steps from now on have n rows of the batch on this rank, at the place of at. All ranks of the pipeline call it
@@ -57,13 +57,13 @@ func (p *Pipeline) SetRows(at tensor.Rows, n int) {
 	at.Number = 0
 	of := p.ofRows[rows{at, n}]
 	if of == nil {
-		of = &origins{sent: make([]origin, len(p.tasks))}
+		of = &headers{out: make([]header, len(p.tasks))}
 		for _, b := range p.boxes {
-			of.come = append(of.come, make([]origin, b.n))
+			of.in = append(of.in, make([]header, b.n))
 		}
 		p.ofRows[rows{at, n}] = of
 	}
-	p.origins = of
+	p.headers = of
 }
 
 // inbox is what one rank sends to this one in a step.
@@ -73,9 +73,9 @@ type inbox struct {
 	spare         []*buffer
 }
 
-// buffer is memory for messages of one origin.
+// buffer is memory for messages of one header.
 type buffer struct {
-	origin
+	header
 	from     tensor.Origin
 	box      *inbox
 	view     tensor.Tensor
@@ -93,13 +93,13 @@ func (p *Pipeline) post() {
 
 // receive begins to receive the next message.
 func (p *Pipeline) receive(b *inbox) {
-	o := &p.come[b.from][len(b.posted)]
+	h := &p.in[b.from][len(b.posted)]
 	if !p.known {
-		must(p.Group.Recv(tensor.FromSlice(o[:], headerLen), b.from, headerTag).Wait())
+		must(p.Group.Recv(tensor.FromSlice(h[:], headerLen), b.from, headerTag).Wait())
 	}
-	i := slices.IndexFunc(b.spare, func(buf *buffer) bool { return buf.origin == *o })
+	i := slices.IndexFunc(b.spare, func(buf *buffer) bool { return buf.header == *h })
 	if i < 0 {
-		i, b.spare = len(b.spare), append(b.spare, p.newBuffer(b, o))
+		i, b.spare = len(b.spare), append(b.spare, p.newBuffer(b, h))
 	}
 	buf := b.spare[i]
 	b.spare = slices.Delete(b.spare, i, i+1)
@@ -107,11 +107,11 @@ func (p *Pipeline) receive(b *inbox) {
 	b.posted = append(b.posted, buf)
 }
 
-func (p *Pipeline) newBuffer(b *inbox, o *origin) *buffer {
-	s := o.shape()
-	from, err := tensor.OriginOf([tensor.OriginLen]int64(o[2+tensor.MaxNDim:]))
+func (p *Pipeline) newBuffer(b *inbox, h *header) *buffer {
+	s := h.shape()
+	from, err := tensor.OriginOf([tensor.OriginLen]int64(h[2+tensor.MaxNDim:]))
 	must(err)
-	return &buffer{origin: *o, from: from, box: b, view: p.Group.Alloc(s.DType, s.Dims...).WithTypes(from.Types)}
+	return &buffer{header: *h, from: from, box: b, view: p.Group.Alloc(s.DType, s.Dims...).WithTypes(from.Types)}
 }
 
 // recv waits for what a task needs. The pass keeps the buffer, as its input or its gradient.
@@ -126,21 +126,22 @@ func (p *Pipeline) recv(t *task, s *pass, as int) *buffer {
 	return s.got[as]
 }
 
-// send sends a task's result. In the first step with these rows its origin goes before it; later ones must have the same.
-func (p *Pipeline) send(t *task, o origin, x tensor.Tensor) dist.Work {
-	old := &p.sent[t.number]
+// send sends a task's result. In the first step with these rows its header goes before it; later ones must have the same.
+func (p *Pipeline) send(t *task, h header, x tensor.Tensor) dist.Work {
+	old := &p.out[t.number]
 	if !p.known {
 		for j, q := range p.tasks[:t.number] {
-			if t.Kind == F && q.Kind == F && q.Stage == t.Stage && p.sent[j] == o && x.Origin().N() > 0 {
+			if t.Kind == F && q.Kind == F && q.Stage == t.Stage && p.out[j] == h && x.Origin().N() > 0 {
 				fail("microbatches %d and %d have the same rows of the batch: losses divide by the rows of the whole step, Rows.Total, of which "+
 					"each has some", q.Micro, t.Micro)
 			}
 		}
-		*old = o
+		*old = h
 		p.works = append(p.works, p.Group.Send(tensor.FromSlice(old[:], headerLen), t.to, headerTag))
-	} else if o != *old {
+	} else if h != *old {
 		fail("%v sends %v to the next rank, and sent %v in the first step with these rows; the shape, the rows of the batch or the types "+
-			"differ: call SetRows before a Step with other rows, on all ranks of the pipeline", t.Action, o.shape(), old.shape())
+			"differ: call SetRows before a Step with other rows, on all ranks of the pipeline; after Freeze or Unfreeze of a stage's "+
+			"parameters, make another Pipeline", t.Action, h.shape(), old.shape())
 	}
 	return p.note(p.Group.Send(x, t.to, dataTag))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 var named = map[string]func(ranks, chunks, micros int) (*Schedule, error){
@@ -28,6 +27,15 @@ func ByName(name string, ranks, chunks, micros int) (*Schedule, error) {
 		return nil, fmt.Errorf("pp: no schedule %q of %d ranks, %d chunks, %d microbatches; there are %v", name, ranks, chunks, micros, Names())
 	}
 	return named[name](ranks, chunks, micros)
+}
+
+// loop places stage i on rank i mod ranks.
+func loop(ranks, chunks int) []int {
+	place := make([]int, max(ranks, 0)*max(chunks, 0))
+	for i := range place {
+		place[i] = i % ranks
+	}
+	return place
 }
 
 // build makes the schedule in which rank r does what list returns.
@@ -139,41 +147,4 @@ func ZBH1(ranks, micros int) *Schedule {
 		}
 		return append(list, all(W, r, micros)[done:]...)
 	})
-}
-
-// DualPipeV is DeepSeek's DualPipe on a V of stages (DeepSeek-AI 2025, Qi 2025): a forward and a backward pass of different microbatches
-// alternate, so that one computes while the other communicates. It needs two microbatches for each rank.
-func DualPipeV(ranks, micros int) (*Schedule, error) {
-	if micros < 2*ranks {
-		return nil, fmt.Errorf("pp: DualPipeV needs at least %d microbatches on %d ranks, not %d", 2*ranks, ranks, micros)
-	}
-	return build("dualpipev", micros, vee(ranks), func(r int) []Action { return dual(r, ranks, micros) }), nil
-}
-
-// dual returns what rank r does in DualPipeV: the eight phases of the reference implementation (github.com/deepseek-ai/DualPipe). In their
-// actions, 0 is its first stage, and 1 its second one.
-func dual(r, ranks, micros int) (list []Action) {
-	behind, half := ranks-1-r, (r+1)/2
-	var putOff []Action
-	var next [2][2]int // microbatch, forward and backward, of each stage
-	for _, phase := range []struct {
-		times   int
-		actions string
-	}{{2 * behind, "F0 "}, {r + 1, "F0 F1 "}, {behind, "I1 W F1 "}, {micros - 2*ranks + r + 1, "F0 B1 F1 B0 "}, {behind, "B1 F1 B0 "},
-		{half, "B1 B0 "}, {1 - r%2, "B1 I0 "}, {half, "I1 I0 "}, {behind, "W I0 "}} {
-		for _, what := range strings.Fields(strings.Repeat(phase.actions, phase.times)) {
-			k := Kind(strings.IndexByte(letters, what[0]))
-			if k == W {
-				n := min(1, len(putOff))
-				list, putOff = append(list, putOff[:n]...), putOff[n:]
-				continue
-			}
-			stage, micro := [2]int{r, 2*ranks - 1 - r}[what[1]-'0'], &next[min(k, B)][what[1]-'0']
-			if list = append(list, Action{k, stage, *micro}); k == I {
-				putOff = append(putOff, Action{W, stage, *micro})
-			}
-			*micro++
-		}
-	}
-	return append(list, putOff...)
 }

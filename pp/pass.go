@@ -16,17 +16,17 @@ type pass struct {
 	needs   bool          // out has a gradient
 	grad    tensor.Tensor // from the next stage, if that is on this rank
 	got     [2]*buffer    // the input, and the gradient, from other ranks
-	sent    dist.Work     // the gradient, on its way
+	sent    dist.Work     // the output, later the gradient, on its way
 	added   bool          // the weight gradients are, before W
 }
 
 // at returns the place of a pass.
 func (p *Pipeline) at(stage, micro int) **pass { return &p.live[stage*p.Schedule.Micros+micro] }
 
-// makePasses makes as many as are held at once, and one whose gradient may still be on its way.
+// makePasses makes as many as are held at once, and one whose message may still be on its way.
 func (p *Pipeline) makePasses(n int) {
 	opts := []tensor.TapeOption{tensor.ShareMemory(p.Tape)}
-	if p.ends[0] == nil {
+	if !p.trains {
 		opts = append(opts, tensor.NoGrad())
 	}
 	for range n {
@@ -45,7 +45,7 @@ func (p *Pipeline) take() *pass {
 	return s
 }
 
-// retire ends a pass. Its tape is used again when its gradient was sent.
+// retire ends a pass. Its tape is used again when its message was sent.
 func (p *Pipeline) retire(stage, micro int, s *pass) {
 	*p.at(stage, micro) = nil
 	p.done = append(p.done, s)
@@ -90,21 +90,21 @@ func (p *Pipeline) forward(t *task) {
 		p.checks.Note(x)
 	}
 	switch {
-	case t.Stage == len(p.Schedule.Ranks)-1:
+	case p.Schedule.isLast(t.Stage):
 		p.compareCounts(t, s.tape)
-		if p.ends[0] == nil { // else in Backward, which may compute the loss with its gradients
+		if !p.trains { // else in Backward, which may compute the loss with its gradients
 			p.loss += s.out.Item()
 		}
 	case t.to >= 0:
-		s.sent = p.send(t, originOf(s.out, s.out.Origin()), s.out)
+		s.sent = p.send(t, headerOf(s.out, s.out.Origin()), s.out)
 	}
-	if p.ends[0] != nil {
+	if p.trains {
 		return
 	}
 	if before != nil {
 		p.retire(t.Stage-1, t.Micro, before)
 	}
-	if t.to >= 0 || t.Stage == len(p.Schedule.Ranks)-1 {
+	if t.to >= 0 || p.Schedule.isLast(t.Stage) {
 		p.retire(t.Stage, t.Micro, s)
 	}
 }
@@ -160,7 +160,7 @@ func (p *Pipeline) backward(t *task) {
 			fail("the output of stage %d does not depend on its input: there is no gradient for stage %d", t.Stage, t.Stage-1)
 		}
 		if t.to >= 0 {
-			s.sent = p.send(t, originOf(g, tensor.Origin{Types: g.Types()}), g)
+			s.sent = p.send(t, headerOf(g, tensor.Origin{Types: g.Types()}), g)
 		} else {
 			q := *p.at(t.Stage-1, t.Micro)
 			q.grad = q.tape.Input(g)
@@ -186,7 +186,7 @@ func (p *Pipeline) differentiate(t *task, s *pass, putOff bool) {
 	case t != p.last():
 		p.opts = append(p.opts, tensor.More())
 	}
-	if t.Stage == len(p.Schedule.Ranks)-1 {
+	if p.Schedule.isLast(t.Stage) {
 		s.tape.Backward(s.out, p.opts...)
 		if n := p.Schedule.Micros; n > 1 && s.tape.MeansOwn() && !p.warned {
 			p.warned = true

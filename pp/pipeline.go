@@ -42,15 +42,17 @@ type Config struct {
 type Pipeline struct {
 	Config
 	tasks []task
-	ends  [2]*task // the task that computes gradients of parameters last, with stage 0 and if that is frozen; nil: none
+	ends  [2]*task // the task that computes gradients of parameters last, of all stages, and of those behind stage 0; nil: none
 	err   error    // of a Step, after which there is no other one
+
+	trains bool // the schedule has backward passes
 
 	frozen bool // stage 0, on this rank
 
 	boxes    []*inbox    // by rank: what comes from it
 	works    []dist.Work // of a step's messages
-	*origins             // of the step's
-	ofRows   map[rows]*origins
+	*headers             // of the step's
+	ofRows   map[rows]*headers
 
 	all  []*pass // their tapes share one arena
 	idle []*pass
@@ -82,7 +84,7 @@ func New(c Config) (*Pipeline, error) {
 	if err := dist.Agree(c.Group, "pp", c.lines(), errors.Join(rebuild.Refuse("pp"), err)); err != nil {
 		return nil, err
 	}
-	p := &Pipeline{Config: c, checks: dist.StepCheck{Every: c.CheckEvery}}
+	p := &Pipeline{Config: c, trains: c.Schedule.trains(), checks: dist.StepCheck{Every: c.CheckEvery}}
 	p.run = p.tasksOfStep
 	p.plan()
 	p.makePasses(rep.Held[c.Group.Rank()] + 1)
@@ -137,11 +139,6 @@ func (c *Config) check() (*Report, error) {
 	return rep, nil
 }
 
-// trains reports whether the schedule, which is complete, has backward passes.
-func (s *Schedule) trains() bool {
-	return slices.ContainsFunc(s.Actions[s.Ranks[0]], func(a Action) bool { return a.Kind != F })
-}
-
 // lines says what all ranks must have alike.
 func (c *Config) lines() []string {
 	s := c.Schedule
@@ -171,7 +168,7 @@ func (p *Pipeline) plan() {
 			}
 		}
 	}
-	p.live, p.ofRows, p.counts = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*origins{}, make([][]float64, s.Micros)
+	p.live, p.ofRows, p.counts = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*headers{}, make([][]float64, s.Micros)
 	p.SetRows(tensor.Rows{}, 0)
 }
 
@@ -282,7 +279,7 @@ func (p *Pipeline) explain(err error) error {
 
 // finish ends a step that trained.
 func (p *Pipeline) finish() error {
-	if p.ends[0] == nil {
+	if !p.trains {
 		return nil
 	}
 	p.Tape.SetStep(p.now.Step+1, 0)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,26 +51,15 @@ func ParseAction(text string) (a Action, err error) {
 type Schedule struct {
 	Name    string
 	Micros  int        // microbatches of a step
-	Ranks   []int      // of each stage: the rank that has it
+	Ranks   []int      // by stage: the rank that has it
 	Actions [][]Action // of each rank
 }
 
-// loop places stage i on rank i mod ranks.
-func loop(ranks, chunks int) []int {
-	place := make([]int, max(ranks, 0)*max(chunks, 0))
-	for i := range place {
-		place[i] = i % ranks
-	}
-	return place
-}
+func (s *Schedule) isLast(stage int) bool { return stage == len(s.Ranks)-1 }
 
-// vee places stages there and back: rank 0 has the first and the last one.
-func vee(ranks int) []int {
-	place := make([]int, 2*max(ranks, 0))
-	for i := range place {
-		place[i] = min(i, 2*ranks-1-i)
-	}
-	return place
+// trains reports whether the schedule, which is complete, has backward passes.
+func (s *Schedule) trains() bool {
+	return slices.ContainsFunc(s.Actions[s.Ranks[0]], func(a Action) bool { return a.Kind != F })
 }
 
 // at is the place of an action in a table of all. That of I is B's, too.
@@ -88,7 +78,7 @@ func (s *Schedule) needs(a Action) iter.Seq[Action] {
 			yield(Action{I, a.Stage, a.Micro})
 		case a.Kind == F && a.Stage > 0:
 			yield(Action{F, a.Stage - 1, a.Micro})
-		case a.Kind != F && yield(Action{F, a.Stage, a.Micro}) && a.Stage < len(s.Ranks)-1:
+		case a.Kind != F && yield(Action{F, a.Stage, a.Micro}) && !s.isLast(a.Stage):
 			yield(Action{I, a.Stage + 1, a.Micro})
 		}
 	}

@@ -94,6 +94,17 @@ func TestVees(t *testing.T) {
 	}
 }
 
+// Without backward passes, nothing needs a microbatch any more when its output has left.
+func TestForwardHoldsOneMicrobatch(t *testing.T) {
+	for _, s := range []*pp.Schedule{pp.ForwardOnly(1, 9), pp.ForwardOnly(4, 9), pp.Interleaved(2, 3, 8).Forward(), pp.OneF1B(3, 7).Forward()} {
+		rep := checked(t, s, unit)
+		for rank, n := range rep.Held {
+			assert.Equal(t, 1, n, "%s, rank %d", s.Name, rank)
+		}
+	}
+	assert.Equal(t, []int{1, 1, 2}, checked(t, must(pp.ZBV(3, 9)).Forward(), unit).Held, "the last rank has two stages in a row")
+}
+
 // schedules are of all kinds, with numbers that do not divide.
 func schedules() (all []*pp.Schedule) {
 	for _, p := range []int{1, 2, 3, 4, 7} {

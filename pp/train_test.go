@@ -38,6 +38,7 @@ type program struct {
 	labels  bool  // some do not count
 	rows    []int // of each microbatch; nil: 4 of 4
 	frozen  []string
+	pause   bool // frozen in steps 3 to 5 alone
 	scaled  bool // losses
 	uneven  bool // every third step has a row more in each microbatch
 	alone   bool // wrongly, each microbatch says that it is the whole batch
@@ -163,12 +164,20 @@ func (j *job) newModel() (err error) {
 	if j.lora {
 		nn.LoRA(j.model, nn.LoRAConfig{Rank: 2, Alpha: 3, Targets: []string{"blocks.*", "head"}})
 	}
-	for _, x := range nn.ParamsOf(j.model) {
-		if slices.ContainsFunc(j.frozen, func(prefix string) bool { return strings.HasPrefix(x.Name(), prefix) }) {
-			x.Freeze()
-		}
+	if !j.pause {
+		j.freeze(nn.ParamsOf(j.model), true)
 	}
 	return nil
+}
+
+func (j *job) freeze(params nn.Params, on bool) {
+	for _, x := range params {
+		if slices.ContainsFunc(j.frozen, func(prefix string) bool { return strings.HasPrefix(x.Name(), prefix) }) {
+			if x.Unfreeze(); on {
+				x.Freeze()
+			}
+		}
+	}
 }
 
 func (j *job) optimizer(params nn.Params, n optim.Norm) *optim.Optimizer {
@@ -349,9 +358,22 @@ func (j *job) countLabels() error {
 	return nil
 }
 
+func (j *job) begin(s *disttest.State) {
+	j.state = s
+	if j.pause && (s.Step == 3 || s.Step == 6) {
+		j.freeze(nn.ParamsOf(j.model), s.Step == 3)
+		if j.pipe != nil {
+			j.pipe.Close()
+			p, err := pp.New(j.pipe.Config)
+			disttest.OK(err)
+			j.pipe = p
+		}
+	}
+}
+
 // plainStep is the ordinary loop.
 func (j *job) plainStep(s *disttest.State) ([]float64, error) {
-	j.state = s
+	j.begin(s)
 	disttest.OK(j.countLabels())
 	sum := 0.0
 	for micro := range j.rows {
@@ -371,7 +393,7 @@ func (j *job) plainStep(s *disttest.State) ([]float64, error) {
 }
 
 func (j *job) step(s *disttest.State) ([]float64, error) {
-	j.state = s
+	j.begin(s)
 	disttest.OK(j.countLabels())
 	if j.uneven {
 		j.pipe.SetRows(tensor.Rows{}, s.Step%3)

@@ -1,6 +1,9 @@
 package pp
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // The schedules on a V are made of a block (Qi et al. 2024, arXiv:2405.15362): how one microbatch goes through the ranks. Each one
 // follows the one before after six units, those of its passes and their weight gradients on a rank. The longer the way, the more
@@ -184,4 +187,50 @@ func (f *filler) possible(a Action, r, time int) bool {
 		}
 	}
 	return true
+}
+
+// vee places stages there and back: rank 0 has the first and the last one.
+func vee(ranks int) []int {
+	place := make([]int, 2*max(ranks, 0))
+	for i := range place {
+		place[i] = min(i, 2*ranks-1-i)
+	}
+	return place
+}
+
+// DualPipeV is DeepSeek's DualPipe on a V of stages (DeepSeek-AI 2025, Qi 2025): a forward and a backward pass of different microbatches
+// alternate, so that one computes while the other communicates. It needs two microbatches for each rank.
+func DualPipeV(ranks, micros int) (*Schedule, error) {
+	if micros < 2*ranks {
+		return nil, fmt.Errorf("pp: DualPipeV needs at least %d microbatches on %d ranks, not %d", 2*ranks, ranks, micros)
+	}
+	return build("dualpipev", micros, vee(ranks), func(r int) []Action { return dual(r, ranks, micros) }), nil
+}
+
+// dual returns what rank r does in DualPipeV: the eight phases of the reference implementation (github.com/deepseek-ai/DualPipe). In their
+// actions, 0 is its first stage, and 1 its second one.
+func dual(r, ranks, micros int) (list []Action) {
+	behind, half := ranks-1-r, (r+1)/2
+	var putOff []Action
+	var next [2][2]int // microbatch, forward and backward, of each stage
+	for _, phase := range []struct {
+		times   int
+		actions string
+	}{{2 * behind, "F0 "}, {r + 1, "F0 F1 "}, {behind, "I1 W F1 "}, {micros - 2*ranks + r + 1, "F0 B1 F1 B0 "}, {behind, "B1 F1 B0 "},
+		{half, "B1 B0 "}, {1 - r%2, "B1 I0 "}, {half, "I1 I0 "}, {behind, "W I0 "}} {
+		for _, what := range strings.Fields(strings.Repeat(phase.actions, phase.times)) {
+			k := Kind(strings.IndexByte(letters, what[0]))
+			if k == W {
+				n := min(1, len(putOff))
+				list, putOff = append(list, putOff[:n]...), putOff[n:]
+				continue
+			}
+			stage, micro := [2]int{r, 2*ranks - 1 - r}[what[1]-'0'], &next[min(k, B)][what[1]-'0']
+			if list = append(list, Action{k, stage, *micro}); k == I {
+				putOff = append(putOff, Action{W, stage, *micro})
+			}
+			*micro++
+		}
+	}
+	return append(list, putOff...)
 }
