@@ -22,7 +22,8 @@ type Config struct {
 	// Capacity limits the slots of an expert to Capacity · tokens · top / experts, rounded up, of the tokens of all ranks (Lepikhin et al.
 	// 2020, "GShard"): in the order of the tokens of the batch, and of a token's experts, the first ones are computed, and the others are
 	// dropped: they add nothing to their tokens. Shapes are fixed, and nothing waits for counts. In evaluation (tensor.Eval) there is no
-	// limit. 0: no limit in training either.
+	// limit. 0: no limit in training either. With m microbatches, the tokens are those of the whole step (Rows.Total), and each microbatch
+	// has so many places: divide Capacity by m to drop in each of them what a batch of its size would.
 	Capacity float64
 
 	Mixtral bool // files name the matrices of experts as Mixtral's: w1, w3 and w2 for gate_proj, up_proj and down_proj
@@ -119,14 +120,14 @@ func (l *Layer) Forward(x nn.T) nn.T {
 	counts := ops.Bincount(experts.Reshape(experts.Len()), l.Router.W.Dims()[0])
 	l.agree(experts)
 	tokens := tensor.GlobalCount(x) / d
-	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top, l.places(x.Tape(), experts.Dim(0)))
+	p := l.dispatcher.Plan(experts, counts, tokens*l.c.Router.Top, l.tokensOfRow(x.Tape(), experts.Dim(0)))
 	l.count(counts, p.Dropped)
 	y := through(l.ranks.fromHidden, l.compute(x, through(l.ranks.toHidden, r.Weights), p))
-	return l.seed(y, r, experts, counts, tokens).Reshape(shape...)
+	return l.addLosses(y, r, experts, counts, tokens).Reshape(shape...)
 }
 
-// places returns how many tokens of each row are this rank's, for a capacity; 0: its rows are whole.
-func (l *Layer) places(t *tensor.Tape, tokens int) int {
+// tokensOfRow returns how many tokens of each row of the batch are this rank's, for a capacity; 0: its rows are whole.
+func (l *Layer) tokensOfRow(t *tensor.Tape, tokens int) int {
 	if l.c.Capacity == 0 || !t.Training() {
 		return 0
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
-// seed adds the losses of the router to Backward, in training. They are means over the tokens of the batch, of which r is of this rank's.
-// experts and counts are what the ranks of Hidden chose.
-func (l *Layer) seed(y nn.T, r router.Routing, experts, counts nn.T, tokens int) nn.T {
+// addLosses adds the losses of the router to Backward, in training. They are means over the tokens of the batch; r is the routing of this
+// rank's tokens. experts and counts are what the ranks of Hidden chose.
+func (l *Layer) addLosses(y nn.T, r router.Routing, experts, counts nn.T, tokens int) nn.T {
 	if !y.Tape().Training() {
 		return y
 	}

@@ -20,16 +20,16 @@ import (
 //	rows of experts     A   A   B   B   C   C     so many as the capacity for each, on every rank
 //	token               1   2   1   3   2   0     of each row, from 1; 0: none, zeros are sent
 //
-// A rank without tokens does not know how many slots all have, 0, and waits for those that do. Of each row of the batch, mine tokens are
-// this rank's; 0: its rows are whole.
+// A rank without tokens does not know how many slots all have, 0, and waits for those that do. Of each row of the batch (a sequence), mine
+// tokens are this rank's; 0: its rows are whole.
 func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	t, experts, top := slots.Tape(), p.counts.Len(), p.top
 	runs, run := p.counts.Reshape(1, experts), slots // slots of each expert in each run of tokens that follow each other in the batch
 	if mine != 0 {
-		rows := slots.Len() / (mine * top)
-		of := ops.Arange(t, tensor.Int64, 0, float64(rows*experts), float64(experts)).Reshape(rows, 1).Broadcast(rows, mine*top)
+		sequences := slots.Len() / (mine * top)
+		of := ops.Arange(t, tensor.Int64, 0, float64(sequences*experts), float64(experts)).Reshape(sequences, 1).Broadcast(sequences, mine*top)
 		run = slots.Add(tensor.RowsLike(of.Reshape(slots.Len()), slots))
-		runs = ops.Bincount(run, rows*experts).Reshape(rows, experts)
+		runs = ops.Bincount(run, sequences*experts).Reshape(sequences, experts)
 	}
 	before, all := d.before(p.counts, runs, all)
 	capacity := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
@@ -56,10 +56,11 @@ func (d *Dispatcher) before(counts, runs nn.T, all int) (nn.T, int) {
 	if d.c.Tokens == nil {
 		return runs.Sub(runs), all
 	}
-	d.places.all = all
+	d.earlier.all = all
 	t := counts.Tape()
 	number := func(n int) nn.T { return ops.Arange(t, tensor.Int64, float64(n), float64(n)+1, 1) }
-	return t.Apply(&d.places, tensor.Concat(0, counts, number(all), number(t.Rows().First)), runs), d.places.all
+	x := t.Apply(&d.earlier, tensor.Concat(0, counts, number(all), number(t.Rows().First)), runs)
+	return x, d.earlier.all
 }
 
 // full returns counts of n rows for each of all experts.

@@ -19,7 +19,7 @@ type Config struct {
 // Dispatcher brings rows to experts and back. A Dispatcher serves one layer.
 type Dispatcher struct {
 	c         Config
-	places    places
+	earlier   earlier
 	swap      swap
 	there     way
 	home      way
@@ -32,7 +32,7 @@ func New(c Config) *Dispatcher {
 	if c.Experts != nil && c.Experts.Size() == 1 {
 		c.Experts = nil
 	}
-	d := &Dispatcher{c: c, places: places{group: c.Tokens, positions: c.Positions}}
+	d := &Dispatcher{c: c, earlier: earlier{group: c.Tokens, positions: c.Positions}}
 	if g := c.Experts; g != nil {
 		d.swap.group = g
 		d.there = way{group: g, send: make([]int, g.Size()), recv: make([]int, g.Size()), from: tensor.Varying, to: tensor.Cut}
@@ -54,12 +54,12 @@ type Plan struct {
 	capacity int // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more (see limit)
 }
 
-// Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each, all the
-// slots of all ranks. Of each row of the batch, mine tokens are this rank's; 0: its rows are whole. Nothing waits for the device. Inside a
+// Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each; all is the
+// number of slots of all ranks. Of each row of the batch, mine tokens are this rank's; 0: its rows are whole. Nothing waits for the device. Inside a
 // Checkpoint the plan is kept, not made again.
 func (d *Dispatcher) Plan(experts, counts nn.T, all, mine int) (p Plan) {
 	t := experts.Tape()
-	token := t.Once(func() nn.T {
+	token := t.Once(func() nn.T { // in a Checkpoint's second forward p stays zero, and each Once returns what it kept
 		p = d.plan(experts, counts, all, mine)
 		return p.token
 	})

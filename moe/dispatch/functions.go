@@ -27,7 +27,7 @@ type way struct {
 }
 
 // depart begins to send rows. It gets what swap returned, too, and waits for these numbers, where they say how many rows there are. What
-// it returns is there behind arrive. Its gradient is arrive's.
+// it returns may be read after arrive. It has no gradient: arrive, which also gets what was sent, sends that back.
 type depart struct {
 	constant
 	*way
@@ -69,7 +69,7 @@ func (arrive) Name() string { return "dispatch.arrive" }
 func (f arrive) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	wait(f, f.work)
 	n := len(f.send)
-	at := c.Ints(2 * n)
+	at := c.Ints(2 * n) // the same ones in Backward
 	copy(at, f.send)
 	copy(at[n:], f.recv)
 	return in[0]
@@ -110,18 +110,18 @@ func (f *swap) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	return in[:1], nil
 }
 
-// places tells how many slots of earlier tokens chose each expert, for each run of this rank's tokens. It gets the counts of all of them,
+// earlier tells how many slots of earlier tokens chose each expert, for each run of this rank's tokens. It gets the counts of all of them,
 // behind these how many slots all ranks have (in all microbatches of a step, so that the counts do not add up to it) and the number of its
 // first row; and the counts of each run: of all tokens or, if ranks of positions have parts of the same rows, of a row's.
-type places struct {
+type earlier struct {
 	constant
 	group, positions *dist.Group
 	all              int // slots of all ranks; 0: other ranks know
 }
 
-func (*places) Name() string { return "dispatch.places" }
+func (*earlier) Name() string { return "dispatch.earlier" }
 
-func (f *places) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+func (f *earlier) Forward(c *tensor.Ctx, in []nn.T) nn.T {
 	n, e, experts, runs := f.group.Size(), in[0].Len(), in[1].Dim(1), in[1]
 	all := c.New(tensor.Int64, n, e)
 	wait(f, f.group.AllGather(all, in[0]))
