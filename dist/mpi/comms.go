@@ -6,14 +6,14 @@ import (
 	"unsafe"
 )
 
-// wantComm makes the communicator of the group, when all its ranks have issued an operation. MPI_Comm_create_group waits for all of them
-// and a rank can be in one such call only. So the members reserve themselves, in the order of their ranks, before they call it: no two
-// groups wait for each other.
+// wantComm asks for the communicator of the group, when all its ranks have issued an operation. MPI_Comm_create_group waits for all of them
+// and a rank can be in one such call only. So a claim goes from the lowest rank to the next, and so on: each member reserves itself for
+// this group. The last one lets all call MPI. As all claims go in the order of ranks, no two groups wait for each other.
 func (b *endpoint) wantComm() {
-	if !b.wanted && b.e.rank == slices.Min(b.spec.Ranks) {
+	if !b.asksComm && b.e.rank == slices.Min(b.spec.Ranks) {
 		b.e.claim(b)
 	}
-	b.wanted = true
+	b.asksComm = true
 }
 
 // claim reserves this rank for b, now or after other groups.

@@ -34,9 +34,11 @@
 // fails, or a rank cannot go on, no rank calls MPI_Finalize, and Close returns why on each. A process that dies ends the job: mpiexec
 // says which one it was.
 //
+// # Files
+//
 //	engine.go, maker.go  the job: begin, steps, end
 //	message.go           what ranks tell each other; request.go: what MPI is doing
 //	endpoint.go          a group: operations in order, failures; arrive.go: ranks agree about an operation
-//	group.go             collectives of MPI; transport.go: our algorithms; comms.go: communicators
+//	collective.go        collectives of MPI; transport.go: our algorithms; comms.go: communicators
 //	pair.go              Send and Recv
 package mpi

@@ -34,7 +34,7 @@ type endpoint struct {
 	running  bool // a goroutine runs an algorithm
 	cond     sync.Cond
 	err      *backend.Error
-	over     []*end // by rank in the group; nil: goes on
+	stops    []*stop // by rank in the group; nil: goes on
 	endSent  bool
 	closed   bool
 
@@ -48,7 +48,7 @@ type endpoint struct {
 	arrivals [history]arrival
 	agreed   uint64  // up to this one, all ranks have issued the same operations
 	comm     uintptr // 0: not made yet
-	wanted   bool    // an operation waits for it
+	asksComm bool    // an operation waits for it
 	making   bool    // MPI is in the call that makes it
 	ours     *algo.Messages
 
@@ -57,8 +57,8 @@ type endpoint struct {
 	acked   uint64 // the receiver has received messages up to this one
 }
 
-// end says after which operation a member issues nothing, and why.
-type end struct {
+// stop says after which operation a member issues nothing, and why.
+type stop struct {
 	last uint64
 	why  error
 }
@@ -69,13 +69,13 @@ func newEndpoint(e *Engine, s backend.Spec) *endpoint {
 	for i, r := range s.Ranks {
 		hosts[i], _, _ = strings.Cut(e.processes[r], ",")
 	}
-	b := &endpoint{e: e, spec: s, hash: backend.HashString(s.Name), over: make([]*end, len(s.Ranks)), answers: map[int]uint64{},
+	b := &endpoint{e: e, spec: s, hash: backend.HashString(s.Name), stops: make([]*stop, len(s.Ranks)), answers: map[int]uint64{},
 		tuner: algo.NewTuner(algo.LayoutOf(hosts))}
 	b.cond.L = locker{e}
 	return b
 }
 
-// locker lets a goroutine that a Cond wakes come first, too.
+// locker is the lock of the Cond: a goroutine that it wakes goes before those that only look (see Engine.lock).
 type locker struct{ e *Engine }
 
 func (l locker) Lock()   { l.e.lock() }
@@ -115,6 +115,81 @@ func (b *endpoint) remember(op *backend.Op) error {
 	return nil
 }
 
+// Issue begins an operation.
+func (b *endpoint) Issue(op *backend.Op) error {
+	b.e.lock()
+	defer b.e.mu.Unlock()
+	if err := b.remember(op); err != nil {
+		return err
+	}
+	if err := b.check(op); err != nil {
+		b.failOp(op.Seq, err)
+		return b.err
+	}
+	switch op.Kind {
+	case backend.Send, backend.Recv:
+		b.step()
+	default:
+		b.arrive(op)
+	}
+	return nil
+}
+
+// step does what can be done of the operations in flight.
+func (b *endpoint) step() {
+	for b.err == nil && b.issued > b.done && b.e.callable() && b.checkEnds() && b.do() {
+		b.finish()
+		b.e.moves++
+	}
+}
+
+// do makes a step for the first operation in flight. It reports whether that is done.
+func (b *endpoint) do() bool {
+	seq := b.done + 1
+	op := b.op(seq).Op
+	switch {
+	case op.Kind == backend.Send:
+		return b.doSend(op)
+	case op.Kind == backend.Recv:
+		return b.doRecv(op)
+	case b.agreed < seq, b.running:
+		return false
+	case b.request != nil:
+		return b.isOver()
+	case op.Kind == backend.Barrier, op.Kind == backend.MonitoredBarrier, op.Nothing():
+		return true
+	case b.comm == 0 && (len(b.spec.Ranks) > 1 || b.native(op)):
+		b.wantComm()
+		return false
+	case b.native(op):
+		b.begin(op)
+		return b.begun()
+	}
+	b.running = true
+	go b.runOurs(op)
+	b.wake()
+	return false
+}
+
+// begun reports whether MPI is done with b.request, which has begun.
+func (b *endpoint) begun() bool {
+	b.e.start(b.request)
+	return b.isOver()
+}
+
+// isOver reports whether MPI is done with the request of the operation that is first, which was tested. If it failed, so does the group.
+func (b *endpoint) isOver() bool {
+	r := b.request
+	if !r.over {
+		return false
+	}
+	b.request = nil
+	if r.err != nil {
+		b.failOp(b.done+1, r.err)
+	}
+	return r.err == nil
+}
+
 // finish notes that the first operation in flight is done.
 func (b *endpoint) finish() {
 	b.done++
@@ -127,7 +202,8 @@ func (b *endpoint) wake() {
 	b.e.woken = b.e.woken || b.running
 }
 
-// Progress makes one step. An error shows when neither a goroutine nor MPI uses a buffer of the group any more.
+// Progress makes one step. An error shows when no goroutine uses a buffer of the group any more, and MPI writes into none. MPI may still
+// read one that it sends.
 func (b *endpoint) Progress() (uint64, error) {
 	e := b.e
 	if e.wanted.Load() > 0 { // a goroutine that has something to do comes first
@@ -213,16 +289,16 @@ func (b *endpoint) failOp(seq uint64, cause error) {
 	b.fail(err, true)
 }
 
-// noteEnd notes that a rank of the job issues nothing after an operation.
-func (b *endpoint) noteEnd(rank int, last uint64, why error) {
+// noteStop notes that a rank of the job issues nothing after an operation.
+func (b *endpoint) noteStop(rank int, last uint64, why error) {
 	i := b.index(rank)
 	switch {
 	case i < 0 || i == b.spec.Rank:
 		return
-	case b.over[i] == nil:
-		b.over[i] = &end{last, why}
+	case b.stops[i] == nil:
+		b.stops[i] = &stop{last, why}
 	case why == backend.ErrLeft:
-		b.over[i].why = why
+		b.stops[i].why = why
 	}
 	b.e.moves++
 	b.checkEnds()
@@ -240,7 +316,7 @@ func (b *endpoint) checkEnds() bool {
 
 // Deserted returns the failure of operation seq if a member will never issue it.
 func (b *endpoint) Deserted(seq uint64) error {
-	for i, x := range b.over {
+	for i, x := range b.stops {
 		if x != nil && x.last < seq {
 			e := &backend.Error{Rank: b.spec.Ranks[i], Host: b.e.processes[b.spec.Ranks[i]], Group: b.spec.Name, Seq: seq, Cause: x.why}
 			if e.Op = "recv"; seq <= b.issued {
@@ -276,7 +352,7 @@ func (b *endpoint) Close() error {
 	}
 	b.cond.Broadcast()
 	open := 0
-	for i, x := range b.over {
+	for i, x := range b.stops {
 		if x == nil && i != b.spec.Rank {
 			open++
 		}
@@ -298,7 +374,7 @@ func (b *endpoint) Suspects(seq uint64) (absent, stalled []int) {
 	monitored := b.op(seq).Copy.Kind == backend.MonitoredBarrier && b.spec.Rank == 0
 	for i := range b.spec.Ranks {
 		last, ok := b.answers[i]
-		if x := b.over[i]; x != nil {
+		if x := b.stops[i]; x != nil {
 			last, ok = x.last, true
 		}
 		switch {
@@ -324,7 +400,7 @@ func (b *endpoint) Whereabouts(seq uint64) string {
 		return "in " + b.e.away
 	case b.request != nil:
 		return "in " + b.request.call
-	case b.agreed < seq && b.agreed+b.acked > 0:
+	case !b.running:
 		return "it has moved no data yet"
 	}
 	return "in algorithm " + b.Choice(&b.op(seq).Copy)

@@ -183,14 +183,6 @@ func (e *Engine) step(b *endpoint) {
 	}
 }
 
-// step does what can be done of the operations in flight.
-func (b *endpoint) step() {
-	for b.err == nil && b.issued > b.done && b.e.callable() && b.checkEnds() && b.do() {
-		b.finish()
-		b.e.moves++
-	}
-}
-
 // Pauses of goroutines that wait. MPI cannot wake them.
 const (
 	spinTime = 5 * time.Millisecond   // while data moves, MPI moves it only as fast as it is asked
@@ -273,12 +265,12 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	e.ends = append(e.ends, b)
 	for _, r := range s.Ranks {
 		if e.left[r] && r != e.rank {
-			b.noteEnd(r, 0, backend.ErrLeft)
+			b.noteStop(r, 0, backend.ErrLeft)
 		}
 	}
 	for _, m := range e.early[s.ID] {
 		if m.kind == msgEnd && e.left[m.from] {
-			b.over[b.index(int(m.from))] = nil
+			b.stops[b.index(int(m.from))] = nil // msgLeft did not say after which operation: this does
 		}
 		b.dispatch(m)
 	}
@@ -405,7 +397,7 @@ func (e *Engine) rendezvous() error {
 	return fmt.Errorf("mpi: not all ranks have ended within %v of rank %d", e.timeout, e.rank)
 }
 
-// finalize gives everything back.
+// finalize cancels the receive of messages and calls MPI_Finalize.
 func (e *Engine) finalize() error {
 	e.lock()
 	defer e.mu.Unlock()

@@ -103,7 +103,7 @@ func (e *Engine) dispatch(m *message) {
 	case msgLeft:
 		e.left[m.from] = true
 		for _, b := range e.ends {
-			b.noteEnd(int(m.from), 0, backend.ErrLeft)
+			b.noteStop(int(m.from), 0, backend.ErrLeft)
 		}
 		return
 	case msgBye:
@@ -147,7 +147,7 @@ func (b *endpoint) dispatch(m *message) {
 		if m.a == 1 {
 			why = backend.ErrLeft
 		}
-		b.noteEnd(int(m.from), m.seq, why)
+		b.noteStop(int(m.from), m.seq, why)
 	case msgQuery:
 		b.e.post(int(m.from), head{kind: msgStatus, id: m.id, seq: b.issued, a: m.a}, nil)
 	case msgStatus:
@@ -163,7 +163,9 @@ func (b *endpoint) dispatch(m *message) {
 	case msgAck:
 		b.acked = max(b.acked, m.seq)
 	case msgClaim:
-		b.e.claim(b)
+		if b.err == nil { // else nobody would give the claim back
+			b.e.claim(b)
+		}
 	case msgGo:
 		b.makeComm()
 	}
@@ -185,9 +187,9 @@ func (b *endpoint) receiveAbort(m *message) {
 	b.fail(err, true) // passed on: this rank may leave before all others have read it
 }
 
-// accuse tells a peer, whose fingerprint of operation seq differs, what the operation is here. The peer compares, and fails the group.
-func (b *endpoint) accuse(peer int, seq uint64) {
-	b.e.post(b.spec.Ranks[peer], head{kind: msgDesc, id: b.spec.ID, seq: seq}, backend.EncodeJSON(b.describe(seq), maxMessage-headBytes))
+// accuse tells a member, whose fingerprint of operation seq differs, what the operation is here. The member compares, and fails the group.
+func (b *endpoint) accuse(member int, seq uint64) {
+	b.e.post(b.spec.Ranks[member], head{kind: msgDesc, id: b.spec.ID, seq: seq}, backend.EncodeJSON(b.describe(seq), maxMessage-headBytes))
 }
 
 func (b *endpoint) describe(seq uint64) backend.Desc {

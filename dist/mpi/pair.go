@@ -6,9 +6,9 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// Messages between two ranks (Send, Recv) have ends of their own, and no communicator, because one side may be first. The sender tells the
-// receiver of each: its fingerprint, its bytes, and the tag under which they come on the communicator of all ranks. A small one is in that
-// message itself.
+// Messages between two ranks (Send, Recv) have ends of their own, and no communicator of their own: to make one, both sides would have to
+// come, and a Send may come long before its Recv. The sender tells the receiver of each: its fingerprint, its bytes, and the tag under
+// which they come on the communicator of all ranks. A small one is in that message itself.
 
 // parcel is a message that was announced.
 type parcel struct {
@@ -25,13 +25,14 @@ const (
 
 func (b *endpoint) peer() int { return b.spec.Ranks[1-b.spec.Rank] }
 
-// doSend sends the first operation in flight. A sender is at most backend.Depth messages ahead of those that were received.
+// doSend sends the first operation in flight. A sender is at most backend.Depth messages ahead of those of which it knows that
+// they were received: with those in flight, it remembers all that the receiver may ask about.
 func (b *endpoint) doSend(op *backend.Op) bool {
 	e := b.e
 	if b.request != nil {
 		return b.isOver()
 	}
-	if op.Seq > b.acked+2*backend.Depth {
+	if op.Seq > b.acked+backend.Depth {
 		return false
 	}
 	h := head{kind: msgSend, id: b.spec.ID, seq: op.Seq, print: b.op(op.Seq).Print, a: int64(op.Src.Bytes), b: -1}

@@ -103,18 +103,18 @@ func (e *Engine) recycle(r *request) {
 
 // isend and irecv begin a message of n bytes at p.
 func (e *Engine) isend(r *request, comm uintptr, to, tag int, p unsafe.Pointer, n int) {
-	e.message(r, "MPI_Isend", e.lib.Isend, comm, to, tag, p, n)
+	e.transfer(r, "MPI_Isend", e.lib.Isend, comm, to, tag, p, n)
 }
 
 func (e *Engine) irecv(r *request, comm uintptr, from, tag int, p unsafe.Pointer, n int) {
-	e.message(r, "MPI_Irecv", e.lib.Irecv, comm, from, tag, p, n)
+	e.transfer(r, "MPI_Irecv", e.lib.Irecv, comm, from, tag, p, n)
 }
 
-// message begins a message, or its first piece. Pieces come one after the other, and arrive in order.
-func (e *Engine) message(r *request, call string, fn, comm uintptr, peer, tag int, p unsafe.Pointer, n int) {
+// transfer begins a message, or its first piece. Pieces come one after the other, and arrive in order.
+func (e *Engine) transfer(r *request, call string, fn, comm uintptr, peer, tag int, p unsafe.Pointer, n int) {
 	now := min(n, e.limit)
 	if r.call, r.rest = call, nil; now < n {
-		r.rest = func() { e.message(r, call, fn, comm, peer, tag, unsafe.Add(p, now), n-now) }
+		r.rest = func() { e.transfer(r, call, fn, comm, peer, tag, unsafe.Add(p, now), n-now) }
 	}
 	r.err = e.lib.Err(call, dl.Call12(fn, uintptr(p), uintptr(now), e.lib.Of[mpi.Byte], uintptr(peer), uintptr(tag), comm,
 		uintptr(unsafe.Pointer(&r.handle)), 0, 0, 0, 0, 0))

@@ -50,84 +50,17 @@ func (b *endpoint) native(op *backend.Op) bool {
 // check returns an error if op names an algorithm that cannot do it.
 func (b *endpoint) check(op *backend.Op) error {
 	large := op.Kind == backend.AllToAllV && max(op.Src.Bytes, op.Dst.Bytes) > b.e.limit // other ranks do not know
+	native := b.native(op)
 	switch {
-	case b.native(op) && large:
-	case op.Algo != byMPI:
-		return b.tuner.Check(op)
-	case b.native(op):
+	case native && !large:
 		return nil
+	case !native && op.Algo != byMPI:
+		return b.tuner.Check(op)
 	}
 	if !op.Kind.Reduces() {
 		return fmt.Errorf("%v has no large counts: an %v of %d bytes is too large", b.e.lib.Version, op.Kind, max(op.Src.Bytes, op.Dst.Bytes))
 	}
 	return fmt.Errorf("MPI has no %v of %v by %v: leave the choice of the algorithm to the engine", op.Kind, op.DType, op.Red)
-}
-
-// Issue begins an operation.
-func (b *endpoint) Issue(op *backend.Op) error {
-	b.e.lock()
-	defer b.e.mu.Unlock()
-	if err := b.remember(op); err != nil {
-		return err
-	}
-	if err := b.check(op); err != nil {
-		b.failOp(op.Seq, err)
-		return b.err
-	}
-	switch op.Kind {
-	case backend.Send, backend.Recv:
-		b.step()
-	default:
-		b.arrive(op)
-	}
-	return nil
-}
-
-// do makes a step for the first operation in flight. It reports whether that is done.
-func (b *endpoint) do() bool {
-	seq := b.done + 1
-	op := b.op(seq).Op
-	switch {
-	case op.Kind == backend.Send:
-		return b.doSend(op)
-	case op.Kind == backend.Recv:
-		return b.doRecv(op)
-	case b.agreed < seq, b.running:
-		return false
-	case b.request != nil:
-		return b.isOver()
-	case op.Kind == backend.Barrier, op.Kind == backend.MonitoredBarrier, op.Nothing():
-		return true
-	case b.comm == 0 && (len(b.spec.Ranks) > 1 || b.native(op)):
-		b.wantComm()
-		return false
-	case b.native(op):
-		b.begin(op)
-		return b.begun()
-	}
-	b.running = true
-	go b.runOurs(op)
-	b.wake()
-	return false
-}
-
-// begun reports whether MPI is done with b.request, which has begun.
-func (b *endpoint) begun() bool {
-	b.e.start(b.request)
-	return b.isOver()
-}
-
-// isOver reports whether MPI is done with the request of the operation that is first, which was tested. If it failed, so does the group.
-func (b *endpoint) isOver() bool {
-	r := b.request
-	if !r.over {
-		return false
-	}
-	b.request = nil
-	if r.err != nil {
-		b.failOp(b.done+1, r.err)
-	}
-	return r.err == nil
 }
 
 // begin calls MPI's collective for op.
