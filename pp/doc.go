@@ -37,8 +37,8 @@
 // needs the microbatch's input, and only the last one its labels. The loss of a microbatch is divided by the rows, or the labels that
 // count, of all microbatches and ranks: Rows.Total counts those of the step.
 //
-//   - Types of tensors (tensor.Types) do not see the pipeline: to them, its ranks hold the same. Stages exchange nothing but messages: no Function of a stage
-//     communicates over these ranks.
+//   - Types of tensors (tensor.Types) do not see the pipeline: to them, its ranks hold the same. Stages exchange nothing but messages:
+//     no Function of a stage communicates over these ranks.
 //   - A microbatch has a tape from its forward to its backward pass. The tapes share memory.
 //   - Messages are received in the order in which they are sent, two ahead. In the last backward pass of a rank, the gradient leaves before
 //     those of weights are computed, and summed over other ranks.

@@ -71,8 +71,8 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2", schedule: "zbv"}, {mesh: "pp=2,dp=2", schedule: "interleaved"}, {mesh: "pp=2,fsdp=2", stage: 2, schedule: "zbv"}}},
 		"all of the first stage is frozen": {program{frozen: []string{"tok", "pos", "blocks.0", "blocks.1"}}, []layout{
 			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}, {mesh: "pp=2,fsdp=2", stage: 2}}},
-		"all of the first stage is frozen for three steps": {program{frozen: []string{"tok", "pos", "blocks.0", "blocks.1"}, pause: true}, []layout{
-			{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}}},
+		"all of the first stage is frozen for three steps": {program{frozen: []string{"tok", "pos", "blocks.0", "blocks.1"},
+			pause: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"}}},
 		"all of a middle stage is frozen": {program{frozen: []string{"blocks.1"}}, []layout{
 			{mesh: "pp=4"}, {mesh: "pp=4", schedule: "zb-h1"}}},
 		"scaled losses": {program{tied: true, scaled: true}, []layout{{mesh: "pp=2"}, {mesh: "pp=2,dp=2", schedule: "zb-h1"},

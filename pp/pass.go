@@ -26,7 +26,7 @@ func (p *Pipeline) at(stage, micro int) **pass { return &p.live[stage*p.Schedule
 // makePasses makes as many as are held at once, and one whose message may still be on its way.
 func (p *Pipeline) makePasses(n int) {
 	opts := []tensor.TapeOption{tensor.ShareMemory(p.Tape)}
-	if !p.trains {
+	if !p.Schedule.trains() {
 		opts = append(opts, tensor.NoGrad())
 	}
 	for range n {
@@ -92,13 +92,13 @@ func (p *Pipeline) forward(t *task) {
 	switch {
 	case p.Schedule.isLast(t.Stage):
 		p.compareCounts(t, s.tape)
-		if !p.trains { // else in Backward, which may compute the loss with its gradients
+		if !p.Schedule.trains() { // else in Backward, which may compute the loss with its gradients
 			p.loss += s.out.Item()
 		}
 	case t.to >= 0:
 		s.sent = p.send(t, headerOf(s.out, s.out.Origin()), s.out)
 	}
-	if p.trains {
+	if p.Schedule.trains() {
 		return
 	}
 	if before != nil {

@@ -45,8 +45,6 @@ type Pipeline struct {
 	ends  [2]*task // the task that computes gradients of parameters last, of all stages, and of those behind stage 0; nil: none
 	err   error    // of a Step, after which there is no other one
 
-	trains bool // the schedule has backward passes
-
 	frozen bool // stage 0, on this rank
 
 	boxes    []*inbox    // by rank: what comes from it
@@ -84,7 +82,7 @@ func New(c Config) (*Pipeline, error) {
 	if err := dist.Agree(c.Group, "pp", c.lines(), errors.Join(rebuild.Refuse("pp"), err)); err != nil {
 		return nil, err
 	}
-	p := &Pipeline{Config: c, trains: c.Schedule.trains(), checks: dist.StepCheck{Every: c.CheckEvery}}
+	p := &Pipeline{Config: c, checks: dist.StepCheck{Every: c.CheckEvery}}
 	p.run = p.tasksOfStep
 	p.plan()
 	p.makePasses(rep.Held[c.Group.Rank()] + 1)
@@ -279,7 +277,7 @@ func (p *Pipeline) explain(err error) error {
 
 // finish ends a step that trained.
 func (p *Pipeline) finish() error {
-	if !p.trains {
+	if !p.Schedule.trains() {
 		return nil
 	}
 	p.Tape.SetStep(p.now.Step+1, 0)

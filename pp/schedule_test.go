@@ -96,7 +96,8 @@ func TestVees(t *testing.T) {
 
 // Without backward passes, nothing needs a microbatch any more when its output has left.
 func TestForwardHoldsOneMicrobatch(t *testing.T) {
-	for _, s := range []*pp.Schedule{pp.ForwardOnly(1, 9), pp.ForwardOnly(4, 9), pp.Interleaved(2, 3, 8).Forward(), pp.OneF1B(3, 7).Forward()} {
+	for _, s := range []*pp.Schedule{pp.ForwardOnly(1, 9), pp.ForwardOnly(4, 9), pp.Interleaved(2, 3, 8).Forward(),
+		pp.OneF1B(3, 7).Forward()} {
 		rep := checked(t, s, unit)
 		for rank, n := range rep.Held {
 			assert.Equal(t, 1, n, "%s, rank %d", s.Name, rank)

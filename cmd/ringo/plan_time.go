@@ -58,7 +58,7 @@ func (c *planCmd) times(l plan.Layout, p *plan.Plan) (*timing, error) {
 		return nil, fmt.Errorf("-tflops %v: what a rank computes is from 0.001 to 1e6", c.TFLOPS)
 	}
 	s := training.Step{Layers: c.Layers, Hidden: c.Dim, Seq: c.Seq, Vocab: c.Vocab, Batch: c.Batch, Chunks: 1,
-		FLOPS: c.TFLOPS * 1e12, Overlap: true, Value: bytesOf(p.Params), Sum: bytesOf(p.Reduce),
+		FLOPS: c.TFLOPS * 1e12, Overlap: true, ParamBytes: bytesOf(p.Params), GradBytes: bytesOf(p.Reduce),
 		Experts: c.Experts, Top: or(c.TopK, 2), Again: l.FSDP > 1 && l.PP <= 1 && c.Stage != 1 && c.Stage != 2}
 	t, net := &timing{Topology: c.Topo}, &sim.Library{Topology: top}
 	t.step = divided(s, max(l.TP, 1), max(l.PP, 1), max(l.EP, 1), ranks, or(c.Micro, 8))
@@ -132,10 +132,10 @@ func (t *timing) String() string {
 	}
 	line("compute", x.Compute, "%s = %.4g FLOP over %d ranks of %.4g TFLOP/s", work, s.Work(), s.TP*s.PP*s.DP, s.FLOPS/1e12)
 	line("tp", x.Tensor, "4 all-reduces of %d·%d·%d·%d bytes in each of %d layers and %d microbatches", s.Micro,
-		s.Seq, s.Hidden, s.Value, s.Layers/s.PP, micros)
+		s.Seq, s.Hidden, s.ParamBytes, s.RankLayers(), micros)
 	if s.Experts > 0 {
 		line("experts", x.Experts, "4 all-to-alls of %d·%d·%d·%d·%d bytes over %d ranks, in each of these, if experts are chosen equally often",
-			s.Micro, s.Seq, s.Top, s.Hidden, s.Value, s.EP)
+			s.Micro, s.Seq, s.Top, s.Hidden, s.ParamBytes, s.EP)
 	}
 	line("bubble", x.Bubble, "(pp−1)/m = %d/%d of the above", s.PP-1, micros)
 	line("stages", x.Stages, "2·(pp−1) messages that nothing hides")
@@ -143,7 +143,8 @@ func (t *timing) String() string {
 	if s.Experts > 0 {
 		over += fmt.Sprintf(" (those of experts: %d)", s.DP/max(1, s.EP))
 	}
-	line("gradients", x.Data, "%d bytes a parameter summed and %d gathered over %s, less half of the time above", s.Sum, s.Value, over)
+	line("gradients", x.Data, "%d bytes a parameter summed and %d gathered over %s, less half of the time above", s.GradBytes,
+		s.ParamBytes, over)
 	fmt.Fprintf(&out, "\nthe fastest of as many ranks, if they have memory for it (see ringo plan -layout):\n  %-22s %10s  exposed\n",
 		"layout", "step")
 	for _, x := range t.Layouts[1:] {

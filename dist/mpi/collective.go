@@ -50,14 +50,12 @@ func (b *endpoint) native(op *backend.Op) bool {
 // check returns an error if op names an algorithm that cannot do it.
 func (b *endpoint) check(op *backend.Op) error {
 	large := op.Kind == backend.AllToAllV && max(op.Src.Bytes, op.Dst.Bytes) > b.e.limit // other ranks do not know
-	native := b.native(op)
 	switch {
-	case native && !large:
+	case b.native(op) && !large:
 		return nil
-	case !native && op.Algo != byMPI:
+	case !b.native(op) && op.Algo != byMPI:
 		return b.tuner.Check(op)
-	}
-	if !op.Kind.Reduces() {
+	case !op.Kind.Reduces():
 		return fmt.Errorf("%v has no large counts: an %v of %d bytes is too large", b.e.lib.Version, op.Kind, max(op.Src.Bytes, op.Dst.Bytes))
 	}
 	return fmt.Errorf("MPI has no %v of %v by %v: leave the choice of the algorithm to the engine", op.Kind, op.DType, op.Red)

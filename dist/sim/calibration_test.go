@@ -173,7 +173,7 @@ func megatron(t *testing.T, r *report, top *sim.Library) {
 		{"529.6B", 20480, 105, 8, 35, 2520, 2520, 163}, {"1008B", 25600, 128, 8, 64, 3072, 3072, 163}}
 	step := func(m model) training.Step {
 		return training.Step{Layers: m.layers, Hidden: m.hidden, Seq: 2048, Vocab: 51200, Batch: m.b, Micro: 1, TP: m.tp, PP: m.pp,
-			DP: m.n / m.tp / m.pp, Chunks: 1, Value: 2, Sum: 4, Recompute: true}
+			DP: m.n / m.tp / m.pp, Chunks: 1, ParamBytes: 2, GradBytes: 4, Recompute: true}
 	}
 	needs := func(m model) (width, each float64) {
 		s := step(m)
@@ -206,7 +206,7 @@ func megascale(t *testing.T, r *report, top *sim.Library) {
 			{3072, 6144, 29.02, 23.66}, {6144, 6144, 14.78, 12.21}, {8192, 6144, 12.24, 9.56}, {12288, 6144, 8.57, 6.34}} {
 			n, batch, want := int(row[0]), int(row[1]), row[2+i]
 			s := training.Step{Layers: 96, Hidden: 12288, Seq: 2048, Vocab: 51200, Batch: batch, Micro: 1, TP: 8, PP: 8, DP: n / 64, Chunks: 6,
-				Value: 2, Sum: 4,
+				ParamBytes: 2, GradBytes: 4,
 				FLOPS: flops, Overlap: i == 1}
 			if flops == 0 {
 				flops = rate(t, top, s, want)

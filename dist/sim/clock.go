@@ -24,9 +24,9 @@ func of(n int, each float64) Time { return Time(math.Round(float64(n) * each)) }
 
 func nanoseconds(x float64) Time { return Time(math.Round(x * 1e3)) }
 
-// thread is a goroutine of a rank. What it does does not depend on time, as messages have no content. So its function runs ahead and
-// writes down steps, which the engine takes later, without a change of goroutines for each. Each thread has its own clock, which is never
-// behind that of the engine. It may be ahead as long as no other thread notices it.
+// thread is a coroutine (iter.Pull) of a rank. What it does does not depend on time, as messages have no content. So its function runs
+// ahead and writes down steps, which the engine takes later, without a change of goroutines for each. Each thread has its own clock,
+// which is never behind that of the engine. It may be ahead as long as no other thread notices it.
 type thread struct {
 	now     Time
 	steps   []step

@@ -30,7 +30,7 @@
 // noise. On a cluster with EFA, all-reduces of 32 to 512 GPUs are predicted up to 8 times too fast: its bandwidth falls with each host, and
 // nothing in this model does that.
 //
-// Files:
+// # Files
 //
 //	topology.go  Topology, and what is wrong with one; file.go: JSON; topologies: those that come with the package
 //	wiring.go    the links of so many ranks, and the path between two of them

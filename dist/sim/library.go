@@ -7,12 +7,12 @@ import "slices"
 // It remembers what it has simulated: the Topology must stay as it is, and one goroutine at a time may use it.
 type Library struct {
 	*Topology
-	times map[hops]Time // of those that were simulated
+	times map[rotation]Time // of those that were simulated
 }
 
-// hops are steps in which each of n ranks sends so many bytes to the next one. With each step they go so many ranks farther: 0 is an
+// rotation is steps in which each of n ranks sends so many bytes to the next one. With each step they go so many ranks farther: 0 is an
 // all-gather around the ring, 1 an all-to-all.
-type hops struct{ far, n, part, steps, farther, protocol int }
+type rotation struct{ far, n, part, steps, farther, protocol int }
 
 // AllReduce returns the time of an all-reduce: two times around a ring, or by a switch that is above all ranks and adds up.
 func (l *Library) AllReduce(far, n, bytes int) (Time, error) {
@@ -28,9 +28,9 @@ func (l *Library) AllReduce(far, n, bytes int) (Time, error) {
 // AllGather returns the time of an all-gather.
 func (l *Library) AllGather(far, n, bytes int) (Time, error) { return l.around(far, n, bytes, 1) }
 
-// AllToAll returns the time of an all-to-all: in each step a rank exchanges a part with the next but one, and so on.
+// AllToAll returns the time of an all-to-all: a rank exchanges a part with the next one, in the next step with the next but one, and so on.
 func (l *Library) AllToAll(far, n, bytes int) (Time, error) {
-	return l.time(l.Topology, hops{far, n, (bytes + n - 1) / n, n - 1, 1, -1})
+	return l.time(l.Topology, rotation{far, n, (bytes + n - 1) / n, n - 1, 1, -1})
 }
 
 // around returns the time of so many all-gathers in one operation, by the fastest protocol.
@@ -51,7 +51,7 @@ func (l *Library) around(far, n, bytes, times int) (best Time, err error) {
 			by.Links[k].GBs *= p.Part
 		}
 		once, err := straight(bytes, n<<20, func(bytes int) (Time, error) {
-			return l.ring(&by, hops{far: far, n: few, part: (bytes + n - 1) / n, protocol: i}, n-1)
+			return l.ring(&by, rotation{far: far, n: few, part: (bytes + n - 1) / n, protocol: i}, n-1)
 		})
 		if err != nil {
 			return 0, err
@@ -65,7 +65,7 @@ func (l *Library) around(far, n, bytes, times int) (best Time, err error) {
 
 // ring returns the time of so many steps around a ring. When a part has been on as many hops as two hosts have, all further ones take the
 // same time, so it is enough to simulate as many again.
-func (l *Library) ring(by *Topology, h hops, steps int) (Time, error) {
+func (l *Library) ring(by *Topology, h rotation, steps int) (Time, error) {
 	return straight(steps, 4*l.Host, func(steps int) (Time, error) {
 		h.steps = steps
 		return l.time(by, h)
@@ -135,9 +135,9 @@ func (l *Library) bySwitch(x Link, n, bytes int) Time {
 	return all
 }
 
-// time simulates hops, once. If several ranks of each host are among them, an all-gather has as many rings, with a part of the bytes each,
-// which enter and leave hosts at other ranks: so all cards are in use.
-func (l *Library) time(by *Topology, h hops) (Time, error) {
+// time simulates a rotation, once. If several ranks of each host are among them, an all-gather has as many rings, with a part of the bytes
+// each, which enter and leave hosts at other ranks: so all cards are in use.
+func (l *Library) time(by *Topology, h rotation) (Time, error) {
 	if t, ok := l.times[h]; ok || h.n < 2 {
 		return t, nil
 	}
@@ -167,7 +167,7 @@ func (l *Library) time(by *Topology, h hops) (Time, error) {
 		return 0, err
 	}
 	if l.times == nil {
-		l.times = map[hops]Time{}
+		l.times = map[rotation]Time{}
 	}
 	l.times[h] = net.last
 	return net.last, nil

@@ -17,12 +17,12 @@ func TestRings(t *testing.T) {
 		for _, x := range []struct{ ranks, stride int }{{8, 1}, {128, 1}, {128, 2}, {96, 8}} {
 			l := &Library{Topology: top}
 			for _, part := range []int{8, 10_000, 1 << 20} {
-				all, err := l.time(top, hops{x.stride, x.ranks, part, x.ranks - 1, 0, -1})
+				all, err := l.time(top, rotation{x.stride, x.ranks, part, x.ranks - 1, 0, -1})
 				require.NoError(t, err)
 				if x.ranks == 8 {
 					assert.Equal(t, timeOf(t, top, backend.AllGather, "ring", x.ranks, x.ranks*part), all)
 				}
-				few, err := l.ring(top, hops{far: x.stride, n: x.ranks, part: part}, x.ranks-1)
+				few, err := l.ring(top, rotation{far: x.stride, n: x.ranks, part: part}, x.ranks-1)
 				require.NoError(t, err)
 				assert.InEpsilon(t, all.Seconds(), few.Seconds(), 0.01, "%s: %d ranks, every %d, %d bytes", name, x.ranks, x.stride, part)
 			}
@@ -53,9 +53,9 @@ func TestEnoughHosts(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, x.want, few, "%s: %d ranks, every %d", x.top.Name, x.n, x.far)
 		for _, part := range []int{1, 4321, 1 << 20} {
-			all, err := l.time(x.top, hops{x.far, x.n, part, 4 * l.Host, 0, -1})
+			all, err := l.time(x.top, rotation{x.far, x.n, part, 4 * l.Host, 0, -1})
 			require.NoError(t, err)
-			some, err := l.time(x.top, hops{x.far, few, part, 4 * l.Host, 0, -1})
+			some, err := l.time(x.top, rotation{x.far, few, part, 4 * l.Host, 0, -1})
 			require.NoError(t, err)
 			assert.Equal(t, all, some, "%s: %d ranks, every %d, %d bytes", x.top.Name, x.n, x.far, part)
 		}
@@ -73,11 +73,11 @@ func TestEnoughHosts(t *testing.T) {
 func TestRingsOfAllCards(t *testing.T) {
 	const ns, part = Time(1000), 4000
 	l := &Library{Topology: two(0)}
-	x, err := l.time(l.Topology, hops{1, 8, part, 7, 0, -1})
+	x, err := l.time(l.Topology, rotation{1, 8, part, 7, 0, -1})
 	require.NoError(t, err)
 	assert.InDelta(t, 7*(200+4*part/4)*1000, int64(x), 7*float64(part/4)*1000, "the four messages of a rank come one after the other")
 	assert.Less(t, x, 7*(200+4*part)*ns/2, "all cards are in use")
-	one, err := l.time(l.Topology, hops{4, 2, part, 1, 0, -1})
+	one, err := l.time(l.Topology, rotation{4, 2, part, 1, 0, -1})
 	require.NoError(t, err)
 	assert.Equal(t, (200+4*part)*ns, one)
 	for _, x := range [][3]int{{1, 8, 4}, {2, 4, 2}, {2, 6, 2}, {1, 6, 1}, {1, 9, 1}, {3, 4, 1}, {3, 6, 1}, {4, 2, 1}, {8, 3, 1}, {1, 3, 1},

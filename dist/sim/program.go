@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -17,15 +18,15 @@ type Program struct {
 type Exchange struct {
 	Kind  backend.Kind
 	Group int
-	Seq   uint64
-	Root  int
-	Bytes int // of the full buffer
+	Seq   uint64 // number in the group, from 1
+	Root  int    // rank in the group
+	Bytes int    // of the full buffer
 }
 
 // Act is what a rank does after it has computed.
 type Act struct {
 	Compute Time // before it
-	Of      int  // the exchange that it begins; -1: none
+	Of      int  // the exchange that it begins, by its number in Exchanges (0 is the first one); -1: none
 	Await   bool // it waits for the end of the exchange instead
 }
 
@@ -81,17 +82,21 @@ func (t *Topology) Play(prog *Program) (*Played, error) {
 // acts does those of a rank, which have a span each. Operations of a group are done one after the other, each in a thread of its own. As
 // many as backend.Depth can be in flight; one more waits for the first of them.
 func (p *player) acts(r *rank, span int) error {
-	over, queue := map[int]int{}, map[int][]int{} // numbers of threads: of exchanges, and those of a group
+	threadOf, queue := map[int]int{}, map[int][]int{} // numbers of threads: of exchanges, and those of a group
 	for k, a := range p.Acts[r.number] {
 		r.pause(a.Compute)
 		err := r.net.record(step{n: span + k, what: begin})
 		if a.Of >= 0 && err == nil {
 			if a.Await {
-				err = r.join(over[a.Of])
+				n, begun := threadOf[a.Of]
+				if !begun {
+					return fmt.Errorf("sim: rank %d awaits exchange %d, which it has not begun", r.number, a.Of)
+				}
+				err = r.join(n)
 			} else {
 				g := p.Exchanges[a.Of].Group
-				over[a.Of], err = p.issue(r, a.Of, queue[g])
-				queue[g] = append(queue[g], over[a.Of])
+				threadOf[a.Of], err = p.issue(r, a.Of, queue[g])
+				queue[g] = append(queue[g], threadOf[a.Of])
 			}
 		}
 		if err == nil {

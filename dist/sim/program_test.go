@@ -10,6 +10,15 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
+// A rank that awaits what it has not begun is told so: it does not wait for another exchange.
+func TestAwaitOfNothing(t *testing.T) {
+	p := &Program{Groups: [][]int{{0, 1}},
+		Exchanges: []Exchange{{Kind: backend.AllReduce, Seq: 1, Bytes: 8}, {Kind: backend.AllReduce, Seq: 2, Bytes: 8}},
+		Acts:      [][]Act{{{Of: 0}, {Of: 1, Await: true}}, {{Of: 0}}}}
+	_, err := flat(3, 5).Play(p)
+	require.ErrorContains(t, err, "sim: rank 0 awaits exchange 1, which it has not begun")
+}
+
 // A program takes one block of addresses, however often its largest operation so far becomes larger.
 func TestMemoryOfPrograms(t *testing.T) {
 	p, acts := &Program{Groups: [][]int{{0, 1}}}, []Act(nil)

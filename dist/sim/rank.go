@@ -34,7 +34,7 @@ func (n *network) group(world []int) *group {
 }
 
 // rank is the backend.Virtual of one rank. Its methods write down what a thread does, and take lets that happen.
-type rank struct { // what each message needs comes first
+type rank struct { // fields that each message reads come first
 	*group
 	number, world int
 	path          []hop // of the last message

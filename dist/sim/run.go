@@ -63,7 +63,7 @@ func (t *Topology) Run(kind backend.Kind, name string, ranks, bytes int) (*Resul
 		Messages: net.messages, Across: net.across}
 	res.Seconds = res.Time.Seconds()
 	if res.Time > 0 {
-		res.BusGBs = float64(c.bytes) / res.Seconds / 1e9 * share(kind, ranks)
+		res.BusGBs = float64(c.bytes) / res.Seconds / 1e9 * busFactor(kind, ranks)
 	}
 	return res, nil
 }
@@ -93,8 +93,8 @@ func parted(k backend.Kind) bool {
 	return slices.Contains([]backend.Kind{backend.Gather, backend.AllGather, backend.Scatter, backend.ReduceScatter, backend.AllToAll}, k)
 }
 
-// share is the part of the buffer that a rank must move in any case.
-func share(k backend.Kind, ranks int) float64 {
+// busFactor is the part of the buffer that a rank must move in any case, as in nccl-tests.
+func busFactor(k backend.Kind, ranks int) float64 {
 	s := float64(ranks-1) / float64(ranks)
 	switch {
 	case k == backend.AllReduce:

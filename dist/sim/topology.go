@@ -18,7 +18,7 @@ type Topology struct {
 	MemoryGBs float64 `json:"memory_gbs,omitempty"`
 	// MessageNS is what a rank needs to send a message, in nanoseconds, before its first byte is on a link.
 	MessageNS float64 `json:"message_ns,omitempty"`
-	// Protocols are how a library for GPUs sends around a ring: Time takes the fastest of them. Package algo has one, which needs no more.
+	// Protocols are how a library for GPUs sends around a ring: Library takes the fastest of them. Package algo has one, which needs no more.
 	Protocols []Protocol `json:"protocols,omitempty"`
 	// Links are the kinds of links. Those of ranks come in the order in which ranks prefer them: the first one with which both can reach
 	// each other is used.
@@ -38,7 +38,7 @@ type Link struct {
 	GBs   float64 `json:"gbs"` // 10⁹ bytes per second in each direction
 	NS    float64 `json:"ns"`  // latency in nanoseconds
 	// Sums says that switches above add up and copy what ranks send (NVLS), at this part of GBs, and SumsNS what that takes at least. Only
-	// Time uses it.
+	// Library.AllReduce uses it.
 	Sums   float64 `json:"sums,omitempty"`
 	SumsNS float64 `json:"sums_ns,omitempty"`
 }

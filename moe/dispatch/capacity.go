@@ -31,9 +31,10 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 		run = slots.Add(tensor.RowsLike(of.Reshape(slots.Len()), slots))
 		runs = ops.Bincount(run, sequences*experts).Reshape(sequences, experts)
 	}
-	before, all := d.before(p.counts, runs, all)
-	capacity := int(math.Ceil(d.c.Capacity * float64(all) / float64(experts)))
-	capacity = max(1, min(capacity, all/top)) // no token chooses an expert twice
+	d.earlier.all = all
+	before := d.before(p.counts, runs)
+	capacity := int(math.Ceil(d.c.Capacity * float64(d.earlier.all) / float64(experts)))
+	capacity = max(1, min(capacity, d.earlier.all/top)) // no token chooses an expert twice
 	limit, one := ops.Arange(t, tensor.Int64, float64(capacity), float64(capacity+1), 1), ops.Arange(t, tensor.Int64, 1, 2, 1)
 	kept := ops.Clamp(ops.Minimum(before.Add(runs), limit).Sub(before), 0, math.Inf(1)).Sum(0)
 
@@ -50,17 +51,14 @@ func (d *Dispatcher) limit(p Plan, slots nn.T, all, mine int) Plan {
 	return out
 }
 
-// before returns how many slots of earlier tokens chose each expert, for each run, and how many slots there are, which a rank without
-// tokens learns from the others.
-func (d *Dispatcher) before(counts, runs nn.T, all int) (nn.T, int) {
+// before returns how many slots of earlier tokens chose each expert, for each run. A rank without tokens learns how many slots there are.
+func (d *Dispatcher) before(counts, runs nn.T) nn.T {
 	if d.c.Tokens == nil {
-		return runs.Sub(runs), all
+		return runs.Sub(runs)
 	}
-	d.earlier.all = all
 	t := counts.Tape()
 	number := func(n int) nn.T { return ops.Arange(t, tensor.Int64, float64(n), float64(n)+1, 1) }
-	x := t.Apply(&d.earlier, tensor.Concat(0, counts, number(all), number(t.Rows().First)), runs)
-	return x, d.earlier.all
+	return t.Apply(&d.earlier, tensor.Concat(0, counts, number(d.earlier.all), number(t.Rows().First)), runs)
 }
 
 // full returns counts of n rows for each of all experts.

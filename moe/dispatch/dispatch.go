@@ -54,9 +54,9 @@ type Plan struct {
 	capacity int // if not 0, every expert has so many rows, and 0 in token and back is none: others are one more (see limit)
 }
 
-// Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each; all is the
-// number of slots of all ranks. Of each row of the batch, mine tokens are this rank's; 0: its rows are whole. Nothing waits for the device. Inside a
-// Checkpoint the plan is kept, not made again.
+// Plan sorts slots by expert. experts [tokens, top] are those that this rank's tokens chose, counts [experts] how many chose each; all
+// is the number of slots of all ranks. Of each row of the batch, mine tokens are this rank's; 0: its rows are whole. Nothing waits for the
+// device. Inside a Checkpoint the plan is kept, not made again.
 func (d *Dispatcher) Plan(experts, counts nn.T, all, mine int) (p Plan) {
 	t := experts.Tape()
 	token := t.Once(func() nn.T { // in a Checkpoint's second forward p stays zero, and each Once returns what it kept

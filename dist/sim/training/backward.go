@@ -15,24 +15,25 @@ type Backward struct {
 	Ranks     int
 	Gradients []int    // bytes of each, in the order in which they are there
 	Compute   sim.Time // of a rank that does nothing else; each gradient takes its part of it, by bytes
-	Bucket    int      // bytes of the largest, as ddp.Config has it; 0: as ddp.Naive, each gradient by itself, after the last one
+	// Bucket is the bytes of the largest. 0 is not that of ddp.Config (25 MiB): as in ddp.Naive, each gradient goes by itself, after the last.
+	Bucket int
 }
 
-// Sum is the all-reduce of a bucket, on the last rank to do it.
-type Sum struct {
+// BucketTime is the all-reduce of a bucket, on the last rank to do it.
+type BucketTime struct {
 	Bytes             int
 	Ready, Start, End sim.Time
 }
 
 // Overlap is what a backward pass took.
 type Overlap struct {
-	Sums   []Sum
+	Sums   []BucketTime
 	Total  sim.Time
 	Hidden float64 // part of the time of the all-reduces in which ranks compute
 }
 
 // buckets cuts the gradients as package ddp does, into those that are there at the same time. The first one is at most 1 MiB.
-func (b *Backward) buckets() (sums []Sum) {
+func (b *Backward) buckets() (sums []BucketTime) {
 	total, done, limit := 0, 0, min(1<<20, b.Bucket)
 	for _, n := range b.Gradients {
 		total += n
@@ -43,7 +44,7 @@ func (b *Backward) buckets() (sums []Sum) {
 			limit = b.Bucket
 		}
 		if last < 0 || sums[last].Bytes+n > limit {
-			sums = append(sums, Sum{})
+			sums = append(sums, BucketTime{})
 			last++
 		}
 		done += n

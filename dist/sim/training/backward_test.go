@@ -28,7 +28,7 @@ func TestBackward(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, each.Sums, 4)
 	for k, s := range each.Sums {
-		assert.Equal(t, Sum{1000, sim.Time(k+1) * 10 * µs, sim.Time(k+1) * 10 * µs, sim.Time(k+1)*10*µs + one}, s)
+		assert.Equal(t, BucketTime{1000, sim.Time(k+1) * 10 * µs, sim.Time(k+1) * 10 * µs, sim.Time(k+1)*10*µs + one}, s)
 	}
 	assert.Equal(t, 40*µs+one, each.Total)
 	assert.InDelta(t, 0.75, each.Hidden, 1e-9)

@@ -3,11 +3,11 @@
 //
 //	top, err := sim.Open("hgx-h100")
 //	s := training.Step{Layers: 12, Hidden: 768, Seq: 1024, Vocab: 50257, Batch: 64, Micro: 8, TP: 1, PP: 1, DP: 8, Chunks: 1,
-//		Value: 2, Sum: 4, FLOPS: 400e12}
+//		ParamBytes: 2, GradBytes: 4, FLOPS: 400e12}
 //	x, err := s.On(&sim.Library{Topology: top})
 //	fmt.Println(x.Total())
 //
-// Files:
+// # Files
 //
 //	step.go      Step: compute, and the collectives of a library for GPUs, added up
 //	backward.go  Backward: all-reduces while ranks compute

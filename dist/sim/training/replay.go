@@ -14,15 +14,15 @@ import (
 
 // Replayed is a step of a recorded training on a network: the one of median length.
 type Replayed struct {
-	Step    int64      `json:"step"` // its number
-	Steps   int        `json:"steps"`
-	Time    sim.Time   `json:"time"`    // on the rank on which it takes longest
-	Exposed sim.Time   `json:"exposed"` // what a rank waits, on average
-	Ops     []Exchange `json:"ops"`     // the most exposed first
+	Step    int64     `json:"step"` // its number
+	Steps   int       `json:"steps"`
+	Time    sim.Time  `json:"time"`    // on the rank on which it takes longest
+	Exposed sim.Time  `json:"exposed"` // what a rank waits, on average
+	Ops     []OpTotal `json:"ops"`     // the most exposed first
 }
 
-// Exchange is what a step has of an operation in a group.
-type Exchange struct {
+// OpTotal is what a step has of an operation in a group.
+type OpTotal struct {
 	Op      string   `json:"op"`
 	Group   string   `json:"group"`
 	Calls   int      `json:"calls"`
@@ -42,7 +42,7 @@ func Replay(t *sim.Topology, rec *timeline.Recording) (*Replayed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return median(rec, played), nil
+	return ofMedianStep(rec, played), nil
 }
 
 // evenKinds are what V forms are taken for.
@@ -80,8 +80,8 @@ func program(rec *timeline.Recording) (*sim.Program, error) {
 	return p, nil
 }
 
-// median adds up the step of median length.
-func median(rec *timeline.Recording, played *sim.Played) *Replayed {
+// ofMedianStep adds up the step of median length.
+func ofMedianStep(rec *timeline.Recording, played *sim.Played) *Replayed {
 	begin, times, order := make([]sim.Time, len(rec.Steps)), make([]sim.Time, len(rec.Steps)), make([]int, len(rec.Steps))
 	for i, acts := range rec.Programs {
 		for k, a := range acts {
@@ -99,12 +99,12 @@ func median(rec *timeline.Recording, played *sim.Played) *Replayed {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(times[a], times[b]) })
 	step := order[len(order)/2]
 	out := &Replayed{Step: rec.Steps[step], Steps: len(times), Time: times[step]}
-	rows := map[[2]string]*Exchange{}
-	row := func(of int) *Exchange {
+	rows := map[[2]string]*OpTotal{}
+	row := func(of int) *OpTotal {
 		e := &rec.Exchanges[of]
 		name := [2]string{e.Kind, e.Lane.Group}
 		if rows[name] == nil {
-			rows[name] = &Exchange{Op: e.Kind, Group: e.Lane.Group}
+			rows[name] = &OpTotal{Op: e.Kind, Group: e.Lane.Group}
 		}
 		return rows[name]
 	}
@@ -126,7 +126,7 @@ func median(rec *timeline.Recording, played *sim.Played) *Replayed {
 	for _, x := range rows {
 		out.Ops = append(out.Ops, *x)
 	}
-	slices.SortFunc(out.Ops, func(a, b Exchange) int {
+	slices.SortFunc(out.Ops, func(a, b OpTotal) int {
 		return cmp.Or(cmp.Compare(b.Exposed, a.Exposed), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Group, b.Group))
 	})
 	return out

@@ -45,7 +45,7 @@ func TestReplay(t *testing.T) {
 	assert.Equal(t, 500*ns+sum, r.Time)
 	// Its part came while rank 1 still sent, so rank 1 begins the second half as soon as the last byte of the first one is on the link.
 	assert.Equal(t, (400*ns+sum-6*ns+sum)/2, r.Exposed)
-	assert.Equal(t, []Exchange{{"allreduce", "world", 1, 2000, sum, 400*ns + 2*sum - 6*ns}}, withoutCalls(r.Ops, "barrier"))
+	assert.Equal(t, []OpTotal{{"allreduce", "world", 1, 2000, sum, 400*ns + 2*sum - 6*ns}}, withoutCalls(r.Ops, "barrier"))
 	// Computation hides it, and what nobody waits for takes no step longer.
 	r = replay([]timeline.Act{starts(0, 0), needs(9000, 0), needs(0, 0)}, []timeline.Act{starts(0, 0)})
 	assert.Equal(t, 9000*ns, r.Time)
@@ -59,7 +59,7 @@ func TestReplay(t *testing.T) {
 	rec.Exchanges[1] = timeline.Exchange{Kind: "send", Lane: other, Seq: 1, Bytes: 500}
 	r = replay(both, []timeline.Act{starts(0, 1), starts(5000, 0), needs(0, 0), needs(0, 1)})
 	assert.Equal(t, 5000*ns+sum, r.Time)
-	assert.Equal(t, []Exchange{{"send", "other", 1, 500, 501 * ns, 501 * ns}}, withoutCalls(r.Ops, "allreduce"))
+	assert.Equal(t, []OpTotal{{"send", "other", 1, 500, 501 * ns, 501 * ns}}, withoutCalls(r.Ops, "allreduce"))
 }
 
 // An all-reduce that is needed as soon as it was over takes longer on a slower network, and one that is needed at the end is hidden.
@@ -96,7 +96,7 @@ func TestReplayOfManyOperations(t *testing.T) {
 	sum := timeOf(t, flat(3, 5), backend.AllReduce, "", 2, 2000)
 	assert.Equal(t, [2]sim.Time{6 * sum, 6 * sum}, [2]sim.Time{r.Time, r.Exposed})
 	const n = backend.Depth + 6
-	assert.Equal(t, []Exchange{{"allreduce", "world", n, 2000 * n, n * sum, 12 * sum}}, r.Ops)
+	assert.Equal(t, []OpTotal{{"allreduce", "world", n, 2000 * n, n * sum, 12 * sum}}, r.Ops)
 }
 
 // The functions of operations run ahead of the clock, so several of a rank run at a time: each has buffers of its own.
@@ -117,7 +117,7 @@ func TestReplayOfLargeOperations(t *testing.T) {
 }
 
 // withoutCalls returns what is left without an operation.
-func withoutCalls(all []Exchange, op string) (out []Exchange) {
+func withoutCalls(all []OpTotal, op string) (out []OpTotal) {
 	for _, x := range all {
 		if x.Op != op {
 			out = append(out, x)

@@ -9,11 +9,11 @@ import (
 // Step is a training step of a transformer, divided as Megatron-LM does it: layers over TP ranks of a host, stages over PP, rows over DP.
 type Step struct {
 	Layers, Hidden, Seq, Vocab int
-	Batch, Micro               int // sequences of the step, and of a microbatch
-	TP, PP, DP                 int
+	Batch, Micro               int     // sequences of the step, and of a microbatch
+	TP, PP, DP                 int     // DP counts the ranks of EP: dp=2,ep=4 is DP 8, EP 4
 	Experts, Top, EP           int     // 0, or experts of a layer in place of its MLP, those of a token, and ranks of DP that share them
 	Chunks                     int     // stages of a rank; above 1 the schedule is interleaved
-	Value, Sum                 int     // bytes of a parameter or activation that is sent, and of a gradient
+	ParamBytes, GradBytes      int     // of a parameter or activation that is sent, and of a gradient
 	FLOPS                      float64 // of a rank that only computes, per second
 	Recompute                  bool    // backward computes forward again
 	Again                      bool    // parameters are gathered again for backward (ZeRO 3)
@@ -50,11 +50,17 @@ func (s *Step) Work() float64 {
 	return block + 6*b*q*h*v
 }
 
+// RankLayers returns the layers of the rank that has most: others wait for it.
+func (s *Step) RankLayers() int {
+	stages := s.PP * s.Chunks
+	return s.Chunks * ((s.Layers + stages - 1) / stages)
+}
+
 // On simulates the collectives of the step on the network of a library, in which every group has links of its own, and adds up what they
 // take. With m microbatches and c chunks, ranks wait for (p−1)/c of them. All-reduces are two times an all-gather around the ring: GPUs
 // add while they receive.
 func (s Step) On(l *sim.Library) (*StepTime, error) {
-	if min(s.Layers, s.Hidden, s.Seq, s.Batch, s.Micro, s.TP, s.PP, s.DP, s.Chunks, s.Value, s.Sum) < 1 || s.FLOPS <= 0 {
+	if min(s.Layers, s.Hidden, s.Seq, s.Batch, s.Micro, s.TP, s.PP, s.DP, s.Chunks, s.ParamBytes, s.GradBytes) < 1 || s.FLOPS <= 0 {
 		return nil, fmt.Errorf("sim: a step has at least one of all sizes: %+v", s)
 	}
 	if s.Batch%(s.DP*s.Micro) != 0 || s.TP > l.Host {
@@ -67,8 +73,10 @@ func (s Step) On(l *sim.Library) (*StepTime, error) {
 		return nil, fmt.Errorf("sim: %d experts, of which a token has %d, do not divide over %d of %d ranks", s.Experts, s.Top, s.EP, s.DP)
 	}
 	micros := sim.Time(s.Batch / s.DP / s.Micro)
-	out := &StepTime{Compute: sim.Time(s.Work() / float64(s.TP*s.PP*s.DP) / s.FLOPS * 1e12)}
-	activations := s.Micro * s.Seq * s.Hidden * s.Value
+	layers := s.RankLayers()
+	uneven := float64(layers*s.PP) / float64(s.Layers)
+	out := &StepTime{Compute: sim.Time(s.Work() * uneven / float64(s.TP*s.PP*s.DP) / s.FLOPS * 1e12)}
+	activations := s.Micro * s.Seq * s.Hidden * s.ParamBytes
 	each, err := l.AllReduce(1, s.TP, activations)
 	if err != nil {
 		return nil, err
@@ -77,11 +85,11 @@ func (s Step) On(l *sim.Library) (*StepTime, error) {
 	if s.Recompute {
 		times = 6
 	}
-	out.Tensor = times * each * sim.Time(s.Layers/s.PP) * micros
+	out.Tensor = times * each * sim.Time(layers) * micros
 	if out.Experts, err = l.AllToAll(s.TP, s.EP, activations*s.Top); err != nil {
 		return nil, err
 	}
-	out.Experts *= times * sim.Time(s.Layers/s.PP) * micros
+	out.Experts *= times * sim.Time(layers) * micros
 	out.Bubble = (out.Compute + out.Tensor + out.Experts) * sim.Time(s.PP-1) / (micros * sim.Time(s.Chunks))
 	if s.PP > 1 { // ranks of a stage send a part each, and the next stage gathers them
 		hop, err := l.AllGather(s.TP*s.DP, 2, 2*activations/s.TP)
@@ -90,12 +98,12 @@ func (s Step) On(l *sim.Library) (*StepTime, error) {
 		}
 		out.Stages = 2 * hop * sim.Time(s.PP-1)
 	}
-	sums, err := s.sums(l)
+	grads, err := s.gather(l)
 	if err != nil {
 		return nil, err
 	}
-	values := sums * sim.Time(s.Value) / sim.Time(s.Sum)
-	if out.Data = sums + values; s.Again {
+	values := grads * sim.Time(s.ParamBytes) / sim.Time(s.GradBytes)
+	if out.Data = grads + values; s.Again {
 		out.Data += values
 	}
 	if s.Overlap {
@@ -104,18 +112,18 @@ func (s Step) On(l *sim.Library) (*StepTime, error) {
 	return out, nil
 }
 
-// sums returns the time of a gather of all gradients: those of experts go over the ranks that have the same ones.
-func (s *Step) sums(l *sim.Library) (sim.Time, error) {
+// gather returns the time of a gather of all gradients: those of experts go over the ranks that have the same ones.
+func (s *Step) gather(l *sim.Library) (sim.Time, error) {
 	mlps := 8 * s.Hidden * s.Hidden * max(1, s.Experts)
 	shared, own := s.Layers*(4*s.Hidden*s.Hidden+mlps)+s.Vocab*s.Hidden, 0
 	if s.Experts > 0 {
 		own = s.Layers * mlps
 		shared += s.Layers*s.Hidden*s.Experts - own
 	}
-	all, err := l.AllGather(s.TP, s.DP, s.Sum*(shared/(s.TP*s.PP)))
+	all, err := l.AllGather(s.TP, s.DP, s.GradBytes*(shared/(s.TP*s.PP)))
 	if err != nil || own == 0 {
 		return all, err
 	}
-	of, err := l.AllGather(s.TP*s.EP, s.DP/s.EP, s.Sum*(own/(s.TP*s.PP*s.EP)))
+	of, err := l.AllGather(s.TP*s.EP, s.DP/s.EP, s.GradBytes*(own/(s.TP*s.PP*s.EP)))
 	return all + of, err
 }

@@ -13,7 +13,7 @@ import (
 // A step's parts, by hand: links of two, 1 ns a byte in a host and 4 between hosts, without tables of words.
 func TestStep(t *testing.T) {
 	const ns = sim.Time(1000)
-	s := Step{Hidden: 6, Seq: 8, Vocab: 3, Batch: 8, Micro: 2, TP: 2, PP: 2, DP: 2, Chunks: 1, Value: 2, Sum: 4, FLOPS: 1e9}
+	s := Step{Hidden: 6, Seq: 8, Vocab: 3, Batch: 8, Micro: 2, TP: 2, PP: 2, DP: 2, Chunks: 1, ParamBytes: 2, GradBytes: 4, FLOPS: 1e9}
 	_, err := s.On(on(two(0)))
 	require.ErrorContains(t, err, "a step has at least one of all sizes")
 	s.Layers = 4
@@ -45,6 +45,17 @@ func TestStep(t *testing.T) {
 	assert.Equal(t, p.Tensor*3/2, q.Tensor, "forward runs again")
 	assert.Equal(t, (q.Compute+q.Tensor)/4, q.Bubble)
 
+	even := q
+	s.Layers = 7 // two stages of each rank: one has a layer less
+	q, err = s.On(on(two(0)))
+	require.NoError(t, err)
+	s.Layers = 8
+	all, err := s.On(on(two(0)))
+	require.NoError(t, err)
+	assert.Equal(t, all.Tensor, q.Tensor, "others wait for the rank with four layers")
+	assert.Greater(t, q.Compute, even.Compute)
+	assert.InEpsilon(t, all.Compute.Seconds(), q.Compute.Seconds(), 0.05, "and compute as long, but for the head")
+
 	s.TP = 8
 	_, err = s.On(on(two(0)))
 	require.ErrorContains(t, err, "8 ranks are more than a host has")
@@ -56,8 +67,8 @@ func TestStep(t *testing.T) {
 // Experts, by hand: four of a layer, in place of its MLP and as large, two for a token, shared by the four ranks of a host.
 func TestStepOfExperts(t *testing.T) {
 	const ns = sim.Time(1000)
-	s := Step{Layers: 3, Hidden: 6, Seq: 8, Vocab: 3, Batch: 16, Micro: 1, TP: 1, PP: 1, DP: 8, Chunks: 1, Value: 2, Sum: 4, FLOPS: 1e9,
-		Experts: 4, Top: 2, EP: 4}
+	s := Step{Layers: 3, Hidden: 6, Seq: 8, Vocab: 3, Batch: 16, Micro: 1, TP: 1, PP: 1, DP: 8, Chunks: 1, ParamBytes: 2, GradBytes: 4,
+		FLOPS: 1e9, Experts: 4, Top: 2, EP: 4}
 	p, err := s.On(on(two(0)))
 	require.NoError(t, err)
 	work := 24.*16*8*3*36*(1+2*2) + 12*16*8*8*3*6 + 6*16*8*3*6*4 + 6*16*8*6*3 // weights, attention, routers, table
