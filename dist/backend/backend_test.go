@@ -121,6 +121,10 @@ func TestCountsOfVForms(t *testing.T) {
 	assert.NotEqual(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1))
 	da, db := backend.DescOf(&a, "g"), backend.DescOf(&b, "g")
 	assert.Contains(t, backend.Mismatch(&da, &db, 0, 1).Error(), "counts[2] = 3 (rank 0) vs 4 (rank 1)")
+	b.DstCounts, b.Row = []int{4, 8, 12}, 4
+	assert.NotEqual(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1))
+	da, db = backend.DescOf(&a, "g"), backend.DescOf(&b, "g")
+	assert.Contains(t, backend.Mismatch(&da, &db, 0, 1).Error(), "rows of 5 elements (rank 0) vs 4 (rank 1)")
 	assert.Contains(t, backend.RowsMismatch(&a, "g", 0, 1, 15, 20, 5).Error(), "rank 0 sends 3 rows to rank 1, which expects 4")
 }
 

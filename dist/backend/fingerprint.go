@@ -24,6 +24,7 @@ type Desc struct {
 	Group  string
 	Seq    uint64
 	Counts []int  // AllGatherV, ReduceScatterV: the counts of all ranks, in rows
+	Row    int    // elements in a row, where there are Counts
 	Shape  string // of the tensor, for the error text; not compared
 	Choice string // the algorithm that runs if Algo is ""; also only for the error text
 	Device bool   // the data is in the memory of devices
@@ -39,9 +40,9 @@ func DescOf(op *Op, group string) Desc {
 	}
 	d := Desc{Kind: op.Kind, Red: op.Red, DType: op.DType, Count: op.Count, Root: op.Root, Tag: op.Tag, Algo: op.Algo,
 		Group: group, Seq: op.Seq, Shape: op.Shape.String(), Device: op.OnDevice(), Agreed: op.Agreed}
-	row := max(op.Row, 1)
 	for _, c := range sharedCounts(op) {
-		d.Counts = append(d.Counts, c/row)
+		d.Row = max(op.Row, 1)
+		d.Counts = append(d.Counts, c/d.Row)
 	}
 	return d
 }
@@ -200,6 +201,8 @@ func differenceOfCalls(a, b *Desc) (want, got string) {
 		return places[a.Device], places[b.Device]
 	case a.Algo != b.Algo:
 		return "algorithm " + a.algorithm(), b.algorithm()
+	case a.Row != b.Row:
+		return fmt.Sprintf("rows of %d elements", a.Row), fmt.Sprint(b.Row)
 	}
 	for i := range a.Counts {
 		if i >= len(b.Counts) || a.Counts[i] != b.Counts[i] {
