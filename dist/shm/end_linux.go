@@ -137,7 +137,7 @@ func (e *End) Step() (done uint64, err error) {
 	if moved || stepped {
 		e.h.doorbell.ring() // there may be more to do: the next park must not sleep
 	}
-	if err == nil {
+	if e.peerErr != nil { // what Step found may follow from it
 		err = e.peerErr
 	}
 	return e.done, err

@@ -100,7 +100,7 @@ func newPeer(rank int, fds []int) (_ *peer, err error) {
 	}()
 	for i, fd := range fds {
 		switch {
-		case err != nil:
+		case err != nil || i > 2:
 			unix.Close(fd)
 		case i == control:
 			p.ctl, err = mapSegment(fd, rank, control)
@@ -108,10 +108,8 @@ func newPeer(rank int, fds []int) (_ *peer, err error) {
 		case i == heap:
 			p.heap, err = mapSegment(fd, rank, heap)
 			unix.Close(fd)
-		case i == 2:
-			p.doorbell.fd = fd
 		default:
-			unix.Close(fd)
+			p.doorbell.fd = fd
 		}
 	}
 	if err != nil {

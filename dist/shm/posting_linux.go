@@ -121,7 +121,8 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 	}
 	switch {
 	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, rank > tensor.MaxNDim,
-		int(algoLen) > len(d.algo), srcs != 0 && srcs != e.n, dsts != 0 && dsts != e.n:
+		int(algoLen) > len(d.algo), srcs != 0 && srcs != e.n, dsts != 0 && dsts != e.n,
+		print == mine.Print && kind != mine.Op.Asked() && (kind == backend.AllGatherV || kind == backend.ReduceScatterV): // without counts
 		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s is garbled", seq, e.spec.Name))
 		p.Posting = *mine
 		return p
@@ -135,7 +136,7 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 		Tag: int(d.tag), Factor: d.factor, Row: int(d.row), Src: backend.Mem{Ptr: unsafe.Pointer(&d.small), Bytes: int(p.src.n)},
 		Dst: backend.Mem{Bytes: int(p.dst.n)}}
 	if print != mine.Print || kind == backend.AllToAllV {
-		e.readDetails(p, b, d, &op, srcs, dsts)
+		e.readDetails(peer, p, b, d, &op, srcs, dsts)
 	} else {
 		op.SrcCounts, op.DstCounts = mine.Op.SrcCounts, mine.Op.DstCounts // agreed on
 	}
@@ -157,14 +158,14 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 }
 
 // readDetails fills in what is only needed when ranks disagree, or in an AllToAllV.
-func (e *End) readDetails(p *peerPosting, b *block, d *desc, op *backend.Op, srcs, dsts int) {
+func (e *End) readDetails(peer int, p *peerPosting, b *block, d *desc, op *backend.Op, srcs, dsts int) {
 	p.counts = p.counts[:0]
 	for _, n := range b.counts(d)[:srcs+dsts] {
 		p.counts = append(p.counts, int(max(n, 0)))
 	}
 	op.SrcCounts, op.DstCounts = p.counts[:srcs:srcs], p.counts[srcs:]
 	if op.Kind == backend.AllToAllV && (srcs != e.n || dsts != e.n) {
-		e.setPeerErr(e.peer(op.Peer).ctl.errorf("operation %d of group %s has no counts", op.Seq, e.spec.Name))
+		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s has no counts", op.Seq, e.spec.Name))
 		op.SrcCounts, op.DstCounts = make([]int, e.n), make([]int, e.n)
 	}
 	op.Algo = string(d.algo[:min(int(d.algoLen), len(d.algo))])
