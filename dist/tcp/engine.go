@@ -100,10 +100,8 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		h = nil
 	}
 	var inherited error
-	for _, parent := range e.groups {
-		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
-			inherited = parent.failure()
-		}
+	if parent := e.groups[key{s.Parent, k.gen}]; s.Parent != 0 && parent != nil && parent.opened {
+		inherited = parent.failure()
 	}
 	g.open(s, h == nil)
 	if forced {

@@ -96,7 +96,6 @@ func (w *worker) Send(peer int, tag uint64, b []byte) error {
 	if a := w.g.mismatched.Load(); a != nil {
 		return w.g.awaitFailure(a)
 	}
-	w.g.waitsFor.Store(int32(peer))
 	return w.fail(w.g.peers[peer].send(w.op.Kind, w.op.Seq, uint8(tag), w.print, b))
 }
 
@@ -133,7 +132,7 @@ func (w *worker) SendRecv(to int, out []byte, from int, in []byte, tag uint64) e
 		return err
 	}
 	_, err := w.await(from, p, len(in))
-	return err
+	return w.fail(err)
 }
 
 func (w *worker) await(peer int, p *pipe, want int) ([]byte, error) {
