@@ -73,6 +73,9 @@ func Compress(d tensor.DType) CommHook {
 
 type compress struct{ dtype tensor.DType }
 
+// String names the hook where ranks compare what they attach.
+func (c compress) String() string { return fmt.Sprintf("Compress(%v)", c.dtype) }
+
 func (c compress) Start(b *Bucket) dist.Work {
 	if b.Wire.IsZero() {
 		b.Wire = b.Group.Alloc(c.dtype, b.Grad.Len())
