@@ -135,7 +135,8 @@ func TestLongDescriptor(t *testing.T) {
 	o.Kind, o.DstCounts = backend.AllGatherV, make([]int, 1000)
 	mine, theirs := backend.DescOf(&o, "g"), backend.Desc{}
 	require.NoError(t, json.Unmarshal(backend.EncodeJSON(mine, 1000), &theirs))
-	assert.EqualError(t, backend.Disagreement(&mine, &theirs, 3, 1), "rank 3: allgatherv seq 7 of group g: ranks 1 and 3 gave different operations")
+	assert.EqualError(t, backend.Disagreement(&mine, &theirs, 3, 1),
+		"rank 3: allgatherv seq 7 of group g: ranks 1 and 3 gave different operations")
 }
 
 // IDs of groups are hashes of small numbers, in chains. They must not collide.

@@ -141,8 +141,8 @@ func TestRefusesReferences(t *testing.T) {
 		"number":                {func(d *desc) { d.seq = 77 }, "segment 0 of rank 1: operation 1 of group world is garbled"},
 		"kind":                  {func(d *desc) { d.kind = 200 }, "segment 0 of rank 1"},
 		"counts":                {func(d *desc) { d.srcs = 3 }, "segment 0 of rank 1"},
-		"kind without counts":   {func(d *desc) { d.kind = uint8(backend.AllGatherV) }, "segment 0 of rank 1: operation 1 of group world is garbled"},
-		"dimensions":            {func(d *desc) { d.rank = 255 }, "segment 0 of rank 1"},
+		"kind without counts":   {func(d *desc) { d.kind = uint8(backend.AllGatherV) }, "segment 0 of rank 1: operation 1"},
+		"dimensions":            {func(d *desc) { d.ndim = 255 }, "segment 0 of rank 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hs := hosts(t, 2)

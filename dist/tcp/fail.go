@@ -288,8 +288,7 @@ func (g *group) Overdue(d time.Duration) bool {
 	})
 }
 
-// monitors reports whether operation seq is a MonitoredBarrier: a rank that does not answer
-// counts as absent, too.
+// monitors reports whether operation seq is a MonitoredBarrier: a rank that does not answer counts as absent, too.
 func (g *group) monitors(seq uint64) bool {
 	return g.ops[seq%history].Copy.Kind == backend.MonitoredBarrier
 }

@@ -61,7 +61,7 @@ func newGroup(e *Engine, k key) *group {
 }
 
 // open makes the group usable here, with or without a worker that sends messages.
-func (g *group) open(s backend.Spec, lane bool) {
+func (g *group) open(s backend.Spec, worker bool) {
 	s.Ranks = slices.Clone(s.Ranks)
 	peers, machines := make([]*pipe, len(s.Ranks)), make([]string, len(s.Ranks))
 	for i, r := range s.Ranks {
@@ -76,7 +76,7 @@ func (g *group) open(s backend.Spec, lane bool) {
 	g.mu.Lock()
 	g.spec, g.hash, g.peers, g.tuner = s, backend.HashString(s.Name), peers, algo.NewTuner(algo.LayoutOf(machines))
 	g.mu.Unlock()
-	if lane {
+	if worker {
 		g.e.wg.Add(1)
 		go g.run()
 	}
@@ -229,7 +229,7 @@ func (g *group) receiveMismatch(l *link, seq uint64, b []byte) error {
 	return nil
 }
 
-// Progress returns how far the worker is. An error shows only when the lane no longer touches any buffer.
+// Progress returns how far the worker is. An error shows only when the worker no longer touches any buffer.
 func (g *group) Progress() (uint64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -110,7 +110,7 @@ func (w *worker) fail(err error) error {
 // Recv fills b with the next message of peer with this tag.
 func (w *worker) Recv(peer int, tag uint64, b []byte) error {
 	p := w.g.peers[peer]
-	p.post(w.op.Seq, uint8(tag), w.print, b)
+	p.request(w.op.Seq, uint8(tag), w.print, b)
 	_, err := w.await(peer, p, len(b))
 	return w.fail(err)
 }
@@ -126,7 +126,7 @@ func (w *worker) Take(peer int, tag uint64, n int) ([]byte, error) {
 // SendRecv sends and receives at once.
 func (w *worker) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
 	p := w.g.peers[from]
-	p.post(w.op.Seq, uint8(tag), w.print, in)
+	p.request(w.op.Seq, uint8(tag), w.print, in)
 	if err := w.Send(to, tag, out); err != nil {
 		p.cancel()
 		return err
