@@ -28,7 +28,7 @@ type Bucket struct {
 	tape    *tensor.Tape // whose Backward makes the gradients
 }
 
-// CommHook adds up a bucket over its group. Hooks of all ranks must be the same.
+// CommHook adds up a bucket over its group. Hooks of all ranks must be the same: Attach compares what their String returns, or their types.
 type CommHook interface {
 	// Start issues the communication of b.Grad; its Work is waited for before Finish.
 	Start(b *Bucket) dist.Work
