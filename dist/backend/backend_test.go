@@ -130,7 +130,7 @@ func TestCountsOfVForms(t *testing.T) {
 }
 
 // A descriptor that is too long for a message is no other group.
-func TestLongDescriptor(t *testing.T) {
+func TestDescriptorTooLong(t *testing.T) {
 	o := op()
 	o.Kind, o.DstCounts = backend.AllGatherV, make([]int, 1000)
 	mine, theirs := backend.DescOf(&o, "g"), backend.Desc{}
