@@ -1,6 +1,7 @@
 package ddp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,7 +19,8 @@ const (
 
 // Config changes Attach. The zero value is what most users want.
 type Config struct {
-	// BucketBytes is the largest bucket: 25 MiB if 0. The first one is at most 1 MiB, so that communication starts early.
+	// BucketBytes is the largest bucket: 25 MiB if 0. The first one of each group and type has 1 MiB at most, so that communication
+	// starts early. A parameter that is larger has a bucket of its own.
 	BucketBytes int
 	// Hook communicates a bucket. nil is an all-reduce in the gradients' type; see Compress and package powersgd.
 	Hook CommHook
@@ -26,8 +28,8 @@ type Config struct {
 	// (the optimizer then skips them). It costs a small all-reduce a step.
 	AllowUnused bool
 	// Over, if not nil, returns the group of the ranks that hold the same part of p as this one, where these are not all of
-	// Attach's: with experts shared out over "ep", those that hold the same experts. nil is Attach's group. Gradients are sums
-	// over the tokens of all ranks wherever these were computed, so that there is no factor.
+	// Attach's: with experts shared out over "ep", those that hold the same experts. nil is Attach's group. The gradient is the
+	// sum over these ranks; there is no factor.
 	Over func(p *tensor.Param) *dist.Group
 	// CheckEvery, if not 0, compares what ranks were fed, and the parameters' values by checksums, in every so many steps, besides
 	// steps 0, 1, 4, 16, 64 and so on: over the ranks, and those of frozen parameters with what they were. It reads all parameters, on
@@ -39,8 +41,8 @@ type Config struct {
 }
 
 // Attach prepares model for data-parallel training on the ranks of g, all of which must call it: it makes values where
-// there are none, verifies that all ranks have the same parameters, copies rank 0's values to all, and owns the
-// gradients' all-reduces into Backward. It returns the parameters, for the optimizer. A model is attached once.
+// there are none, verifies that all ranks have the same parameters, copies rank 0's values to all, and makes Backward
+// all-reduce the gradients. It returns the parameters, for the optimizer. A model is attached once.
 // Param.Grad is a view of a bucket; it moves once, after the first step. Parameters may be frozen later, on all ranks
 // alike.
 func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
@@ -53,7 +55,7 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 		over:        func(p *tensor.Param) *dist.Group { return c.group(g, p) },
 		exec:        tensor.NewExec(g.Device()),
 		hook:        c.Hook,
-		bucketBytes: c.BucketBytes,
+		bucketBytes: cmp.Or(c.BucketBytes, defaultBucketBytes),
 		allowUnused: c.AllowUnused,
 		all:         params,
 		rebuilt:     c.AllowUnused,
@@ -67,9 +69,6 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 			return nil, err
 		}
 		r.hook = r.stateful
-	}
-	if r.bucketBytes == 0 {
-		r.bucketBytes = defaultBucketBytes
 	}
 	for _, p := range slices.Backward(params) { // gradients come about in this order
 		if err := p.Own(r, r.over(p).Axes()); err != nil {

@@ -28,7 +28,7 @@ type Bucket struct {
 	tape    *tensor.Tape // whose Backward makes the gradients
 }
 
-// CommHook adds up a bucket over its group. Hooks of all ranks must be the same.
+// CommHook adds up a bucket over its group. Hooks of all ranks must be the same: Attach compares what their String returns, or their types.
 type CommHook interface {
 	// Start issues the communication of b.Grad; its Work is waited for before Finish.
 	Start(b *Bucket) dist.Work
@@ -72,6 +72,9 @@ func Compress(d tensor.DType) CommHook {
 }
 
 type compress struct{ dtype tensor.DType }
+
+// String names the hook where ranks compare what they attach.
+func (c compress) String() string { return fmt.Sprintf("Compress(%v)", c.dtype) }
 
 func (c compress) Start(b *Bucket) dist.Work {
 	if b.Wire.IsZero() {

@@ -161,6 +161,13 @@ func TestModelsDiffer(t *testing.T) {
 		return err
 	})
 	require.ErrorContains(t, err, "rank 1 has BucketBytes=100 Hook=<nil> AllowUnused=false where rank 0 has BucketBytes=0")
+	err = disttest.OnRanks(2, func(r *dist.Rank) error {
+		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, 2)}, ddp.Config{
+			Hook: ddp.Compress([]tensor.DType{tensor.Float16, tensor.BFloat16}[r.World.Rank()])})
+		return err
+	})
+	require.ErrorContains(t, err, "rank 1 has BucketBytes=0 Hook=Compress(bfloat16) AllowUnused=false where rank 0 has BucketBytes=0 "+
+		"Hook=Compress(float16)")
 }
 
 func TestRankZerosValues(t *testing.T) {

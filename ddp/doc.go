@@ -15,8 +15,8 @@
 //	tape.Reset()
 //
 // Every rank computes the gradients of its part of the global batch, and Backward sums them over the ranks. Gradients lie in
-// buckets. A bucket is all-reduced as soon as it is complete, while Backward still computes the gradients of earlier layers.
-// Backward returns when all buckets are reduced.
+// buckets. A bucket is all-reduced as soon as it and all buckets before it are complete, while Backward still computes the gradients of
+// earlier layers. Backward returns when all buckets are reduced.
 //
 // # Losses
 //
@@ -37,5 +37,6 @@
 // wrong, and a batch that does not say its rows. docs/TYPES.md explains the last two.
 //
 // Naive does the same with one all-reduce for each parameter after Backward. Tests compare Attach with it. It is short: start
-// reading there. Then attach.go has Attach, reducer.go what a tape calls, bucket.go how a bucket is sent, check.go what ranks compare.
+// reading there. Then attach.go has Attach and what ranks compare once, reducer.go what a tape calls, bucket.go how a bucket is sent and
+// the hooks, check.go which values are compared after Backward (dist.StepCheck says in which steps, and compares what they were fed).
 package ddp

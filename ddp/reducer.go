@@ -42,14 +42,14 @@ func (*reducer) String() string { return "ddp" }
 // BeforeUse does nothing: every rank holds all values.
 func (r *reducer) BeforeUse(*tensor.Param, tensor.Phase) {}
 
-// BackwardBegin starts counting.
+// BackwardBegin rebuilds the buckets after the first step, and starts counting.
 func (r *reducer) BackwardBegin(last bool) {
 	r.checks.Begin("ddp", r.running)
 	r.running = true
 	if !r.rebuilt && len(r.readyOrder) == len(r.params) {
 		r.rebuild()
 	} else {
-		r.abandonBackward()
+		r.forgetBackward()
 	}
 	r.last, r.issued = last, 0
 	tape := tapeOf(r.params)
@@ -72,8 +72,8 @@ func tapeOf(params []*tensor.Param) *tensor.Tape {
 	return nil
 }
 
-// abandonBackward cleans up after a Backward that failed.
-func (r *reducer) abandonBackward() {
+// forgetBackward forgets the last Backward. If that failed, its operations may still be in flight: it waits for them.
+func (r *reducer) forgetBackward() {
 	r.readyOrder = r.readyOrder[:0]
 	for _, b := range r.buckets[:r.issued] {
 		_ = b.work.Wait() // an error poisons the group: the next operation returns it
@@ -120,6 +120,8 @@ func (r *reducer) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendin
 		b.after = append(b.after, after)
 	}
 	r.countReady(p)
+	// Until the bucket is issued, this is the work of the last step, which is over: Backward writes nothing to p.Grad any more, and
+	// BackwardDone waits for all.
 	return b.work.Pending()
 }
 
@@ -146,7 +148,7 @@ func (r *reducer) BackwardDone(last bool) error {
 	if err := r.checks.BackwardDone(last); err != nil {
 		return fmt.Errorf("ddp: rank %d: %w", r.g.GlobalRank(), err)
 	}
-	if !last || r.idle() {
+	if !last || r.ofOtherModel() {
 		return nil
 	}
 	if err := r.completeUnused(); err != nil {
@@ -191,7 +193,7 @@ func (r *reducer) waitBuckets() error {
 	return nil
 }
 
-// markSummed marks gradients as summed, also those of earlier microbatches alone.
+// markSummed tells the optimizer that the gradients are sums, also of parameters that only earlier microbatches used.
 func markSummed(params []*tensor.Param) {
 	for _, p := range params {
 		if p.HasGrad() {
@@ -200,8 +202,8 @@ func markSummed(params []*tensor.Param) {
 	}
 }
 
-// idle reports whether the step was that of another model on the tape: this one is frozen, or its output was detached.
-func (r *reducer) idle() bool {
+// ofOtherModel reports whether the step was that of another model on the tape: this one is frozen, or its output was detached.
+func (r *reducer) ofOtherModel() bool {
 	return len(r.seen) == 0 && !r.allowUnused && !slices.ContainsFunc(r.params, (*tensor.Param).HasGrad)
 }
 

@@ -84,16 +84,16 @@ func (l *lane) record(r *tensor.Recording, kind backend.Kind, o *recordedOp) Wor
 	}
 	if t := l.track; t == nil || t.r != r {
 		l.track = &recordedOps{r: r}
-		r.Last(func() error { return l.track.last().tapeWait(r, true) })
+		r.Last(func() error { return l.track.last().recordWait(r, true) })
 	}
 	o.seq = o.work.seq
 	l.track.ops = append(l.track.ops, o)
-	l.g.taped.Store(true)
+	l.g.captured.Store(true)
 	return o.work
 }
 
-// tapeCall is issue in a recorded step. err is what a check found.
-func (g *group) tapeCall(r *tensor.Recording, l *lane, c *call, err error) Work {
+// recordCall is issue in a recorded step. err is what a check found.
+func (g *group) recordCall(r *tensor.Recording, l *lane, c *call, err error) Work {
 	o, mine := &recordedOp{uses: c.xs}, *c
 	if err == nil {
 		err = mine.detach(g.c.dev)
@@ -130,12 +130,12 @@ func (c *call) detach(dev tensor.Device) error {
 	return nil
 }
 
-// tapeBatch is Batch in a recorded step.
-func (g *group) tapeBatch(r *tensor.Recording, parts []Work) Work {
+// recordBatch is Batch in a recorded step.
+func (g *group) recordBatch(r *tensor.Recording, parts []Work) Work {
 	o, ops, works := &recordedOp{parts: slices.Clone(parts)}, make([]*recordedOp, len(parts)), make([]Work, len(parts))
 	for i, w := range parts {
 		if ops[i] = w.l.recordingOf().find(w.seq); ops[i] == nil {
-			return g.tapeCall(r, g.lane, &call{kind: backend.Batch}, errBefore)
+			return g.recordCall(r, g.lane, &call{kind: backend.Batch}, errBefore)
 		}
 	}
 	o.issue = func() Work {
@@ -147,8 +147,8 @@ func (g *group) tapeBatch(r *tensor.Recording, parts []Work) Work {
 	return g.batch.record(r, backend.Batch, o)
 }
 
-// tapeWait is wait in a recorded step.
-func (w Work) tapeWait(r *tensor.Recording, order bool) error {
+// recordWait is wait in a recorded step.
+func (w Work) recordWait(r *tensor.Recording, order bool) error {
 	t := w.l.recordingOf()
 	o := t.find(w.seq)
 	switch {

@@ -62,4 +62,9 @@
 // belongs to OS threads, as CUDA's contexts do, a rank stays on one thread from beginning to end. Operations take
 // tensors in the memory of the rank's device or of the host. If an engine cannot use a device's memory, it works on a
 // copy in host memory: the host waits until the input is there, and the output is copied back in the order of the device's queue.
+//
+// # Files
+//
+// docs/ARCHITECTURE.md lists them, and follows a message through them. A call goes through ops.go, check.go, issue.go, order.go and
+// stage.go to the engine; a wait through work.go and comm.go. Read lane.go first.
 package dist

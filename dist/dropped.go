@@ -55,7 +55,7 @@ func (c *comm) reap() {
 
 // spare reports whether nothing needs the group any more but its memory. It needs c.mu.
 func (g *group) spare() bool {
-	ok := !g.taped.Load() && (g.err == nil || g.reported || g.victim == "")
+	ok := !g.captured.Load() && (g.err == nil || g.reported || g.victim == "")
 	g.eachLane(func(l *lane) { ok = ok && l.idle() })
 	return ok && !slices.ContainsFunc(g.c.lanes, func(l *lane) bool { return l.g.parent == g })
 }

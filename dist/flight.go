@@ -23,8 +23,8 @@ type flightEntry struct {
 	issued, ended int64 // ended is 0 while the operation is in flight
 }
 
-// recorded notes that operation seq was issued.
-func (c *comm) recorded(l *lane, op *backend.Op) {
+// noteIssued notes that operation seq was issued.
+func (c *comm) noteIssued(l *lane, op *backend.Op) {
 	r := &c.entries[c.entryCount%flightSize]
 	*r = flightEntry{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes),
 		root: l.root(op), issued: c.now()}
@@ -44,16 +44,16 @@ func (l *lane) root(op *backend.Op) int32 {
 	return 0
 }
 
-// finished notes that operation seq is over; it ended when the lane last made progress.
-func (c *comm) finished(l *lane, seq uint64) {
-	if r := c.recordOf(l, seq); r != nil {
+// noteFinished notes that operation seq is over; it ended when the lane last made progress.
+func (c *comm) noteFinished(l *lane, seq uint64) {
+	if r := c.flightOf(l, seq); r != nil {
 		r.ended = l.lastProgress
 		c.trace.Add(r.span(l, trace.Comm, r.issued, r.ended))
 	}
 }
 
-// recordOf returns the entry of an operation that still has its slot; nil if it was overwritten.
-func (c *comm) recordOf(l *lane, seq uint64) *flightEntry {
+// flightOf returns the entry of an operation that still has its slot; nil if it was overwritten.
+func (c *comm) flightOf(l *lane, seq uint64) *flightEntry {
 	i := l.slot(seq).flightEntry
 	if c.entryCount-i > flightSize {
 		return nil
@@ -68,7 +68,7 @@ func (r *flightEntry) span(l *lane, t trace.Track, start, end int64) trace.Span 
 
 // waitOf is the span of a wait for operation seq, before its times are set.
 func (c *comm) waitOf(l *lane, seq uint64) trace.Span {
-	if r := c.recordOf(l, seq); r != nil && r.seq == seq {
+	if r := c.flightOf(l, seq); r != nil && r.seq == seq {
 		return r.span(l, trace.Waits, 0, 0)
 	}
 	return trace.Span{Name: "wait", Track: trace.Waits, Lane: l.traced, Seq: seq}

@@ -34,23 +34,23 @@ type Group struct {
 // group is what a Group has. The rank's lanes refer to it, and not to the Group: so that a Group which the program has dropped is garbage,
 // and is closed (see dropped).
 type group struct {
-	c       *comm
-	id      uint64
-	gen     uint32
-	parent  *group // the group that it was made from; nil: none
-	name    string
-	grid    *grid // the axes of the job
-	ranks   []int // world ranks
-	rank    int
-	timeout time.Duration
-	algo    algos
-	lane    *lane
-	pairs   map[pair]*lane // of Send and Recv
-	heard   int            // the peer that RecvAny returned last; the next call begins after it
-	batch   *lane
-	along   func() tensor.Axes // Axes, which never change
-	using   atomic.Bool        // a goroutine is inside a call
-	taped   atomic.Bool        // a captured step has operations of it
+	c        *comm
+	id       uint64
+	gen      uint32
+	parent   *group // the group that it was made from; nil: none
+	name     string
+	grid     *grid // the axes of the job
+	ranks    []int // world ranks
+	rank     int
+	timeout  time.Duration
+	algo     algos
+	lane     *lane
+	pairs    map[pair]*lane // of Send and Recv
+	heard    int            // the peer that RecvAny returned last; the next call begins after it
+	batch    *lane
+	along    func() tensor.Axes // Axes, which never change
+	using    atomic.Bool        // a goroutine is inside a call
+	captured atomic.Bool        // a captured step has operations of it
 
 	// Guarded by comm.mu.
 	children  uint64

@@ -33,7 +33,7 @@ type call struct {
 // the group fails, so that the peers do not wait.
 func (g *group) issue(l *lane, c *call, err error) Work {
 	if r := g.c.recording(); r != nil {
-		return g.tapeCall(r, l, c, err)
+		return g.recordCall(r, l, c, err)
 	}
 	return g.issueNow(l, c, err)
 }
@@ -116,7 +116,7 @@ func (l *lane) start(c *call, u use) Work {
 		return l.lost(u)
 	}
 	l.issued, l.uses[seq%backend.Depth] = seq, u
-	l.c.recorded(l, op)
+	l.c.noteIssued(l, op)
 	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
 	g.calls[c.kind]++
 	l.c.usage[c.kind].calls++

@@ -122,7 +122,7 @@ func (l *lane) finish(done uint64) {
 		l.unstage(l.slot(s))
 		l.slot(s).xs = [2]tensor.Tensor{}
 		l.c.usage[l.slot(s).op.Kind].flight += l.lastProgress - l.slot(s).issued
-		l.c.finished(l, s)
+		l.c.noteFinished(l, s)
 	}
 	l.done.Store(done)
 	l.tell()

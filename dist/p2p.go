@@ -266,7 +266,7 @@ func (g *Group) Batch(fn func(b *Batch)) Work {
 	defer runtime.KeepAlive(g)
 	fn(b)
 	if r := g.c.recording(); r != nil {
-		return g.tapeBatch(r, b.parts)
+		return g.recordBatch(r, b.parts)
 	}
 	return g.join(b.parts)
 }
@@ -288,7 +288,7 @@ func (g *group) join(parts []Work) Work {
 	s := l.slot(l.issued)
 	s.op = backend.Op{Kind: backend.Batch, Seq: l.issued}
 	s.parts = append(s.parts[:0], parts...)
-	c.recorded(l, &s.op)
+	c.noteIssued(l, &s.op)
 	g.calls[backend.Batch]++
 	c.activate(l)
 	return Work{l, l.issued}

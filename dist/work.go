@@ -37,7 +37,7 @@ func (w Work) wait(ctx context.Context, order bool) error {
 		return err
 	}
 	if r := w.l.c.recording(); r != nil {
-		return w.tapeWait(r, order)
+		return w.recordWait(r, order)
 	}
 	if w.seq <= w.l.done.Load() {
 		return nil

@@ -11,7 +11,8 @@
 // Each rank computes the product itself, so that all need processors of one kind to get the same bits.
 //
 // If a gradient of a step is not finite, the hook keeps its state from before this step. So later steps are not harmed. With an
-// optim.Scaler, the errors are scaled by its Scale, which may change.
+// optim.Scaler, the errors are scaled by its Scale, which may change. Each group decides this by its own gradients: if the optimizer skips
+// a step because of a gradient of another group (ddp.Config.Over, tensor parallelism, a pipeline), this one keeps that step's errors.
 //
 // Memory: one gradient more for each compressed parameter, and the narrow matrices. It is not part of a checkpoint: a run that resumes
 // begins with Start whole steps and without errors. A captured step is captured when compression has begun. fsdp has no hooks.

@@ -216,7 +216,7 @@ func (l *lowRank) rescaled(t *tensor.Tape, now float64) tensor.Tensor {
 }
 
 // Arrived makes P of all buckets orthonormal. An optimizer may skip the whole step because of one number, so that errors of all parameters
-// wait until P of all is known.
+// wait until P of all is known, of each group for itself: all its ranks must decide the same.
 func (h *hook) Arrived(buckets []*ddp.Bucket) {
 	for _, b := range buckets {
 		if h.uncompressed(b) {

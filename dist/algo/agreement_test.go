@@ -49,6 +49,32 @@ func sized(kind backend.Kind, name string, n, root, count int) backend.Op {
 	return op
 }
 
+// postings is what the ranks of a group have posted; nobody may do more.
+type postings struct {
+	backend.Window
+	list []backend.Posting
+}
+
+func (p postings) Post(*backend.Op)                            {}
+func (p postings) Posted(int) uint64                           { return 1 }
+func (p postings) Posting(peer int, _ uint64) *backend.Posting { return &p.list[peer] }
+
+// Ranks whose fingerprints differ do not go on, also where nothing else does.
+func TestFingerprintsDecide(t *testing.T) {
+	for me := range 2 {
+		w := postings{list: make([]backend.Posting, 2)}
+		op := small(backend.AllReduce, "", 2, 0)
+		op.Seq = 1
+		for i := range w.list {
+			w.list[i].Fill(&op, "g", uint64(i))
+		}
+		d := algo.NewDirect(backend.Spec{Name: "g", Ranks: []int{4, 6}, Rank: me}, w)
+		d.Post(&op)
+		_, err := d.Step()
+		require.EqualError(t, err, "rank 6: allreduce seq 1 of group g: ranks 4 and 6 gave different operations")
+	}
+}
+
 // An operation does not end on a rank while another rank has not begun it: that rank could still begin a different one.
 func TestNobodyIsContentAlone(t *testing.T) {
 	for n := 2; n <= 4; n++ {

@@ -36,7 +36,7 @@ func (m *Messages) pairwise(op *backend.Op) error {
 func (m *Messages) bruck(op *backend.Op) error {
 	n := m.t.Size()
 	part := op.Count * op.DType.Size()
-	width := max(1, linearChunk/n)
+	width := max(1, chunkBytes/n)
 	for lo := 0; lo == 0 || lo < part; lo += width {
 		if err := m.bruckColumn(whole(op.Dst), whole(op.Src), part, lo, min(lo+width, part)); err != nil {
 			return err

@@ -72,14 +72,14 @@ func (m *Messages) binomialBroadcast(op *backend.Op) error {
 			copyPart(whole(op.Dst), buf)
 		}
 	}
-	for k := range pieces(len(buf)) {
+	for k := range numChunks(len(buf)) {
 		if parent >= 0 {
-			if err := m.t.Recv(parent, 0, piece(buf, k)); err != nil {
+			if err := m.t.Recv(parent, 0, chunkOf(buf, k)); err != nil {
 				return err
 			}
 		}
 		for _, child := range children {
-			if err := m.t.Send(child, 0, piece(buf, k)); err != nil {
+			if err := m.t.Send(child, 0, chunkOf(buf, k)); err != nil {
 				return err
 			}
 		}
@@ -97,11 +97,11 @@ func (m *Messages) binomialReduce(op *backend.Op) error {
 	parent, children := m.tree(op.Root)
 	src, dst := whole(op.Src), whole(op.Dst)
 	m.fold.begin(op, m.t.Size())
-	for k := range pieces(len(src)) {
-		sum := m.fold.own(piece(src, k))
+	for k := range numChunks(len(src)) {
+		sum := m.fold.own(chunkOf(src, k))
 		to := m.scratch(0, len(sum))
 		if parent < 0 {
-			to = piece(dst, k)
+			to = chunkOf(dst, k)
 		}
 		for _, child := range slices.Backward(children) {
 			in := m.scratch(1, len(sum))

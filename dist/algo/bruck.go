@@ -76,7 +76,7 @@ func (m *Messages) bruckReduceScatter(op *backend.Op) error {
 // columns calls do for bytes lo to hi of every part, so that the columns of all parts together have about the size of a chunk.
 func (m *Messages) columns(at parts, do func(lo, hi int) error) error {
 	n := m.t.Size()
-	longest, width := at.longest(n), max(8, linearChunk/n&^7) // whole elements
+	longest, width := at.longest(n), max(8, chunkBytes/n&^7) // whole elements
 	for lo := 0; lo == 0 || lo < longest; lo += width {
 		if err := do(lo, min(lo+width, longest)); err != nil {
 			return err

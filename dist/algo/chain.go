@@ -38,14 +38,14 @@ func (m *Messages) chainAlong(op *backend.Op, order []int) error {
 			copyPart(whole(op.Dst), buf)
 		}
 	}
-	for k := range pieces(len(buf)) {
+	for k := range numChunks(len(buf)) {
 		if !first {
-			if err := m.t.Recv(prev, 0, piece(buf, k)); err != nil {
+			if err := m.t.Recv(prev, 0, chunkOf(buf, k)); err != nil {
 				return err
 			}
 		}
 		if !last {
-			if err := m.t.Send(next, 0, piece(buf, k)); err != nil {
+			if err := m.t.Send(next, 0, chunkOf(buf, k)); err != nil {
 				return err
 			}
 		}

@@ -6,9 +6,9 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// linearChunk is the largest message of an algorithm that reduces or forwards. It limits memory, and a chunk is reduced while the next
-// ones arrive. It is a multiple of every element size.
-const linearChunk = 256 << 10
+// chunkBytes is the largest message of an algorithm that reduces or forwards. It limits memory, and a chunk is reduced while the next
+// ones arrive. It is a multiple of every element size. (What Direct moves at once is a piece.)
+const chunkBytes = 256 << 10
 
 func whole(m backend.Mem) []byte { return unsafe.Slice((*byte)(m.Ptr), m.Bytes) }
 
@@ -19,11 +19,11 @@ func copyPart(dst, src []byte) {
 	}
 }
 
-// piece returns chunk k of b, empty after its end.
-func piece(b []byte, k int) []byte {
-	lo := min(k*linearChunk, len(b))
-	return b[lo:min(lo+linearChunk, len(b))]
+// chunkOf returns chunk k of b, empty after its end.
+func chunkOf(b []byte, k int) []byte {
+	lo := min(k*chunkBytes, len(b))
+	return b[lo:min(lo+chunkBytes, len(b))]
 }
 
-// pieces is the number of chunks of n bytes. It is at least one, because an empty operation synchronizes, too.
-func pieces(n int) int { return max(1, (n+linearChunk-1)/linearChunk) }
+// numChunks is the number of chunks of n bytes. It is at least one, because an empty operation synchronizes, too.
+func numChunks(n int) int { return max(1, (n+chunkBytes-1)/chunkBytes) }

@@ -47,7 +47,7 @@ func (c *Cost) Nanoseconds(bytes int) float64 {
 	inside, across := float64(float64(c.Inside)*latencyInside), float64(float64(c.Across)*latencyAcross)
 	t := inside + float64(float64(c.Messages)*latencyMessage)
 	if c.Columns {
-		t, across = float64(t*float64(pieces(bytes))), float64(across*float64(pieces(bytes)))
+		t, across = float64(t*float64(numChunks(bytes))), float64(across*float64(numChunks(bytes)))
 	}
 	rank, links := float64(float64(size*c.Rank)*rankByte), float64(float64(size*c.Host)*hostByte)
 	if c.Leaves > 1 {
@@ -59,7 +59,7 @@ func (c *Cost) Nanoseconds(bytes int) float64 {
 		t += across + max(rank, links)
 	}
 	t += float64(float64(size*c.Local) * rankByte)
-	return t + float64(float64(float64(min(bytes, linearChunk))*c.Fill)*rankByte)
+	return t + float64(float64(float64(min(bytes, chunkBytes))*c.Fill)*rankByte)
 }
 
 // lg returns ⌈lg n⌉.

@@ -133,15 +133,9 @@ func (d *Direct) arrived() (bool, error) {
 func (d *Direct) compare(mine, theirs *backend.Posting) error {
 	me, peer := d.spec.Rank, d.peer
 	if mine.Print != theirs.Print {
-		a, b, ra, rb := mine, theirs, me, peer
-		if rb < ra {
-			a, b, ra, rb = b, a, rb, ra
-		}
-		da, db := backend.DescOf(&a.Op, a.Group), backend.DescOf(&b.Op, b.Group)
-		da.Choice, db.Choice = "direct", "direct"
-		if err := backend.Mismatch(&da, &db, d.spec.Ranks[ra], d.spec.Ranks[rb]); err != nil {
-			return err
-		}
+		a, b := backend.DescOf(&mine.Op, mine.Group), backend.DescOf(&theirs.Op, theirs.Group)
+		a.Choice, b.Choice = "direct", "direct"
+		return backend.Disagreement(&a, &b, d.spec.Ranks[me], d.spec.Ranks[peer])
 	}
 	if mine.Op.Kind != backend.AllToAllV {
 		return nil

@@ -3,6 +3,7 @@ package algo
 import "github.com/ringo-ml/ringo/dist/backend"
 
 // direct over a Transport: all data goes straight to the rank that needs it. Except for all-reduce, this is linear.
+// reduceScatter is in linear_reduce.go, and for more than a chunk in linear_pipeline.go.
 func (m *Messages) direct(op *backend.Op) error {
 	if op.Kind == backend.AllReduce {
 		return m.directAllReduce(op)

@@ -5,7 +5,7 @@
 // over messages (backend.Transport) and has several algorithms:
 //
 //   - linear, the simplest one, which tests compare the others with;
-//   - direct, with the same bits and no bottleneck;
+//   - direct, with the same bits and no bottleneck: the form over messages of what [Direct] does in memory, so that both have this name;
 //   - ring, halving-doubling, double-tree, chain, binomial, pairwise, bruck and dissemination, each for some operations;
 //   - hierarchical, for groups on several hosts: it sends as little as possible between hosts.
 //
@@ -27,6 +27,6 @@
 //	                   the algorithms of these names; alltoall.go has pairwise, and bruck for all-to-all
 //	hierarchical.go    hierarchical all-reduce; hierarchical_move.go: the other operations
 //	reduce.go          Reducer: adds elements in rank order; folder.go: adds partial results
-//	chunks.go          pieces of messages; parts.go: the parts of ranks in a buffer
+//	chunks.go          the chunks of a message; parts.go: the parts of ranks in a buffer
 //	tuner.go           Tuner; table.go: its Table (tuner.json); cost.go, cost_hosts.go: the model
 package algo

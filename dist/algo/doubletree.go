@@ -114,7 +114,7 @@ func (m *Messages) doubleTree(op *backend.Op) error {
 		return nil
 	}
 	at := m.slices(op, 2)
-	x := twoTrees{Messages: m, chunks: pieces(at.longest(2))}
+	x := twoTrees{Messages: m, chunks: numChunks(at.longest(2))}
 	x.connect()
 	for tree := range 2 {
 		x.src[tree], x.dst[tree] = at.of(whole(op.Src), tree), at.of(whole(op.Dst), tree)
@@ -139,7 +139,7 @@ func (x *twoTrees) part(e *treeEdge, b *[2][]byte, k int) (peer int, part []byte
 	if e.peer < 0 || k < 0 || k >= x.chunks {
 		return -1, nil
 	}
-	return e.peer, piece(b[e.tree], k)
+	return e.peer, chunkOf(b[e.tree], k)
 }
 
 // sendUp sends a sum to the parent of a color, and adds what the child of that color sends to the sum that is made in dst.

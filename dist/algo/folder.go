@@ -45,7 +45,7 @@ func (f *folder) scaleBy(factor float64) {
 	f.scale.SetFactor(0, factor)
 	f.op.Red, f.scaled = backend.Sum, true
 	if f.mine == nil {
-		f.mine = make([]byte, linearChunk)
+		f.mine = make([]byte, chunkBytes)
 	}
 }
 
@@ -62,8 +62,8 @@ func (f *folder) own(src []byte) []byte {
 
 // copy sets dst to this rank's input as it goes into the result.
 func (f *folder) copy(dst, src []byte) {
-	for k := range pieces(len(src)) {
-		copyPart(piece(dst, k), f.own(piece(src, k)))
+	for k := range numChunks(len(src)) {
+		copyPart(chunkOf(dst, k), f.own(chunkOf(src, k)))
 	}
 }
 

@@ -38,8 +38,8 @@ func (m *Messages) halvingDoubling(op *backend.Op) error {
 
 // standAside sends this rank's input to peer and receives the result.
 func (m *Messages) standAside(peer int, dst []byte) error {
-	for k := range pieces(len(dst)) {
-		if err := m.t.Send(peer, 0, piece(dst, k)); err != nil {
+	for k := range numChunks(len(dst)) {
+		if err := m.t.Send(peer, 0, chunkOf(dst, k)); err != nil {
 			return err
 		}
 	}
@@ -48,8 +48,8 @@ func (m *Messages) standAside(peer int, dst []byte) error {
 
 // addFrom adds what peer sends to dst.
 func (m *Messages) addFrom(peer int, dst []byte) error {
-	for k := range pieces(len(dst)) {
-		to := piece(dst, k)
+	for k := range numChunks(len(dst)) {
+		to := chunkOf(dst, k)
 		in := m.scratch(1, len(to))
 		if err := m.t.Recv(peer, 0, in); err != nil {
 			return err
@@ -95,10 +95,10 @@ func (m *Messages) halve(dst []byte, at parts, folded int) error {
 
 // swapAdd sends give to peer and adds what comes from it to keep.
 func (m *Messages) swapAdd(peer int, give, keep []byte) error {
-	for k := range pieces(max(len(give), len(keep))) {
-		to := piece(keep, k)
+	for k := range numChunks(max(len(give), len(keep))) {
+		to := chunkOf(keep, k)
 		in := m.scratch(1, len(to))
-		if err := m.t.SendRecv(peer, piece(give, k), peer, in, 0); err != nil {
+		if err := m.t.SendRecv(peer, chunkOf(give, k), peer, in, 0); err != nil {
 			return err
 		}
 		m.fold.add(to, to, in)

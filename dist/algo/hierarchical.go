@@ -57,12 +57,12 @@ func (m *Messages) hierarchicalAllReduce(op *backend.Op) error {
 
 // reduceInside leaves the host's sum of this rank's slice in dst.
 func (m *Messages) reduceInside(h *hosts, dst, src []byte, at parts) error {
-	for k := range pieces(at.longest(len(h.mine()))) {
-		sum := piece(at.of(dst, h.at), k)
-		copyPart(sum, m.fold.own(piece(at.of(src, h.at), k)))
+	for k := range numChunks(at.longest(len(h.mine()))) {
+		sum := chunkOf(at.of(dst, h.at), k)
+		copyPart(sum, m.fold.own(chunkOf(at.of(src, h.at), k)))
 		for s := 1; s < len(h.mine()); s++ {
 			to, from := h.neighbors(s)
-			if err := m.addExchange(h.mine()[to], m.fold.own(piece(at.of(src, to), k)), h.mine()[from], sum); err != nil {
+			if err := m.addExchange(h.mine()[to], m.fold.own(chunkOf(at.of(src, to), k)), h.mine()[from], sum); err != nil {
 				return err
 			}
 		}
@@ -127,10 +127,10 @@ func (m *Messages) reduceSegment(h *hosts, owns func(host int) int, b []byte, si
 		return b[count*host/n*size : count*(host+1)/n*size]
 	}
 	own := sub(h.me)
-	for k := range pieces((len(b)/size + n - 1) / n * size) {
+	for k := range numChunks((len(b)/size + n - 1) / n * size) {
 		for s := 1; s < n; s++ {
 			to, from := (h.me+s)%n, (h.me-s+n)%n
-			if err := m.addExchange(owns(to), piece(sub(to), k), owns(from), piece(own, k)); err != nil {
+			if err := m.addExchange(owns(to), chunkOf(sub(to), k), owns(from), chunkOf(own, k)); err != nil {
 				return err
 			}
 		}

@@ -127,12 +127,12 @@ func (m *Messages) hierarchicalReduceScatter(op *backend.Op) error {
 	h := m.hosts()
 	lists, most := m.lists(h)
 	m.fold.begin(op, m.t.Size())
-	for k := range pieces(at.longest(m.t.Size())) {
+	for k := range numChunks(at.longest(m.t.Size())) {
 		sums, err := m.sumInside(h, whole(op.Src), at, lists, most, k)
 		if err != nil {
 			return err
 		}
-		if err := m.sumAcross(h, piece(whole(op.Dst), k), lists[h.at], sums); err != nil {
+		if err := m.sumAcross(h, chunkOf(whole(op.Dst), k), lists[h.at], sums); err != nil {
 			return err
 		}
 	}
@@ -142,16 +142,16 @@ func (m *Messages) hierarchicalReduceScatter(op *backend.Op) error {
 // sumInside returns the host's sums of chunk k of the parts of the ranks that this rank represents.
 func (m *Messages) sumInside(h *hosts, src []byte, at parts, lists [][]int, most, k int) ([][]byte, error) {
 	mine := lists[h.at]
-	memory, sums := m.scratch(0, len(mine)*linearChunk), make([][]byte, most)
+	memory, sums := m.scratch(0, len(mine)*chunkBytes), make([][]byte, most)
 	for i := range mine {
-		in := m.fold.own(piece(partAt(src, at, mine, i), k))
-		sums[i] = memory[i*linearChunk:][:len(in)]
+		in := m.fold.own(chunkOf(partAt(src, at, mine, i), k))
+		sums[i] = memory[i*chunkBytes:][:len(in)]
 		m.copy(sums[i], in)
 	}
 	for s := 1; s < len(h.mine()); s++ {
 		to, from := h.neighbors(s)
 		for i := range most {
-			out := m.fold.own(piece(partAt(src, at, lists[to], i), k))
+			out := m.fold.own(chunkOf(partAt(src, at, lists[to], i), k))
 			if err := m.addExchange(h.mine()[to], out, h.mine()[from], sums[i]); err != nil {
 				return nil, err
 			}

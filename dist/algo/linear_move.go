@@ -6,12 +6,12 @@ func (l *Linear) broadcast(root int, dst, src []byte) error {
 	if l.t.Rank() != root {
 		return l.recvPieces(root, dst)
 	}
-	for k := range pieces(len(src)) {
+	for k := range numChunks(len(src)) {
 		for p := range l.t.Size() {
 			if p == root {
 				continue
 			}
-			if err := l.t.Send(p, 0, piece(src, k)); err != nil {
+			if err := l.t.Send(p, 0, chunkOf(src, k)); err != nil {
 				return err
 			}
 		}
@@ -30,12 +30,12 @@ func (l *Linear) gather(root int, dst, src []byte, part int) error {
 	}
 	at := even(part)
 	copyPart(at.of(dst, root), src)
-	for k := range pieces(part) {
+	for k := range numChunks(part) {
 		for p := range l.t.Size() {
 			if p == root {
 				continue
 			}
-			if err := l.t.Recv(p, 0, piece(at.of(dst, p), k)); err != nil {
+			if err := l.t.Recv(p, 0, chunkOf(at.of(dst, p), k)); err != nil {
 				return err
 			}
 		}
@@ -51,12 +51,12 @@ func (l *Linear) scatter(root int, dst, src []byte, part int) error {
 	}
 	at := even(part)
 	copyPart(dst, at.of(src, root))
-	for k := range pieces(part) {
+	for k := range numChunks(part) {
 		for p := range l.t.Size() {
 			if p == root {
 				continue
 			}
-			if err := l.t.Send(p, 0, piece(at.of(src, p), k)); err != nil {
+			if err := l.t.Send(p, 0, chunkOf(at.of(src, p), k)); err != nil {
 				return err
 			}
 		}
@@ -66,8 +66,8 @@ func (l *Linear) scatter(root int, dst, src []byte, part int) error {
 
 // sendPieces sends b to peer in chunks.
 func (l *Linear) sendPieces(peer int, b []byte) error {
-	for k := range pieces(len(b)) {
-		if err := l.t.Send(peer, 0, piece(b, k)); err != nil {
+	for k := range numChunks(len(b)) {
+		if err := l.t.Send(peer, 0, chunkOf(b, k)); err != nil {
 			return err
 		}
 	}
@@ -76,8 +76,8 @@ func (l *Linear) sendPieces(peer int, b []byte) error {
 
 // recvPieces fills b with what sendPieces sends.
 func (l *Linear) recvPieces(peer int, b []byte) error {
-	for k := range pieces(len(b)) {
-		if err := l.t.Recv(peer, 0, piece(b, k)); err != nil {
+	for k := range numChunks(len(b)) {
+		if err := l.t.Recv(peer, 0, chunkOf(b, k)); err != nil {
 			return err
 		}
 	}

@@ -43,14 +43,14 @@ func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, r
 	n, rank := l.t.Size(), l.t.Rank()
 	for k := range chunks + resultsBehind {
 		if k < chunks {
-			if err := l.reduceChunk(piece(dst, k), piece(at.of(src, rank), k)); err != nil {
+			if err := l.reduceChunk(chunkOf(dst, k), chunkOf(at.of(src, rank), k)); err != nil {
 				return err
 			}
 			reduced()
 		}
 		for s := 1; s < n && all != nil && k >= resultsBehind; s++ {
 			from := (rank - s + n) % n
-			if err := l.t.Recv(from, resultTag, piece(at.of(all, from), k-resultsBehind)); err != nil {
+			if err := l.t.Recv(from, resultTag, chunkOf(at.of(all, from), k-resultsBehind)); err != nil {
 				return err
 			}
 		}
@@ -78,7 +78,7 @@ func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, ne
 	for k := range chunks + resultsBehind {
 		for s := 1; s < n && k < chunks; s++ {
 			to := (rank + s) % n
-			if err := l.t.Send(to, 0, piece(at.of(src, to), k)); err != nil {
+			if err := l.t.Send(to, 0, chunkOf(at.of(src, to), k)); err != nil {
 				return err
 			}
 		}
@@ -89,7 +89,7 @@ func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, ne
 			return nil
 		}
 		for s := 1; s < n; s++ {
-			if err := l.t.Send((rank+s)%n, resultTag, piece(results, k-resultsBehind)); err != nil {
+			if err := l.t.Send((rank+s)%n, resultTag, chunkOf(results, k-resultsBehind)); err != nil {
 				return err
 			}
 		}

@@ -31,8 +31,8 @@ func (l *Linear) reduce(op *backend.Op, root int, dst, src []byte) error {
 			return err
 		}
 	}
-	for k := range pieces(len(src)) {
-		mine, srcs := piece(src, k), l.inputs()
+	for k := range numChunks(len(src)) {
+		mine, srcs := chunkOf(src, k), l.inputs()
 		for p := range srcs {
 			srcs[p] = mine
 			if p == root {
@@ -43,7 +43,7 @@ func (l *Linear) reduce(op *backend.Op, root int, dst, src []byte) error {
 				return err
 			}
 		}
-		l.red.Reduce(piece(dst, k), srcs)
+		l.red.Reduce(chunkOf(dst, k), srcs)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts, all []
 			return err
 		}
 	}
-	chunks := pieces(at.longest(n))
+	chunks := numChunks(at.longest(n))
 	if chunks > 1 {
 		return l.reduceChunks(chunks, dst, src, at, all)
 	}

@@ -43,7 +43,7 @@ type Reducer struct {
 	cut     [][]byte
 }
 
-// Begin prepares for op among n ranks. PreMulSum also needs Factors.
+// Begin prepares for op among n ranks. PreMulSum also needs SetFactor.
 func (r *Reducer) Begin(op *backend.Op, n int) {
 	r.red, r.dt, r.n = op.Red, op.DType, n
 	if r.work != nil {

@@ -45,7 +45,7 @@ func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
 		m.fold.copy(dst, src)
 		return nil
 	}
-	chunks, sums := pieces(at.longest(n)), m.scratch(0, pipelineDepth*min(at.longest(n), linearChunk))
+	chunks, sums := numChunks(at.longest(n)), m.scratch(0, pipelineDepth*min(at.longest(n), chunkBytes))
 	for first := 0; first < chunks; first += pipelineDepth {
 		for s := range n - 1 {
 			for k := first; k < min(first+pipelineDepth, chunks); k++ {
@@ -65,7 +65,7 @@ func (m *Messages) ringHop(dst, src, sums []byte, at parts, s, k int) error {
 	next, prev := (rank+1)%n, (rank-1+n)%n
 	give, take := (rank-1-s+n)%n, (rank-2-s+2*n)%n
 	sum := sums[k%pipelineDepth*(len(sums)/pipelineDepth):]
-	out, mine := piece(at.of(src, give), k), piece(at.of(src, take), k)
+	out, mine := chunkOf(at.of(src, give), k), chunkOf(at.of(src, take), k)
 	if s == 0 {
 		out = m.fold.own(out)
 	} else {
@@ -79,7 +79,7 @@ func (m *Messages) ringHop(dst, src, sums []byte, at parts, s, k int) error {
 		m.fold.add(sum[:len(mine)], in, m.fold.own(mine))
 		return nil
 	}
-	result := piece(dst, k)
+	result := chunkOf(dst, k)
 	m.fold.add(result, in, m.fold.own(mine))
 	m.fold.end(result)
 	return nil

@@ -14,9 +14,9 @@ type cut struct {
 	f    tensor.Function
 	g    *dist.Group
 	n    int
-	rank int   // dimensions of the tensor
+	ndim int   // of the tensor
 	dim  int   // the dimension that is cut
-	ints []int // rank, dim, the dimensions of the whole, n sizes along dim, n numbers of elements
+	ints []int // ndim, dim, the dimensions of the whole, n sizes along dim, n numbers of elements
 }
 
 const fixed = 2 + tensor.MaxNDim
@@ -35,7 +35,7 @@ func newCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot, dim int) cut 
 	return k
 }
 
-func (k *cut) dims() []int   { return k.ints[2:][:k.rank] }
+func (k *cut) dims() []int   { return k.ints[2:][:k.ndim] }
 func (k *cut) counts() []int { return k.ints[fixed:][:k.n] }
 func (k *cut) elems() []int  { return k.ints[fixed+k.n:][:k.n] }
 
@@ -45,15 +45,15 @@ func (k *cut) fail(x tensor.Tensor, format string, a ...any) {
 
 // begin stores the dimensions of x.
 func (k *cut) begin(x tensor.Tensor) {
-	k.rank = x.NDim()
+	k.ndim = x.NDim()
 	if k.dim < 0 {
-		k.dim += k.rank
+		k.dim += k.ndim
 	}
-	if k.dim < 0 || k.dim >= k.rank {
+	if k.dim < 0 || k.dim >= k.ndim {
 		k.fail(x, "has no dimension %d", k.dim)
 	}
-	k.ints[0], k.ints[1] = k.rank, k.dim
-	for i := range k.rank {
+	k.ints[0], k.ints[1] = k.ndim, k.dim
+	for i := range k.ndim {
 		k.ints[2+i] = x.Dim(i)
 	}
 }
@@ -188,7 +188,7 @@ func (k *cut) part(y tensor.Tensor, i int) tensor.Tensor {
 
 // partDims returns the dimensions of part i, in memory that the next call overwrites.
 func (k *cut) partDims(i int) []int {
-	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxNDim)[2*(fixed+2*k.n):][:k.rank] // after both cuts
+	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxNDim)[2*(fixed+2*k.n):][:k.ndim] // after both cuts
 	copy(d, k.dims())
 	d[k.dim] = k.counts()[i]
 	return d

@@ -109,7 +109,7 @@ func (f *AllGather) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tens
 type ReduceScatter struct {
 	Group *dist.Group
 	Dim   int // counted from the end if negative
-	// Counts are the sizes of the parts along Dim, by rank; nil: all are equal. Shares makes them.
+	// Counts are the sizes of the parts along Dim, by rank; nil: all are equal. layout.Shares makes them.
 	Counts []int
 }
 

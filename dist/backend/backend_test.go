@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"testing"
@@ -121,7 +122,21 @@ func TestCountsOfVForms(t *testing.T) {
 	assert.NotEqual(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1))
 	da, db := backend.DescOf(&a, "g"), backend.DescOf(&b, "g")
 	assert.Contains(t, backend.Mismatch(&da, &db, 0, 1).Error(), "counts[2] = 3 (rank 0) vs 4 (rank 1)")
+	b.DstCounts, b.Row = []int{4, 8, 12}, 4
+	assert.NotEqual(t, backend.Fingerprint(&a, 1), backend.Fingerprint(&b, 1))
+	da, db = backend.DescOf(&a, "g"), backend.DescOf(&b, "g")
+	assert.Contains(t, backend.Mismatch(&da, &db, 0, 1).Error(), "rows of 5 elements (rank 0) vs 4 (rank 1)")
 	assert.Contains(t, backend.RowsMismatch(&a, "g", 0, 1, 15, 20, 5).Error(), "rank 0 sends 3 rows to rank 1, which expects 4")
+}
+
+// A descriptor that is too long for a message is no other group.
+func TestDescriptorTooLong(t *testing.T) {
+	o := op()
+	o.Kind, o.DstCounts = backend.AllGatherV, make([]int, 1000)
+	mine, theirs := backend.DescOf(&o, "g"), backend.Desc{}
+	require.NoError(t, json.Unmarshal(backend.EncodeJSON(mine, 1000), &theirs))
+	assert.EqualError(t, backend.Disagreement(&mine, &theirs, 3, 1),
+		"rank 3: allgatherv seq 7 of group g: ranks 1 and 3 gave different operations")
 }
 
 // IDs of groups are hashes of small numbers, in chains. They must not collide.

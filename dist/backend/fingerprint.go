@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -24,6 +23,7 @@ type Desc struct {
 	Group  string
 	Seq    uint64
 	Counts []int  // AllGatherV, ReduceScatterV: the counts of all ranks, in rows
+	Row    int    // elements in a row, where there are Counts
 	Shape  string // of the tensor, for the error text; not compared
 	Choice string // the algorithm that runs if Algo is ""; also only for the error text
 	Device bool   // the data is in the memory of devices
@@ -39,9 +39,9 @@ func DescOf(op *Op, group string) Desc {
 	}
 	d := Desc{Kind: op.Kind, Red: op.Red, DType: op.DType, Count: op.Count, Root: op.Root, Tag: op.Tag, Algo: op.Algo,
 		Group: group, Seq: op.Seq, Shape: op.Shape.String(), Device: op.OnDevice(), Agreed: op.Agreed}
-	row := max(op.Row, 1)
 	for _, c := range sharedCounts(op) {
-		d.Counts = append(d.Counts, c/row)
+		d.Row = max(op.Row, 1)
+		d.Counts = append(d.Counts, c/d.Row)
 	}
 	return d
 }
@@ -157,7 +157,11 @@ func Disagreement(a, b *Desc, ra, rb int) *Error {
 	if err := Mismatch(a, b, ra, rb); err != nil {
 		return err
 	}
-	return &Error{Rank: rb, Group: cmp.Or(a.Group, b.Group), Op: a.Kind.String(), Seq: max(a.Seq, b.Seq),
+	known := a
+	if a.Group == "" {
+		known = b
+	}
+	return &Error{Rank: rb, Group: known.Group, Op: known.Kind.String(), Seq: known.Seq,
 		Cause: fmt.Errorf("ranks %d and %d gave different operations", ra, rb)}
 }
 
@@ -179,6 +183,8 @@ func difference(a, b *Desc) (want, got string, advice error) {
 func differenceOfCalls(a, b *Desc) (want, got string) {
 	k := a.Kind
 	switch {
+	case a.Group == "" || b.Group == "": // it was too long for a message (EncodeJSON)
+		return "", ""
 	case a.Group != b.Group:
 		return "group " + a.Group, "group " + b.Group
 	case a.Seq != b.Seq:
@@ -200,10 +206,12 @@ func differenceOfCalls(a, b *Desc) (want, got string) {
 		return places[a.Device], places[b.Device]
 	case a.Algo != b.Algo:
 		return "algorithm " + a.algorithm(), b.algorithm()
+	case a.Row != b.Row:
+		return fmt.Sprintf("rows of %d elements", a.Row), fmt.Sprint(b.Row)
 	}
-	for i := range a.Counts {
-		if i >= len(b.Counts) || a.Counts[i] != b.Counts[i] {
-			return fmt.Sprintf("counts[%d] = %d", i, a.Counts[i]), strings.TrimSpace(fmt.Sprint(at(b.Counts, i)))
+	for i := range min(len(a.Counts), len(b.Counts)) {
+		if a.Counts[i] != b.Counts[i] {
+			return fmt.Sprintf("counts[%d] = %d", i, a.Counts[i]), fmt.Sprint(b.Counts[i])
 		}
 	}
 	return "", ""
@@ -215,13 +223,6 @@ func (d *Desc) algorithm() string {
 		return fmt.Sprintf("%q by default", d.Choice)
 	}
 	return fmt.Sprintf("%q", d.Algo)
-}
-
-func at(x []int, i int) any {
-	if i < len(x) {
-		return x[i]
-	}
-	return "none"
 }
 
 // RowsMismatch returns the Error of an AllToAllV in which rank from sends sent elements to rank to, which expects want elements. row is

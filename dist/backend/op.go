@@ -76,7 +76,7 @@ func (r Red) String() string {
 type Mem struct {
 	Ptr    tensor.Ptr
 	Bytes  int
-	Device bool // memory of the rank's device that Go code cannot access; only a DeviceTaker gets it
+	Device bool // memory of the rank's device that Go code cannot access; only a DeviceUser gets it
 }
 
 // RankOrder as Op.Algo lets the engine choose among the algorithms that combine elements in rank order.

@@ -92,6 +92,10 @@ func (s *suite) mismatch(t *testing.T) {
 			with("alltoallv", call{width: 2, rows: rows(1, 4, 2, 1)}), nil},
 		{"AllGatherV", 8, []string{"counts[1] = 3 (rank 0) vs 4 (rank 1)"}, with("allgatherv", call{rows: rows(2, 3)}),
 			with("allgatherv", call{rows: rows(2, 4)}), nil},
+		{"Rows", 8, []string{"rows of 4 elements (rank 0) vs 3 (rank 1)"}, with("allgatherv", call{width: 4, rows: rows(2, 3)}),
+			with("allgatherv", call{width: 3, rows: rows(2, 3)}), nil},
+		{"RowsOfSums", 8, []string{"rows of 3 elements (rank 0) vs 4 (rank 1)"}, with("reducescatterv", call{width: 3, rows: rows(2, 300)}),
+			with("reducescatterv", call{width: 4, rows: rows(2, 300)}), nil},
 		{"Groups", 2, []string{"group left (rank 0) vs group right (rank 1)"}, barrier, barrier, func(r *dist.Rank) *dist.Group {
 			return r.World.With(dist.Name([]string{"left", "right"}[r.World.Rank()]))
 		}},
@@ -107,10 +111,7 @@ func (s *suite) mismatch(t *testing.T) {
 			if c.groups != nil {
 				g = c.groups(r)
 			}
-			if r.World.Rank() == 0 {
-				return c.a.run(g)
-			}
-			return c.b.run(g)
+			return []call{c.a, c.b}[r.World.Rank()].run(g)
 		}})
 	}
 	s.failEach(t, 2, mistakes)

@@ -13,7 +13,7 @@
 // A [Host] opens groups. An [End] is a window (backend.Window) for algo.Direct, as between goroutines: ranks publish their operations
 // and where their buffers are, and then read and write the memory of the others. A buffer in a heap is used in place. Any other
 // buffer is staged: its owner copies what a peer needs into slots, piece by piece and ahead of the reader, and copies results out of
-// them.
+// them. Slots are in channels: one for each peer, and one for what all peers read.
 //
 // Data from a peer is not trusted. References are checked against the segment at each use, and an error names the segment and
 // the rank.
@@ -26,6 +26,6 @@
 //	reserve_linux.go    the sizes of segments, within the limits of the system
 //	allocator_linux.go  the heap in segment 1
 //	end_linux.go        End: one rank's side of a group; posting_linux.go: what it shows to peers
-//	stage_linux.go      copies through slots
+//	stage_linux.go      copies through slots (in package dist, what is staged is copied from a device)
 //	doorbell_linux.go   wakes a sleeping rank
 package shm

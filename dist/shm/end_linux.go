@@ -17,16 +17,16 @@ const abortGrace = 100 * time.Millisecond
 // End is one rank's end of a group: algo.Direct, and the window that it runs over. Post, Step and Close are for one
 // goroutine at a time, Fail for any.
 type End struct {
-	h    *Host
-	spec backend.Spec
-	key  key
-	n    int
-	me   int
-	hash uint64 // of the group's name
-	lay  layout
-	slot int // of the directory
-	off  int // of the block in segment 0
-	mine *block
+	h     *Host
+	spec  backend.Spec
+	key   key
+	n     int
+	me    int
+	hash  uint64 // of the group's name
+	lay   layout
+	entry int // of the directory
+	off   int // of the block in segment 0
+	mine  *block
 
 	views  []atomic.Pointer[block] // of the peers, once they have opened the group
 	looked []atomic.Uint64         // changes of the directory when a peer was not found there, plus 1
@@ -137,7 +137,7 @@ func (e *End) Step() (done uint64, err error) {
 	if moved || stepped {
 		e.h.doorbell.ring() // there may be more to do: the next park must not sleep
 	}
-	if err == nil {
+	if e.peerErr != nil { // what Step found may follow from it
 		err = e.peerErr
 	}
 	return e.done, err

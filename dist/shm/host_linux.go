@@ -26,11 +26,11 @@ type Host struct {
 	peers     map[int]*peer
 	fault     Fault
 
-	mu      sync.Mutex
-	slots   []int // of the directory, given back
-	retired []*closedGroup
-	ends    map[*End]bool
-	closed  bool
+	mu          sync.Mutex
+	freeEntries []int // of the directory
+	retired     []*closedGroup
+	ends        map[*End]bool
+	closed      bool
 }
 
 // Fault is called before a block of `bytes` bytes is read from or written to peer's memory by rank; when it returns true,
@@ -100,7 +100,7 @@ func newPeer(rank int, fds []int) (_ *peer, err error) {
 	}()
 	for i, fd := range fds {
 		switch {
-		case err != nil:
+		case err != nil || i > 2:
 			unix.Close(fd)
 		case i == control:
 			p.ctl, err = mapSegment(fd, rank, control)
@@ -108,10 +108,8 @@ func newPeer(rank int, fds []int) (_ *peer, err error) {
 		case i == heap:
 			p.heap, err = mapSegment(fd, rank, heap)
 			unix.Close(fd)
-		case i == 2:
-			p.doorbell.fd = fd
 		default:
-			unix.Close(fd)
+			p.doorbell.fd = fd
 		}
 	}
 	if err != nil {
@@ -199,22 +197,22 @@ func (h *Host) Open(s backend.Spec, gen uint32) (*End, error) {
 		return nil, errors.New("shm: closed")
 	}
 	h.sweep()
-	slot, err := h.newSlot()
+	entry, err := h.newEntry()
 	if err != nil {
 		return nil, err
 	}
 	if e.off, err = h.blocks.alloc(e.lay.size); err != nil {
-		h.slots = append(h.slots, slot)
+		h.freeEntries = append(h.freeEntries, entry)
 		return nil, err
 	}
-	e.mine, e.slot = blockAt(h.ctl, e.off, &e.lay), slot
+	e.mine, e.entry = blockAt(h.ctl, e.off, &e.lay), entry
 	h.ctl.populate(e.off, e.lay.slots)
 	e.mine.members = uint64(n)
 	copy(e.mine.name[:len(e.mine.name)-1], s.Name)
 	e.views[e.me].Store(e.mine)
 	e.direct = algo.NewDirect(s, e)
 	h.ends[e] = true
-	d := &h.directory.dir[slot]
+	d := &h.directory.dir[entry]
 	d.id.Store(e.key.id)
 	d.gen.Store(e.key.gen)
 	d.off.Store(uint64(e.off))
@@ -222,19 +220,19 @@ func (h *Host) Open(s backend.Spec, gen uint32) (*End, error) {
 	return e, nil
 }
 
-// newSlot needs h.mu.
-func (h *Host) newSlot() (int, error) {
-	if k := len(h.slots); k > 0 {
-		slot := h.slots[k-1]
-		h.slots = h.slots[:k-1]
-		return slot, nil
+// newEntry needs h.mu.
+func (h *Host) newEntry() (int, error) {
+	if k := len(h.freeEntries); k > 0 {
+		entry := h.freeEntries[k-1]
+		h.freeEntries = h.freeEntries[:k-1]
+		return entry, nil
 	}
-	slot := h.directory.top.Load()
-	if slot == maxGroups {
+	entry := h.directory.top.Load()
+	if entry == maxGroups {
 		return 0, fmt.Errorf("shm: more than %d groups and pairs of ranks that exchange messages are open", maxGroups)
 	}
-	h.directory.top.Store(slot + 1)
-	return int(slot), nil
+	h.directory.top.Store(entry + 1)
+	return int(entry), nil
 }
 
 // closedGroup is a group that this rank has closed. The block stays until no peer looks at it any more.
@@ -287,8 +285,8 @@ func (h *Host) reclaim(g *closedGroup) bool {
 	if !all || e.mine.closed.Load() < uint64(e.n-1) {
 		return false
 	}
-	h.directory.dir[e.slot].off.Store(0)
-	h.slots = append(h.slots, e.slot)
+	h.directory.dir[e.entry].off.Store(0)
+	h.freeEntries = append(h.freeEntries, e.entry)
 	return h.blocks.release(e.off) == nil
 }
 

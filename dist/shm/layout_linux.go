@@ -9,7 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
-// Segment 0 begins with a hub; the blocks of the groups lie behind it.
+// Segment 0 begins with a directory; the blocks of the groups lie behind it.
 const (
 	maxGroups = 8192 // groups and lanes of messages that a rank may have open at the same time
 	magic     = 0x31304d48534f474e
@@ -61,7 +61,7 @@ type consumed struct {
 type desc struct {
 	seq, print              uint64
 	kind, red, dtype, flags uint8
-	rank, algoLen           uint8
+	ndim, algoLen           uint8
 	srcs, dsts              uint16 // number of counts
 	count, root, peer, tag  int64
 	row                     int64
@@ -82,7 +82,7 @@ const (
 	standsForBarrier             // it describes the Of of a Barrier
 )
 
-// A block is: front, a line per channel (pieces put there), a take per member, the postings, the slots of each channel.
+// A block is: a blockHeader, a counter per channel (pieces put there), a consumed per member, the descs, the slots of each channel.
 // Channel i holds what only member i reads; the one of the rank itself what all read.
 const (
 	slotBytes = 8 * backend.BlockAlign // half of it, or one piece a step, is slower at 16 MiB: 2–4 ms instead of 1.8

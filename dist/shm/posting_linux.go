@@ -73,9 +73,9 @@ func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 	d.count, d.root, d.peer, d.tag = int64(op.Count), int64(op.Root), int64(op.Peer), int64(op.Tag)
 	d.row, d.factor, d.agreed = int64(op.Row), op.Factor, op.Agreed
 	d.algoLen = uint8(copy(d.algo[:], op.Algo))
-	d.rank = 0
+	d.ndim = 0
 	for i, n := range op.Shape.Dims[:min(len(op.Shape.Dims), len(d.dims))] {
-		d.dims[i], d.rank = int64(n), uint8(i+1)
+		d.dims[i], d.ndim = int64(n), uint8(i+1)
 	}
 	d.srcs, d.dsts = uint16(len(op.SrcCounts)), uint16(len(op.DstCounts))
 	counts := e.mine.counts(d)
@@ -100,7 +100,7 @@ func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 	return false
 }
 
-// read copies what peer posted as operation seq. What it returns after an error (see End.bad) is of no use but harmless.
+// read copies what peer posted as operation seq. What it returns after an error (see End.peerErr) is of no use but harmless.
 func (e *End) read(peer int, seq uint64) *peerPosting {
 	p := &e.remote[peer]
 	if p.seq == seq {
@@ -109,7 +109,7 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 	b := e.view(peer)
 	d, mine := b.desc(seq), &e.own[seq%postings]
 	p.seq, p.staged, p.src, p.dst = seq, d.flags&staged != 0, d.src, d.dst
-	kind, red, dtype, rank, algoLen := backend.Kind(d.kind), backend.Red(d.red), tensor.DType(d.dtype), d.rank, d.algoLen
+	kind, red, dtype, ndim, algoLen := backend.Kind(d.kind), backend.Red(d.red), tensor.DType(d.dtype), d.ndim, d.algoLen
 	srcs, dsts, print, size := int(d.srcs), int(d.dsts), d.print, uint64(len(e.peer(peer).heap.b))
 	written := kind == backend.AllReduce || mine.Op.Kind == backend.AllReduce && print == mine.Print
 	fits := func(r ref, reached bool) bool {
@@ -120,8 +120,9 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 		return r.n <= most && r.off <= most-r.n
 	}
 	switch {
-	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, rank > tensor.MaxNDim,
-		int(algoLen) > len(d.algo), srcs != 0 && srcs != e.n, dsts != 0 && dsts != e.n:
+	case d.seq != seq, kind >= backend.NumKinds, red >= backend.NumReds, dtype >= tensor.NumDTypes, ndim > tensor.MaxNDim,
+		int(algoLen) > len(d.algo), srcs != 0 && srcs != e.n, dsts != 0 && dsts != e.n,
+		print == mine.Print && kind != mine.Op.Asked() && (kind == backend.AllGatherV || kind == backend.ReduceScatterV): // without counts
 		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s is garbled", seq, e.spec.Name))
 		p.Posting = *mine
 		return p
@@ -135,7 +136,7 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 		Tag: int(d.tag), Factor: d.factor, Row: int(d.row), Src: backend.Mem{Ptr: unsafe.Pointer(&d.small), Bytes: int(p.src.n)},
 		Dst: backend.Mem{Bytes: int(p.dst.n)}}
 	if print != mine.Print || kind == backend.AllToAllV {
-		e.readDetails(p, b, d, &op, srcs, dsts)
+		e.readDetails(peer, p, b, d, &op, srcs, dsts)
 	} else {
 		op.SrcCounts, op.DstCounts = mine.Op.SrcCounts, mine.Op.DstCounts // agreed on
 	}
@@ -157,19 +158,19 @@ func (e *End) read(peer int, seq uint64) *peerPosting {
 }
 
 // readDetails fills in what is only needed when ranks disagree, or in an AllToAllV.
-func (e *End) readDetails(p *peerPosting, b *block, d *desc, op *backend.Op, srcs, dsts int) {
+func (e *End) readDetails(peer int, p *peerPosting, b *block, d *desc, op *backend.Op, srcs, dsts int) {
 	p.counts = p.counts[:0]
 	for _, n := range b.counts(d)[:srcs+dsts] {
 		p.counts = append(p.counts, int(max(n, 0)))
 	}
 	op.SrcCounts, op.DstCounts = p.counts[:srcs:srcs], p.counts[srcs:]
 	if op.Kind == backend.AllToAllV && (srcs != e.n || dsts != e.n) {
-		e.setPeerErr(e.peer(op.Peer).ctl.errorf("operation %d of group %s has no counts", op.Seq, e.spec.Name))
+		e.setPeerErr(e.peer(peer).ctl.errorf("operation %d of group %s has no counts", op.Seq, e.spec.Name))
 		op.SrcCounts, op.DstCounts = make([]int, e.n), make([]int, e.n)
 	}
 	op.Algo = string(d.algo[:min(int(d.algoLen), len(d.algo))])
 	op.Shape.DType, op.Agreed = op.DType, d.agreed
-	for _, n := range d.dims[:min(int(d.rank), len(d.dims))] {
+	for _, n := range d.dims[:min(int(d.ndim), len(d.dims))] {
 		op.Shape.Dims = append(op.Shape.Dims, int(n))
 	}
 }

@@ -22,8 +22,8 @@ const groupsOfAll = 8
 
 // controlBytes returns the least control segment for so many ranks on a host.
 func controlBytes(ranks int) int64 {
-	hubBytes := (int64(unsafe.Sizeof(directory{})) + pageBytes - 1) &^ (pageBytes - 1)
-	return max(leastBytes[control], hubBytes+groupsOfAll*int64(layoutOf(ranks).size))
+	directoryBytes := (int64(unsafe.Sizeof(directory{})) + pageBytes - 1) &^ (pageBytes - 1)
+	return max(leastBytes[control], directoryBytes+groupsOfAll*int64(layoutOf(ranks).size))
 }
 
 // limits are what this machine and this process's limits allow.
@@ -57,7 +57,7 @@ func readLimits() limits {
 
 // segments returns the sizes of a rank's segments, when each of so many ranks has such ones: no more than the machine could fill,
 // and half of the address space that is left, for the program needs some too. The control segment comes first, the heap gets the rest.
-// How many of the ranks are on this host shows later: then [Host.roomy] looks whether the control segment is large enough.
+// How many of the ranks are on this host shows later: then [Host.checkRoom] looks whether the control segment is large enough.
 func (b limits) segments(ranks int) (sizes [2]int64, err error) {
 	each := b.address / 2 / uint64(ranks)
 	want := max(each/5, min(uint64(controlBytes(ranks)), each-min(each, uint64(leastBytes[heap]))))

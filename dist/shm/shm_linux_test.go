@@ -141,7 +141,8 @@ func TestRefusesReferences(t *testing.T) {
 		"number":                {func(d *desc) { d.seq = 77 }, "segment 0 of rank 1: operation 1 of group world is garbled"},
 		"kind":                  {func(d *desc) { d.kind = 200 }, "segment 0 of rank 1"},
 		"counts":                {func(d *desc) { d.srcs = 3 }, "segment 0 of rank 1"},
-		"dimensions":            {func(d *desc) { d.rank = 255 }, "segment 0 of rank 1"},
+		"kind without counts":   {func(d *desc) { d.kind = uint8(backend.AllGatherV) }, "segment 0 of rank 1: operation 1"},
+		"dimensions":            {func(d *desc) { d.ndim = 255 }, "segment 0 of rank 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hs := hosts(t, 2)
@@ -158,6 +159,19 @@ func TestRefusesReferences(t *testing.T) {
 			require.ErrorContains(t, errs[0], c.want)
 		})
 	}
+}
+
+// An AllToAllV without counts is the mistake of the rank that posted it.
+func TestRefusesMissingCounts(t *testing.T) {
+	ends, counts := open(t, hosts(t, 3), "world"), []int{1, 1, 1}
+	for _, e := range ends {
+		data := make([]byte, 6)
+		e.Start(&backend.Op{Kind: backend.AllToAllV, DType: tensor.Uint8, Seq: 1, Row: 1, SrcCounts: counts, DstCounts: counts,
+			Src: backend.Mem{Ptr: unsafe.Pointer(&data[0]), Bytes: 3}, Dst: backend.Mem{Ptr: unsafe.Pointer(&data[3]), Bytes: 3}})
+	}
+	ends[2].mine.desc(1).srcs = 0
+	err := errors.Join(steps(t, ends, 1)...)
+	require.ErrorContains(t, err, "segment 0 of rank 2: operation 1 of group world has no counts")
 }
 
 // A heap is for Alloc: ordinary memory that an operation reads and writes may be larger.

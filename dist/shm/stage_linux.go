@@ -219,7 +219,7 @@ func (e *End) takeUpTo(peer int, p *peerPosting, k uint64) {
 	}
 }
 
-// takeAll ends operation seq: this rank is done with all that the peers put into slots for it.
+// takeAll ends the current operation: this rank is done with all that the peers put into slots for it.
 func (e *End) takeAll() {
 	for i := range e.remote {
 		p := &e.remote[i]

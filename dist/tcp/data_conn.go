@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// dialData makes the data connections of l: first the one for data to the peer, then the one for data from it.
+// dialData makes the data connections of l: first the one for data to the peer, then the one for data from it. Names are those of the side
+// that accepts: what is dataIn there goes out here.
 func (rv *rendezvous) dialData(ctx context.Context, l *link, addr string) error {
 	h := rv.hello(false)
 	var err error

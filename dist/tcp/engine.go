@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	maxEarly      = 4096                   // groups that peers may use before this rank has opened them
-	earlyMax      = 128 << 20              // bytes that a peer may send to them
-	answerTimeout = 500 * time.Millisecond // a busy machine answers in 0.1 to 0.4 s; who is stopped, never
-	stallInterval = 50 * time.Millisecond  // for peers that have been silent for too long
+	maxEarlyGroups = 4096                   // groups that peers may use before this rank has opened them
+	maxEarlyBytes  = 128 << 20              // bytes that a peer may send to them
+	answerTimeout  = 500 * time.Millisecond // a busy machine answers in 0.1 to 0.4 s; who is stopped, never
+	stallInterval  = 50 * time.Millisecond  // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -34,8 +34,8 @@ type Engine struct {
 	stop  chan struct{}
 	event chan struct{} // something may have got further
 	wg    sync.WaitGroup
-	// onLost is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
-	// rank 0 gives the job up.
+	// onLost is told first of a lost connection: during rendezvous it is no failure of a group. onReject is told when rank 0 gives the
+	// job up.
 	onLost   func(*link, error) bool
 	onReject func(error)
 
@@ -100,10 +100,8 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		h = nil
 	}
 	var inherited error
-	for _, parent := range e.groups {
-		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
-			inherited = parent.failure()
-		}
+	if parent := e.groups[key{s.Parent, k.gen}]; s.Parent != 0 && parent != nil && parent.opened {
+		inherited = parent.failure()
 	}
 	g.open(s, h == nil)
 	if forced {
@@ -145,8 +143,8 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	if !create || newest > k.gen || e.closedGroups[k] > 0 || e.closing {
 		return nil, nil
 	}
-	if e.early == maxEarly {
-		return nil, fmt.Errorf("broke the protocol: uses more than %d groups that are not opened here", maxEarly)
+	if e.early == maxEarlyGroups {
+		return nil, fmt.Errorf("broke the protocol: uses more than %d groups that are not opened here", maxEarlyGroups)
 	}
 	e.early++
 	g := newGroup(e, k)

@@ -255,7 +255,7 @@ func (g *group) receiveStatus(rank int, h *header) {
 }
 
 // Suspects returns the ranks that operation seq waits for. Absent ranks have not issued it. Stalled ranks do not
-// answer. If there are none of both, it is the rank whose message this rank waits for.
+// answer. If there are none of both, it is the rank to which this one writes, or else the one whose message it waits for.
 func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	absent, stalled = g.ask(seq)
 	g.mu.Lock()
@@ -271,7 +271,11 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 		slices.Sort(absent)
 	}
 	if len(absent)+len(stalled) == 0 && g.done < seq {
-		stalled = append(stalled, int(g.waitsFor.Load()))
+		who := int(g.waitsFor.Load())
+		if l := g.writing.Load(); l != nil {
+			who = slices.Index(g.spec.Ranks, l.peer.Rank)
+		}
+		stalled = append(stalled, who)
 	}
 	return absent, stalled
 }
@@ -284,8 +288,7 @@ func (g *group) Overdue(d time.Duration) bool {
 	})
 }
 
-// monitors reports whether operation seq is a MonitoredBarrier: a rank that does not answer
-// counts as absent, too.
+// monitors reports whether operation seq is a MonitoredBarrier: a rank that does not answer counts as absent, too.
 func (g *group) monitors(seq uint64) bool {
 	return g.ops[seq%history].Copy.Kind == backend.MonitoredBarrier
 }

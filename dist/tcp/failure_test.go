@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,6 +238,43 @@ func TestSuspects(t *testing.T) {
 	op2 := op1
 	require.NoError(t, do(be[2], &op2))
 	require.NoError(t, wait(context.Background(), be[0], 1))
+}
+
+// One goroutine of an operation waits for a message while another sends: the rank that is waited for is the stalled one, unless another
+// takes nothing.
+func TestSuspectsBesideSender(t *testing.T) {
+	t.Parallel()
+	spec := backend.Spec{ID: 7, Name: "world", Ranks: []int{0, 2, 1}}
+	op := backend.Op{Kind: backend.AllReduce, Seq: 1}
+	w := &worker{op: &op}
+	for _, e := range start(t, 3, nil) {
+		spec.Rank = slices.Index(spec.Ranks, e.cfg.Rank)
+		e.mu.Lock()
+		g := newGroup(e, key{spec.ID, e.cfg.Gen})
+		g.opened, e.groups[g.key] = true, g
+		g.open(spec, false)
+		w.print = g.remember(&op).Print
+		e.mu.Unlock()
+		if spec.Rank == 0 {
+			w.g = g
+		}
+	}
+	suspects := func(want int) { // in time: on a busy machine answers may come too late
+		t.Helper()
+		require.Eventually(t, func() bool {
+			a, s := w.g.Suspects(1)
+			return a == nil && slices.Equal(s, []int{want})
+		}, 20*time.Second, time.Millisecond, "rank %d of the group", want)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.Error(t, w.Recv(1, 0, make([]byte, 1))) })
+	suspects(1)
+	require.NoError(t, w.Send(2, 0, make([]byte, 1)))
+	suspects(1)
+	wg.Go(func() { assert.Error(t, w.Send(2, 0, make([]byte, 2*window))) })
+	suspects(2)
+	w.g.fail(errors.New("over"), true)
+	wg.Wait()
 }
 
 // A peer without a sign of life for most of the timeout is overdue, and not one that says goodbye.

@@ -25,7 +25,7 @@ const (
 	headerBytes = 64
 	maxPayload  = 256 << 10 // of one frame; longer messages take several
 	magic       = 'R' | 'N'<<8 | 'G'<<16 | 'O'<<24
-	version     = 2
+	version     = 2 // of the header alone; raise protocol (secret.go) with every change of frames
 )
 
 type frameType uint8

@@ -172,7 +172,7 @@ func TestHostileFlood(t *testing.T) {
 	})
 	t.Run("all groups", func(t *testing.T) {
 		_, be, c := hostile(t, 1)
-		for i := range earlyMax/(4<<20) + 1 {
+		for i := range maxEarlyBytes/(4<<20) + 1 {
 			for j := range 16 {
 				send(t, c, header{typ: frameData, group: uint64(i + 2), seq: uint64(j + 1), length: maxPayload, total: maxPayload})
 			}
@@ -190,7 +190,7 @@ func TestHostileFlood(t *testing.T) {
 	})
 	t.Run("groups", func(t *testing.T) {
 		_, be, c := hostile(t, 1)
-		for i := range maxEarly + 2 {
+		for i := range maxEarlyGroups + 2 {
 			send(t, c, header{typ: frameData, group: uint64(i + 2), seq: 1})
 		}
 		err := wait(t.Context(), be, 1)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
-	"github.com/ringo-ml/ringo/tensor"
 )
 
 // history is how many operations a group remembers: those in flight, and messages that were sent and not yet received.
@@ -27,7 +26,7 @@ type group struct {
 	writing    atomic.Pointer[link] // the worker is writing to it
 	mismatched atomic.Pointer[link] // its rank gave another operation, and will say so
 	goodbyes   atomic.Bool          // a peer has left the job
-	waitsFor   atomic.Int32         // rank in the group whose message the worker waits for, last of all
+	waitsFor   atomic.Int32         // rank in the group whose message is waited for, last of all; another goroutine may send
 
 	mu      sync.Mutex
 	cond    sync.Cond // for done, running, err and answers
@@ -62,7 +61,7 @@ func newGroup(e *Engine, k key) *group {
 }
 
 // open makes the group usable here, with or without a worker that sends messages.
-func (g *group) open(s backend.Spec, lane bool) {
+func (g *group) open(s backend.Spec, worker bool) {
 	s.Ranks = slices.Clone(s.Ranks)
 	peers, machines := make([]*pipe, len(s.Ranks)), make([]string, len(s.Ranks))
 	for i, r := range s.Ranks {
@@ -77,7 +76,7 @@ func (g *group) open(s backend.Spec, lane bool) {
 	g.mu.Lock()
 	g.spec, g.hash, g.peers, g.tuner = s, backend.HashString(s.Name), peers, algo.NewTuner(algo.LayoutOf(machines))
 	g.mu.Unlock()
-	if lane {
+	if worker {
 		g.e.wg.Add(1)
 		go g.run()
 	}
@@ -101,8 +100,8 @@ func (g *group) pipe(l *link) *pipe {
 
 // Caps says what the engine can do.
 func (g *group) Caps() backend.Caps {
-	return backend.Caps{Kinds: 1<<backend.NumKinds - 1&^(1<<backend.Batch), Reds: 1<<backend.NumReds - 1,
-		DTypes: 1<<tensor.NumDTypes - 1, RecvAny: true, Async: true}
+	return backend.Caps{Kinds: backend.AllKinds &^ (1 << backend.Batch), Reds: backend.AllReds, DTypes: backend.AllDTypes, RecvAny: true,
+		Async: true}
 }
 
 // Algorithms returns the names that Op.Algo may have.
@@ -230,7 +229,7 @@ func (g *group) receiveMismatch(l *link, seq uint64, b []byte) error {
 	return nil
 }
 
-// Progress returns how far the worker is. An error shows only when the lane no longer touches any buffer.
+// Progress returns how far the worker is. An error shows only when the worker no longer touches any buffer.
 func (g *group) Progress() (uint64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

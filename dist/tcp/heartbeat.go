@@ -10,8 +10,8 @@ func (e *Engine) period() time.Duration {
 	return min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
 }
 
-// watch sends signs of life, gives up peers that send none, and checks for stalls. The caller
-// gives the time at which it begins, because this process may be stopped before the goroutine runs.
+// watch sends signs of life, gives up peers that send none, and checks for stalls. The caller gives the time at which it begins, because
+// this process may be stopped before the goroutine runs.
 func (e *Engine) watch(began int64) {
 	defer e.wg.Done()
 	period := e.period()

@@ -35,10 +35,9 @@ func (m member) String() string {
 
 func (m member) where() string { return fmt.Sprintf("%s, pid %d", m.Host, m.PID) }
 
-// link is the connection to one peer: one for control, and one for data in each direction. Over loopback these two move twice
-// the bytes of one that is used both ways. Workers write their data themselves. What a
-// reader has to say goes through post and is written to the control connection by a goroutine of its own: a reader that
-// waited for a write could deadlock with its peer.
+// link is the connection to one peer: one for control, and one for data in each direction. Over loopback these two move twice the bytes of
+// one that is used both ways. Workers write their data themselves. What a reader has to say goes through post and is written to the control
+// connection by a goroutine of its own: a reader that waited for a write could deadlock with its peer.
 type link struct {
 	e    *Engine
 	peer member

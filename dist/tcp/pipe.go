@@ -122,8 +122,8 @@ func (r *request) admit(h *header) bool {
 	return r.err == nil
 }
 
-// post opens a request for the message (seq, tag) that fills b, and takes what has already arrived.
-func (p *pipe) post(seq uint64, tag uint8, print uint64, b []byte) {
+// request opens a request for the message (seq, tag) that fills b, and takes what has already arrived.
+func (p *pipe) request(seq uint64, tag uint8, print uint64, b []byte) {
 	p.mu.Lock()
 	p.want = request{open: true, seq: seq, tag: tag, nth: p.received.next(seq, tag), print: print, b: b, n: len(b)}
 	p.search()
@@ -296,8 +296,8 @@ func (p *pipe) checkRoom(h *header) error {
 	case p.err != nil:
 	case p.queued+n > window+maxPayload:
 		return errors.New("sent more than its window")
-	case !p.opened && p.link.early.Load()+int64(n) > earlyMax:
-		return fmt.Errorf("sent more than %d MiB to groups that are not opened here", earlyMax>>20)
+	case !p.opened && p.link.early.Load()+int64(n) > maxEarlyBytes:
+		return fmt.Errorf("sent more than %d MiB to groups that are not opened here", maxEarlyBytes>>20)
 	}
 	return nil
 }

@@ -96,7 +96,6 @@ func (w *worker) Send(peer int, tag uint64, b []byte) error {
 	if a := w.g.mismatched.Load(); a != nil {
 		return w.g.awaitFailure(a)
 	}
-	w.g.waitsFor.Store(int32(peer))
 	return w.fail(w.g.peers[peer].send(w.op.Kind, w.op.Seq, uint8(tag), w.print, b))
 }
 
@@ -111,7 +110,7 @@ func (w *worker) fail(err error) error {
 // Recv fills b with the next message of peer with this tag.
 func (w *worker) Recv(peer int, tag uint64, b []byte) error {
 	p := w.g.peers[peer]
-	p.post(w.op.Seq, uint8(tag), w.print, b)
+	p.request(w.op.Seq, uint8(tag), w.print, b)
 	_, err := w.await(peer, p, len(b))
 	return w.fail(err)
 }
@@ -127,13 +126,13 @@ func (w *worker) Take(peer int, tag uint64, n int) ([]byte, error) {
 // SendRecv sends and receives at once.
 func (w *worker) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
 	p := w.g.peers[from]
-	p.post(w.op.Seq, uint8(tag), w.print, in)
+	p.request(w.op.Seq, uint8(tag), w.print, in)
 	if err := w.Send(to, tag, out); err != nil {
 		p.cancel()
 		return err
 	}
 	_, err := w.await(from, p, len(in))
-	return err
+	return w.fail(err)
 }
 
 func (w *worker) await(peer int, p *pipe, want int) ([]byte, error) {
