@@ -57,8 +57,9 @@ type Item struct {
 
 // Traffic is what one operation sends in a step.
 type Traffic struct {
-	Op      string `json:"op"`   // as in dist.Stats, but without the v of V forms: "allgather"
-	Axis    string `json:"axis"` // axis of the layout
+	Op string `json:"op"` // as in dist.Stats, but without the v of V forms: "allgather"
+	// Axis is that of the ranks: an axis of the layout, several as one group ("fsdp×ep×ring×cp"), or "host" and "hosts" (Config.Host).
+	Axis    string `json:"axis"`
 	Bytes   int    `json:"bytes"`
 	Formula string `json:"formula"` // formula of Bytes, for all ranks together
 }

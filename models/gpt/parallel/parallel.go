@@ -71,7 +71,8 @@ type Attached struct {
 	Loss, FeatureLoss func(x, labels nn.T, options ...ops.CrossEntropyOptions) nn.T
 }
 
-// Once is x on one of the ranks that have the same rows, and 0 on the others: a sum over all ranks counts it once.
+// Once is x on the first of the ranks that divide each layer (Layers), which all have the same loss, and 0 on the others: a sum over all
+// ranks counts it once. Ranks that share sequences have the losses of different positions, and count all.
 func (a *Attached) Once(x nn.T) nn.T {
 	if a.Layers.Rank() == 0 {
 		return x

@@ -84,7 +84,7 @@ func (p *Pipeline) pass(with *pp.Pipeline, b data.Batch, options []ops.CrossEntr
 	p.batch, p.options = b, options
 	with.SetRows(tensor.Rows{First: b.First, Total: b.Global}, b.Rows) // those of the first and the last batch are others
 	loss, err := with.Step()
-	if p.a.Layers.Rank() > 0 { // it is that of ranks with the same rows
+	if p.a.Layers.Rank() > 0 { // all ranks of Layers have it
 		loss = 0
 	}
 	return loss, err
