@@ -24,7 +24,7 @@ import (
 type Loop struct {
 	ctx      context.Context
 	r        *dist.Rank
-	g        *dist.Group // what goes over it is not training
+	g        *dist.Group // of its own: its bytes are not those of training
 	o        Options
 	opt      *optim.Optimizer
 	files    output.Files
