@@ -49,12 +49,12 @@ func (p *circle) take(ids tensor.Tensor) {
 	if p.ranks > 1 {
 		c, _ := p.plan(list, total)
 		copy(p.cuts, c)
-		p.count(p.meetIn(list))
+		p.count(p.sharing(list))
 	}
 }
 
-// meetIn returns whether runs i and j of the 2·ranks can have a document in common, in any row.
-func (p *circle) meetIn(ids []int64) func(i, j int) bool {
+// sharing returns whether runs i and j of the 2·ranks can have a document in common, in any row.
+func (p *circle) sharing(ids []int64) func(i, j int) bool {
 	n, total := 2*p.ranks, p.cuts.total()
 	ends := make([][2]int64, len(ids)/total*n) // the smallest and the largest id of each run
 	for i := range ends {

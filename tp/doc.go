@@ -62,6 +62,6 @@
 // # Files
 //
 // Read naive.go first: Naive gathers each parameter before its use, and divides no computation. Tests compare Parallelize with it.
-// parallel.go divides layers: Columns, Row, Heads, Vocab. sequence.go has what Config.Sequence puts between them, loss.go the loss of divided
-// logits. dropout.go says which elements of a whole tensor a rank drops.
+// parallel.go divides layers: Columns, Row, Heads, Vocab. sequence.go has what Config.Sequence puts between them, loss.go the loss of
+// divided logits. dropout.go says which elements of a whole tensor a rank drops.
 package tp
