@@ -32,6 +32,34 @@ func (c cuts) seen(q, k, a int) int {
 	return its.size()
 }
 
+// count finds how many keys of each rank the queries of this rank's runs see, from the first one on, and to how many places behind its own
+// rank the keys of each go. shared is nil without documents.
+func (p *circle) count(shared func(i, j int) bool) {
+	for before := range p.ranks {
+		k, last := p.at(before), p.ranks-1
+		keys := p.seenBy(p.rank, k, shared)
+		for last > 0 && p.seenBy((k+last)%p.ranks, k, shared) == [2]int{} {
+			last--
+		}
+		p.sees[3*before], p.sees[3*before+1], p.sees[3*before+2] = keys[0], keys[1], last
+	}
+}
+
+// seenBy returns how many keys of rank k the queries of both runs of rank q see.
+func (p *circle) seenBy(q, k int, shared func(i, j int) bool) (keys [2]int) {
+	n := 2*p.ranks - 1
+	for a, run := range [2]int{q, n - q} {
+		keys[a] = p.cuts.seen(q, k, a)
+		if shared != nil && !shared(run, k) && (keys[a] <= p.cuts.of(k).len(0) || !shared(run, n-k)) {
+			keys[a] = 0
+		}
+	}
+	return keys
+}
+
+// last returns how many places behind its own rank the last one is that sees the keys of the rank so many places before this one.
+func (p *circle) last(before int) int { return p.sees[3*(before%p.ranks)+2] }
+
 // areas are the sums of what attention multiplies: element i is the number of pairs of a query before position i and a key of its document.
 type areas []int
 

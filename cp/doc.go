@@ -1,12 +1,12 @@
 // Package cp divides sequences over ranks: context parallelism. Use it for sequences whose activations do not fit on one rank.
 //
-//	mesh, err := r.World.Mesh("dp=2,cp=2")
-//	f := &cp.Ring{Group: mesh.Group("cp"), HeadDim: m.Config.HeadDim}
+//	mesh, err := r.World.Mesh("dp=2,ring=2")
+//	f := &cp.Ring{Group: mesh.Group("ring"), HeadDim: m.Config.HeadDim}
 //	for _, b := range m.Blocks {
 //		b.Attn.Mix = f
 //	}
-//	params, err := ddp.Attach(mesh.Group("dp", "cp"), m, ddp.Config{}) // other rows, and other positions
-//	loader := data.NewLoader(set, data.Config{Sharder: mesh.Group("dp")}) // ranks of cp have the same rows
+//	params, err := ddp.Attach(mesh.Group("dp", "ring"), m, ddp.Config{}) // other rows, and other positions
+//	loader := data.NewLoader(set, data.Config{Sharder: mesh.Group("dp")}) // ranks of ring have the same rows
 //	loss := nn.CrossEntropy(m.Forward(tape.Input(f.Part(b.X))), f.Part(b.Y))
 //
 // Each rank has all parameters, and some positions of each sequence. Norms, linear layers and losses work on one position at a
@@ -16,8 +16,8 @@
 //
 // Ring (Liu et al. 2023, "Ring Attention with Blockwise Transformers") sends keys and values around the ranks. While a rank multiplies its
 // queries with the keys of one rank, those of the next come. A layer sends K(n-1) bytes over all ranks in the forward pass, and K(2n-1) in
-// the backward pass: the keys again, and their gradients. The number of heads is free. Sequences are cut into 2n runs, of which a rank has
-// an early and a late one, so that all have as much to compute.
+// the backward pass: the keys again, and their gradients (these in Float32, so twice as many bytes if keys have 16 bits). The number of
+// heads is free. Sequences are cut into 2n runs, of which a rank has an early and a late one, so that all have as much to compute.
 //
 // Ulysses (Jacobs et al. 2023, "DeepSpeed Ulysses") does an all-to-all of queries, keys and values before attention. Then each rank has
 // all positions for some of the heads. A second all-to-all, after attention, brings the result back: set Attn.Spread to ToHeads and
@@ -36,5 +36,8 @@
 // Experts (package moe) take tokens in any order, so they may be beside a ring. A Capacity, and a balance loss of sequences, need the
 // order, and are refused there: with Ulysses they are not.
 //
-// part.go cuts sequences. ring.go has the ring, and documents.go which keys it can leave out. ulysses.go and unified.go are the other ways.
+// In a mesh, ring is the axis of a Ring, and cp that of Ulysses, also in the two Layouts (packages plan and models/gpt/parallel).
+//
+// Read cuts.go first: where a sequence is cut, which keys a rank sees, and how far they go. part.go takes a rank's positions. ring.go has
+// the ring, documents.go what it can leave out where sequences have several documents. ulysses.go and unified.go are the other ways.
 package cp

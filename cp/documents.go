@@ -29,7 +29,7 @@ func int64s(op string, ids tensor.Tensor, dims ...int) tensor.Tensor {
 func (p *circle) take(ids tensor.Tensor) {
 	total := p.cuts.total()
 	ints := int64s(p.Name(), ids, p.k.Dim(0), total)
-	if p.ids = ids; p.c.Ints(1)[0] == 0 || p.ranks == 1 && p.c.Tape().Recording() != nil { // whole sequences; a graph cannot compare
+	if p.ids = ids; p.seqTotal() == 0 || p.ranks == 1 && p.c.Tape().Recording() != nil { // whole sequences; a graph cannot compare
 		return
 	}
 	list, sum := p.c.HostInts(ints), uint64(1)
@@ -49,12 +49,12 @@ func (p *circle) take(ids tensor.Tensor) {
 	if p.ranks > 1 {
 		c, _ := p.plan(list, total)
 		copy(p.cuts, c)
-		p.count(p.share(list))
+		p.count(p.sharing(list))
 	}
 }
 
-// share returns whether runs i and j of the 2·ranks can share a document in any row.
-func (p *circle) share(ids []int64) func(i, j int) bool {
+// sharing returns whether runs i and j of the 2·ranks can have a document in common, in any row.
+func (p *circle) sharing(ids []int64) func(i, j int) bool {
 	n, total := 2*p.ranks, p.cuts.total()
 	ends := make([][2]int64, len(ids)/total*n) // the smallest and the largest id of each run
 	for i := range ends {
@@ -73,34 +73,6 @@ func (p *circle) share(ids []int64) func(i, j int) bool {
 		return false
 	}
 }
-
-// count finds how many keys of each rank the queries of this rank's runs see, from the first one on, and to how many places behind its own
-// rank the keys of each go. share is nil without documents.
-func (p *circle) count(share func(i, j int) bool) {
-	for before := range p.ranks {
-		k, last := p.at(before), p.ranks-1
-		keys := p.seenBy(p.rank, k, share)
-		for last > 0 && p.seenBy((k+last)%p.ranks, k, share) == [2]int{} {
-			last--
-		}
-		p.sees[3*before], p.sees[3*before+1], p.sees[3*before+2] = keys[0], keys[1], last
-	}
-}
-
-// seenBy returns how many keys of rank k the queries of both runs of rank q see.
-func (p *circle) seenBy(q, k int, share func(i, j int) bool) (keys [2]int) {
-	n := 2*p.ranks - 1
-	for a, run := range [2]int{q, n - q} {
-		keys[a] = p.cuts.seen(q, k, a)
-		if share != nil && !share(run, k) && (keys[a] <= p.cuts.of(k).len(0) || !share(run, n-k)) {
-			keys[a] = 0
-		}
-	}
-	return keys
-}
-
-// last returns how many places behind its own rank the last one is that sees the keys of the rank so many places before this one.
-func (p *circle) last(before int) int { return p.sees[3*(before%p.ranks)+2] }
 
 // docs returns the documents of a run.
 func (p *circle) docs(run [2]int) tensor.Tensor { return p.ids.Slice(1, run[0], run[1]) }

@@ -39,8 +39,8 @@ type parts struct {
 	compared int // tensors that ranks have compared
 }
 
-// of returns this rank's positions of x, which the ranks of groups divide together.
-func (p *parts) of(x tensor.Tensor, divide func(total int) runs, groups ...*dist.Group) tensor.Tensor {
+// cut returns this rank's positions of x, which the ranks of groups divide together.
+func (p *parts) cut(x tensor.Tensor, divide func(total int) runs, groups ...*dist.Group) tensor.Tensor {
 	if err := rebuild.Refuse("cp"); err != nil {
 		panic(&tensor.Failure{Op: p.op, Err: err})
 	}

@@ -20,7 +20,7 @@ import (
 // multiplied where no documents can meet. Ids should rise along a sequence: of a run, the smallest and the largest are compared.
 // PartOfDocuments takes the place of Part.
 type Ring struct {
-	Group   *dist.Group // such as mesh.Group("cp")
+	Group   *dist.Group // such as mesh.Group("ring")
 	HeadDim int
 	Even    bool // documents move no runs: each step has the same parts, as stages of a pipeline want (package pp)
 
@@ -32,7 +32,7 @@ type Ring struct {
 // first step, in host memory: it must be the same on all of them.
 func (f *Ring) Part(x tensor.Tensor) tensor.Tensor {
 	f.op = f.Name() + ".Part"
-	return f.of(x, func(total int) runs { return f.runs(f.even(total)) }, f.groups()...)
+	return f.cut(x, func(total int) runs { return f.runs(f.even(total)) }, f.groups()...)
 }
 
 // PartOfDocuments is Part of sequences that have several documents: ids are those of Ring, in host memory. Each rank has as many positions
@@ -40,7 +40,7 @@ func (f *Ring) Part(x tensor.Tensor) tensor.Tensor {
 func (f *Ring) PartOfDocuments(x, ids tensor.Tensor) tensor.Tensor {
 	f.op = f.Name() + ".PartOfDocuments"
 	c, _ := f.plan(tensor.Data[int64](int64s(f.op, ids, x.Shape().Dims[:min(2, x.NDim())]...)), ids.Dim(1))
-	return f.of(x, func(int) runs { return f.runs(c) }, f.groups()...)
+	return f.cut(x, func(int) runs { return f.runs(c) }, f.groups()...)
 }
 
 // plan returns the cuts of sequences with these documents, and their areas.
@@ -89,7 +89,8 @@ func (f *Ring) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err er
 	return in[:1], nil
 }
 
-// circle is one way of keys and values around the ranks.
+// circle is the state of one call of Ring, forward or backward. before is how many places before this rank in the ring another rank is: in
+// pass i, the keys are those of the rank i places before.
 type circle struct {
 	*Ring
 	c           *tensor.Ctx
@@ -112,14 +113,17 @@ func (f *Ring) circle(c *tensor.Ctx, k tensor.Tensor, total int) circle {
 	return p
 }
 
-// at returns the rank so many places before this one, and of returns its runs.
+// seqTotal returns how many positions the sequences of the step have; 0: each rank has whole ones.
+func (p *circle) seqTotal() int { return p.c.Ints(1)[0] }
+
+// at returns the rank so many places before this one, and runsOf returns its runs.
 func (p *circle) at(before int) int { return (p.rank - before + 2*p.ranks) % p.ranks }
 
-func (p *circle) of(before int) runs { return p.cuts.of(p.at(before)) }
+func (p *circle) runsOf(before int) runs { return p.cuts.of(p.at(before)) }
 
-// halves returns the two runs of x along dim.
-func (p *circle) halves(x tensor.Tensor, dim int) [2]tensor.Tensor {
-	n := p.of(0).len(0)
+// byRun returns the two runs of x along dim.
+func (p *circle) byRun(x tensor.Tensor, dim int) [2]tensor.Tensor {
+	n := p.runsOf(0).len(0)
 	return [2]tensor.Tensor{x.Slice(dim, 0, n), x.Slice(dim, n, x.Dim(dim))}
 }
 
@@ -130,7 +134,7 @@ func (p *circle) buffer(d tensor.DType) tensor.Tensor {
 }
 
 func (p *circle) view(buffer tensor.Tensor, before int) tensor.Tensor {
-	rows, n, width := 2*p.k.Dim(0), p.of(before).size(), p.k.Dim(2)
+	rows, n, width := 2*p.k.Dim(0), p.runsOf(before).size(), p.k.Dim(2)
 	return buffer.Slice(0, 0, rows*n*width).Reshape(rows, n, width)
 }
 
@@ -149,8 +153,8 @@ func (p *circle) wait(w dist.Work) {
 }
 
 // around calls visit with the keys and values of each rank, beginning with this one, while those of the next one come. Keys go no further
-// than to the last rank that sees them: before > last(before) where they are not here. With documents, the first message of Forward has a
-// tag to compare, also if it has no keys.
+// than to the last rank that sees them: in pass i, kv are those of the rank i places before if i ≤ last(i), and else have no meaning. With
+// documents, the first message of Forward has a tag to compare, also if it has no keys.
 func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Tensor)) {
 	here, next := p.buffer(k.DType()), p.buffer(k.DType())
 	n := k.Len()
@@ -173,14 +177,14 @@ func (p *circle) around(k, v tensor.Tensor, visit func(before int, kv tensor.Ten
 	}
 }
 
-// seen returns what of the keys of the rank so many places before this one queries of run a see: so many keys, from the first one on.
-func (p *circle) seen(a, before int) (keys int, o ops.AttentionOptions) {
+// sight returns what of the keys of the rank so many places before this one queries of run a see: so many keys, from the first one on.
+func (p *circle) sight(a, before int) (keys int, o ops.AttentionOptions) {
 	if keys = p.sees[3*before+a]; keys > 0 && before == 0 {
-		o.Causal, o.Offset = true, a*p.of(0).len(0)
+		o.Causal, o.Offset = true, a*p.runsOf(0).len(0)
 	}
 	if keys > 0 && !p.ids.IsZero() {
-		its := p.of(before)
-		o.QueryDocs, o.KeyDocs = p.docs(p.of(0)[a]), p.docs(its[0])
+		its := p.runsOf(before)
+		o.QueryDocs, o.KeyDocs = p.docs(p.runsOf(0)[a]), p.docs(its[0])
 		if keys > its.len(0) {
 			o.KeyDocs = tensor.Concat(1, o.KeyDocs, p.docs(its[1]))
 		}
@@ -203,7 +207,7 @@ func (f *Ring) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 		fail(f.Name(), "wants queries and keys [rows, positions, heads·%d], not %v and %v", f.HeadDim, q.Shape(), k.Shape())
 	}
 	p := f.circle(c, in[1], c.Tape().Rows().Seq.Total)
-	p.cuts.even(cmp.Or(c.Ints(1)[0], in[1].Dim(1)))
+	p.cuts.even(cmp.Or(p.seqTotal(), in[1].Dim(1)))
 	if p.count(nil); len(in) > 3 {
 		p.take(in[3])
 	}
@@ -225,7 +229,7 @@ func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 	if p.ranks == 1 {
 		return ops.CrossAttentionLSE(x, k, v, p.HeadDim, ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids})
 	}
-	q, heads := p.halves(x, 1), x.Dim(2)/p.HeadDim
+	q, heads := p.byRun(x, 1), x.Dim(2)/p.HeadDim
 	var out, lse [2]tensor.Tensor
 	for a := range out {
 		out[a] = p.c.New(statOf(q[a]), x.Dim(0), q[a].Dim(1), q[a].Dim(2))
@@ -233,7 +237,7 @@ func (p *circle) attend(x, k, v tensor.Tensor) (y, sums tensor.Tensor) {
 	}
 	p.around(k, v, func(before int, kv tensor.Tensor) {
 		for a := range q {
-			keys, o := p.seen(a, before)
+			keys, o := p.sight(a, before)
 			if keys == 0 {
 				continue
 			}
@@ -297,7 +301,7 @@ func join(out, lse, y, l tensor.Tensor) (_, sum tensor.Tensor) {
 // Backward sends keys and values around again, and their gradients one pass behind them. A rank adds its part to these, in Float32 or
 // Float64. The last rank that sees the keys sends them home.
 func (f *Ring) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
-	p := f.circle(c, c.Saved(1), c.Ints(1)[0])
+	p := f.circle(c, c.Saved(1), c.Ints(1)[0]) // seqTotal of Forward
 	if len(grads) > 3 {
 		p.ids = c.Saved(5)
 	}
@@ -310,7 +314,7 @@ func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor)
 	if p.ranks == 1 {
 		return ops.CrossAttentionGrad(x, k, v, y, g, sums, p.HeadDim, ops.AttentionOptions{Causal: true, QueryDocs: p.ids, KeyDocs: p.ids})
 	}
-	q, out, gs, lse := p.halves(x, 1), p.halves(y, 1), p.halves(g, 1), p.halves(sums, 2)
+	q, out, gs, lse := p.byRun(x, 1), p.byRun(y, 1), p.byRun(g, 1), p.byRun(sums, 2)
 	var dq [2]tensor.Tensor
 	for a := range dq {
 		dq[a] = p.c.New(statOf(g), x.Dim(0), q[a].Dim(1), q[a].Dim(2))
@@ -326,7 +330,7 @@ func (p *circle) back(x, k, v, y, g, sums tensor.Tensor) (_, _, _ tensor.Tensor)
 		p.c.Tape().Scope(func(in ...tensor.Tensor) tensor.Tensor {
 			var d tensor.Tensor
 			for a := range q {
-				keys, o := p.seen(a, before)
+				keys, o := p.sight(a, before)
 				if keys == 0 {
 					continue
 				}

@@ -22,7 +22,7 @@ type Ulysses struct {
 // first step, in host memory: it must be the same on all of them.
 func (u *Ulysses) Part(x tensor.Tensor) tensor.Tensor {
 	u.op = "cp.Ulysses.Part"
-	return u.of(x, u.runs, u.Group)
+	return u.cut(x, u.runs, u.Group)
 }
 
 // runs returns this rank's: one, and an empty one.
@@ -32,18 +32,12 @@ func (u *Ulysses) runs(total int) runs {
 
 // ToHeads returns the function for queries, keys and values. Apply it before rotary positions and attention.
 func (u *Ulysses) ToHeads() tensor.Function {
-	return u.exchange(2, 1)
+	return &exchange{u: u, swap: newSwap(u.Group, 2, 1)}
 }
 
 // ToPositions returns the function for the output of attention.
 func (u *Ulysses) ToPositions() tensor.Function {
-	f := u.exchange(1, 2)
-	f.back = true
-	return f
-}
-
-func (u *Ulysses) exchange(split, concat int) *exchange {
-	return &exchange{u: u, swap: newSwap(u.Group, split, concat)}
+	return &exchange{u: u, swap: newSwap(u.Group, 1, 2), back: true}
 }
 
 type exchange struct {

@@ -39,6 +39,40 @@ func TestThereAndBack(t *testing.T) {
 	}))
 }
 
+// Backward of a microbatch goes the way of its own Forward, also if that of the next microbatch, with other positions, was before it: with
+// 7 positions parts are uneven, with 8 they are not.
+func TestAnotherLengthBeforeBackward(t *testing.T) {
+	const features, headDim, ranks = 8, 2, 2
+	for _, lengths := range [][]int{{7, 8}, {8, 7}, {7, 9}} {
+		require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+			u := &cp.Ulysses{Group: r.World, HeadDim: headDim}
+			there, back := u.ToHeads(), u.ToPositions()
+			w := tensor.NewParam(tensor.Constant(3), features)
+			w.Through(&autograd.Copy{Group: r.World})
+			w.Make(r.Device, tensor.Float64, 1)
+			want := make([]float64, features)
+			var losses []tensor.Tensor
+			for _, n := range lengths {
+				whole := make([]float64, n*features)
+				for i := range whole {
+					whole[i] = float64(i*i%11 - 3)
+					want[i%features] += 2 * whole[i] * whole[i] * 3
+				}
+				tape := tensor.NewTape(r.Device)
+				defer tape.Close()
+				x := tape.Input(u.Part(tensor.FromSlice(whole, 1, n, features).WithRows(r.World.Rows(0, 1))))
+				y := tape.Apply(back, tape.Apply(there, x.Mul(tape.Use(w))).Square())
+				losses = append(losses, y.Sum())
+			}
+			for _, loss := range losses {
+				loss.Tape().Backward(loss, tensor.More())
+			}
+			require.Equal(t, want, tensor.Floats(w.Grad.ToLocal()), "positions %v", lengths)
+			return nil
+		}))
+	}
+}
+
 // What does not divide, and what no loader gave, is an error that says so.
 func TestUlyssesRefuses(t *testing.T) {
 	require.NoError(t, disttest.OnRanks(4, func(r *dist.Rank) error {

@@ -5,8 +5,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Unified returns a Ring that divides sequences over the ranks of two groups, such as mesh.Group("ring") and mesh.Group("uly") of
-// "dp=2,ring=2,uly=4" (Fang and Zhao 2024, "USP"). The ranks of ulysses exchange positions for heads, as in Ulysses, and the ring sends
+// Unified returns a Ring that divides sequences over the ranks of two groups, such as mesh.Group("ring") and mesh.Group("cp") of
+// "dp=2,ring=2,cp=4" (Fang and Zhao 2024, "USP"). The ranks of ulysses exchange positions for heads, as in Ulysses, and the ring sends
 // keys and values of these heads alone. Let those ranks be on one host: then only the ring's messages, which are hidden behind products,
 // go between hosts. The ring divides each sequence, and the ranks of ulysses what one of its ranks would have. The number of ranks of
 // ulysses must divide the heads of keys and values. Use it as a Ring: as nn.Core's Mix, after rotary positions.
@@ -20,14 +20,14 @@ type unified struct{ there, back *swap }
 // exchange returns x with all positions that one rank of the ring has, for some of its heads, or back. On a step with whole sequences there
 // is nothing to do.
 func (p *circle) exchange(x tensor.Tensor, back bool) tensor.Tensor {
-	if p.heads == nil || p.c.Ints(1)[0] == 0 || p.heads.there.Group.Size() == 1 {
+	if p.heads == nil || p.seqTotal() == 0 || p.heads.there.Group.Size() == 1 {
 		return x
 	}
 	s := p.heads.there
 	if back {
 		s = p.heads.back
 	}
-	s.divide(p.of(0).size())
+	s.divide(p.runsOf(0).size())
 	return p.c.Tape().Apply(&s.AllToAll, x)
 }
 

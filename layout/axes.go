@@ -29,6 +29,12 @@ type Axes uint8
 // First returns the lowest axis; 8 if there is none.
 func (a Axes) First() int { return bits.TrailingZeros8(uint8(a)) }
 
+// Axis is an axis of the job, or several that are taken together, and this rank's place on it.
+type Axis struct {
+	Axes        Axes
+	Rank, Ranks int
+}
+
 // Types holds a tensor's Kind on each of eight axes. The zero Types is Replicated on all. On an axis that the job does not have, parameters
 // are Invariant and inputs are the same on all ranks, which fits everything.
 type Types struct{ b0, b1, b2 Axes } // bits i of b0, b1 and b2 are the Kind on axis i

@@ -8,7 +8,8 @@ import (
 // Division says how ranks divide a tensor: along the dimension Dim, each part on its own. Parts are the widths along Dim; none means one
 // part. A fused projection has one part each for queries, keys and values, so that every rank gets a share of all three. Unit, if not 0, is
 // the number of elements along Dim that must stay together, such as those of a head. The ranks divide the units of a part. If there are
-// fewer units than ranks, neighbouring ranks hold the same unit, as with grouped-query attention.
+// fewer units than ranks, Boxes gives neighbouring ranks the same unit. Placement.Place refuses that: there, a second axis is for the ranks
+// with the same unit, as with grouped-query attention.
 type Division struct {
 	Dim   int   `json:"dim"`
 	Parts []int `json:"parts,omitempty"`

@@ -13,4 +13,10 @@
 //
 // A [Placement] says how a parameter is divided by [Division]s, and what this rank has of it: [Box]es of the model's tensor. [Share] is the
 // one rule for parts of a number that the ranks do not divide. [Counted] says which rank counts what several have.
+//
+// So a Place is of an activation, and changes with each operation; a Placement is of a parameter, and stays. What PyTorch's DTensor calls a
+// placement is a Kind.
+//
+// axes.go has Kind, Types and Axis, rows.go Rows and Batch. Read spot.go before place.go; reshape.go and meet.go have the two hard rules of
+// places. For parameters: box.go, division.go, placement.go. share.go and counted.go are small rules of their own.
 package layout

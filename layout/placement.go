@@ -6,12 +6,6 @@ import (
 	"slices"
 )
 
-// Axis is an axis of the job, or several that are taken together, and this rank's place on it.
-type Axis struct {
-	Axes        Axes
-	Rank, Ranks int
-}
-
 // Placement says how a parameter is divided over the ranks of a job, and what this rank has of it: divisions leave it boxes of the model's
 // tensor (tensor and expert parallelism), and of the elements of these, in order, it has a range (sharded data parallelism). Along axes
 // that do not divide it, ranks have the same. A Placement does not change: methods return another one.

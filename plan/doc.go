@@ -49,4 +49,14 @@
 //
 // In 16 bits, stage 3 needs less: masters are rounded when they are gathered, and a rank keeps no 16-bit copy of its part. This makes (g
 // + S)/N.
+//
+// # Files
+//
+// plan.go has New, Config and Plan. memory.go and traffic.go say what ddp, fsdp and the optimizer need and send, for any units;
+// quantized.go adds ZeRO++. transformer.go makes such units of a Transformer, with its activations. tensor.go (tp), context.go (ring and
+// cp), experts.go (ep) and pipeline.go (pp) say what each axis changes. layout.go reads layouts, string.go prints plans.
+//
+// There are two models of activations, because layers of examples/fsdp and of models/gpt keep different tensors. ddp and fsdp alone are
+// planned as examples/fsdp, all else as models/gpt: these are the programs that tests compare with the plans. transformer.go has both, but
+// for tp (tensor.go) and experts (experts.go).
 package plan

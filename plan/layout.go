@@ -8,15 +8,16 @@ import (
 
 const maxRanks = 1 << 16
 
-// Layout says how many ranks share the work, and in which way. An axis of size 0 is not in the layout.
+// Layout says how many ranks share the work, and in which way. An axis of size 0 is not in the layout. So FSDP: 1 means package fsdp on one
+// rank, and 0 package ddp; in parallel.Layout 0 and 1 are the same. What Megatron calls context parallelism is Ring·CP.
 type Layout struct {
 	PP   int `json:"pp,omitempty"`   // ranks with other layers
 	DP   int `json:"dp,omitempty"`   // copies of the model: for package ddp, or with FSDP the group over which fsdp replicates
 	FSDP int `json:"fsdp,omitempty"` // ranks over which a copy is sharded; 0: it is whole, and ddp sums its gradients
-	Ring int `json:"ring,omitempty"` // ranks with other positions of each sequence, around which keys and values go
-	CP   int `json:"cp,omitempty"`   // ranks with other positions of each sequence, which exchange heads
-	TP   int `json:"tp,omitempty"`   // ranks that compute a layer together
 	EP   int `json:"ep,omitempty"`   // ranks that share the experts, and have different rows of the batch
+	Ring int `json:"ring,omitempty"` // ranks with other positions of each sequence, around which keys and values go
+	CP   int `json:"cp,omitempty"`   // Ulysses: ranks with other positions of each sequence, which exchange heads
+	TP   int `json:"tp,omitempty"`   // ranks that compute a layer together
 }
 
 // ParseLayout reads a layout such as "dp=8,fsdp=8,tp=2", in the form of dist.Rank.Mesh.
@@ -83,7 +84,7 @@ func (l Layout) positions() int { return l.ring() * l.cp() }
 // Ranks returns the number of ranks.
 func (l Layout) Ranks() int { return l.pp() * l.shards() * l.positions() * l.tp() }
 
-// with returns the name of the axes of a group: of the first one, and of all ranks with other rows or positions that are not along dp.
+// with returns the name of a group of several axes: axis, joined by × with those of ep, ring and cp that have several ranks.
 func (l Layout) with(axis string) string {
 	for _, a := range []struct {
 		name string

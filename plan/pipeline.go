@@ -17,7 +17,7 @@ type Pipeline struct {
 	Bubble             float64
 }
 
-// Stage is what a rank of a pipeline needs.
+// Stage is a rank of a pipeline, with all the stages that it has, and what it needs.
 type Stage struct {
 	Layers      int `json:"layers"`
 	Parameters  int `json:"parameters"`

@@ -23,7 +23,7 @@ type Unit struct {
 type Model struct {
 	Units       []Unit
 	Activations Item      // step memory of a rank, memory.Activations; zero: unknown, and not in the plan
-	Sums        []Traffic // what is sent within a layer
+	Sums        []Traffic // all that layers and stages send (along tp, ep, ring, cp and pp); that of ddp and fsdp is for New to add
 	Legend      []string  // the meaning of letters in the formulas of Activations and Sums
 }
 
@@ -57,8 +57,9 @@ type Item struct {
 
 // Traffic is what one operation sends in a step.
 type Traffic struct {
-	Op      string `json:"op"`   // as in dist.Stats, but without the v of V forms: "allgather"
-	Axis    string `json:"axis"` // axis of the layout
+	Op string `json:"op"` // as in dist.Stats, but without the v of V forms: "allgather"
+	// Axis is that of the ranks: an axis of the layout, several as one group ("fsdp×ep×ring×cp"), or "host" and "hosts" (Config.Host).
+	Axis    string `json:"axis"`
 	Bytes   int    `json:"bytes"`
 	Formula string `json:"formula"` // formula of Bytes, for all ranks together
 }
@@ -66,8 +67,8 @@ type Traffic struct {
 // Plan is what a training will need.
 type Plan struct {
 	Layout     string    `json:"layout"`
-	Params     string    `json:"params"` // the types
-	Reduce     string    `json:"reduce"`
+	Params     string    `json:"params"` // the type of parameters in use
+	Reduce     string    `json:"reduce"` // the type in which gradients are sent
 	Sequence   bool      `json:"sp,omitempty"`
 	Host       int       `json:"host,omitempty"`
 	Int8       bool      `json:"int8,omitempty"`

@@ -35,7 +35,8 @@
 // Between these pairs of layers, every rank computes the same on all tokens. With Config.Sequence each rank has a part of the tokens
 // there, flat and in their order. Copy becomes AllGather, and Sum becomes ReduceScatter. Norms and residual streams take 1/n of the
 // memory. The gradient of a parameter that is used there must be summed over the ranks: Parallelize does this (tensor.Param.Through).
-// The input of Columns is gathered again for the gradients of weights. So a block sends 4A(n-1)/n bytes forward and 6A(n-1)/n backward.
+// The input of Columns is gathered again for the gradients of weights. Let A be the bytes of activations of all tokens, and n the number of
+// ranks. Then each rank sends 4A(n-1)/n bytes in a block forward, and 6A(n-1)/n backward.
 //
 // With Config.Chunks tokens are sent in pieces while layers compute, own tokens first: asynchronous tensor parallelism. The results have
 // the same bits. It helps over a network, and between GPUs, which copy while they compute. It does not help goroutine ranks.
@@ -43,7 +44,7 @@
 // # Keys and values with fewer heads than ranks
 //
 // The number of query heads must be a multiple of the number of ranks. If there are fewer heads of keys and values than ranks, several
-// ranks hold the same ones. Then give the two groups of a mesh such as "kv=2,rep=2": Config.KV and Config.Replicas.
+// ranks hold the same ones. Then give the two groups of a mesh such as "kv=2,same=2": Config.KV and Config.Replicas.
 //
 // # With other features
 //
@@ -58,5 +59,9 @@
 // If the ranks do not divide the heads, the error says which number of ranks would. At the first loss, ranks compare their labels, the rows
 // of their batch, and their random numbers. These must be equal.
 //
-// Naive gathers each parameter before its use, and divides no computation. Tests compare Parallelize with it. Read it first.
+// # Files
+//
+// Read naive.go first: Naive gathers each parameter before its use, and divides no computation. Tests compare Parallelize with it.
+// parallel.go divides layers: Columns, Row, Heads, Vocab. sequence.go has what Config.Sequence puts between them, loss.go the loss of
+// divided logits. dropout.go says which elements of a whole tensor a rank drops.
 package tp

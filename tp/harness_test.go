@@ -29,7 +29,7 @@ var models = map[string]gpt.Config{
 // forms are the ways in which tokens lie between the divided layers: whole, in parts, and in parts that travel in pieces.
 var forms = []tp.Config{{}, {Sequence: true}, {Sequence: true, Chunks: 3}}
 
-// job is a training of a model. Ranks of kv and rep divide its layers, and those of cp its sequences; ranks of dp and fsdp have other rows.
+// job is a training of a model. Ranks of kv and same divide its layers, those of cp its sequences; ranks of dp and fsdp have other rows.
 type job struct {
 	model  string    // of models
 	mesh   string    // axes, of which some may lack; without fsdp, ddp sums gradients. "": one rank, with the model as it is
@@ -51,7 +51,7 @@ func (j job) training() disttest.Training {
 
 // whole adds the axes that a mesh lacks.
 func whole(mesh string) string {
-	for _, axis := range []string{"dp", "fsdp", "cp", "kv", "rep"} {
+	for _, axis := range []string{"dp", "fsdp", "cp", "kv", "same"} {
 		if mesh != "" && !strings.Contains(","+mesh, ","+axis+"=") {
 			mesh += "," + axis + "=1"
 		}
@@ -77,8 +77,8 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	}
 	switch {
 	case j.naive:
-		err = tp.Naive(m, mesh.Group("kv", "rep"))
-	case j.ones || mesh.Size("kv")*mesh.Size("rep") > 1:
+		err = tp.Naive(m, mesh.Group("kv", "same"))
+	case j.ones || mesh.Size("kv")*mesh.Size("same") > 1:
 		loss, err = j.divide(m, mesh)
 	}
 	if err != nil {
@@ -111,8 +111,8 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 // divide divides layers, and returns the loss.
 func (j job) divide(m *gpt.Model, mesh *dist.Mesh) (lossOf, error) {
 	cfg := j.cfg
-	if cfg.Group = mesh.Group("kv", "rep"); j.ones || mesh.Size("rep") > 1 {
-		cfg.KV, cfg.Replicas = mesh.Group("kv"), mesh.Group("rep")
+	if cfg.Group = mesh.Group("kv", "same"); j.ones || mesh.Size("same") > 1 {
+		cfg.KV, cfg.Replicas = mesh.Group("kv"), mesh.Group("same")
 	}
 	ce, err := parallel.Divide(m, cfg, nil)
 	if j.loss != nil || err != nil {

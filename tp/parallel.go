@@ -18,7 +18,7 @@ type Config struct {
 	Sequence bool        // between the divided layers each rank has a part of the tokens
 	Chunks   int         // with Sequence: layers work on a part of the tokens while others travel, in so many messages; 0: they wait
 	// KV and Replicas, for fewer heads of keys and values than ranks: ranks of KV have other heads, ranks of Replicas the same ones.
-	// KV has as many ranks as there are heads. Group has the ranks of both, those of Replicas side by side: mesh.Group("kv", "rep").
+	// KV has as many ranks as there are heads. Group has the ranks of both, those of Replicas side by side: mesh.Group("kv", "same").
 	// nil: every rank has heads of its own.
 	KV, Replicas *dist.Group
 }
@@ -98,7 +98,8 @@ func fail(op, format string, a ...any) {
 	panic(&tensor.Failure{Op: "tp." + op, Err: fmt.Errorf(format, a...)})
 }
 
-// entered is a layer and what its output goes through before the columns that read it.
+// entered is a layer, such as a norm, and what its output goes through before the columns that read it. It is behind the norm, and not in
+// front of each of the columns, so that queries, keys and values share one gather: for this, Columns and Heads return a layer.
 type entered struct {
 	nn.Layer
 	Then tensor.Function `nn:"-"`
@@ -113,14 +114,14 @@ func (e *entered) Forward(x nn.T) nn.T {
 // enter returns a layer whose output all ranks read for other columns.
 func (p *Parallel) enter(before nn.Layer) nn.Layer {
 	if before == nil {
-		fail("Columns", "there is no layer before the columns, such as a norm")
+		fail("Parallelize", "there is no layer before the divided ones, such as a norm")
 	}
 	p.Norm(before)
 	return &entered{before, p.in}
 }
 
-// Norm is for a layer, such as a norm, that works on each token between a Row and the next columns, and that is not before columns: with
-// Config.Sequence each rank's gradient of its parameters is that of its tokens.
+// Norm is for a layer, such as a norm, that works on each token between a Row and the next columns, and that is not before columns. With
+// Config.Sequence it sums the gradients of its parameters over the ranks, of which each has that of its tokens.
 func (p *Parallel) Norm(l nn.Layer) {
 	if p.Sequence {
 		for _, x := range nn.Within(l) {
@@ -129,9 +130,9 @@ func (p *Parallel) Norm(l nn.Layer) {
 	}
 }
 
-// Between is for a layer that divides itself over the ranks, such as a mixture of experts (moe.Ranks.Gather and Scatter), and reads what
-// before, such as a norm, returns. Gather gives it the tokens of all ranks, and scatter leaves each rank its own of what the ranks' results
-// add up to. Without Config.Sequence every rank has all tokens, and both are nil.
+// Between is Columns and Row in one, for a layer that divides itself over the ranks, such as a mixture of experts (moe.Ranks.Gather and
+// Scatter), and reads what before, such as a norm, returns. Gather gives it the tokens of all ranks, and scatter leaves each rank its own
+// of what the ranks' results add up to. Without Config.Sequence every rank has all tokens, and both are nil.
 func (p *Parallel) Between(before nn.Layer) (gather, scatter tensor.Function) {
 	if !p.Sequence {
 		return nil, nil
@@ -211,19 +212,37 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 	for _, l := range []*nn.Linear{k, v} {
 		for _, x := range []*tensor.Param{l.W, l.B} {
 			if x != nil {
-				p.replicated(x, kv, headDim)
+				p.keyValue(x, kv, headDim)
 			}
 		}
 		if a := l.Adapter; a != nil {
-			p.replicated(a.Up, kv, headDim)
+			p.keyValue(a.Up, kv, headDim)
 			p.down(a)
 		}
 	}
 	return p.enter(before)
 }
 
-// replicated cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.
-func (p *Parallel) replicated(x *tensor.Param, kv *dist.Group, headDim int) {
+// Attention is Heads for an nn.Attention, whose queries, keys and values are one matrix, Row for its output, and says where the heads of
+// its dropout are. Its input is [batch, time, features], so that there is no Config.Sequence: for that, give attention layers of its own.
+func (p *Parallel) Attention(before nn.Layer, a *nn.Attention) nn.Layer {
+	heads, ranks := a.QKV.W.Global()[0]/(3*a.HeadDim), p.Group.Size()
+	switch {
+	case p.Sequence:
+		fail("Attention", "%s: nn.Attention has no flat tokens, which Config.Sequence has", a.QKV.W.Name())
+	case heads%ranks != 0:
+		fail("Attention", "%d heads of %s do not divide over %d ranks: the number of ranks must divide %d", heads, a.QKV.W.Name(), ranks, heads)
+	}
+	p.columns(a.QKV, 0)
+	p.Row(a.Out)
+	if a.Drop != nil {
+		p.Inside(a.Drop, heads)
+	}
+	return p.enter(before)
+}
+
+// keyValue cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.
+func (p *Parallel) keyValue(x *tensor.Param, kv *dist.Group, headDim int) {
 	x.Place(kv.Axis(), layout.Division{Unit: headDim})
 	if p.Replicas != nil && p.Replicas.Size() > 1 {
 		x.Through(&autograd.Copy{Group: p.Replicas})

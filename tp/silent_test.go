@@ -128,7 +128,7 @@ func TestPublishedSilentBugs(t *testing.T) {
 		}), refused: "axis kv"},
 		"torchtitan PR 4054: a Function says that it sums the gradient, and does not": {
 			silent: changed(right, func(m *gpt.Model, mesh *dist.Mesh) {
-				then(m.Blocks[1].Norm2, &forgetful{autograd.Copy{Group: mesh.Group("kv", "rep")}})
+				then(m.Blocks[1].Norm2, &forgetful{autograd.Copy{Group: mesh.Group("kv", "same")}})
 			}),
 			differs: []string{"blocks.1.norm2.weight", "blocks.1.attn.out.weight", "blocks.0.norm1.weight", "tok.weight"},
 			not:     []string{"blocks.1.mlp.up.weight", "blocks.1.mlp.down.weight", "norm.weight"}},

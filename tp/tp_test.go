@@ -31,16 +31,16 @@ func TestEqualsOneRank(t *testing.T) {
 	}{
 		{job{model: "gpt2"}, "kv=2 dp=2,kv=3 fsdp=3,kv=2 dp=2,fsdp=2,kv=2 dp=2,cp=3 fsdp=2,cp=2 cp=3,kv=2"},
 		{job{model: "llama"}, "kv=6 dp=2,kv=2 fsdp=2,kv=3 fsdp=3,cp=2 cp=2,kv=3"},
-		{job{model: "gqa"}, "kv=2 kv=2,rep=2 dp=2,kv=2,rep=3 fsdp=2,kv=2,rep=2 cp=2"},
+		{job{model: "gqa"}, "kv=2 kv=2,same=2 dp=2,kv=2,same=3 fsdp=2,kv=2,same=2 cp=2"},
 		{job{model: "gpt2", lora: true}, "dp=2,kv=3 fsdp=2,kv=2"},
 		{job{model: "llama", lora: true}, "kv=2 fsdp=3,kv=2"},
-		{job{model: "gqa", lora: true}, "kv=2,rep=2 fsdp=2,kv=2,rep=2"},
+		{job{model: "gqa", lora: true}, "kv=2,same=2 fsdp=2,kv=2,same=2"},
 		{job{model: "llama", lora: true, save: "embed_tokens lm_head norm"}, "dp=2 fsdp=2 kv=2 fsdp=2,kv=3"},
 		{job{model: "gpt2", lora: true, save: "wpe ln_f c_attn"}, "dp=2 fsdp=2 kv=2 fsdp=2,kv=3"},
-		{job{model: "phi3", lora: true}, "dp=2 fsdp=2 kv=2 kv=2,rep=2 fsdp=2,kv=2,rep=2"},
+		{job{model: "phi3", lora: true}, "dp=2 fsdp=2 kv=2 kv=2,same=2 fsdp=2,kv=2,same=2"},
 		{job{model: "gpt2", again: true}, "dp=2,kv=2 cp=2"},
 		{job{model: "llama", again: true}, "cp=3"},
-		{job{model: "gqa", again: true}, "fsdp=2,kv=2,rep=2 dp=2,cp=2"},
+		{job{model: "gqa", again: true}, "fsdp=2,kv=2,same=2 dp=2,cp=2"},
 		{job{model: "gpt2", ones: true}, "dp=1 kv=2 cp=2 dp=2 fsdp=1 fsdp=2"},
 		{job{model: "gqa", ones: true, again: true}, "dp=1 kv=2 dp=2 fsdp=1,cp=2"},
 		{job{model: "gpt2", naive: true}, "kv=2 dp=2,kv=3"},
@@ -127,13 +127,13 @@ func TestLoad(t *testing.T) {
 // A checkpoint of two ranks says what each of four or six would read, of which several have the same keys and values: what they do read.
 func TestVerifySaysWhatRanksRead(t *testing.T) {
 	dir := t.TempDir()
-	on := func(kv, rep int, f func(r *dist.Rank, st *ckpt.State) error) {
-		require.NoError(t, disttest.OnRanks(kv*rep, func(r *dist.Rank) error {
-			mesh, err := r.Mesh(fmt.Sprintf("kv=%d,rep=%d", kv, rep))
+	on := func(kv, same int, f func(r *dist.Rank, st *ckpt.State) error) {
+		require.NoError(t, disttest.OnRanks(kv*same, func(r *dist.Rank) error {
+			mesh, err := r.Mesh(fmt.Sprintf("kv=%d,same=%d", kv, same))
 			require.NoError(t, err)
 			m, err := gpt.New(models["gqa"])
 			require.NoError(t, err)
-			_, err = parallel.Divide(m, tp.Config{Group: mesh.Group("kv", "rep"), KV: mesh.Group("kv"), Replicas: mesh.Group("rep")}, nil)
+			_, err = parallel.Divide(m, tp.Config{Group: mesh.Group("kv", "same"), KV: mesh.Group("kv"), Replicas: mesh.Group("same")}, nil)
 			require.NoError(t, err)
 			return f(r, &ckpt.State{Params: nn.Init(m, r.Device, tensor.Float64, 1)})
 		}))
@@ -142,12 +142,12 @@ func TestVerifySaysWhatRanksRead(t *testing.T) {
 		return ckpt.NewSaver(r.World, dir, ckpt.Config{}).Save(t.Context(), *st)
 	})
 	dir = filepath.Join(dir, "step-00000000")
-	for _, rep := range []int{2, 3} {
-		v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: fmt.Sprint("tp=", 2*rep)})
+	for _, same := range []int{2, 3} {
+		v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: fmt.Sprint("tp=", 2*same)})
 		require.NoError(t, err)
 		require.True(t, v.OK, v.Errors)
-		read := make([]int64, 2*rep)
-		on(2, rep, func(r *dist.Rank, st *ckpt.State) error {
+		read := make([]int64, 2*same)
+		on(2, same, func(r *dist.Rank, st *ckpt.State) error {
 			report, err := ckpt.Load(t.Context(), r.World, dir, st, ckpt.LoadConfig{})
 			if err == nil {
 				read[r.World.Rank()] = report.BytesRead
@@ -155,7 +155,7 @@ func TestVerifySaysWhatRanksRead(t *testing.T) {
 			return err
 		})
 		for i, want := range read {
-			require.Equal(t, want, v.Ranks[i].Bytes, "rank %d of %d", i, 2*rep)
+			require.Equal(t, want, v.Ranks[i].Bytes, "rank %d of %d", i, 2*same)
 		}
 	}
 	v, err := inspect.Verify(t.Context(), dir, inspect.VerifyConfig{Layout: "tp=5"})

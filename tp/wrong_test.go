@@ -82,29 +82,29 @@ func TestWhatDoesNotDivide(t *testing.T) {
 		config gpt.Config
 		cfg    func(mesh *dist.Mesh) tp.Config
 	}{
-		"6 heads of blocks.0.attn.q.weight do not divide over 4 ranks: the number of ranks must divide 6": {"kv=4,rep=1", models["llama"], nil},
+		"6 heads of blocks.0.attn.q.weight do not divide over 4 ranks: the number of ranks must divide 6": {"kv=4,same=1", models["llama"], nil},
 		"2 heads of blocks.0.attn.k.weight do not divide over 4 ranks: give Config.KV and Config.Replicas, groups of 2 and 2 ranks": {
-			"kv=4,rep=1", models["gqa"], nil,
+			"kv=4,same=1", models["gqa"], nil,
 		},
-		"4 heads of blocks.0.attn.k.weight do not divide over 3 ranks: the number of ranks must divide 4, or be a multiple of it": {"kv=3,rep=1",
+		"4 heads of blocks.0.attn.k.weight do not divide over 3 ranks: the number of ranks must divide 4, or be a multiple of it": {"kv=3,same=1",
 			gpt.Config{Kind: gpt.Llama, Vocab: 9, Positions: 4, Width: 24, Layers: 1, Heads: 12, KVHeads: 4}, nil},
 		"Config.KV has 1 ranks and Config.Replicas 2, for 2 heads of blocks.0.attn.k.weight: with replicas, " +
-			"each rank has one head": {"kv=1,rep=2", models["gqa"],
+			"each rank has one head": {"kv=1,same=2", models["gqa"],
 			func(m *dist.Mesh) tp.Config {
-				return tp.Config{Group: m.Group("kv", "rep"), KV: m.Group("kv"), Replicas: m.Group("rep")}
+				return tp.Config{Group: m.Group("kv", "same"), KV: m.Group("kv"), Replicas: m.Group("same")}
 			}},
-		"a table of 2 rows does not divide over 3 ranks": {"kv=3,rep=1",
+		"a table of 2 rows does not divide over 3 ranks": {"kv=3,same=1",
 			gpt.Config{Kind: gpt.Llama, Vocab: 2, Positions: 4, Width: 12, Layers: 1, Heads: 3}, nil},
-		"Config.Group is nil": {"kv=2,rep=1", models["gqa"], func(*dist.Mesh) tp.Config { return tp.Config{} }},
-		"Config.Chunks is 2: it must be 0 to 32, and needs Config.Sequence": {"kv=2,rep=1", models["gqa"],
+		"Config.Group is nil": {"kv=2,same=1", models["gqa"], func(*dist.Mesh) tp.Config { return tp.Config{} }},
+		"Config.Chunks is 2: it must be 0 to 32, and needs Config.Sequence": {"kv=2,same=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), Chunks: 2} }},
-		"Config.Chunks is 33: it must be 0 to 32": {"kv=2,rep=1", models["gqa"],
+		"Config.Chunks is 33: it must be 0 to 32": {"kv=2,same=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), Sequence: true, Chunks: 33} }},
-		"set both Config.KV and Config.Replicas, or neither": {"kv=2,rep=1", models["gqa"],
+		"set both Config.KV and Config.Replicas, or neither": {"kv=2,same=1", models["gqa"],
 			func(m *dist.Mesh) tp.Config { return tp.Config{Group: m.Group("kv"), KV: m.Group("kv")} }},
-		"Config.Group must be the group of both axes, Replicas last": {"kv=2,rep=2", models["gqa"],
+		"Config.Group must be the group of both axes, Replicas last": {"kv=2,same=2", models["gqa"],
 			func(m *dist.Mesh) tp.Config {
-				return tp.Config{Group: m.Group("kv", "rep"), KV: m.Group("rep"), Replicas: m.Group("kv")}
+				return tp.Config{Group: m.Group("kv", "same"), KV: m.Group("same"), Replicas: m.Group("kv")}
 			}},
 	} {
 		ranks := int(c.ranks[3]-'0') * int(c.ranks[len(c.ranks)-1]-'0')
@@ -113,7 +113,7 @@ func TestWhatDoesNotDivide(t *testing.T) {
 			require.NoError(t, err)
 			mesh, err := r.Mesh(c.ranks)
 			require.NoError(t, err)
-			cfg := tp.Config{Group: mesh.Group("kv", "rep")}
+			cfg := tp.Config{Group: mesh.Group("kv", "same")}
 			if c.cfg != nil {
 				cfg = c.cfg(mesh)
 			}

@@ -24,7 +24,7 @@ import (
 type Loop struct {
 	ctx      context.Context
 	r        *dist.Rank
-	g        *dist.Group // what goes over it is not training
+	g        *dist.Group // of its own: its bytes are not those of training
 	o        Options
 	opt      *optim.Optimizer
 	files    output.Files
@@ -308,7 +308,7 @@ func (l *Loop) evaluateLast() {
 
 // Sum adds part, one number, to the value of a name in this step. The value is the sum over all ranks, as for a loss under ddp and
 // fsdp, and over all calls in the step, as for microbatches. What all ranks of a batch have whole, such as a loss behind autograd.Sum,
-// counts once; under tensor parallelism all but one of the ranks with the same rows give zeros. Sum copies part and does not wait.
+// counts once; under tensor parallelism all but one of the ranks that divide a layer give zeros. Sum copies part and does not wait.
 func (l *Loop) Sum(name string, part tensor.Tensor) {
 	if l.err == nil && l.values.Full(name) {
 		l.err = l.Flush()

@@ -16,10 +16,10 @@ type cut struct {
 	n    int
 	ndim int   // of the tensor
 	dim  int   // the dimension that is cut
-	ints []int // ndim, dim, the dimensions of the whole, n sizes along dim, n numbers of elements
+	ints []int // ndim, dim, 1 if sizes were given, the dimensions of the whole, n sizes along dim, n numbers of elements
 }
 
-const fixed = 2 + tensor.MaxNDim
+const fixed = 3 + tensor.MaxNDim
 
 // oldCut returns the cut that Forward stored in slot 0 or 1 of the call.
 func oldCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot int) cut {
@@ -35,7 +35,7 @@ func newCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot, dim int) cut 
 	return k
 }
 
-func (k *cut) dims() []int   { return k.ints[2:][:k.ndim] }
+func (k *cut) dims() []int   { return k.ints[3:][:k.ndim] }
 func (k *cut) counts() []int { return k.ints[fixed:][:k.n] }
 func (k *cut) elems() []int  { return k.ints[fixed+k.n:][:k.n] }
 
@@ -52,9 +52,9 @@ func (k *cut) begin(x tensor.Tensor) {
 	if k.dim < 0 || k.dim >= k.ndim {
 		k.fail(x, "has no dimension %d", k.dim)
 	}
-	k.ints[0], k.ints[1] = k.ndim, k.dim
+	k.ints[0], k.ints[1], k.ints[2] = k.ndim, k.dim, 0
 	for i := range k.ndim {
-		k.ints[2+i] = x.Dim(i)
+		k.ints[3+i] = x.Dim(i)
 	}
 }
 
@@ -63,6 +63,7 @@ func (k *cut) given(x tensor.Tensor, counts []int) {
 	if len(counts) != k.n {
 		k.fail(x, "%d counts for %d ranks", len(counts), k.n)
 	}
+	k.ints[2] = 1
 	for i, m := range counts {
 		if m < 0 {
 			k.fail(x, "count %d is %d", i, m)
@@ -143,8 +144,7 @@ func (k *cut) pack(x tensor.Tensor) tensor.Tensor {
 	if k.dim == 0 {
 		return x.Reshape(-1)
 	}
-	y, at := k.flat(x.DType()), 0
-	lo := 0
+	y, at, lo := k.flat(x.DType()), 0, 0
 	for i, m := range k.counts() {
 		if k.elems()[i] > 0 {
 			tensor.Copy(y.Slice(0, at, at+k.elems()[i]), x.Slice(k.dim, lo, lo+m).Reshape(-1))

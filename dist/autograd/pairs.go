@@ -190,10 +190,12 @@ func (f *AllToAll) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tenso
 	grads[0] = from.unpack(d)
 }
 
-// exchange issues the all-to-all of x, cut by from, and returns the received parts, cut by to, one after another in memory.
+// exchange issues the all-to-all of x, cut by from, and returns the received parts, cut by to, one after another in memory. Whether
+// sizes were given is what Forward stored: Send and Recv may be those of a later call. That they are equal on this rank says nothing of
+// other ranks.
 func (f *AllToAll) exchange(to, from *cut, x tensor.Tensor) (tensor.Tensor, dist.Work) {
 	y := to.flat(x.DType())
-	if f.Send == nil && f.Recv == nil {
+	if to.ints[2]+from.ints[2] == 0 {
 		return y, f.Group.AllToAll(y, from.pack(x))
 	}
 	return y, f.Group.AllToAllV(y, from.pack(x), to.elems(), from.elems())

@@ -32,7 +32,7 @@ func (f *TokenGather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	return y
 }
 
-// Fetch gathers again.
+// Fetch gathers again, where Backward reads the whole (tensor.Fetcher).
 func (f *TokenGather) Fetch(c *tensor.Ctx, y tensor.Tensor) {
 	k := oldCut(c, f, f.Group, 0)
 	k.arrive(y, c.Saved(0), 1)

@@ -2,7 +2,8 @@
 // context and pipeline parallelism. Ranks are goroutines of this process, or processes if it is started by "ringo run". Every layout
 // computes the same. The text is the Opticks (1730), or a file. With -load it continues from a GPT-2 or Llama in Hugging Face's format, or
 // from its own checkpoint. With -lora it trains only adapters, with -chat it learns the answers of conversations (chat.go). Flags that
-// examples/moe has too, and the text, are in examples/internal/lm.
+// examples/moe has too, and the text, are in examples/internal/lm: its layout.go makes the mesh and the parallel.Config from the flags. The
+// order in which a model is divided is in divide, below.
 package main
 
 import (

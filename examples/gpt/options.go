@@ -17,7 +17,7 @@ type options struct {
 	lm.Options
 	micro    int // microbatches of a step
 	schedule string
-	chunks   int // stages of a rank in a schedule that is interleaved
+	chunks   int // stages of a rank in an interleaved schedule (Megatron: virtual pipeline); parallel.Config.Chunks is -async
 	chat     string
 }
 

@@ -44,7 +44,7 @@
 //	huggingface.go config.json, Open and LoadConfig; names.go: the parameters' names in the files
 //	head.go        whether files have a head that is not the table of tokens
 //	rope.go        how files say rotary positions
-//	layers.go      what config.json says of single layers
+//	windows.go     which layers have windows of attention, or no rotary positions, as config.json says it
 //	stage.go       Stages of a pipeline
 //	chattemplates.go  several chat templates as one list
 //	generate.go    Generate, by package decode

@@ -21,7 +21,7 @@ type Layout struct {
 }
 
 func (l *Layout) flags(fs *flag.FlagSet) {
-	l.EP, l.PP = 1, 1
+	l.EP, l.PP = 1, 1 // examples/moe has a flag for EP, examples/gpt for PP
 	fs.IntVar(&l.DP, "dp", 0, "copies of the model, each on ranks of its own (0: 1, or as many as a launcher's ranks allow)")
 	fs.IntVar(&l.FSDP, "fsdp", 1, "ranks that share a copy of the model")
 	fs.IntVar(&l.TP, "tp", 1, "ranks that divide each layer: heads, hidden features, vocabulary")
@@ -29,7 +29,7 @@ func (l *Layout) flags(fs *flag.FlagSet) {
 	fs.IntVar(&l.Async, "async", 0, "with -sp: tokens travel in so many pieces while layers compute (0: layers wait for all)")
 	fs.IntVar(&l.CP, "cp", 1, "ranks that share each sequence: positions, and attention by heads (Ulysses)")
 	fs.IntVar(&l.Ring, "ring", 1, "ranks that share each sequence, around which keys and values go; with -cp, those stand in for each of them")
-	fs.IntVar(&l.Stage, "stage", 3, "what they share: 1 the optimizer's state, 2 gradients too, 3 parameters too")
+	fs.IntVar(&l.Stage, "stage", 3, "with -fsdp: what its ranks divide: 1 the optimizer's state, 2 gradients too, 3 parameters too")
 }
 
 func (l *Layout) check() error {

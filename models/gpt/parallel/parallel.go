@@ -18,19 +18,19 @@ import (
 	"github.com/ringo-ml/ringo/tp"
 )
 
-// Layout is the number of ranks on each axis: 0 is 1.
+// Layout is the number of ranks on each axis: 0 is 1. What Megatron calls context parallelism is Ring·CP.
 type Layout struct {
 	PP   int // stages of a pipeline, with different layers (gpt.Model.Stages)
 	DP   int // copies of the model
 	FSDP int // ranks that share the parameters of a copy
 	EP   int // ranks that share experts
 	Ring int // ranks that share each sequence, around which keys and values go (cp.Ring)
-	CP   int // ranks that share each sequence, or what a rank of Ring has of it, and exchange heads (cp.Ulysses, cp.Unified)
+	CP   int // Ulysses: ranks that share each sequence, or what a rank of Ring has of it, and exchange heads (cp.Ulysses, cp.Unified)
 	TP   int // ranks that divide each layer
 }
 
-// Mesh returns the axes of dist.Mesh that Attach wants. If there are fewer heads of keys and values than ranks of TP, several ranks
-// ("same") have the same heads.
+// Mesh returns the axes of dist.Mesh that Attach wants, pp only if PP > 1. TP is two of them: ranks along kv have other heads of keys and
+// values, those along same have the same heads, if there are fewer heads than ranks. mesh.Group("kv", "same") is Attached.Layers.
 func (l Layout) Mesh(kvHeads int) string {
 	heads, same := cmp.Or(l.TP, 1), 1
 	if heads > kvHeads && heads%kvHeads == 0 {
@@ -59,7 +59,7 @@ type Attached struct {
 	Shards *fsdp.Sharding // nil without Config.FSDP
 	Data   *dist.Group    // ranks with other rows
 	Sum    *dist.Group    // ranks with other rows or other positions: they sum gradients
-	Layers *dist.Group    // ranks that divide layers
+	Layers *dist.Group    // ranks that divide each layer (tensor parallelism)
 	// Groups are all that send parameters, gradients and activations; Experts, which are among them, those of each layer with experts.
 	Groups, Experts []*dist.Group
 	mixtures        []*moe.Layer
@@ -71,7 +71,8 @@ type Attached struct {
 	Loss, FeatureLoss func(x, labels nn.T, options ...ops.CrossEntropyOptions) nn.T
 }
 
-// Once is x on one of the ranks that have the same rows, and 0 on the others: a sum over all ranks counts it once.
+// Once is x on the first of the ranks that divide each layer (Layers), which all have the same loss, and 0 on the others: a sum over all
+// ranks counts it once. Ranks that share sequences have the losses of different positions, and count all.
 func (a *Attached) Once(x nn.T) nn.T {
 	if a.Layers.Rank() == 0 {
 		return x
@@ -82,8 +83,8 @@ func (a *Attached) Once(x nn.T) nn.T {
 // Attach gives each rank its part of m, on a mesh with the axes of Layout.Mesh, in the order that the packages need: first layers (tp), in
 // them experts (moe), then sequences (cp), and last what each rank has left of the parameters, over the ranks with other rows or
 // positions (fsdp or ddp). What is frozen, or has adapters (nn.LoRA), is so before; blocks that are computed again (tensor.Tape.Checkpoint)
-// are divided as others. m may be some stages of a pipeline (gpt.Model.Stages): then mesh has ranks of the same stages, and fsdp needs
-// OncePerStep. It is collective.
+// are divided as others. m may be some stages of a pipeline (NewPipeline, gpt.Model.Stages): then pass the whole mesh, with axis pp: its
+// groups are of ranks with the same stages. fsdp needs OncePerStep there. It is collective.
 func Attach(mesh *dist.Mesh, m *gpt.Model, c Config) (*Attached, error) {
 	a := &Attached{Data: mesh.Group("dp", "fsdp", "ep"), Sum: mesh.Group("dp", "fsdp", "ep", "ring", "cp"), Layers: mesh.Group("kv", "same"),
 		Loss: nn.CrossEntropy, Part: func(x tensor.Tensor, _ ...tensor.Tensor) tensor.Tensor { return x }}
@@ -145,16 +146,18 @@ func (a *Attached) divideSequences(mesh *dist.Mesh, m *gpt.Model) error {
 	return nil
 }
 
-// sequences returns part, or with documents of, if there is one.
-func sequences(part func(x tensor.Tensor) tensor.Tensor, of func(x, docs tensor.Tensor) tensor.Tensor) func(tensor.Tensor,
-	...tensor.Tensor) tensor.Tensor {
+// partFunc is Attached.Part.
+type partFunc func(x tensor.Tensor, docs ...tensor.Tensor) tensor.Tensor
+
+// sequences returns part, or with documents withDocs, if there is one.
+func sequences(part func(x tensor.Tensor) tensor.Tensor, withDocs func(x, docs tensor.Tensor) tensor.Tensor) partFunc {
 	return func(x tensor.Tensor, docs ...tensor.Tensor) tensor.Tensor {
 		switch {
 		case x.NDim() == 3 && x.DType() == tensor.Int64:
 			panic(&tensor.Failure{Op: "parallel.Part", Err: fmt.Errorf("%v has the numbers of documents: ranks that share a sequence take "+
 				"them apart (gpt.Documents)", x.Shape())})
-		case len(docs) > 0 && of != nil:
-			return of(x, docs[0])
+		case len(docs) > 0 && withDocs != nil:
+			return withDocs(x, docs[0])
 		}
 		return part(x)
 	}

@@ -23,8 +23,8 @@ type Pipeline struct {
 	options     []ops.CrossEntropyOptions
 }
 
-// NewPipeline leaves m the stages that this rank of g has in a schedule: all have as many layers as others, or one more. Attach follows,
-// and then Start.
+// NewPipeline divides m into the stages of s, of equally many layers (the first ones may have one more), and leaves m those of this rank of
+// g. Call Attach next, then Start.
 func NewPipeline(g *dist.Group, s *pp.Schedule, m *gpt.Model) (p *Pipeline, err error) {
 	p = &Pipeline{group: g.With(dist.Name("pipeline")), schedule: s}
 	var mine []int
@@ -84,7 +84,7 @@ func (p *Pipeline) pass(with *pp.Pipeline, b data.Batch, options []ops.CrossEntr
 	p.batch, p.options = b, options
 	with.SetRows(tensor.Rows{First: b.First, Total: b.Global}, b.Rows) // those of the first and the last batch are others
 	loss, err := with.Step()
-	if p.a.Layers.Rank() > 0 { // it is that of ranks with the same rows
+	if p.a.Layers.Rank() > 0 { // all ranks of Layers have it
 		loss = 0
 	}
 	return loss, err

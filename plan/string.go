@@ -20,7 +20,8 @@ func (p *Plan) Of(k memory.Use) int {
 	return n
 }
 
-// SentBy returns the bytes that all ranks together send in a step with an operation ("allgather") along an axis of the layout ("fsdp").
+// SentBy returns the bytes that all ranks together send in a step with an operation ("allgather") over axis. It is Traffic.Axis, as String
+// prints it: "fsdp", but with fsdp=2,cp=2 "fsdp×cp". With experts, "fsdp" is theirs alone, and "fsdp×ep" the rest. 0: nothing is sent so.
 func (p *Plan) SentBy(op, axis string) int {
 	n := 0
 	for _, t := range p.Traffic {

@@ -61,7 +61,7 @@ func (t Transformer) dividedCosts(c Config, tokens int) (k dividedCosts) {
 // sums returns what tensor parallelism sends. In each block there are two all-reduces of the activations forward and two backward; one
 // more forward after the embedding, and one backward before the head. For each token, the largest logit, the sum of exponentials and the
 // label's logit are reduced. With divided tokens, most all-reduces become a reduce-scatter and an all-gather. Then backward gathers the
-// inputs of a block's four divided layers again (not that of the logits, nor what a stage receives), and gradients of norms and of late
+// inputs of attention and of the MLP again (not that of the logits, nor what a stage receives), and gradients of norms and of late
 // biases are summed, for each microbatch.
 func (t Transformer) sums(c Config, micros, stages int) []Traffic {
 	tp, tokens := c.Layout.tp(), t.Batch*t.Seq
