@@ -34,7 +34,8 @@ func ParseRow(line string) (Row, error) {
 	return r, nil
 }
 
-const windows = 5
+// windows is how often a row is measured; with small sizes, whose rates say nothing, less often.
+func (m *meter) windows() int { return m.pick(5, 2) }
 
 // meter measures a section on a device.
 type meter struct {
@@ -113,7 +114,7 @@ func (m *meter) measure(what, unit string, work float64, check func() error, onc
 		n := min(max(m.pick(10, 1), int(m.length/once(m.pick(3, 1)))), 5000)
 		once(n)
 		var rates []float64
-		for range windows {
+		for range m.windows() {
 			rates = append(rates, work/once(n))
 		}
 		m.ours(what, unit, rates)
