@@ -129,7 +129,7 @@ func (m *meter) measure(what, unit string, work float64, check func() error, onc
 func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, dtype, dims...)
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(memory.Uncounted, m.dev, dtype, blockLen)
+		y := tensor.NewStaging(memory.Uncounted, m.dev, dtype, m.blockLen())
 		tensor.UniformInit(-1, 1).Fill(y, 1, 0)
 		return y
 	})
@@ -141,7 +141,7 @@ func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, tensor.Int64, dims...)
 	delete(m.block, tensor.Int64) // it was made for another n
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(memory.Uncounted, m.dev, tensor.Int64, blockLen)
+		y := tensor.NewStaging(memory.Uncounted, m.dev, tensor.Int64, min(x.Len(), m.blockLen()))
 		for i := range tensor.Data[int64](y) {
 			tensor.Data[int64](y)[i] = int64(tensor.RandomBits(key, uint64(i)) % n)
 		}
@@ -151,7 +151,7 @@ func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 }
 
 // blockLen is the number of elements that the host makes; larger tensors repeat them.
-const blockLen = 1 << 20
+func (m *meter) blockLen() int { return m.pick(1<<20, 1<<18) }
 
 func (m *meter) fill(x tensor.Tensor, make func() tensor.Tensor) {
 	block, ok := m.block[x.DType()]
@@ -159,8 +159,8 @@ func (m *meter) fill(x tensor.Tensor, make func() tensor.Tensor) {
 		block = make()
 		m.block[x.DType()] = block
 	}
-	for lo := 0; lo < x.Len(); lo += blockLen {
-		hi := min(lo+blockLen, x.Len())
+	for lo := 0; lo < x.Len(); lo += block.Len() {
+		hi := min(lo+block.Len(), x.Len())
 		tensor.Copy(x.Range(lo, hi), block.Range(0, hi-lo))
 	}
 }
