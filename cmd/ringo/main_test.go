@@ -46,6 +46,11 @@ func TestMain(m *testing.M) {
 		os.Unsetenv("RINGO_TEST_CLI")
 		os.Exit(ringo(os.Args[1:]))
 	}
+	if os.Getenv("RINGO_TEST_CLI") == "serve" {
+		os.Unsetenv("RINGO_TEST_CLI")
+		serveCommands(os.Stdin, os.Stdout)
+		return
+	}
 	if len(os.Args) > 1 && (os.Args[1] == "bench" || os.Args[1] == "run") { // a rank of ringo bench, or ringo as ringo compare starts it
 		os.Exit(ringo(os.Args[1:]))
 	}
@@ -82,6 +87,9 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 // run returns the output of `ringo args…` and its exit status. It must leave no temporary files.
 func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	if servable(args) {
+		return runServed(t, args)
+	}
 	cmd, out, errs, tmp := command(t, args...)
 	_ = cmd.Run() // the tests check the exit status
 	left, err := os.ReadDir(tmp)

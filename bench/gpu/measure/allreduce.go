@@ -115,7 +115,7 @@ func (m *meter) timed(r *dist.Rank, fn func() error) ([]float64, error) {
 		return nil, err
 	}
 	var seconds []float64
-	for range 1 + windows {
+	for range 1 + m.windows() {
 		per, err := once(int(plan[0]))
 		if err != nil {
 			return nil, err

@@ -34,7 +34,8 @@ func ParseRow(line string) (Row, error) {
 	return r, nil
 }
 
-const windows = 5
+// windows is how often a row is measured; with small sizes, whose rates say nothing, less often.
+func (m *meter) windows() int { return m.pick(5, 2) }
 
 // meter measures a section on a device.
 type meter struct {
@@ -113,7 +114,7 @@ func (m *meter) measure(what, unit string, work float64, check func() error, onc
 		n := min(max(m.pick(10, 1), int(m.length/once(m.pick(3, 1)))), 5000)
 		once(n)
 		var rates []float64
-		for range windows {
+		for range m.windows() {
 			rates = append(rates, work/once(n))
 		}
 		m.ours(what, unit, rates)
@@ -128,7 +129,7 @@ func (m *meter) measure(what, unit string, work float64, check func() error, onc
 func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, dtype, dims...)
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(memory.Uncounted, m.dev, dtype, blockLen)
+		y := tensor.NewStaging(memory.Uncounted, m.dev, dtype, m.blockLen())
 		tensor.UniformInit(-1, 1).Fill(y, 1, 0)
 		return y
 	})
@@ -140,7 +141,7 @@ func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, tensor.Int64, dims...)
 	delete(m.block, tensor.Int64) // it was made for another n
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(memory.Uncounted, m.dev, tensor.Int64, blockLen)
+		y := tensor.NewStaging(memory.Uncounted, m.dev, tensor.Int64, min(x.Len(), m.blockLen()))
 		for i := range tensor.Data[int64](y) {
 			tensor.Data[int64](y)[i] = int64(tensor.RandomBits(key, uint64(i)) % n)
 		}
@@ -150,7 +151,7 @@ func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
 }
 
 // blockLen is the number of elements that the host makes; larger tensors repeat them.
-const blockLen = 1 << 20
+func (m *meter) blockLen() int { return m.pick(1<<20, 1<<18) }
 
 func (m *meter) fill(x tensor.Tensor, make func() tensor.Tensor) {
 	block, ok := m.block[x.DType()]
@@ -158,8 +159,8 @@ func (m *meter) fill(x tensor.Tensor, make func() tensor.Tensor) {
 		block = make()
 		m.block[x.DType()] = block
 	}
-	for lo := 0; lo < x.Len(); lo += blockLen {
-		hi := min(lo+blockLen, x.Len())
+	for lo := 0; lo < x.Len(); lo += block.Len() {
+		hi := min(lo+block.Len(), x.Len())
 		tensor.Copy(x.Range(lo, hi), block.Range(0, hi-lo))
 	}
 }
