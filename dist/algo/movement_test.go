@@ -155,8 +155,7 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 		for _, name := range algo.Names(backend.ReduceScatter) {
 			work, mine := make([][]byte, n), make([][]byte, n)
 			sent := w.run(func(r int) backend.Op {
-				work[r] = w.lend("work", r, len(in[r]))
-				copy(work[r], in[r])
+				work[r] = w.lendCopy("work", r, in[r])
 				mine[r] = w.lend("mine", r, parts[r]*x.dt.Size())
 				if inPlace {
 					mine[r] = part(work[r], parts, r, x.dt.Size())

@@ -25,7 +25,6 @@ import (
 // ranks are goroutines of this process in any case; see InProcesses.
 func LauncherFor(t testing.TB, name string, ranks int) Launcher {
 	t.Helper()
-	wait.ParkAtOnce.Store(true)
 	switch name {
 	case "goroutines":
 		return dist.Run

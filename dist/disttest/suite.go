@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -40,6 +42,12 @@ func RunMost(m *testing.M, atOnce int) {
 		}
 	}
 	os.Exit(m.Run())
+}
+
+// Ranks of short tests park at once: to spin takes up to a half of their time. Those of benchmarks and of the long runs spin.
+func init() {
+	measured := slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench=") })
+	wait.ParkAtOnce.Store(!measured && os.Getenv("RINGO_LONG") != "1")
 }
 
 // slack is how much a busy machine may add to a time limit.
