@@ -44,10 +44,9 @@ func RunMost(m *testing.M, atOnce int) {
 	os.Exit(m.Run())
 }
 
-// Ranks of short tests park at once: to spin takes up to a half of their time. Those of benchmarks and of the long runs spin.
+// Ranks of tests park at once: to spin takes up to a half of their time. Those of benchmarks and of the long form of Run spin.
 func init() {
-	measured := slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench=") })
-	wait.ParkAtOnce.Store(!measured && os.Getenv("RINGO_LONG") != "1")
+	wait.ParkAtOnce.Store(!slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench=") }))
 }
 
 // slack is how much a busy machine may add to a time limit.
@@ -74,6 +73,7 @@ func RunEmulated(t *testing.T, start Start, parts ...string) {
 }
 
 func (s *suite) run(t *testing.T, parts []string) {
+	wait.ParkAtOnce.Store(!s.full)
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T)
