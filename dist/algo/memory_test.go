@@ -59,6 +59,13 @@ type lending struct {
 	rank int
 }
 
+// lendCopy is lend with the bytes of b in place of zeros.
+func (w *world) lendCopy(use string, rank int, b []byte) []byte {
+	key := lending{use, rank}
+	w.lent[key] = append(w.lent[key][:0], b...)
+	return w.lent[key]
+}
+
 // lend returns zeros, in the memory of the last call with the same use and rank: the pages of new memory take longer than the operations.
 func (w *world) lend(use string, rank, size int) []byte {
 	b := w.lent[lending{use, rank}]

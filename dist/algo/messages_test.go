@@ -106,8 +106,7 @@ func (w *world) reduceOn(kind backend.Kind, name string, x reduction, in [][]byt
 	srcs := make([][]byte, n)
 	sent = w.run(func(r int) backend.Op {
 		op := x.op(kind, name, len(in[r])/x.dt.Size(), r, root)
-		srcs[r] = w.lend("src", r, len(in[r]))
-		copy(srcs[r], in[r])
+		srcs[r] = w.lendCopy("src", r, in[r])
 		switch {
 		case kind == backend.Reduce && r != root:
 		case inPlace:

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -166,11 +169,14 @@ func (p *program) part(b data.Batch, lo, hi int) nn.T {
 }
 
 func TestRanksThatMayDiffer(t *testing.T) {
-	for _, engine := range []string{"goroutines", "tcp"} {
-		for name, divide := range parallelisms {
-			for what, run := range rightPrograms {
+	for e, engine := range engines {
+		for k, name := range slices.Sorted(maps.Keys(parallelisms)) {
+			for i, what := range slices.Sorted(maps.Keys(rightPrograms)) {
+				if !chosen(t, e, k, i) {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s/%s/%s", engine, name, what), func(t *testing.T) {
-					done, err := train(disttest.LauncherFor(t, engine, 2), divide, run)
+					done, err := train(disttest.LauncherFor(t, engine, 2), parallelisms[name], rightPrograms[what])
 					require.NoError(t, err)
 					require.Positive(t, done)
 				})
@@ -178,3 +184,5 @@ func TestRanksThatMayDiffer(t *testing.T) {
 		}
 	}
 }
+
+func TestLongRanksThatMayDiffer(t *testing.T) { reliability.AsLong(t, TestRanksThatMayDiffer) }

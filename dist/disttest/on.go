@@ -17,7 +17,6 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/tcp"
-	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -44,7 +43,6 @@ func LauncherFor(t testing.TB, name string, ranks int) Launcher {
 
 // OnRanks runs fn on goroutine ranks.
 func OnRanks(ranks int, fn func(r *dist.Rank) error) error {
-	wait.ParkAtOnce.Store(true)
 	cfg := dist.Config{Ranks: ranks, Threads: 1, Timeout: time.Minute, Log: io.Discard}
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -42,6 +44,11 @@ func RunMost(m *testing.M, atOnce int) {
 	os.Exit(m.Run())
 }
 
+// Ranks of tests park at once: to spin takes up to a half of their time. Those of benchmarks and of the long form of Run spin.
+func init() {
+	wait.ParkAtOnce.Store(!slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench=") }))
+}
+
 // slack is how much a busy machine may add to a time limit.
 const slack = reliability.Slack
 
@@ -66,6 +73,7 @@ func RunEmulated(t *testing.T, start Start, parts ...string) {
 }
 
 func (s *suite) run(t *testing.T, parts []string) {
+	wait.ParkAtOnce.Store(!s.full)
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T)

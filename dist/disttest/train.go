@@ -15,7 +15,6 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
-	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -123,7 +122,6 @@ func (c Training) Refused(t testing.TB, text string) {
 
 // Try trains. Also with an error, Result.Errs are those of the ranks, and Norms those of the steps that rank 0 has done.
 func (c Training) Try() (Result, error) {
-	wait.ParkAtOnce.Store(true)
 	if c.On == nil {
 		c.On = dist.Run
 	}
