@@ -45,7 +45,8 @@ func TestFewMicrobatches(t *testing.T) {
 	}
 }
 
-// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch.
+// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch. The short form has every second layout,
+// the long one the others.
 func TestLayoutsEqualOneRank(t *testing.T) {
 	for name, c := range map[string]struct {
 		program
@@ -90,9 +91,21 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 		"uneven layers": {program{layers: 7, tied: true}, []layout{
 			{mesh: "pp=2", parts: []int{1, 6}}, {mesh: "pp=3", parts: []int{3, 1, 3}}, {mesh: "pp=2", schedule: "zbv", parts: []int{1, 3, 2, 1}}}},
 	} {
-		t.Run(name, func(t *testing.T) { requireParity(t, c.program, c.layouts...) })
+		t.Run(name, func(t *testing.T) {
+			var layouts []layout
+			for i, l := range c.layouts {
+				if i%2 == 1 == reliability.Long(t) {
+					layouts = append(layouts, l)
+				}
+			}
+			if layouts != nil {
+				requireParity(t, c.program, layouts...)
+			}
+		})
 	}
 }
+
+func TestLongLayoutsEqualOneRank(t *testing.T) { reliability.AsLong(t, TestLayoutsEqualOneRank) }
 
 // The newer kinds of package gpt have stages, too.
 func TestKindsEqualOneRank(t *testing.T) {
