@@ -45,8 +45,8 @@ func TestFewMicrobatches(t *testing.T) {
 	}
 }
 
-// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch. The short form has every second layout,
-// the long one the others.
+// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch. The short form has every second
+// layout, the long one the others.
 func TestLayoutsEqualOneRank(t *testing.T) {
 	for name, c := range map[string]struct {
 		program
@@ -133,16 +133,23 @@ func TestEnginesEqualOneRank(t *testing.T) {
 	}
 }
 
-// Devices with memory of their own, several of which may run in any order; between GPUs also NCCL.
+// Devices with memory of their own, several of which may run in any order; between GPUs also NCCL. The emulator is slow: the short form has
+// four steps.
 func TestDevicesEqualOneRank(t *testing.T) {
 	p := program{kind: gpt.Llama, tied: true, drop: true, rows: []int{3, 1, 2}}
-	want := p.training(layout{}).Run(t)
+	one := p.training(layout{})
+	if one.Steps = 4; reliability.Long(t) {
+		one.Steps = 10
+	}
+	want := one.Run(t)
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		c := p.training(layout{mesh: "pp=2,dp=2", schedule: "zbv"})
-		c.On = launch
+		c.On, c.Steps = launch, one.Steps
 		disttest.RequireEqual(t, want, c.Run(t), 1e-10)
 	})
 }
+
+func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevicesEqualOneRank) }
 
 // So it is if keys go around the ranks.
 func TestRingOnDevices(t *testing.T) {
