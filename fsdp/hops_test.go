@@ -78,7 +78,7 @@ func normal(n int, seed uint64) []float64 {
 	return tensor.Floats(x)
 }
 
-// Ranks train with rounded gradients nearly as with exact ones; several runs are equal to the bit.
+// Ranks train with rounded gradients nearly as with exact ones; several runs are equal to the bit (the short form repeats some).
 func TestTrainingWithRoundedGradients(t *testing.T) {
 	for name, j := range map[string]job{
 		"2 x 2":    {},
@@ -103,7 +103,9 @@ func TestTrainingWithRoundedGradients(t *testing.T) {
 			j.cfg.Grads = fsdp.Int4
 			got := j.run(t)
 			require.NotEqual(t, want.Losses, got.Losses)
-			require.Equal(t, got, j.run(t))
+			if reliability.Long(t) || name == "2 x 3" || name == "2 copies" || name == "4 micro" {
+				require.Equal(t, got, j.run(t))
+			}
 			for end := 10; end <= len(want.Losses); end += 10 { // single batches are chaotic
 				exact, now := meanOf(want.Losses[end-10:end]), meanOf(got.Losses[end-10:end])
 				t.Logf("steps %d to %d: %.4f, exact %.4f", end-10, end-1, now, exact)

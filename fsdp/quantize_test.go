@@ -92,7 +92,7 @@ func narrowed(tape *tensor.Tape, x []float64) []float64 {
 }
 
 // Ranks train with rounded values nearly as with exact ones, in all stages, with all kinds of units, frozen parts, microbatches and odd
-// sizes; several runs are equal to the bit.
+// sizes; several runs are equal to the bit (the short form repeats one in each form of sharding).
 func TestTrainingWithCodes(t *testing.T) {
 	for name, j := range map[string]job{
 		"stage 1":  {cfg: fsdp.Config{Stage: 1}},
@@ -117,7 +117,9 @@ func TestTrainingWithCodes(t *testing.T) {
 			got := j.run(t)
 			requireNear(t, want.Losses, got.Losses, 0.03)
 			require.NotEqual(t, want.Losses, got.Losses)
-			require.Equal(t, got, j.run(t))
+			if reliability.Long(t) || name == "stage 3" || name == "copies" || name == "host" {
+				require.Equal(t, got, j.run(t))
+			}
 			for i := 9; i < len(want.Losses); i += 10 {
 				t.Logf("step %d: %.4f, exact %.4f", i, got.Losses[i], want.Losses[i])
 			}

@@ -45,7 +45,8 @@ func TestFewMicrobatches(t *testing.T) {
 	}
 }
 
-// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch.
+// Stages under other parallelisms. Ranks of dp and fsdp have unequally many rows of each microbatch. The short form has every second
+// layout, the long one the others.
 func TestLayoutsEqualOneRank(t *testing.T) {
 	for name, c := range map[string]struct {
 		program
@@ -92,9 +93,21 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 		"uneven layers": {program{layers: 7, tied: true}, []layout{
 			{mesh: "pp=2", parts: []int{1, 6}}, {mesh: "pp=3", parts: []int{3, 1, 3}}, {mesh: "pp=2", schedule: "zbv", parts: []int{1, 3, 2, 1}}}},
 	} {
-		t.Run(name, func(t *testing.T) { requireParity(t, c.program, c.layouts...) })
+		t.Run(name, func(t *testing.T) {
+			var layouts []layout
+			for i, l := range c.layouts {
+				if i%2 == 1 == reliability.Long(t) {
+					layouts = append(layouts, l)
+				}
+			}
+			if layouts != nil {
+				requireParity(t, c.program, layouts...)
+			}
+		})
 	}
 }
+
+func TestLongLayoutsEqualOneRank(t *testing.T) { reliability.AsLong(t, TestLayoutsEqualOneRank) }
 
 // The newer kinds of package gpt have stages, too.
 func TestKindsEqualOneRank(t *testing.T) {
@@ -122,16 +135,23 @@ func TestEnginesEqualOneRank(t *testing.T) {
 	}
 }
 
-// Devices with memory of their own, several of which may run in any order; between GPUs also NCCL.
+// Devices with memory of their own, several of which may run in any order; between GPUs also NCCL. The emulator is slow: the short form has
+// four steps.
 func TestDevicesEqualOneRank(t *testing.T) {
 	p := program{kind: gpt.Llama, tied: true, drop: true, rows: []int{3, 1, 2}}
-	want := p.training(layout{}).Run(t)
+	one := p.training(layout{})
+	if one.Steps = 4; reliability.Long(t) {
+		one.Steps = 10
+	}
+	want := one.Run(t)
 	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		c := p.training(layout{mesh: "pp=2,dp=2", schedule: "zbv"})
-		c.On = launch
+		c.On, c.Steps = launch, one.Steps
 		disttest.RequireEqual(t, want, c.Run(t), 1e-10)
 	})
 }
+
+func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevicesEqualOneRank) }
 
 // So it is if keys go around the ranks.
 func TestRingOnDevices(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
@@ -23,9 +24,9 @@ import (
 // A model whose layers are divided trains as on one rank, from values that have the same bits: by heads, hidden features and words, with
 // tokens that are whole or divided between them (a mesh has one of these forms), under ddp, fsdp and both. So it does with adapters, which
 // are divided with their layers; with blocks that are computed again, and communicate again; with sequences that are divided, in parts that
-// differ (Ulysses); and in the naive way.
+// differ (Ulysses); and in the naive way. The short form has every second mesh of each, the long one the others.
 func TestEqualsOneRank(t *testing.T) {
-	for _, c := range []struct {
+	for turn, c := range []struct {
 		job
 		meshes string
 	}{
@@ -54,6 +55,9 @@ func TestEqualsOneRank(t *testing.T) {
 				want.Learns(t, 0.97)
 			}
 			for i, mesh := range strings.Fields(c.meshes) {
+				if (i+turn)%2 == 1 != reliability.Long(t) {
+					continue
+				}
 				c.mesh, c.cfg = mesh, tp.Config{}
 				if !c.naive && (c.ones || strings.Contains(mesh, "kv")) {
 					c.cfg = forms[i%len(forms)]
@@ -63,6 +67,8 @@ func TestEqualsOneRank(t *testing.T) {
 		})
 	}
 }
+
+func TestLongEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestEqualsOneRank) }
 
 // Adafactor's means are of whole matrices, also where tp divides them by rows or columns, or with fsdp beside it. The loss does not depend
 // on biases of keys: their gradients are roundings, which Eps keeps small.

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/moe"
@@ -95,20 +96,25 @@ func (p plan) attach(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 }
 
 // The newer kinds are trained as on one rank by all that divides layers, parameters or sequences, with rows that do not divide. All but one
-// have a loss without logits, where one rank has them.
+// have a loss without logits, where one rank has them. The short form has every second layout of each kind, the long one the others.
 func TestKindsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3, gpt.SmolLM3} {
+	for k, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Qwen3, gpt.Phi3, gpt.SmolLM3} {
 		want := plan{kind: kind}.training().Run(t)
-		for _, l := range []struct {
+		for i, l := range []struct {
 			parallel.Layout
 			sequence bool
 		}{{parallel.Layout{DP: 3}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{TP: 4}, false},
 			{parallel.Layout{TP: 4}, true}, {parallel.Layout{FSDP: 2}, false}, {parallel.Layout{FSDP: 2, TP: 2}, true},
 			{parallel.Layout{CP: 2}, false}, {parallel.Layout{Ring: 2}, false}} {
+			if (i+k)%2 == 1 != reliability.Long(t) {
+				continue
+			}
 			disttest.RequireEqual(t, want, plan{kind: kind, layout: &l.Layout, sequence: l.sequence}.training().Run(t), 1e-10)
 		}
 	}
 }
+
+func TestLongKindsEqualOneRank(t *testing.T) { reliability.AsLong(t, TestKindsEqualOneRank) }
 
 // A loss of features has the cap of logits.
 func TestSoftCapEqualsOneRank(t *testing.T) {
@@ -118,23 +124,28 @@ func TestSoftCapEqualsOneRank(t *testing.T) {
 	}
 }
 
-// So are those with experts, which ranks may divide, too, and adapters of their routers.
+// So are those with experts, which ranks may divide, too, and adapters of their routers, by turns.
 func TestExpertsEqualOneRank(t *testing.T) {
-	for _, one := range []plan{{kind: gpt.Mixtral, window: 3}, {kind: gpt.Qwen3MoE},
+	for k, one := range []plan{{kind: gpt.Mixtral, window: 3}, {kind: gpt.Qwen3MoE},
 		{kind: gpt.Mixtral, targets: []string{"blocks.*.mlp.gate", "blocks.*.attn.?"}}, {kind: gpt.Qwen3MoE, targets: []string{"*.gate"}}} {
 		want := one.training().Run(t)
-		for _, l := range []struct {
+		for i, l := range []struct {
 			parallel.Layout
 			sequence bool
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
 			{parallel.Layout{EP: 2}, false}, {parallel.Layout{EP: 3}, false}, {parallel.Layout{FSDP: 2, EP: 2}, false},
 			{parallel.Layout{DP: 2, EP: 2, TP: 2}, true}, {parallel.Layout{CP: 2, EP: 2}, false}} {
+			if (i+k+k/2)%2 == 1 != reliability.Long(t) {
+				continue
+			}
 			p := one
 			p.layout, p.sequence = &l.Layout, l.sequence
 			disttest.RequireEqual(t, want, p.training().Run(t), 1e-10)
 		}
 	}
 }
+
+func TestLongExpertsEqualOneRank(t *testing.T) { reliability.AsLong(t, TestExpertsEqualOneRank) }
 
 // An adapter of a router comes before ranks divide tokens: its gradient would be that of a part of them.
 func TestLateAdapterOfARouter(t *testing.T) {
