@@ -95,7 +95,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 			mixed = true
 			s.add(h)
 		}
-		if !h.needs {
+		if !h.needs || o.Const {
 			if h.uses == spent {
 				old |= 1 << i
 			}

@@ -181,7 +181,8 @@ func order(idx *header) int {
 	return int(memoryID(idx))
 }
 
-// memoryID is the number of a tensor by its memory. It is not 0.
+// memoryID is the number of a tensor by its memory. It is not 0. It is a digest of 15 bits, and memory is used again: rarely, two tensors
+// have the same one. Then indices that differ are taken for the same, and a program that mixes rows is not refused. No result depends on it.
 func memoryID(h *header) uint16 {
 	if h.st == nil {
 		return 1

@@ -299,6 +299,10 @@ func (t *Tape) Reset() {
 			s.p.state = gradEmpty
 		}
 	}
+	if t.inBackward || t.putOff {
+		clear(t.factors)
+		t.portions = t.portions[:0]
+	}
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.modes = modes{noGrad: t.noGrad, training: t.training, keepAll: t.keepAll, closed: t.closed, record: true}
 	t.deferred = nil
