@@ -118,8 +118,9 @@ func TestResetForgetsFailedBackward(t *testing.T) {
 	require.NoError(t, p.Own(owner, 0))
 	for _, lost = range []bool{false, true, false} {
 		err := Try(func() {
-			x := tape.Input(upward(4, 6).WithRows(half)).Mul(tape.Apply(f, tape.Use(p)))
-			tape.Backward(x.Slice(0, 0, 1).Sum().Scale(3).Add(x.Slice(0, 1, 4).Sum().Scale(3)))
+			x := tape.Input(upward(4, 6).WithRows(half))
+			part := x.Mul(tape.Use(p)).Slice(0, 0, 1).Sum().Scale(3) // Backward comes to it behind f
+			tape.Backward(part.Add(x.Mul(tape.Apply(f, tape.Use(p))).Slice(0, 1, 4).Sum().Scale(3)))
 		})
 		if lost {
 			require.ErrorIs(t, err, assert.AnError)
