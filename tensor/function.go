@@ -145,7 +145,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 			fail(f.Name(), nil, "input %d is the zero Tensor", i)
 		}
 		c.in[i] = h.tensor()
-		if h.needs && t.recording() {
+		if h.needs && t.records() {
 			c.need |= 1 << i
 		}
 	}
@@ -280,7 +280,7 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 	if ah.n != 1 {
 		fail("WithAux", these(ah), "aux must have one element")
 	}
-	if t.recording() {
+	if t.records() {
 		ah = t.gradOnce(ah, t.rows.Over) // a penalty
 		mustSeed("WithAux", ah)
 	}

@@ -37,7 +37,7 @@ func named(in []*header) []typing.Operand {
 
 // clash panics with a *Failure if inputs do not fit along an axis.
 func clash(op string, in []*header, m typing.Misfit) {
-	if m.Axes == 0 || slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.tape != nil && h.tape.idle() }) {
+	if m.Axes == 0 || slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.tape != nil && h.tape.hasNoRows() }) {
 		return
 	}
 	e := m.Error(named(in))

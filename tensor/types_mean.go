@@ -13,7 +13,7 @@ func mustMeanWhole(x *header) {
 
 // mustBeWhole panics with a *Failure if x is a part of the features.
 func mustBeWhole(op string, x *header) {
-	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.recording() {
+	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.records() {
 		clash(op, these(x), typing.Misfit{Axes: bad, Clash: typing.ClashWhole, Have: Cut, Want: Invariant})
 	}
 }
