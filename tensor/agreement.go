@@ -16,8 +16,8 @@ func (t *Tape) Agreement(along Axes) compare.Agreement {
 }
 
 // Agree says that all ranks use the same number in this step, such as a count by which a loss divides. Ranks that used different ones get
-// an error when they next add something up. CrossEntropy calls it with its Count. How often in a row it is called with the same number does
-// not matter: ranks may divide their rows into other numbers of chunks.
+// an error when they next add something up. ops.CrossEntropy calls it with its Count. How often in a row it is called with the same number
+// does not matter: ranks may divide their rows into other numbers of chunks.
 func (t *Tape) Agree(number float64) {
 	if t.recompute || !t.agreement.Agree(number) {
 		return

@@ -40,7 +40,8 @@ const maxTerms = 8
 // maxFactors is the number of different factors of a step that are remembered.
 const maxFactors = 64
 
-// firstSteps is the number of steps of a tape that note factors: the owners of gradients compare those of their first two.
+// firstSteps is the number of steps of a tape that note factors in any case. Owners of gradients compare those of some steps
+// (dist.StepCheck): behind the first steps, they ask for them by CompareNext.
 const firstSteps = 8
 
 // noting reports whether the tape's step notes factors.

@@ -3,7 +3,7 @@ package tensor
 import "slices"
 
 // Function is a differentiable operation of another package, such as a collective. One value serves many calls: the state of a call is in
-// its Ctx.
+// its Ctx. It may also be Typed, Moves, ByRows, a Fetcher or Late.
 type Function interface {
 	Name() string
 	// Forward computes the output from in. It may return an element of in (the identity).

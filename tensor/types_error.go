@@ -52,6 +52,13 @@ func clash(op string, in []*header, m typing.Misfit) {
 	failWith(op, in, e)
 }
 
+// mustBeWhole panics with a *Failure if x is a part of the features.
+func mustBeWhole(op string, x *header) {
+	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.records() {
+		clash(op, these(x), typing.Misfit{Axes: bad, Clash: typing.ClashWhole, Have: Cut, Want: Invariant})
+	}
+}
+
 // failTypes panics with a *Failure: a Function does not accept the types of its inputs.
 func (t *Tape) failTypes(op string, in []*header, err error) {
 	var k *layout.KindError
