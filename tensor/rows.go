@@ -270,20 +270,15 @@ func GlobalMean(x Tensor) Tensor {
 	t := tapeOf("GlobalMean", x)
 	h := t.arg(x)
 	count := t.globalCount("GlobalMean", h, h)
-	mustMeanWhole(h)
+	// A mean over a part of the features would be divided by the number of elements in this part, and the sum of the ranks' means is not the
+	// mean. What has one element for each row, or for each token, is allowed: it may be a sum over a part of the features.
+	if h.ndim > 2 || h.ndim == 2 && (t.rows.Positions == 0 || h.dims[1] != t.rows.Positions) {
+		mustBeWhole("GlobalMean", h)
+	}
 	if x.DType().IsHalf() {
 		x = x.Cast(Float32)
 	}
 	return x.Sum().affine(1/float64(count), 0, true)
-}
-
-// mustMeanWhole panics with a *Failure if a mean is over a part of the features. It would be divided by the number of elements in this
-// part, and the sum of the ranks' means is not the mean. Tensors with one element for each row, or for each token, are allowed: they may be
-// a sum over a part of the features.
-func mustMeanWhole(x *header) {
-	if x.ndim > 2 || x.ndim == 2 && (x.tape.rows.Positions == 0 || x.dims[1] != x.tape.rows.Positions) {
-		mustBeWhole("GlobalMean", x)
-	}
 }
 
 // Region says which part of an activation a rank has, if it does not have all of it for its rows: some columns under tensor parallelism,
