@@ -18,7 +18,7 @@
 // see the samples that one rank would see, and every sample once in an epoch. The last batch of an epoch may be smaller. No sample is
 // dropped, unless [Config].DropLast is set. If the last batch has fewer rows than there are ranks, some ranks get a batch of no rows, so
 // that all ranks take the same number of steps. A loss on a rank's part must be divided by Batch.Global, the number of rows of all ranks,
-// and summed over the ranks. The losses of package tensor do this division themselves: the batch's tensors know their places in the global
+// and summed over the ranks. The losses of package ops do this division themselves: the batch's tensors know their places in the global
 // batch.
 //
 // Each rank takes its part of a batch in order, and ranks have equally many rows, or one differs by a row. The first batch of epoch 0 is

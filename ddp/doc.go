@@ -21,7 +21,7 @@
 // # Losses
 //
 // Gradients are summed, not averaged. So a loss must divide by the rows of the GLOBAL batch. Then the sum over the ranks is the
-// gradient that one rank would compute, even if the ranks have different numbers of rows. The losses of packages nn and tensor do
+// gradient that one rank would compute, even if the ranks have different numbers of rows. The losses of packages nn and tensor/ops do
 // this by themselves, with batches of a data.Loader (see tensor.Rows). A loss of your own ends with tensor.GlobalMean. Mean would
 // divide by the rows of this rank only.
 //

@@ -14,7 +14,7 @@ const (
 	Varying                // each rank has other rows of the batch; so has the gradient
 	Partial                // the sum over the ranks is the value; the gradient is the same on all
 	Invariant              // the same on all, and so is the gradient
-	Own                    // a mean over this rank's rows, or computed from one: not a part of a sum
+	Own                    // made of several of this rank's rows, not as a sum (a mean, a maximum), or of such: a part of no whole
 	Cut                    // each rank has another part of the features or weights; so has the gradient
 )
 

@@ -43,6 +43,6 @@
 //
 // # Parallelism
 //
-// Layers do not depend on the parallel packages. [Linear] and [Embedding] can call a Function before or after themselves, which
-// a parallel package sets. Sizes that sharding changes (the number of heads) are read from the activations.
+// Layers do not depend on the parallel packages. [Linear], [Embedding], [Core], [BatchNorm2d] and [Dropout] have places for Functions,
+// or for parts of a layer, which a parallel package sets. Sizes that sharding changes (the number of heads) are read from the activations.
 package nn

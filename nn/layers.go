@@ -138,6 +138,18 @@ func (e *Embedding) Forward(ids T) T {
 	return apply(e.Post, e.lookup(tapeOf(ids).Use(e.W), ids))
 }
 
+// lookup returns the vectors of ids, and zeros for those in rows that other ranks have.
+func (e *Embedding) lookup(w, ids T) T {
+	boxes := e.W.Placement().Boxes()
+	if w.Dim(0) == e.W.Global()[0] { // whole, or gathered where it is used
+		return ops.Embedding(w, ids)
+	}
+	if b := boxes[0]; len(boxes) > 1 || b.Hi[1]-b.Lo[1] != e.W.Global()[1] {
+		fail("Embedding", "%s must be sharded by rows, but its boxes are %v", e.W.Name(), boxes)
+	}
+	return ops.EmbeddingPart(w, ids, boxes[0].Lo[0], e.W.Global()[0])
+}
+
 // LayerNorm normalizes the last dimension to mean 0 and variance 1, and scales and shifts it (Ba et al. 2016).
 type LayerNorm struct {
 	W   *tensor.Param `nn:"weight"` // [d]; nil: ones

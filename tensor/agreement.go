@@ -10,16 +10,16 @@ import (
 func (t *Tape) Agreement(along Axes) compare.Agreement {
 	r := &t.rows
 	if t.inBackward { // a Checkpoint may run again at any time in it
-		r = &t.told.Rows
+		r = &t.agreement.Rows
 	}
-	return t.told.Agreement(t.random.Seed, uint64(t.random.Step), r, along)
+	return t.agreement.Agreement(t.random.Seed, uint64(t.random.Step), r, along)
 }
 
 // Agree says that all ranks use the same number in this step, such as a count by which a loss divides. Ranks that used different ones get
-// an error when they next add something up. CrossEntropy calls it with its Count. How often in a row it is called with the same number does
-// not matter: ranks may divide their rows into other numbers of chunks.
+// an error when they next add something up. ops.CrossEntropy calls it with its Count. How often in a row it is called with the same number
+// does not matter: ranks may divide their rows into other numbers of chunks.
 func (t *Tape) Agree(number float64) {
-	if t.recompute || !t.told.Agree(number) {
+	if t.recompute || !t.agreement.Agree(number) {
 		return
 	}
 	if r := t.Recording(); r != nil {
@@ -29,13 +29,13 @@ func (t *Tape) Agree(number float64) {
 }
 
 // Agreed returns the different numbers of Agree since the last Backward. It is valid until the next one. all is false if there are more.
-func (t *Tape) Agreed() (numbers []float64, all bool) { return t.told.Agreed() }
+func (t *Tape) Agreed() (numbers []float64, all bool) { return t.agreement.Agreed() }
 
 // Stepped tells the tape that last used p the learning rate of an optimizer's step, and a digest of which of its parameters are frozen.
 // Ranks with different ones get an error when they next add something up.
 func (p *Param) Stepped(rate float64, frozen uint64) {
 	if p.last != nil {
-		p.last.t.told.Stepped(rate, frozen)
+		p.last.t.agreement.Stepped(rate, frozen)
 	}
 }
 
@@ -49,33 +49,33 @@ func (t *Tape) tell(h *header) {
 	if sum == 0 {
 		return
 	}
-	t.told.Value(sum)
+	t.agreement.Value(sum)
 	if h.rows != nil {
 		t.fed.Tell(valuesOf(h, sum))
 	}
 	ofRows := (h.ndim > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
 	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != t.targets && !ofRows {
-		t.told.Input(sum)
+		t.agreement.Input(sum)
 	}
 }
 
 // compares reports whether ranks compare values of the step.
 func (t *Tape) compares() bool {
-	return t.told.Compared() && !t.noGrad && t.training && !t.quiet && !t.recompute
+	return t.agreement.Compared() && !t.noGrad && t.training && !t.quiet && !t.recompute
 }
 
 // tellParam notes the values of a parameter that nobody owns, such as a teacher's.
 func (t *Tape) tellParam(p *Param) {
 	if t.compares() && !t.inBackward && p.owner == nil && !p.IsCut() {
-		t.told.Param(checksum(p.Value.hdr()))
+		t.agreement.Param(checksum(p.Value.hdr()))
 	}
 }
 
 // target notes the target of a loss: it belongs to the rows, also if it was an Input without Rows.
 func (t *Tape) target(h *header) {
-	t.targets, t.told.Over = h, t.told.Over|h.ty.Differ()
+	t.targets, t.agreement.Over = h, t.agreement.Over|h.ty.Differ()
 	if h.tape == t && h.st.arena == nil {
-		t.told.Forget(func() uint64 { return checksum(h) })
+		t.agreement.Forget(func() uint64 { return checksum(h) })
 	}
 }
 

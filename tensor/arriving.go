@@ -159,7 +159,7 @@ func (t *Tape) noteFetched(c *Ctx, h *header) {
 		h.st.hideUntilArrival()
 	}
 	c.mustHide(&c.coming, "the output")
-	if _, ok := c.f.(Fetcher); !ok || !t.record || t.recompute || !t.recording() || c.need == 0 || h.st != &h.own {
+	if _, ok := c.f.(Fetcher); !ok || !t.record || t.recompute || !t.records() || c.need == 0 || h.st != &h.own {
 		return
 	}
 	c.coming.c, c.out, h.st.coming = c, h, &c.coming

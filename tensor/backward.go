@@ -104,7 +104,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.root, t.fetched, t.recorded, t.told.Rows = true, nil, nil, t.nn, t.rows
+	t.inBackward, t.root, t.fetched, t.recorded, t.agreement.Rows = true, nil, nil, t.nn, t.rows
 	t.mem.Report()
 	if c := t.choice; c != 0 && t.noting() {
 		t.noteFactor(Factor{Site: c, Value: 1, Op: OwnRows, Own: true, from: c})
@@ -162,7 +162,7 @@ func (t *Tape) finishBackward() {
 	}
 	for _, s := range t.used {
 		if s.p.state == gradPartial && !t.more && s.p.owner == nil { // an owner says itself what it has summed
-			s.p.state = gradReady
+			s.p.state = gradSummed
 		}
 	}
 	t.inBackward, t.drew = false, false
@@ -181,7 +181,7 @@ func (t *Tape) finishBackward() {
 
 // count counts a Backward that is done, for the random keys of the next one.
 func (t *Tape) count(more bool) {
-	t.told.Backward(more)
+	t.agreement.Backward(more)
 	if more {
 		t.random.Micro++
 	} else {
@@ -190,8 +190,8 @@ func (t *Tape) count(more bool) {
 	}
 }
 
-// run differentiates the nodes from the last one down to node from. If the input of a node comes from a Function (a collective), the weight
-// gradients of the node are deferred until that Function has been differentiated. So both run at the same time.
+// run differentiates the nodes from the last one down to node from. If the node in front of a node is a call of a Function (a collective),
+// weight gradients are computed after the rule of that call: so both run at the same time.
 func (t *Tape) run(from int) {
 	for i := t.nn - 1; i >= from; i-- {
 		if t.poller != nil {
@@ -229,7 +229,7 @@ func (t *Tape) run(from int) {
 				t.deferNode(n, m)
 				continue
 			}
-			t.deferred, t.deferMask = n, m
+			t.weightsOf, t.weightsMask = n, m
 			if i == from || t.node(i-1).op != OpApply {
 				t.drain()
 			}
@@ -311,11 +311,11 @@ func (t *Tape) beforeUse(n *Node) {
 	}
 }
 
-// drain runs the deferred weight gradients.
+// drain computes the weight gradients that run held back.
 func (t *Tape) drain() {
-	if n := t.deferred; n != nil {
-		t.deferred = nil
-		t.vjp(n, t.deferMask)
+	if n := t.weightsOf; n != nil {
+		t.weightsOf = nil
+		t.vjp(n, t.weightsMask)
 		t.finish(n)
 	}
 }
@@ -477,7 +477,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 		r.grad(p)
 	}
 	switch p.state {
-	case gradReady:
+	case gradSummed:
 		fail("Backward", these(h), "gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()"+
 			" (Param.Consume drops it)", p.name)
 	case gradPartial:
@@ -493,6 +493,30 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	p.markPart()
 	return dst, beta
+}
+
+// gradTarget returns the memory into which a rule writes the gradient of h, and the beta to use. The memory is the parameter's gradient,
+// the gradient that h has already if nothing else refers to it, or new memory. Call gradDone afterwards.
+func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
+	if h.isLeaf() {
+		if t.putOff { // see addLeafGrad
+			return t.newLike(h), 0
+		}
+		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
+			return dst, beta
+		}
+		h.base.p.undoWrite(beta)
+	} else if h.grad != nil && h.more == nil && !h.grad.shared() && !t.keepAll {
+		return h.grad, 1
+	}
+	return t.newLike(h), 0
+}
+
+// gradDone adds dst to the gradient of h, unless it is that gradient already: a rule wrote into it.
+func (t *Tape) gradDone(h, dst *header) {
+	if dst != h.grad && (dst.tape == t || !h.isLeaf()) {
+		t.addGrad(h, dst)
+	}
 }
 
 // exclusive returns g, or a copy of it if its memory is shared, so that a collective may write to it.

@@ -83,7 +83,7 @@ func (t *Tape) Once(fn func() Tensor) Tensor {
 // step tensors that fn reads as in (at most 8): others may be freed before it runs again. (Chen et al. 2016, "Training Deep Nets with
 // Sublinear Memory Cost".)
 func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
-	if !t.record || !t.recording() {
+	if !t.record || !t.records() {
 		return t.Scope(fn, in...)
 	}
 	hs := t.inputs("checkpoint", in)

@@ -28,7 +28,7 @@ func (op Op) SameDType(in ...Tensor) {
 // Refuse panics with a *Failure if operands do not fit along the axes in bad. On a tape that records nothing, and on a
 // rank without rows, nothing is refused.
 func (op Op) Refuse(in []Tensor, bad typing.Misfit) {
-	if t := op.Tape(in...); bad.Axes != 0 && t.recording() {
+	if t := op.Tape(in...); bad.Axes != 0 && t.records() {
 		clash(op.String(), headersOf(in), bad)
 	}
 }
@@ -45,7 +45,7 @@ func headersOf(xs []Tensor) []*header {
 func (x Tensor) NameOr(role string) string { return x.hdr().called(role) }
 
 // Records reports whether operations are recorded now, for gradients.
-func (t *Tape) Records() bool { return t.recording() }
+func (t *Tape) Records() bool { return t.records() }
 
 // Packed returns x on the tape, without gaps: x itself, or a copy, which is recorded.
 func (t *Tape) Packed(x Tensor) Tensor { return t.contiguous(t.arg(x)).tensor() }
@@ -96,7 +96,7 @@ func (t *Tape) SamePlaces(out, x Tensor) { out.hdr().ty, out.hdr().at = x.hdr().
 // MeetTypes makes out, of op, this rank's own if it is of rows of x that met others of y: both have them in dimension 0.
 func (t *Tape) MeetTypes(op Op, out, x, y Tensor) {
 	in, other := x.hdr(), y.hdr()
-	if same := in.at.Rows() == other.at.Rows() && in.at.Ordered(); !same && in.at.Of != 0 && other.at.Of != 0 && t.typing() && !t.idle() {
+	if same := in.at.Rows() == other.at.Rows() && in.at.Ordered(); !same && in.at.Of != 0 && other.at.Of != 0 && t.typing() && !t.hasNoRows() {
 		t.own(op.String(), out.hdr(), t.batchAt(in.at), true, false, "where other rows of this rank meet")
 	}
 }

@@ -38,6 +38,11 @@
 // Several tapes may be alive at the same time, as in pipelines. A tape belongs to one goroutine; several goroutines may
 // run one model at the same time if each has a device and a NoGrad tape of its own.
 //
+// # Types over ranks
+//
+// On several ranks, a tensor of a tape has a [Kind] along each axis of the job (all together: [Types]). It says how the values of the ranks
+// belong together. Each operation computes the kinds of its output, and refuses inputs that do not fit. docs/TYPES.md explains it.
+//
 // # Parameters
 //
 // A [Param] is a leaf. It is made with a shape only. [Param.Make] gives it values, which depend on the seed, its name and
@@ -94,4 +99,20 @@
 //   - a package that shares parameters out: Hooks, Shard, Raw, Exec;
 //   - an operation: Function with Ctx and Types, or Register with OpSpec, VJP, Node and the methods of Op. Its kernels: cpu.Register,
 //     cuda.Register.
+//
+// # Files
+//
+// Read tensor.go, tape.go, node.go, op.go, backward.go, param.go and leaf.go in this order: a call, its node, Backward, a parameter. The
+// others:
+//
+//   - operations: builtin.go (their table), elementwise.go and elementwise_rules.go, shape.go, reduce.go, matmul.go, linear.go, fused.go,
+//     detach.go, random.go, offtape.go (without a tape), custom.go and raw.go (what other packages need to write theirs);
+//   - Functions: function.go; types.go (Typed), moves.go (Moves), byrows.go (ByRows), arriving.go (Fetcher), over.go (Late);
+//   - variants of Backward: checkpoint.go (Scope, Once, Checkpoint), ends.go (Leaf, BackwardFrom, weight gradients that are put off),
+//     second.go (second results), spent.go (what an earlier Backward has freed), over.go (gradients in the memory of logits);
+//   - types over ranks: types.go, types_rules.go, types_error.go; places.go and places_ops.go (where the rows are);
+//     rows.go (inputs, means, random numbers); place.go (parameters); origin.go (for other ranks);
+//   - what ranks compare of a step: agreement.go, fed.go (inputs), factors.go (numbers of the host), ownrows.go, portions.go, repeat.go;
+//   - memory and devices: dtype.go, storage.go, stepmemory.go, device.go, exec.go (launches), host.go, transfer.go, recording.go (captured
+//     steps); stored.go (parameters in files), failure.go.
 package tensor

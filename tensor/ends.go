@@ -134,7 +134,7 @@ func (t *Tape) RunDeferred(opts ...BackwardOption) {
 	}
 	t.open++
 	t.spans.Phase("backward")
-	t.inBackward, t.putOff, t.told.Rows = true, false, t.rows
+	t.inBackward, t.putOff, t.agreement.Rows = true, false, t.rows
 	t.beginOwners()
 	for _, s := range slices.Backward(t.used) { // what is complete is summed while the rest is computed
 		early := s.early

@@ -64,7 +64,7 @@ func PendingUses(x Tensor) int { return int(x.h.base.pending) }
 func Micro(t *Tape) [2]int { return [2]int{t.random.Step, t.random.Micro} }
 
 // StepsDone returns the tape's steps that compared something, and all.
-func StepsDone(t *Tape) []int { return []int{t.told.Steps, int(t.stepsDone)} }
+func StepsDone(t *Tape) []int { return []int{t.agreement.Steps, int(t.stepsDone)} }
 
 // Init returns the initializer of p.
 func Init(p *Param) Initializer { return p.init }

@@ -40,17 +40,18 @@ const maxTerms = 8
 // maxFactors is the number of different factors of a step that are remembered.
 const maxFactors = 64
 
-// firstSteps is the number of steps of a tape that note factors: the owners of gradients compare those of their first two.
+// firstSteps is the number of steps of a tape that note factors in any case. Owners of gradients compare those of some steps
+// (dist.StepCheck): behind the first steps, they ask for them by CompareNext.
 const firstSteps = 8
 
 // noting reports whether the tape's step notes factors.
-func (t *Tape) noting() bool { return t.stepsDone < firstSteps || t.told.Asked() }
+func (t *Tape) noting() bool { return t.stepsDone < firstSteps || t.agreement.Asked() }
 
 // CompareNext makes the tape that last used p note in its next step what ranks compare (factors, values of inputs), as it does in its first
 // steps. Owners of gradients call it on all ranks alike.
 func (p *Param) CompareNext() {
 	if p.last != nil {
-		p.last.t.told.CompareNext()
+		p.last.t.agreement.CompareNext()
 	}
 }
 
@@ -181,7 +182,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 	}
 	if !passed && !empty && (f.summed || !f.Part) {
 		t.noteOwnMean(n, f)
-		count, agreed := t.told.Count()
+		count, agreed := t.agreement.Count()
 		agreed = agreed && math.Abs(float64(f.Value*count)-1) < 1e-6
 		f.Own = !f.global && !t.fed.asked && !agreed && t.ofOwnRows(n, math.Abs(f.Value))
 		if !f.global && (n.op == OpSum || f.Part) { // the program divided by a count of its own
@@ -195,8 +196,8 @@ func (t *Tape) passFactor(n *Node) float64 {
 // noteOwnMean notes whether n, which is multiplied by f, is a mean of this tape's elements alone, and not of those of all microbatches. The
 // sum of one element is a mean only if something multiplied it.
 func (t *Tape) noteOwnMean(n *Node, f Factor) {
-	w, b := math.Abs(f.Hand), &t.told.Rows
-	_, agreed := t.told.Count()
+	w, b := math.Abs(f.Hand), &t.agreement.Rows
+	_, agreed := t.agreement.Count()
 	own := b.Total == 0 && !agreed // else an operation divides by these
 	if n.op == OpSum {
 		w = math.Abs(f.Value) * float64(n.in[0].n) / float64(n.out.n)
@@ -319,7 +320,7 @@ func (t *Tape) noteFields(f Function, in []*header) {
 // noteFactor notes the factor of a sum. A rank without rows has sums of nothing, which it may divide by anything. A loss that is no number
 // shows itself.
 func (t *Tape) noteFactor(x Factor) {
-	if t.idle() || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) {
+	if t.hasNoRows() || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) {
 		return
 	}
 	f := &t.fed

@@ -2,14 +2,14 @@ package tensor
 
 import "github.com/ringo-ml/ringo/tensor/compare"
 
-// inputs is what a tape got since the last Backward: parts of the batch, and numbers of the host.
-type inputs struct {
+// fedInputs is what a tape got since the last Backward: parts of the batch, and numbers of the host.
+type fedInputs struct {
 	compare.Inputs
 	factors []Factor // see Param.Factors
 	asked   bool     // GlobalCount was called
 }
 
-func (f *inputs) reset() {
+func (f *fedInputs) reset() {
 	f.Reset()
 	f.factors, f.asked = f.factors[:0], false
 }

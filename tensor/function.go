@@ -3,7 +3,7 @@ package tensor
 import "slices"
 
 // Function is a differentiable operation of another package, such as a collective. One value serves many calls: the state of a call is in
-// its Ctx.
+// its Ctx. It may also be Typed, Moves, ByRows, a Fetcher or Late.
 type Function interface {
 	Name() string
 	// Forward computes the output from in. It may return an element of in (the identity).
@@ -145,7 +145,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 			fail(f.Name(), nil, "input %d is the zero Tensor", i)
 		}
 		c.in[i] = h.tensor()
-		if h.needs && t.recording() {
+		if h.needs && t.records() {
 			c.need |= 1 << i
 		}
 	}
@@ -280,7 +280,7 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 	if ah.n != 1 {
 		fail("WithAux", these(ah), "aux must have one element")
 	}
-	if t.recording() {
+	if t.records() {
 		ah = t.gradOnce(ah, t.rows.Over) // a penalty
 		mustSeed("WithAux", ah)
 	}

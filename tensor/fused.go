@@ -71,8 +71,9 @@ func linearAddVJP(t *Tape, n *Node, need uint8) {
 	linearVJP(t, n, need)
 }
 
-// linearGradX computes the gradient of x. If the node before made x by an activation, and nothing else reads x, it computes the gradient of
-// the activation's input instead. Then that node is treated as a plain product, whose gradient is ready.
+// linearGradX computes the gradient of x. If the node before made x by an activation, nothing else reads x, and nothing else gave x a
+// gradient, it computes the gradient of the activation's input instead. Then that node is treated as a plain product, whose gradient is
+// ready.
 func (t *Tape) linearGradX(x, g, w *header, p gemm) {
 	if by := t.activationBefore(x); by != nil {
 		d := t.newLike(x)
@@ -90,7 +91,7 @@ func (t *Tape) linearGradX(x, g, w *header, p gemm) {
 
 // activationBefore returns the previous node if it made x by an activation whose gradient a product can compute.
 func (t *Tape) activationBefore(x *header) *Node {
-	if t.at == 0 || x.uses != 1 || x.n == 0 || t.table[OpLinearGradX][x.dtype] == nil {
+	if t.at == 0 || x.uses != 1 || x.grad != nil || x.more != nil || x.n == 0 || t.table[OpLinearGradX][x.dtype] == nil {
 		return nil
 	}
 	if by := t.node(t.at - 1); by.op == OpLinearAct && by.out == x && Activation(by.I[0]).NeedsInput() {

@@ -32,7 +32,7 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	out.dims[out.ndim-1], out.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.alloc(out)
 	var pre *header // the input of an activation, if its gradient needs it
-	if act.NeedsInput() && t.recording() {
+	if act.NeedsInput() && t.records() {
 		pre = t.newLike(out)
 	}
 	t.linear(out, xh, wh, bh, act, pre)

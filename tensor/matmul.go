@@ -159,29 +159,6 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 	return g
 }
 
-// gradTarget returns the memory into which a rule writes the gradient of h, and the beta to use. The memory is the parameter's gradient,
-// the gradient that h has already if nothing else refers to it, or new memory. Call gradDone afterwards.
-func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
-	if h.isLeaf() {
-		if t.putOff { // see addLeafGrad
-			return t.newLike(h), 0
-		}
-		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
-			return dst, beta
-		}
-		h.base.p.undoWrite(beta)
-	} else if h.grad != nil && h.more == nil && !h.grad.shared() && !t.keepAll {
-		return h.grad, 1
-	}
-	return t.newLike(h), 0
-}
-
-func (t *Tape) gradDone(h, dst *header) {
-	if dst != h.grad && (dst.tape == t || !h.isLeaf()) {
-		t.addGrad(h, dst)
-	}
-}
-
 // For y = op(A)·op(B): dA = g·op(B)ᵀ and dB = op(A)ᵀ·g, transposed if the operand is.
 func matmulVJP(t *Tape, n *Node, need uint8) {
 	a, b, gr := n.in[0], n.in[1], n.out.grad

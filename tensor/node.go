@@ -49,8 +49,8 @@ func (t *Tape) operands(n int) []*header {
 	return list
 }
 
-// recording reports whether operations are recorded now.
-func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward && !t.recompute) }
+// records reports whether operations are recorded now.
+func (t *Tape) records() bool { return !(t.noGrad || t.quiet || t.inBackward && !t.recompute) }
 
 // rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
 func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
@@ -95,7 +95,7 @@ func (t *Tape) recNode(op Op, out *header, in []*header) *Node {
 			mixed = true
 			s.add(h)
 		}
-		if !h.needs {
+		if !h.needs || o.Const {
 			if h.uses == spent {
 				old |= 1 << i
 			}

@@ -58,7 +58,7 @@ func OriginOf(list [OriginLen]int64) (o Origin, err error) {
 func (t *Tape) LeafOf(x Tensor, o Origin) Tensor {
 	t.checkLeaf(x.hdr())
 	in := t.leafOf(t.put(x).h, x.h).h
-	t.told.Over |= o.Types.Differ()
+	t.agreement.Over |= o.Types.Differ()
 	in.ty = o.Types
 	if in.needs {
 		in.ty = in.ty.With(in.ty.On(Replicated), Invariant)

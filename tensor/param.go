@@ -12,7 +12,7 @@ type gradState uint8
 const (
 	gradEmpty   gradState = iota // consumed, or never written
 	gradPartial                  // written; more may come
-	gradReady                    // complete and synchronized
+	gradSummed                   // complete, and the ranks have added theirs up
 )
 
 // Param is a trainable tensor, a leaf of every tape. It is made with a shape only; nn.Init or an Attach gives it values.
@@ -190,7 +190,7 @@ func (p *Param) LossScale() float64 {
 // FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter). If
 // it does not, optimizers refuse the gradient (see Unsummed).
 func (p *Param) FillGrad() {
-	p.state = gradReady
+	p.state = gradSummed
 	p.markPart()
 }
 

@@ -91,7 +91,7 @@ func (p *Param) markPart() {
 	}
 }
 
-func (h *header) mustBeWhole(op string) {
+func (h *header) mustNotBePart(op string) {
 	switch h.part {
 	case ofSum:
 		fail(op, these(h), "a gradient of this rank's rows alone: the ranks add up behind the last microbatch (the Backward without More). "+

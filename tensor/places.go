@@ -88,9 +88,9 @@ func (t *Tape) placeInput(h *header, b batch) {
 	h.at = place{Of: t.know(b)}.With(rows, seq)
 }
 
-// idle reports whether this rank has no rows of the batch. In tensors without elements, Reshape cannot tell where rows are, so nothing is
-// refused: the ranks with rows check the program.
-func (t *Tape) idle() bool { return t.rows.Stride != 0 && t.rows.N == 0 }
+// hasNoRows reports whether this rank has no rows of the batch. In tensors without elements, Reshape cannot tell where rows are, so nothing
+// is refused: the ranks with rows check the program.
+func (t *Tape) hasNoRows() bool { return t.rows.Stride != 0 && t.rows.N == 0 }
 
 // typing reports whether operations get types. On a NoGrad tape they do, and nothing is refused.
 func (t *Tape) typing() bool { return !(t.quiet || t.inBackward && !t.recompute) }
@@ -219,7 +219,7 @@ func (t *Tape) withPositions(in []*header) int {
 func (t *Tape) mustFitParts(op string, out *header, in []*header, cut uint8) {
 	var first *header // with parts
 	for i, h := range in {
-		if h == nil || !t.recording() {
+		if h == nil || !t.records() {
 			continue
 		}
 		by := int(out.ndim) - int(h.ndim)
@@ -260,7 +260,7 @@ func stretched(out, x *header) (mask uint8) {
 func (t *Tape) mustNotHold(op string, out *header, in []*header) {
 	b := t.batchAt(out.at)
 	for i, h := range in {
-		if h == nil || h.at.Of != 0 || !t.recording() {
+		if h == nil || h.at.Of != 0 || !t.records() {
 			continue
 		}
 		t.refuseHeld(op, in, i, out, out.at.Rows(), out.variesOver(b, false), "rows")
@@ -351,7 +351,7 @@ func (t *Tape) linearPlace(op string, out *header, in []*header) {
 func (t *Tape) partsPlace(op string, out *header, in []*header) {
 	sum := in[0].ty.On(Cut) & in[1].ty.On(Cut)
 	out.ty = out.ty.With(sum, Partial)
-	if !t.recording() {
+	if !t.records() {
 		return
 	}
 	if op == ops[OpLinearAct].Name && sum != 0 {
@@ -388,7 +388,7 @@ func (t *Tape) contract(op string, out, a, b *header, ta, tb bool) {
 		return
 	}
 	bt := t.batchAt(p)
-	if (x.Batch == nil) != (y.Batch == nil) && t.recording() {
+	if (x.Batch == nil) != (y.Batch == nil) && t.records() {
 		t.weightsOfRows(op, these(a, b), &x, &y, out)
 	}
 	if rows|seq == layout.Kept {
@@ -483,7 +483,7 @@ func uniform(h *header, d int) bool {
 func (t *Tape) failHeld(op string, in []*header, i, d int, axes Axes, n int, what string) {
 	h := in[i]
 	same := axes &^ (h.ty.On(Varying) | h.ty.On(Own) | h.ty.On(Cut) | h.ty.On(Partial))
-	if same == 0 || t.idle() || !h.needs && uniform(h, d) {
+	if same == 0 || t.hasNoRows() || !h.needs && uniform(h, d) {
 		return
 	}
 	e := &typing.Error{Axis: same.First(), Clash: typing.ClashHeld, Have: h.ty.At(same.First()), Want: Varying}

@@ -49,7 +49,7 @@ func (t *Tape) mustNotRepeat(op string, h *header, dims []int) {
 	b := &t.rows
 	same := b.Over & (h.ty.On(Replicated) | h.ty.On(Invariant))
 	if same == 0 || b.N < 2 || h.ndim == 0 || h.dims[0] != b.N || h.at.Flat()&1 == 0 || h.at.Flat()&layout.Repeated == layout.Repeated ||
-		len(dims) > 0 && !slices.Contains(dims, 0) && !slices.Contains(dims, -int(h.ndim)) || !t.noting() || !t.recording() {
+		len(dims) > 0 && !slices.Contains(dims, 0) && !slices.Contains(dims, -int(h.ndim)) || !t.noting() || !t.records() {
 		return
 	}
 	fail(op, these(h), "repeats the same for each of this rank's %d rows, and belongs to none of them: a sum over them does not count other "+
@@ -181,7 +181,9 @@ func order(idx *header) int {
 	return int(memoryID(idx))
 }
 
-// memoryID is the number of a tensor by its memory. It is not 0.
+// memoryID is the number of a tensor by its memory. It is not 0. It is a digest of 15 bits, and memory is used again: rarely, two tensors
+// have the same one. Then indices that differ are taken for the same, and a program that mixes rows is not refused. No result depends on
+// it.
 func memoryID(h *header) uint16 {
 	if h.st == nil {
 		return 1
@@ -242,7 +244,7 @@ func (t *Tape) ScatterTypes(op Op, out, x, idx, src Tensor, dim int) {
 		return
 	}
 	b := t.batchAt(like.at)
-	if bad := like.variesOver(b, false) &^ (in.ty.On(Varying) | in.ty.On(Partial)); bad != 0 && t.recording() && in.at.Flat() != layout.Zeros {
+	if bad := like.variesOver(b, false) &^ (in.ty.On(Varying) | in.ty.On(Partial)); bad != 0 && t.records() && in.at.Flat() != layout.Zeros {
 		e := &typing.Error{Axis: bad.First(), Clash: typing.ClashAdded, Have: in.ty.At(bad.First()), Want: Partial}
 		e.Text = "elements of this rank's rows are added up, so the result is a partial sum, and what they are added to would count once for " +
 			"each rank: begin with Tape.Zeros"

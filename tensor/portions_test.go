@@ -1,9 +1,11 @@
 package tensor_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/layout"
 	. "github.com/ringo-ml/ringo/tensor"
@@ -97,6 +99,51 @@ func TestPortionsOfFeatures(t *testing.T) {
 		}
 		tape.Close()
 	}
+}
+
+// After a Backward that fails, as where a rank is lost, Reset forgets what it has seen of portions and factors: the next step is like that
+// of a new tape.
+func TestResetForgetsFailedBackward(t *testing.T) {
+	lost := false
+	f := fn{func(_ *Ctx, in []Tensor) Tensor { return in[0].Scale(1) }, func(_ *Ctx, g Tensor, grads []Tensor) {
+		if lost {
+			panic(&Failure{Op: "all_reduce", Err: assert.AnError})
+		}
+		grads[0] = g
+	}}
+	tape := NewTape(hostDevice)
+	defer tape.Close()
+	p := summedParam(6)
+	owner := &factorReader{fills: fills{p}}
+	require.NoError(t, p.Own(owner, 0))
+	for _, lost = range []bool{false, true, false} {
+		err := Try(func() {
+			x := tape.Input(upward(4, 6).WithRows(half))
+			part := x.Mul(tape.Use(p)).Slice(0, 0, 1).Sum().Scale(3) // Backward comes to it behind f
+			tape.Backward(part.Add(x.Mul(tape.Apply(f, tape.Use(p))).Slice(0, 1, 4).Sum().Scale(3)))
+		})
+		if lost {
+			require.ErrorIs(t, err, assert.AnError)
+		} else {
+			require.NoError(t, err)
+		}
+		tape.Reset()
+		p.Consume()
+	}
+	require.Len(t, owner.noted, 2)
+	require.NotEmpty(t, owner.noted[0])
+	assert.Equal(t, owner.noted[0], owner.noted[1])
+}
+
+// factorReader is an owner that reads the factors of each Backward.
+type factorReader struct {
+	fills
+	noted [][]Factor
+}
+
+func (r *factorReader) BackwardDone(last bool) error {
+	r.noted = append(r.noted, slices.Clone(r.p.Factors()))
+	return r.fills.BackwardDone(last)
 }
 
 // Weights of portions are known in the first steps: in all microbatches of a step, or in none.

@@ -65,7 +65,7 @@ func (h *header) rowsOf() Rows {
 
 // noteRows makes the rows of an input those of the step, and gives it its place.
 func (t *Tape) noteRows(in, h *header) {
-	t.told.Over |= h.ty.Differ()
+	t.agreement.Over |= h.ty.Differ()
 	if h.tape != nil && h.ty.On(Own) != 0 && t.ownWhy == "" {
 		t.ownWhy = h.tape.ownWhy
 	}
@@ -87,7 +87,7 @@ func (t *Tape) noteRows(in, h *header) {
 		in.at = h.at
 	case !h.dtype.IsFloat():
 		in.at = layout.Constant(0, memoryID(h))
-	case t.recording() && uniform(h, -1):
+	case t.records() && uniform(h, -1):
 		in.at = layout.Constant(layout.Repeated, 0)
 	default:
 		in.at = place{}
@@ -107,7 +107,7 @@ func batchOfInput(h *header) batch {
 func (t *Tape) takeRows(h *header) {
 	t.rows = batchOfInput(h)
 	if !t.recompute {
-		t.told.Batch(h.rows.Number)
+		t.agreement.Batch(h.rows.Number)
 	}
 	t.fed.Add(t.rows)
 }
@@ -177,7 +177,7 @@ func fits(b batch, h *header) bool {
 
 // CheckTarget fails if y, to which op compares x, has other rows of the batch than x, or has rows and the step has none.
 func (t *Tape) CheckTarget(op string, x, y Tensor) {
-	h, b := y.hdr(), t.partOf(x.hdr())
+	h, b := y.hdr(), t.sliceOfBatch(x.hdr())
 	r := h.rowsOf()
 	t.target(h)
 	own := batch{Rows: r}
@@ -195,8 +195,8 @@ func (t *Tape) CheckTarget(op string, x, y Tensor) {
 	}
 }
 
-// partOf returns the batch of h, of which a Slice may have left a part.
-func (t *Tape) partOf(h *header) batch {
+// sliceOfBatch returns the batch of h, of which a Slice may have left a part.
+func (t *Tape) sliceOfBatch(h *header) batch {
 	b := *t.batchAt(h.at)
 	if s := h.at.Rows(); s.Mode() == layout.Portion {
 		b.First += s.Outer() * b.Stride
@@ -229,14 +229,14 @@ func (t *Tape) countOf(op string, h, x *header) int {
 		if over := b.Over; x.at.Dims() == 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 { // of a sum of all rows
 			return max(h.n, 1)
 		}
-		if t.recording() {
+		if t.records() {
 			fail(op, these(x), "has not all rows of the batch (%v), or not an equal number of elements of each: a mean over something else is a "+
 				"Sum, scaled by a count over all ranks (SumFloats), that of rows in another order by 1 / tensor.GlobalCount(input); rows that meet "+
 				"others need all (autograd.AllGather)%s", *b, x.madeOf())
 		}
 	}
 	b := batchOf(t.rows, h)
-	if over := t.rows.Over; over != 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 && t.recording() {
+	if over := t.rows.Over; over != 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 && t.records() {
 		fail(op, these(x), "is the same on all ranks, and made of no rows of the batch. Does the input lack its Rows? It needs them, "+
 			"x = x.WithRows(batch.X.Rows()) before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")
 	}
@@ -264,13 +264,17 @@ func GlobalCount(x Tensor) int {
 }
 
 // GlobalMean returns this rank's part of the mean of x's elements over the global batch: their sum, divided by GlobalCount. The sum over
-// ranks is the mean, as for the losses of this package. End a loss of your own with it. x.Mean() is the mean over this rank's rows, and the
+// ranks is the mean, as for the losses of package ops. End a loss of your own with it. x.Mean() is the mean over this rank's rows, and the
 // sum of these means over ranks is not the mean. 16-bit floats are summed as Float32.
 func GlobalMean(x Tensor) Tensor {
 	t := tapeOf("GlobalMean", x)
 	h := t.arg(x)
 	count := t.globalCount("GlobalMean", h, h)
-	mustMeanWhole(h)
+	// A mean over a part of the features would be divided by the number of elements in this part, and the sum of the ranks' means is not the
+	// mean. What has one element for each row, or for each token, is allowed: it may be a sum over a part of the features.
+	if h.ndim > 2 || h.ndim == 2 && (t.rows.Positions == 0 || h.dims[1] != t.rows.Positions) {
+		mustBeWhole("GlobalMean", h)
+	}
 	if x.DType().IsHalf() {
 		x = x.Cast(Float32)
 	}
@@ -307,7 +311,7 @@ func (t *Tape) RandomPlace(op Op, in Tensor, n, cols, width int, at Region) [8]i
 	if b := *t.batchAt(h.at); at.Rows.Total != 0 && (b.Stride > 1 || b.Positions > 0) {
 		fail(op.String(), these(h), "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
 	}
-	return t.placeOf(op.String(), h, n, cols, width, at)
+	return t.randomPlace(op.String(), h, n, cols, width, at)
 }
 
 // ElementPlace is RandomPlace of a number for each element of in, which may have several times the rows of a batch, behind each other: all
@@ -318,7 +322,7 @@ func (t *Tape) ElementPlace(op Op, in Tensor, at Region) [8]int {
 		cols = h.dims[h.ndim-1]
 	}
 	if b := *t.batchAt(h.at); h.at.Of != 0 && at == (Region{}) {
-		t.mustPlace(op.String(), h, at)
+		t.mustSeparateRandom(op.String(), h, at)
 		if k := t.timesRows(op.String(), h, &b); k > 1 && b.Positions > 0 {
 			fail(op.String(), these(h), "a part of the positions of each row (%v): the rows must be dimension 0", b)
 		} else if k > 1 {
@@ -326,13 +330,13 @@ func (t *Tape) ElementPlace(op Op, in Tensor, at Region) [8]int {
 			return [8]int{b.First * each, b.Total * each, b.N * each, each, b.Stride * each}
 		}
 	}
-	return t.placeOf(op.String(), h, h.n, cols, 1, at)
+	return t.randomPlace(op.String(), h, h.n, cols, 1, at)
 }
 
-// placeOf returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: the fields of kernel.Rows. The
-// last dimension has cols columns of width elements.
-func (t *Tape) placeOf(op string, in *header, n, cols, width int, at Region) (p [8]int) {
-	t.mustPlace(op, in, at)
+// randomPlace returns the arguments of the dropout kernels, for n elements whose leading dimensions are in's: the fields of kernel.Rows.
+// The last dimension has cols columns of width elements.
+func (t *Tape) randomPlace(op string, in *header, n, cols, width int, at Region) (p [8]int) {
+	t.mustSeparateRandom(op, in, at)
 	b := *t.batchAt(in.at)
 	if n == 0 {
 		return p

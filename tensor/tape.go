@@ -34,10 +34,10 @@ type Tape struct {
 	step
 
 	random    TapeState
-	serial    uint32 // counts Resets
-	stepsDone uint8  // steps that are done, up to firstSteps
-	fed       inputs // of rows, since the last Backward
-	told      compare.Step
+	serial    uint32            // counts Resets
+	stepsDone uint8             // steps that are done, up to firstSteps
+	fed       fedInputs         // since the last Backward
+	agreement compare.Step      // what Agreement returns a part of
 	applied   map[Function]bool // see noteFields
 	poller    Poller
 	sent      Pending // the last copy from host memory
@@ -72,8 +72,8 @@ type pass struct {
 	recorded    int     // number of nodes when Backward began
 	at          int     // the node that run differentiates
 	need        uint8   // of the rule that runs
-	deferred    *Node   // its weight gradients come next
-	deferMask   uint8
+	weightsOf   *Node   // its weight gradients come next: see drain
+	weightsMask uint8
 	putOffNodes int                // number of nodes whose weight gradients are put off
 	factor      float64            // of the node that is differentiated, or 0
 	factors     map[*header]Factor // with which they go into the loss
@@ -299,14 +299,18 @@ func (t *Tape) Reset() {
 			s.p.state = gradEmpty
 		}
 	}
+	if t.inBackward || t.putOff {
+		clear(t.factors)
+		t.portions = t.portions[:0]
+	}
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.modes = modes{noGrad: t.noGrad, training: t.training, keepAll: t.keepAll, closed: t.closed, record: true}
-	t.deferred = nil
+	t.weightsOf = nil
 	t.forgetOwners()
 	t.used = t.used[:0]
 	t.step = step{known: t.known[:0], ends: t.ends[:0], added: t.added[:0]}
 	t.fed.reset()
-	t.told.Reset()
+	t.agreement.Reset()
 	t.serial++
 	t.spans.Phase("") // ends a forward phase without Backward
 	_ = t.sent.Wait() // the next Sync returns the error
@@ -328,10 +332,10 @@ func (t *Tape) Input(x Tensor) Tensor {
 	return in
 }
 
-// put is Input of what the program may have computed: its values are not compared between ranks.
+// put is Input without the comparison between ranks, for values that the program may have computed.
 func (t *Tape) put(x Tensor) Tensor {
 	h := x.hdr()
-	h.mustBeWhole("Input")
+	h.mustNotBePart("Input")
 	if r := t.Recording(); r != nil {
 		r.tape(t)
 	}
@@ -386,7 +390,7 @@ func (t *Tape) arg(x Tensor) *header {
 	if h.tape != nil {
 		fail("use", these(h), "tensor of another tape")
 	}
-	h.mustBeWhole("use")
+	h.mustNotBePart("use")
 	if !t.reaches(h) {
 		return t.Input(x).h
 	}
@@ -456,7 +460,7 @@ func (t *Tape) SetStep(step, micro int) {
 		fail("SetStep", nil, "inside a captured step, whose replays would not do it")
 	}
 	if step == t.random.Step+1 { // its last Backward had More: another tape ended the step
-		t.told.Backward(false)
+		t.agreement.Backward(false)
 		t.stepsDone = min(t.stepsDone+1, firstSteps)
 	}
 	t.random.Step, t.random.Micro = step, micro

@@ -199,7 +199,7 @@ func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 // a tape's tensor is valid as long as the tensor is.
 func Data[T Elem](x Tensor) []T {
 	h := x.hdr()
-	h.mustBeWhole("Data")
+	h.mustNotBePart("Data")
 	if DTypeOf[T]() != h.dtype {
 		fail("Data", these(h), "read as %v", DTypeOf[T]())
 	}
@@ -212,7 +212,7 @@ func Data[T Elem](x Tensor) []T {
 // Bytes returns the raw memory of a contiguous tensor in host memory (see ToHost).
 func (x Tensor) Bytes() []byte {
 	h := x.hdr()
-	h.mustBeWhole("Bytes")
+	h.mustNotBePart("Bytes")
 	if !h.st.dev.Host() || h.ld != 0 {
 		fail("Bytes", these(h), "not contiguous host memory (it is on %v; see ToHost)", h.st.dev)
 	}
@@ -274,7 +274,7 @@ func Floats(x Tensor) []float64 { return appendFloats(make([]float64, 0, x.hdr()
 
 func appendFloats(out []float64, x Tensor) []float64 {
 	h := ToHost(x).h
-	h.mustBeWhole("Floats")
+	h.mustNotBePart("Floats")
 	p := h.ptr()
 	h.mustBeFree("Floats", p, false)
 	cols, ld := h.n, h.n

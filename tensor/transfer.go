@@ -38,7 +38,7 @@ func Copy(dst, src Tensor) {
 		fail("Copy", these(d, s), "the tensors must be contiguous, of one type and number of elements")
 	}
 	if d.part == ofNothing {
-		s.mustBeWhole("Copy")
+		s.mustNotBePart("Copy")
 	}
 	transfer(d, s)
 }

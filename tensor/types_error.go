@@ -37,7 +37,7 @@ func named(in []*header) []typing.Operand {
 
 // clash panics with a *Failure if inputs do not fit along an axis.
 func clash(op string, in []*header, m typing.Misfit) {
-	if m.Axes == 0 || slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.tape != nil && h.tape.idle() }) {
+	if m.Axes == 0 || slices.ContainsFunc(in, func(h *header) bool { return h != nil && h.tape != nil && h.tape.hasNoRows() }) {
 		return
 	}
 	e := m.Error(named(in))
@@ -50,6 +50,13 @@ func clash(op string, in []*header, m typing.Misfit) {
 		}
 	}
 	failWith(op, in, e)
+}
+
+// mustBeWhole panics with a *Failure if x is a part of the features.
+func mustBeWhole(op string, x *header) {
+	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.records() {
+		clash(op, these(x), typing.Misfit{Axes: bad, Clash: typing.ClashWhole, Have: Cut, Want: Invariant})
+	}
 }
 
 // failTypes panics with a *Failure: a Function does not accept the types of its inputs.

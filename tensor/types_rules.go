@@ -46,9 +46,9 @@ func (h *header) meanType(in *header) {
 	}
 }
 
-// mustPlace panics with a *Failure if the random numbers for the elements of x would be the same on ranks that hold other elements. A rank
-// without rows has no elements.
-func (t *Tape) mustPlace(op string, x *header, at Region) {
+// mustSeparateRandom panics with a *Failure if the random numbers for the elements of x would be the same on ranks that hold other
+// elements. A rank without rows has no elements.
+func (t *Tape) mustSeparateRandom(op string, x *header, at Region) {
 	var bad Axes
 	if at.Rows.Total == 0 {
 		bad = x.ty.On(Varying) &^ t.rows.Over
@@ -56,7 +56,7 @@ func (t *Tape) mustPlace(op string, x *header, at Region) {
 	if at.Cols.Total == 0 {
 		bad |= x.ty.On(Cut)
 	}
-	if bad != 0 && x.n > 0 && t.recording() {
+	if bad != 0 && x.n > 0 && t.records() {
 		clash(op, these(x), typing.Misfit{Axes: bad, Clash: typing.ClashMask, Have: x.ty.At(bad.First()), Want: Replicated})
 	}
 }
@@ -126,7 +126,7 @@ func (t *Tape) first(axes Axes) (one float64, ok bool) {
 // shift returns what this rank adds to x, where all ranks together add b.
 func (t *Tape) shift(x *header, b float64) float64 {
 	one, ok := t.first(x.ty.On(Partial))
-	if !ok && t.recording() {
+	if !ok && t.records() {
 		clash("affine", these(x), typing.Misfit{Axes: x.ty.On(Partial), Clash: typing.ClashAdded, Have: Partial, Want: Replicated})
 		return b
 	}
@@ -157,7 +157,7 @@ func (t *Tape) typesOf(op string, typed Typed, in []*header) []Types {
 		}
 	}
 	switch {
-	case err != nil && (t.noGrad || t.idle()):
+	case err != nil && (t.noGrad || t.hasNoRows()):
 		return nil
 	case err != nil:
 		t.failTypes(op, in, err)
@@ -174,7 +174,7 @@ func (c *Ctx) applyTypes(y *header, in []*header) {
 		for _, h := range in {
 			s.add(h)
 		}
-		if y.ty = s.Types(); s.Suspects() != 0 && c.t.recording() {
+		if y.ty = s.Types(); s.Suspects() != 0 && c.t.records() {
 			OpApply.mustFit(y, in, &s)
 		}
 		for _, o := range c.outs {

@@ -124,6 +124,22 @@ func TestTypesCombine(t *testing.T) {
 	}
 }
 
+// A comparison has no gradient: its result fits what has other elements on each rank, counts no use of a parameter, and may be chosen once.
+func TestComparisonsHaveNoGradient(t *testing.T) {
+	tape := typeTape(t)
+	invariant := of(tape, Invariant)
+	mask := ops.Or(invariant.Gt(invariant), invariant.Eq(invariant))
+	for _, k := range []Kind{Varying, Cut, Invariant, Partial} {
+		assert.Equal(t, k, made(t, func() Tensor { return ops.Where(mask, of(tape, k), of(tape, k)) }), "%v", k)
+	}
+	w := tape.Use(ones(3, 2))
+	chosen := tape.Once(func() Tensor { return w.Lt(tape.Use(ones(1))) })
+	assert.Zero(t, PendingUses(w))
+	nodes := Nodes(tape)
+	ops.Not(chosen).Cast(Float64).Square()
+	assert.Equal(t, nodes, Nodes(tape), "nothing is recorded")
+}
+
 // The result of an operation on a partial sum is a partial sum or an error.
 func TestTypesOfPartialSums(t *testing.T) {
 	tape := typeTape(t)

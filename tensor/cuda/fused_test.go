@@ -18,10 +18,11 @@ type graph struct {
 	name   string
 	shapes [][]int
 	f      func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor
-	frozen int     // bit mask of parameters
-	passes int     // number of Backwards whose gradients are added; 0: one
-	loss   bool    // f's value is the loss; otherwise the loss is the sum of its squares
-	scale  float64 // of the loss; 0: none
+	frozen int                                     // bit mask of parameters
+	passes int                                     // number of Backwards whose gradients are added; 0: one
+	loss   bool                                    // f's value is the loss; otherwise the loss is the sum of its squares
+	from   func(p []tensor.Tensor) []tensor.Tensor // in place of f: tensors that are given gradients
+	scale  float64                                 // of the loss; 0: none
 }
 
 // values makes parameters on dev and returns the function's value and all gradients.
@@ -42,6 +43,16 @@ func (g graph) values(dev tensor.Device, d tensor.DType) [][]float64 {
 		var uses []tensor.Tensor
 		for _, p := range params {
 			uses = append(uses, tape.Use(p))
+		}
+		if g.from != nil {
+			outs := g.from(uses)
+			grads := make([]tensor.Tensor, len(outs))
+			for i, y := range outs {
+				grads[i] = y.Detach().Affine(0.5, 1)
+			}
+			tape.BackwardFrom(outs, grads)
+			tape.Reset()
+			continue
 		}
 		y := tape.Keep(g.f(tape, uses))
 		loss, options := y, []tensor.BackwardOption{}
@@ -100,6 +111,17 @@ func mlpGraphs(in, hidden, out int) []graph {
 			r := up(p, tensor.NoActivation)
 			h := tensor.LinearAct(r, p[3], p[4], tensor.ActGELUTanh)
 			return tensor.LinearAdd(tensor.LinearAdd(h, p[3], p[4], r), p[3], tensor.Tensor{}, r)
+		}},
+		{name: "activation with a given gradient", shapes: shapes, from: func(p []tensor.Tensor) []tensor.Tensor {
+			h := up(p, tensor.ActGELU)
+			return []tensor.Tensor{tensor.Linear(h, p[3], p[4]), h}
+		}},
+		{name: "activation that a checkpoint returns", shapes: shapes, f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor {
+				h := tensor.LinearAct(x[0], x[1], x[2], tensor.ActGELU)
+				tensor.WithAux(x[4], tensor.Linear(h, x[3], x[4]).Square().Sum(), 1)
+				return h
+			}, p...)
 		}},
 		{name: "many rows", shapes: [][]int{{4096, 2}, {8, 2}, {8}, {8, 8}, {8}}, f: plain},
 		{name: "in a checkpoint", shapes: shapes, f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {

@@ -2,7 +2,7 @@ package tensor
 
 import "github.com/ringo-ml/ringo/tensor/typing"
 
-// The built-in operations. The tape records those with a gradient rule; the others are steps of rules.
+// The built-in operations. The tape records those that users call; the others are steps of rules.
 const (
 	OpApply Op = iota
 	OpAux
@@ -82,8 +82,8 @@ const (
 // BuiltinOps is the number of built-in operations; registered ones have this number or a larger one.
 const BuiltinOps = numBuiltin
 
-// rules is the table of the built-in operations: their gradient rules and their kernels on the CPU. An operation with its own file is
-// defined there, by an init function.
+// rules is the table of the built-in operations and their gradient rules. Their kernels on the CPU are in package cpu. An operation with
+// its own file is defined there, by an init function.
 var rules = map[Op]OpSpec{
 	OpApply:      {Name: "apply", VJP: applyVJP, Compute: computeLate},
 	OpAux:        {Name: "aux", Class: typing.Linear, VJP: auxVJP},
