@@ -51,8 +51,8 @@
 // Save returns an error if ranks differ in the step, in extra state, in the operations that they have called on the group,
 // or in the bits of a parameter that all of them hold. Such a run is already wrong, and the last good checkpoint must stay.
 //
-// Save returns an error if a parameter or the optimizer's state is NaN or infinite, unless State.Nonfinite is set. Buffers,
-// such as masks, may be infinite.
+// Save returns an error if a parameter or the optimizer's state is NaN or infinite, or if a device has stopped the training
+// (optim.Stop), unless State.Nonfinite is set. Buffers, such as masks, may be infinite.
 //
 // Only one run at a time may save to a directory. A save locks the file .lock in the directory; the lock ends with the
 // process. A save returns an error while another save holds the lock. Some file systems have no locks, such as NFS without

@@ -74,9 +74,6 @@ func saveFile(ctx context.Context, fsys disk.FS, path string, st State) error {
 	if err := mustBeWhole("SaveFile", path, st.Params); err != nil {
 		return err
 	}
-	if st.Step < 0 {
-		return errNegative(st.Step)
-	}
 	if len(st.Files) > 0 {
 		return errors.New("State.Files are for a folder: write them yourself, or use a Saver")
 	}

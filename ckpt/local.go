@@ -93,7 +93,7 @@ func (s *structure) same(x *source) bool {
 // plans reports whether the plan is valid for this State and optimizer state. If it is, plans gives the items their
 // data.
 func (p *planned) plans(st *State, o *optim.State) bool {
-	if p == nil || len(p.sources) != len(st.Params)+len(o.Tensors) ||
+	if p == nil || len(p.sources) != len(st.Params)+len(o.Tensors) || (p.counts == nil) != (o.Counts == nil) ||
 		!maps.EqualFunc(p.counts, o.Counts, func(int, int) bool { return true }) || p.rules != text(st.TP) {
 		return false
 	}

@@ -1,6 +1,7 @@
 package ckpt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,20 +121,13 @@ type writer struct {
 func (s *Saver) begin(st State) (*writer, error) {
 	o, mine := st.optimizer(), s.planned
 	c, err := st.summary(&o)
-	switch {
-	case err != nil:
-	case st.Step < 0:
-		err = errNegative(st.Step)
-	case s.c.Keep < 0:
+	if err == nil && s.c.Keep < 0 {
 		err = fmt.Errorf("Config.Keep is %d: it is the number of checkpoints to keep, and 0 keeps all", s.c.Keep)
 	}
 	if err == nil && !mine.plans(&st, &o) {
 		mine, err = newPlanned(&st, &o)
 	}
-	if err == nil {
-		err = s.user.Err()
-	}
-	if err != nil {
+	if err = cmp.Or(err, s.user.Err()); err != nil {
 		c.Err = err.Error()
 	}
 	c.Calls = s.user.Stats().Calls
@@ -150,10 +144,6 @@ func (s *Saver) begin(st State) (*writer, error) {
 		w.err = s.staging.fetch(w.jobs, true)
 	}
 	return w, nil
-}
-
-func errNegative(step int) error {
-	return fmt.Errorf("State.Step is %d: it is the number of steps done", step)
 }
 
 // finish writes this rank's pieces. Rank 0 commits if all ranks have succeeded.

@@ -39,8 +39,8 @@ type State struct {
 	// Face's libraries, or 1_Pooling/config.json, in a folder below. They are hashed, and Convert copies them. Load ignores
 	// them.
 	Files map[string][]byte
-	// Nonfinite saves parameters and the optimizer's state also if they are NaN or infinite. Otherwise that is an error, so that a training
-	// that has diverged keeps the checkpoints from before.
+	// Nonfinite saves parameters and the optimizer's state also if they are NaN or infinite, or if a device has stopped the training
+	// (Optimizer.CheckNonfinite). Otherwise that is an error, so that a training that has diverged keeps the checkpoints from before.
 	Nonfinite bool
 	// Base, if not nil, is stored with adapters that are saved without their frozen base model (see BaseOf). Load
 	// refuses a checkpoint with another base.
@@ -244,7 +244,14 @@ type writeItem struct {
 func (st *State) summary(o *optim.State) (c summary, err error) {
 	c.Files = storage.Hashes(st.Files)
 	c.Training = storage.Training{Step: st.Step, Extra: map[string]json.RawMessage{}, Base: st.Base}
-	if err := storage.CheckBeside(st.Files); err != nil {
+	switch err = storage.CheckBeside(st.Files); {
+	case err != nil:
+	case st.Step < 0:
+		err = fmt.Errorf("State.Step is %d: it is the number of steps done", st.Step)
+	case st.Optimizer != nil && !st.Nonfinite: // a device leaves out steps that are counted
+		err = st.Optimizer.CheckNonfinite()
+	}
+	if err != nil {
 		return c, err
 	}
 	for key, v := range st.Extra {
