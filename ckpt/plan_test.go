@@ -61,8 +61,8 @@ func TestPlanOnce(t *testing.T) {
 	}
 }
 
-// An optimizer whose parameters are all frozen has no tensors. A save without it does not share its plan, nor does one with it share that of a save
-// without: one has steps and a learning rate, and the other one has not.
+// An optimizer whose parameters are all frozen has no tensors. A save without it does not share its plan, nor does one with it share that
+// of a save without: one has steps and a learning rate, and the other one has not.
 func TestPlanOfEmptyOptimizer(t *testing.T) {
 	dir, l := t.TempDir(), layouts["ddp2"]
 	onRanks(t, l.ranks, func(g *dist.Group) error {
