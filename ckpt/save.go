@@ -38,7 +38,7 @@ type Saver struct {
 	last      *background    // the save in the background; nil: none
 	patience  time.Duration  // how long to wait for the disk when the job ends
 	removal   sync.WaitGroup // of old checkpoints, on rank 0
-	planned   *planned       // the last plan; nil: none
+	planned   *rankPlan      // the last plan; nil: none
 	staging   staging
 }
 
@@ -111,7 +111,7 @@ func (s *Saver) Close() error {
 type writer struct {
 	*Saver
 	step int
-	*planned
+	*rankPlan
 	err error // this rank's error, to be reported to all ranks
 
 	unlock func() // unlocks the directory; on rank 0
@@ -125,7 +125,7 @@ func (s *Saver) begin(st State) (*writer, error) {
 		err = fmt.Errorf("Config.Keep is %d: it is the number of checkpoints to keep, and 0 keeps all", s.c.Keep)
 	}
 	if err == nil && !mine.plans(&st, &o) {
-		mine, err = newPlanned(&st, &o)
+		mine, err = newRankPlan(&st, &o)
 	}
 	if err = cmp.Or(err, s.user.Err()); err != nil {
 		c.Err = err.Error()
@@ -139,7 +139,7 @@ func (s *Saver) begin(st State) (*writer, error) {
 		return nil, err
 	}
 	mine.check(&st)
-	w := &writer{Saver: s, step: st.Step, planned: mine}
+	w := &writer{Saver: s, step: st.Step, rankPlan: mine}
 	if s.c.Async {
 		w.err = s.staging.fetch(w.jobs, true)
 	}
