@@ -11,7 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Attach cuts the parameters of model, the same on all ranks of Shard and Replicate, which must all call it, and hooks
+// Attach shards the parameters of model, the same on all ranks of Shard and Replicate, which must all call it, and hooks
 // gathers and reductions into forward and backward. It returns the parameters and buffers, for the optimizer.
 //
 // Parameters without values get theirs, those of nn.Init, part by part: no rank holds the whole model. Of parameters that
@@ -113,6 +113,33 @@ func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType)
 	p.Local, p.Grad = tensor.New(dev, s.cfg.DType, p.Dims()...), tensor.New(dev, s.cfg.DType, p.Dims()...)
 	p.SumOver(over.axes())
 	return true
+}
+
+// attachPiece makes this rank's part of a parameter, with its value, and the views of the whole value and gradient.
+func (s *Sharding) attachPiece(pc *piece) error {
+	p, u := pc.p, pc.u
+	at := pc.off + pc.lo - pc.in.lo
+	if pc.lo == pc.hi {
+		at = 0
+	}
+	local := pc.in.local.Range(at, at+pc.hi-pc.lo)
+	if p.Value.IsZero() {
+		p.Fill(local, s.cfg.Seed, pc.lo)
+	} else {
+		if err := u.over.broadcast(p, s.exec.Device()); err != nil {
+			return err
+		}
+		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
+	}
+	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
+	p.Local = local
+	p.Shard(pc.lo, pc.hi)
+	if !p.Frozen() {
+		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
+		pc.gradPart = u.offloaded.Range(at, at+pc.hi-pc.lo)
+		p.Grad = pc.gradPart
+	}
+	return p.Own(s, u.over.axes())
 }
 
 // optimizerDevice returns where the optimizer computes.

@@ -19,7 +19,8 @@ type Config struct {
 	// They keep a second copy of the parameters, of which each has a part. What was gathered over Shard is then gathered over Host, until
 	// values change: in Backward, and in later microbatches (hpZ of ZeRO++, Wang et al. 2023). So it crosses hosts once a step, and a rank
 	// of h on a host has 1/h of the values in memory besides. It is for stage 3, without OncePerStep. Where some ranks use fewer units than
-	// others in an evaluation, change no values before the next step.
+	// others in an evaluation, change no values before the next step: these ranks gather the other units later, over Shard if values have
+	// changed, where the others did over Host.
 	Host *dist.Group
 	// Stage is 1 (optimizer state is cut), 2 (and gradients) or 3 (and parameters); 0 is 3.
 	Stage int

@@ -46,7 +46,7 @@ func (s *Sharding) newOrder() *order.Order {
 		x := order.Unit{Keep: u.keep, Hops: s.hosts.reduces != nil && u.over == s.all} // the ranks of Unit.Over are others
 		for _, sec := range u.sections {
 			if sec.n > 0 {
-				x.Has |= sec.part
+				x.Has |= sec.which
 			}
 		}
 		if s.cfg.Stage > 1 {
@@ -112,7 +112,7 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 	tensor.Raw(u.flat).Count(memory.Parameters, (u.n-gathered)*size)
 }
 
-// layOutGrads makes grads, localGrad, shard and offloaded.
+// layOutGrads makes grads, gradScratch, gradShard and offloaded.
 func (s *Sharding) layOutGrads(u *Unit) {
 	c, sec := &s.cfg, u.trained()
 	n := sec.hi - sec.lo
@@ -122,43 +122,16 @@ func (s *Sharding) layOutGrads(u *Unit) {
 		u.gradPool.Group, u.gradPool.Kind = u.over.reduces, memory.Communication
 		u.grads = u.gradPool.New(u.reduce, sec.n)
 	}
-	u.localGrad = u.grads.Range(sec.lo, sec.hi)
-	u.shard = u.localGrad
+	u.gradScratch = u.grads.Range(sec.lo, sec.hi)
+	u.gradShard = u.gradScratch
 	if c.Stage > 1 {
-		u.shard = u.over.reduces.AllocFor(memory.Gradients, u.reduce, n)
+		u.gradShard = u.over.reduces.AllocFor(memory.Gradients, u.reduce, n)
 	}
 	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
-		u.hops = s.hosts.reduces.NewReduction(u.grads, u.shard, sec.counts)
+		u.hops = s.hosts.reduces.NewReduction(u.grads, u.gradShard, sec.counts)
 	}
-	u.offloaded = u.shard
+	u.offloaded = u.gradShard
 	if c.Offload != nil {
 		u.offloaded = tensor.NewFor(memory.Gradients, c.Offload, u.reduce, n)
 	}
-}
-
-// attachPiece makes this rank's part of a parameter, with its value, and the views of the whole value and gradient.
-func (s *Sharding) attachPiece(pc *piece) error {
-	p, u := pc.p, pc.u
-	at := pc.off + pc.lo - pc.in.lo
-	if pc.lo == pc.hi {
-		at = 0
-	}
-	local := pc.in.local.Range(at, at+pc.hi-pc.lo)
-	if p.Value.IsZero() {
-		p.Fill(local, s.cfg.Seed, pc.lo)
-	} else {
-		if err := u.over.broadcast(p, s.exec.Device()); err != nil {
-			return err
-		}
-		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
-	}
-	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
-	p.Local = local
-	p.Shard(pc.lo, pc.hi)
-	if !p.Frozen() {
-		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
-		pc.part = u.offloaded.Range(at, at+pc.hi-pc.lo)
-		p.Grad = pc.part
-	}
-	return p.Own(s, u.over.axes())
 }

@@ -47,12 +47,11 @@ func Naive(model any, c Config) (nn.Params, error) {
 
 // naive is the Hooks of its parameters.
 type naive struct {
-	g       *dist.Group
-	exec    *tensor.Exec
-	parts   []*part
-	of      map[*tensor.Param]*part
-	updated *tensor.Param // has a gradient until the optimizer's step
-	stale   bool          // values were changed otherwise
+	g     *dist.Group
+	exec  *tensor.Exec
+	parts []*part
+	of    map[*tensor.Param]*part
+	stale bool // values were changed
 }
 
 // part is a rank's part of a parameter.
@@ -89,10 +88,10 @@ func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 		p.Grad = n.of[p].whole
 		return
 	}
-	if !n.stale && (n.updated == nil || n.updated.HasGrad()) {
+	if !n.stale {
 		return
 	}
-	n.updated, n.stale = nil, false
+	n.stale = false
 	for _, pt := range n.parts {
 		if err := n.g.AllGatherV(pt.p.Value.View(pt.p.Len()), pt.p.Local, pt.counts).Wait(); err != nil {
 			panic(&tensor.Failure{Op: "fsdp: gather of " + pt.p.Name(), Err: err})
@@ -134,7 +133,6 @@ func (n *naive) BackwardDone(last bool) error {
 		}
 		pt.p.Grad = pt.grad
 		pt.p.FillGrad()
-		n.updated = pt.p
 	}
 	return nil
 }

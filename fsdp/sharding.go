@@ -30,7 +30,8 @@ type Sharding struct {
 	order     *order.Order // of the units
 	values    pool.Pool    // memory of gathered units
 	codes     pool.Pool    // and of their codes
-	changes   changes      // of values
+	changed   bool         // values were, since the last use in forward
+	recorded  *tensor.Recording
 	orderVote tensor.Tensor
 	running   bool           // a Backward runs
 	last      bool           // it is the last one before the optimizer's step
@@ -58,8 +59,8 @@ func (s *Sharding) Unit(layers ...any) *Unit {
 	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.grads}, layers)
 }
 
-// Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
-// is used first in forward and last in backward, or at several places.
+// Keep makes the parameters of layers a unit whose whole values always have memory. It is gathered once a step, before its first use. It
+// is for what is used first in forward and last in backward, or at several places.
 func (s *Sharding) Keep(layers ...any) *Unit {
 	return s.add(&Unit{keep: true, gradPool: &pool.Pool{}}, layers)
 }

@@ -15,7 +15,7 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 	pc, g := s.of[p], s.all.gathers
 	switch {
 	case pc != nil:
-		if !p.IsCut() {
+		if !p.IsCut() { // not by tensor or expert parallelism: the ranks of the unit have all of it
 			g = pc.u.over.gathers
 		}
 		return s.join(p, g, tensor.ToDevice(s.exec.Device(), p.Local))

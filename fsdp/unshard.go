@@ -3,19 +3,21 @@ package fsdp
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 )
 
 // unshard issues the gathers of a unit. What stays and is not stale needs none.
-func (s *Sharding) unshard(u *Unit, stale order.Parts) {
+func (s *Sharding) unshard(u *Unit, stale order.Sections) {
 	if !u.keep && !s.values.Has(u.flat) {
 		s.values.Lend(u.flat)
 	}
 	for i := range u.sections {
-		if sec := &u.sections[i]; sec.n > 0 && (!u.keep || stale&sec.part != 0) {
-			s.startGather(u, sec, stale&sec.part != 0)
+		if sec := &u.sections[i]; sec.n > 0 && (!u.keep || stale&sec.which != 0) {
+			s.startGather(u, sec, stale&sec.which != 0)
 		}
 	}
 }
@@ -36,7 +38,26 @@ func (s *Sharding) startGather(u *Unit, sec *section, stale bool) {
 		}
 		sec.gather = sec.codes.Start()
 	}
-	sec.gather.Pending() // nobody waits for those ahead of the program's end
+	sec.gather.Pending() // counts as waited for (dist/unwaited.go): one that was prefetched when the program ends is never waited for
+}
+
+// note notes the values of frozen parameters that are about to be gathered and then stay.
+func (s *Sharding) note(u *Unit, sec *section) {
+	if sec.which != order.Frozen || !u.keep && sec.secondary.counts == nil {
+		return
+	}
+	for _, pc := range u.pieces {
+		if pc.in == sec {
+			if pc.noted = !capture.On(s.exec.Device()); pc.noted { // a recording cannot wait for a device
+				pc.sum = checksum(pc.p)
+			}
+		}
+	}
+}
+
+// checksum returns that of this rank's part of p.
+func checksum(p *tensor.Param) uint32 {
+	return crc32.Checksum(tensor.ToHost(p.Local).Bytes(), crc32.MakeTable(crc32.Castagnoli))
 }
 
 // part returns this rank's part of a section, in the type in which the unit is used.
@@ -80,29 +101,16 @@ func (s *Sharding) reshard(u *Unit) {
 	}
 }
 
-// changes is what happened to values since they were gathered.
-type changes struct {
-	updated  *tensor.Param // has a gradient until the optimizer's step
-	edited   bool          // values were changed otherwise
-	recorded *tensor.Recording
-}
-
-// noticeChanges frees what was gathered when values have changed, before a use of u. All trained values have in an optimizer's step, also
-// where a rank has no part of them.
+// noticeChanges frees what was gathered when values have changed, before a use of u.
 func (s *Sharding) noticeChanges(u *Unit) {
-	if r := s.exec.Recording(); r != s.changes.recorded {
-		if s.changes.recorded = r; r != nil {
+	if r := s.exec.Recording(); r != s.recorded {
+		if s.recorded = r; r != nil {
 			s.must(s.record(r, u))
 		}
 	}
-	stepped := s.changes.updated != nil && !s.changes.updated.HasGrad()
-	if s.changes.edited || stepped {
-		s.changes.edited = false
+	if s.changed {
+		s.changed = false
 		s.do(s.order.ReshardAll())
-	}
-	if stepped {
-		s.changes.updated = nil
-		s.order.Stepped()
 	}
 }
 
