@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ringo-ml/ringo/fsdp/internal/groups"
 	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -42,7 +43,7 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	s.exec = tensor.NewExec(s.cfg.Shard.Device())
 	s.optimizer = tensor.NewExec(s.optimizerDevice())
 	for _, o := range s.over {
-		o.open()
+		o.Open()
 	}
 	if err := s.openHost(); err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (s *Sharding) dropEmpty() {
 }
 
 // makeEmpty makes p, in the type in which it is used, if it has no elements, and reports whether that is so. From then on it is ignored.
-func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType) bool {
+func (s *Sharding) makeEmpty(p *tensor.Param, over *groups.Ranks, compute tensor.DType) bool {
 	if p.Len() > 0 || p.IsBuffer() || s.foreign(p) {
 		return false
 	}
@@ -111,7 +112,7 @@ func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType)
 	p.SetValue(tensor.New(s.cfg.Shard.Device(), compute, p.Dims()...))
 	dev := s.optimizerDevice()
 	p.Local, p.Grad = tensor.New(dev, s.cfg.DType, p.Dims()...), tensor.New(dev, s.cfg.DType, p.Dims()...)
-	p.SumOver(over.axes())
+	p.SumOver(over.Axes())
 	return true
 }
 
@@ -126,7 +127,7 @@ func (s *Sharding) attachPiece(pc *piece) error {
 	if p.Value.IsZero() {
 		p.Fill(local, s.cfg.Seed, pc.lo)
 	} else {
-		if err := u.over.broadcast(p, s.exec.Device()); err != nil {
+		if err := u.over.Broadcast(p, s.exec.Device()); err != nil {
 			return err
 		}
 		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
@@ -139,7 +140,7 @@ func (s *Sharding) attachPiece(pc *piece) error {
 		pc.gradPart = u.offloaded.Range(at, at+pc.hi-pc.lo)
 		p.Grad = pc.gradPart
 	}
-	return p.Own(s, u.over.axes())
+	return p.Own(s, u.over.Axes())
 }
 
 // optimizerDevice returns where the optimizer computes.

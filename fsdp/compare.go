@@ -15,10 +15,10 @@ func (s *Sharding) compareStep() error {
 		return err
 	}
 	groups := []*dist.Group{s.cfg.Shard}
-	if s.all.control != nil {
-		groups = append(groups, s.all.control)
+	if s.all.Control != nil {
+		groups = append(groups, s.all.Control)
 	}
-	if err := s.checks.Rows("fsdp", s.all.axes(), groups...); err != nil {
+	if err := s.checks.Rows("fsdp", s.all.Axes(), groups...); err != nil {
 		return err
 	}
 	if err := s.sameValues(groups); err != nil {
@@ -73,12 +73,12 @@ func (s *Sharding) sameValues(groups []*dist.Group) error {
 		compare(g, func(p *tensor.Param) bool { return p.IsBuffer() && !s.foreign(p) })
 	}
 	for _, o := range s.over {
-		if o.control != nil {
-			compare(o.control, func(p *tensor.Param) bool { return s.of[p] != nil && s.of[p].u.over == o })
+		if o.Control != nil {
+			compare(o.Control, func(p *tensor.Param) bool { return s.of[p] != nil && s.of[p].u.over == o })
 		}
 	}
 	if !compared {
 		return nil
 	}
-	return s.all.agree(nil, problem)
+	return s.all.Agree(nil, problem)
 }

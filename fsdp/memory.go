@@ -15,13 +15,13 @@ func (s *Sharding) layOut() error {
 		case p.Value.IsZero():
 			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
 		default:
-			if err := s.all.broadcast(p, s.exec.Device()); err != nil {
+			if err := s.all.Broadcast(p, s.exec.Device()); err != nil {
 				return err
 			}
 		}
 	}
-	s.values.Group, s.values.Kind = s.all.gathers, memory.Gathered
-	s.codes.Group, s.codes.Kind = s.all.gathers, memory.Communication
+	s.values.Group, s.values.Kind = s.all.Gathers, memory.Gathered
+	s.codes.Group, s.codes.Kind = s.all.Gathers, memory.Communication
 	s.order = s.newOrder()
 	for _, u := range s.units {
 		s.layOutValues(u)
@@ -70,7 +70,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 	c := &s.cfg
 	inPlace := u.keep && u.compute == c.DType && c.Offload == nil && c.Weights == unquantized
 	if u.keep {
-		u.flat = u.over.gathers.AllocFor(memory.Uncounted, u.compute, u.n)
+		u.flat = u.over.Gathers.AllocFor(memory.Uncounted, u.compute, u.n)
 		s.countKept(u, inPlace)
 	} else {
 		u.flat = s.values.New(u.compute, u.n)
@@ -91,10 +91,10 @@ func (s *Sharding) layOutValues(u *Unit) {
 				sec.narrow = tensor.NewFor(memory.Communication, c.Offload, u.compute, sec.hi-sec.lo)
 			}
 		default:
-			sec.local = u.over.gathers.AllocFor(memory.Parameters, c.DType, sec.hi-sec.lo)
+			sec.local = u.over.Gathers.AllocFor(memory.Parameters, c.DType, sec.hi-sec.lo)
 		}
 		if c.Weights != unquantized {
-			sec.codes = quant.NewGather(u.over.gathers, s.exec, &s.codes, sec.flat, sec.counts)
+			sec.codes = quant.NewGather(u.over.Gathers, s.exec, &s.codes, sec.flat, sec.counts)
 		}
 	}
 }
@@ -117,15 +117,15 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	c, sec := &s.cfg, u.trained()
 	n := sec.hi - sec.lo
 	if c.Stage == 1 {
-		u.grads = u.over.reduces.AllocFor(memory.Gradients, u.reduce, sec.n)
+		u.grads = u.over.Reduces.AllocFor(memory.Gradients, u.reduce, sec.n)
 	} else {
-		u.gradPool.Group, u.gradPool.Kind = u.over.reduces, memory.Communication
+		u.gradPool.Group, u.gradPool.Kind = u.over.Reduces, memory.Communication
 		u.grads = u.gradPool.New(u.reduce, sec.n)
 	}
 	u.gradScratch = u.grads.Range(sec.lo, sec.hi)
 	u.gradShard = u.gradScratch
 	if c.Stage > 1 {
-		u.gradShard = u.over.reduces.AllocFor(memory.Gradients, u.reduce, n)
+		u.gradShard = u.over.Reduces.AllocFor(memory.Gradients, u.reduce, n)
 	}
 	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
 		u.hops = s.hosts.reduces.NewReduction(u.grads, u.gradShard, sec.counts)

@@ -62,7 +62,7 @@ func (s *Sharding) reduce(u *Unit) error {
 	if u.accumulated {
 		dst = u.gradScratch
 	}
-	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.sum)
+	u.reducing = u.over.Reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.sum)
 	return nil
 }
 
@@ -107,8 +107,8 @@ func (s *Sharding) waitReduce(u *Unit) error {
 	}
 	u.accumulated = true
 	u.returnGradients()
-	if s.last && u.over.copyReduces != nil {
-		u.reducing = u.over.copyReduces.AllReduce(u.gradShard, s.sum)
+	if s.last && u.over.CopyReduces != nil {
+		u.reducing = u.over.CopyReduces.AllReduce(u.gradShard, s.sum)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/groups"
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/nn"
@@ -21,10 +22,10 @@ type Sharding struct {
 	of        map[*tensor.Param]*piece // parameters of units
 	params    nn.Params                // of the model
 	exec      *tensor.Exec
-	optimizer *tensor.Exec // on the device where the optimizer computes
-	all       *ranks       // of the Config: who must agree
-	over      []*ranks     // that share units; all is the first one
-	hosts     hosts        // with Config.Host
+	optimizer *tensor.Exec    // on the device where the optimizer computes
+	all       *groups.Ranks   // of the Config: who must agree
+	over      []*groups.Ranks // that share units; all is the first one
+	hosts     hosts           // with Config.Host
 	checks    dist.StepCheck
 
 	order     *order.Order // of the units
@@ -44,7 +45,7 @@ var _ optim.Norm = (*Sharding)(nil)
 
 // New returns a Sharding with no units.
 func New(c Config) *Sharding {
-	return &Sharding{cfg: c.withDefaults(), all: &ranks{shard: c.Shard, replicate: c.Replicate}, ignored: map[*tensor.Param]bool{},
+	return &Sharding{cfg: c.withDefaults(), all: &groups.Ranks{Shard: c.Shard, Replicate: c.Replicate}, ignored: map[*tensor.Param]bool{},
 		of: map[*tensor.Param]*piece{}, checks: dist.StepCheck{Every: c.CheckEvery}}
 }
 
@@ -82,7 +83,7 @@ func (u *Unit) Over(shard, replicate *dist.Group) *Unit {
 	if shard == nil {
 		panic(&tensor.Failure{Op: "fsdp: Unit.Over", Err: errors.New("the group of the ranks that share the unit is nil")})
 	}
-	u.over = &ranks{shard: shard, replicate: replicate}
+	u.over = &groups.Ranks{Shard: shard, Replicate: replicate}
 	return u
 }
 
@@ -112,27 +113,17 @@ func (s *Sharding) GathersOnce() error {
 }
 
 // SumFloats adds up x over the ranks of Shard and Replicate, for clipping by the norm of all gradients. It is collective.
-func (s *Sharding) SumFloats(x []float64) error {
-	if err := s.cfg.Shard.SumFloats(x); err != nil || s.all.control == nil {
-		return err
-	}
-	return s.all.control.SumFloats(x)
-}
+func (s *Sharding) SumFloats(x []float64) error { return s.all.SumFloats(x) }
 
 // Rank is this rank's number among the ranks of Shard and Replicate.
-func (s *Sharding) Rank() int {
-	if s.all.replicate == nil {
-		return s.cfg.Shard.Rank()
-	}
-	return s.all.replicate.Rank()*s.cfg.Shard.Size() + s.cfg.Shard.Rank()
-}
+func (s *Sharding) Rank() int { return s.all.Rank() }
 
 // Size is the number of the ranks of Shard and Replicate.
-func (s *Sharding) Size() int { return s.all.size() }
+func (s *Sharding) Size() int { return s.all.Size() }
 
 // SumTensor is SumFloats for a tensor, in the memory of its device.
 func (s *Sharding) SumTensor(x tensor.Tensor) error {
-	return s.all.allReduce(s.cfg.Shard, x, dist.Sum)
+	return s.all.AllReduce(s.cfg.Shard, x, dist.Sum)
 }
 
 // Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,
@@ -140,9 +131,9 @@ func (s *Sharding) SumTensor(x tensor.Tensor) error {
 // one is that of Config.Host.
 func (s *Sharding) Groups() (list []*dist.Group) {
 	for _, o := range s.over {
-		list = append(list, o.gathers, o.reduces)
-		if o.copyReduces != nil {
-			list = append(list, o.copyReduces)
+		list = append(list, o.Gathers, o.Reduces)
+		if o.CopyReduces != nil {
+			list = append(list, o.CopyReduces)
 		}
 	}
 	if s.hosts.gathers != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/groups"
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/fsdp/internal/quant"
@@ -50,9 +51,9 @@ type section struct {
 type Unit struct {
 	index           int
 	name            string
-	keep            bool         // values stay until the optimizer changes them
-	over            *ranks       // that share it
-	compute, reduce tensor.DType // of values in use, and of gradients
+	keep            bool          // values stay until the optimizer changes them
+	over            *groups.Ranks // that share it
+	compute, reduce tensor.DType  // of values in use, and of gradients
 	pieces          []*piece
 	n               int        // elements
 	sections        [2]section // trained, frozen
@@ -86,7 +87,7 @@ func (u *Unit) plan() {
 			}
 		}
 		sec.n = u.n - sec.off
-		rank, ranks := u.over.shard.Rank(), u.over.shard.Size()
+		rank, ranks := u.over.Shard.Rank(), u.over.Shard.Size()
 		sec.counts = layout.Shares(make([]int, ranks), sec.n)
 		lo, hi := layout.Share(sec.n, rank, ranks)
 		sec.lo, sec.hi = sec.off+lo, sec.off+hi

@@ -31,7 +31,7 @@ func (s *Sharding) startGather(u *Unit, sec *section, stale bool) {
 		return
 	}
 	if s.cfg.Weights == unquantized {
-		sec.gather = u.over.gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
+		sec.gather = u.over.Gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
 	} else {
 		if stale {
 			sec.codes.Write(s.part(u, sec))
