@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/fsdp/internal/groups"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -45,8 +46,11 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	for _, o := range s.over {
 		o.Open()
 	}
-	if err := s.openHost(); err != nil {
-		return nil, err
+	if h := s.cfg.Host; h != nil {
+		var err error
+		if s.host, err = zeropp.Open(s.cfg.Shard, h, s.exec, s.cfg.Grads != unquantized); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.layOut(); err != nil {
 		return nil, err

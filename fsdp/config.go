@@ -2,6 +2,7 @@ package fsdp
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -75,6 +76,18 @@ func (c *Config) check() error {
 		return fmt.Errorf("fsdp: %w", err)
 	}
 	return cmp.Or(c.checkFormats(), c.checkHost())
+}
+
+// checkHost refuses a Config.Host that nothing uses.
+func (c *Config) checkHost() error {
+	const each = "fsdp: Config.Host is for units that are gathered for each use: leave it out with "
+	switch {
+	case c.Host != nil && c.Stage != 3:
+		return fmt.Errorf(each+"Stage %d", c.Stage)
+	case c.Host != nil && c.OncePerStep:
+		return errors.New(each + "OncePerStep")
+	}
+	return nil
 }
 
 // checkTypes says whether values of DType can be used and reduced in other types.

@@ -80,6 +80,6 @@
 //   - hooks.go: what a tape calls. Then internal/order says what to do (begin with its testdata/transcripts.txt), and perform.go does it,
 //     with unshard.go and reduce.go.
 //   - used.go, compare.go: what ranks compare at the end of a step.
-//   - secondary.go: Config.Host. quantize.go, internal/quant: Config.Weights and Config.Grads. offload.go: Config.Offload.
+//   - quantize.go: Format. internal/zeropp: what Config.Host, Weights and Grads add. offload.go: Config.Offload.
 //   - state.go: Full and StateDict. internal/pool: memory that is lent.
 package fsdp

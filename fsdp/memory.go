@@ -2,7 +2,7 @@ package fsdp
 
 import (
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
-	"github.com/ringo-ml/ringo/fsdp/internal/quant"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
@@ -43,7 +43,7 @@ func (s *Sharding) layOut() error {
 func (s *Sharding) newOrder() *order.Order {
 	units := make([]order.Unit, len(s.units))
 	for i, u := range s.units {
-		x := order.Unit{Keep: u.keep, Hops: s.hosts.reduces != nil && u.over == s.all} // the ranks of Unit.Over are others
+		x := order.Unit{Keep: u.keep, Hops: s.cfg.Grads != unquantized && u.over == s.all} // the ranks of Unit.Over are others
 		for _, sec := range u.sections {
 			if sec.n > 0 {
 				x.Has |= sec.which
@@ -81,7 +81,9 @@ func (s *Sharding) layOutValues(u *Unit) {
 			continue
 		}
 		sec.flat, sec.flatShard = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
-		s.layOutSecondary(u, sec)
+		if s.host != nil && !u.keep && u.over == s.all { // units that stay are gathered once, and those of Unit.Over are other ranks'
+			sec.secondary = s.host.NewCopy(sec.flat)
+		}
 		switch {
 		case inPlace:
 			sec.local = sec.flatShard
@@ -94,7 +96,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 			sec.local = u.over.Gathers.AllocFor(memory.Parameters, c.DType, sec.hi-sec.lo)
 		}
 		if c.Weights != unquantized {
-			sec.codes = quant.NewGather(u.over.Gathers, s.exec, &s.codes, sec.flat, sec.counts)
+			sec.codes = zeropp.NewGather(u.over.Gathers, s.exec, &s.codes, sec.flat, sec.counts)
 		}
 	}
 }
@@ -127,8 +129,8 @@ func (s *Sharding) layOutGrads(u *Unit) {
 	if c.Stage > 1 {
 		u.gradShard = u.over.Reduces.AllocFor(memory.Gradients, u.reduce, n)
 	}
-	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
-		u.hops = s.hosts.reduces.NewReduction(u.grads, u.gradShard, sec.counts)
+	if s.cfg.Grads != unquantized && u.over == s.all { // the ranks of Unit.Over are others
+		u.hops = s.host.Hops.NewReduction(u.grads, u.gradShard, sec.counts)
 	}
 	u.offloaded = u.gradShard
 	if c.Offload != nil {

@@ -60,11 +60,7 @@ func (s *Sharding) agree(u *Unit, at order.Verb) error {
 	code := int32(u.index)*phases + int32(at)
 	v := tensor.Data[int32](s.orderVote)
 	v[0], v[1] = code, -code
-	var near dist.Work
-	if s.hosts.gathers != nil {
-		copy(tensor.Data[int32](s.hosts.vote), v)
-		near = s.hosts.gathers.AllReduce(s.hosts.vote, dist.Max)
-	}
+	near := s.host.Vote(v)
 	err := s.all.AllReduce(s.all.Gathers, s.orderVote, dist.Max)
 	if err == nil {
 		err = near.Wait()
@@ -87,9 +83,7 @@ func (s *Sharding) abort(err error) error {
 	for _, o := range s.over {
 		o.Gathers.Abort(fmt.Errorf("fsdp: %w", err))
 	}
-	if s.hosts.gathers != nil {
-		s.hosts.gathers.Abort(fmt.Errorf("fsdp: %w", err))
-	}
+	s.host.Abort(fmt.Errorf("fsdp: %w", err))
 	return s.all.Gathers.Err()
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp/internal/groups"
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -25,7 +26,7 @@ type Sharding struct {
 	optimizer *tensor.Exec    // on the device where the optimizer computes
 	all       *groups.Ranks   // of the Config: who must agree
 	over      []*groups.Ranks // that share units; all is the first one
-	hosts     hosts           // with Config.Host
+	host      *zeropp.Host    // nil without Config.Host
 	checks    dist.StepCheck
 
 	order     *order.Order // of the units
@@ -136,11 +137,5 @@ func (s *Sharding) Groups() (list []*dist.Group) {
 			list = append(list, o.CopyReduces)
 		}
 	}
-	if s.hosts.gathers != nil {
-		list = append(list, s.hosts.gathers)
-	}
-	if s.hosts.reduces != nil {
-		list = append(list, s.hosts.reduces.Groups()...)
-	}
-	return list
+	return append(list, s.host.Groups()...)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp/internal/groups"
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
-	"github.com/ringo-ml/ringo/fsdp/internal/quant"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -42,9 +42,9 @@ type section struct {
 	flat      tensor.Tensor // all of it, in Unit.flat
 	flatShard tensor.Tensor // elements lo to hi of Unit.flat
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
-	codes     quant.Gather  // with Config.Weights
+	codes     zeropp.Gather // with Config.Weights
 	gather    dist.Work
-	secondary secondary
+	secondary *zeropp.Copy // of the host, which is as old as order.Order.Fresh says
 }
 
 // Unit is a set of parameters that are gathered and reduced together.
@@ -67,7 +67,7 @@ type Unit struct {
 	gradPool    *pool.Pool    // memory of grads; a kept unit's own: it may need its gradients throughout Backward
 	accumulated bool          // gradShard has the gradients of earlier microbatches
 	reducing    dist.Work
-	hops        *quant.Reduction // with Config.Grads
+	hops        *zeropp.Reduction // with Config.Grads
 }
 
 // trained is the section of what had gradients at Attach. It is the first one.

@@ -27,23 +27,24 @@ func (s *Sharding) startGather(u *Unit, sec *section, stale bool) {
 	if stale {
 		s.note(u, sec)
 	}
-	if s.gatherInHost(sec, stale) {
-		return
-	}
-	if s.cfg.Weights == unquantized {
-		sec.gather = u.over.Gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
-	} else {
+	work, inHost := sec.secondary.Gather(stale)
+	switch {
+	case inHost:
+	case s.cfg.Weights == unquantized:
+		work = u.over.Gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
+	default:
 		if stale {
 			sec.codes.Write(s.part(u, sec))
 		}
-		sec.gather = sec.codes.Start()
+		work = sec.codes.Start()
 	}
-	sec.gather.Pending() // counts as waited for (dist/unwaited.go): one that was prefetched when the program ends is never waited for
+	sec.gather = work
+	work.Pending() // counts as waited for (dist/unwaited.go): one that was prefetched when the program ends is never waited for
 }
 
 // note notes the values of frozen parameters that are about to be gathered and then stay.
 func (s *Sharding) note(u *Unit, sec *section) {
-	if sec.which != order.Frozen || !u.keep && sec.secondary.counts == nil {
+	if sec.which != order.Frozen || !u.keep && sec.secondary == nil {
 		return
 	}
 	for _, pc := range u.pieces {
@@ -90,7 +91,7 @@ func (s *Sharding) waitGather(sec *section) error {
 		return err
 	}
 	sec.codes.Finish()
-	s.fillSecondary(sec)
+	sec.secondary.Fill()
 	return nil
 }
 
@@ -117,7 +118,7 @@ func (s *Sharding) noticeChanges(u *Unit) {
 // record begins a captured step with a use of u: each replay gathers what the optimizer changes, even if it is gathered now, and frozen
 // values of units that stay only when they were changed.
 func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
-	if s.hosts.gathers != nil {
+	if s.host != nil {
 		return errors.New("with Config.Host, steps cannot be captured (capture.New): leave Host out")
 	}
 	first := true

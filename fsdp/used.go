@@ -52,7 +52,7 @@ func (s *Sharding) compareReplays(r *tensor.Recording) error {
 func (s *Sharding) sumUsed() error {
 	n := tensor.Data[int32](s.usage)
 	op := dist.Sum
-	if s.hosts.reduces != nil { // gradients go by all-to-all, which does not compare tapes: this sum does
+	if s.cfg.Grads != unquantized { // gradients go by all-to-all, which does not compare tapes: this sum does
 		op = s.sum
 	}
 	if err := s.all.AllReduce(s.all.Gathers, s.usage, op); err != nil {

@@ -131,7 +131,7 @@ var table = map[string]row{
 	"fsdp/internal/groups": {own: "dist tensor"},
 	"fsdp/internal/order":  {},
 	"fsdp/internal/pool":   {own: "dist tensor"},
-	"fsdp/internal/quant":  {own: "dist tensor tensor/cpu tensor/cuda fsdp/internal/pool"},
+	"fsdp/internal/zeropp": {own: "dist tensor tensor/cpu tensor/cuda fsdp/internal/pool"},
 
 	"plan": {own: "tensor"},
 
