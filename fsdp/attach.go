@@ -19,7 +19,7 @@ import (
 // Parameters without values get theirs, those of nn.Init, part by part: no rank holds the whole model. Of parameters that
 // have values, rank 0's are taken. Each parameter must be in one unit, or ignored. Buffers belong in no unit; ranks hold
 // them whole. Parameters may be frozen later, on all ranks alike.
-func (s *Sharding) Attach(model any) (nn.Params, error) {
+func (s *Sharding) Attach(model any) (_ nn.Params, err error) {
 	if err := cmp.Or(rebuild.Refuse("fsdp"), s.cfg.check()); err != nil {
 		return nil, err
 	}
@@ -30,6 +30,8 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	if len(s.params) == 0 {
 		return nil, fmt.Errorf("fsdp: no parameters in a model of type %T", model)
 	}
+	s.exec = tensor.NewExec(s.cfg.Shard.Device())
+	s.optimizer = tensor.NewExec(cmp.Or(s.cfg.Offload, s.exec.Device()))
 	s.shareRanks()
 	problem := s.assign()
 	if problem == nil {
@@ -41,14 +43,11 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	if err := s.verify(nn.SettingsOf(model), problem); err != nil {
 		return nil, err
 	}
-	s.exec = tensor.NewExec(s.cfg.Shard.Device())
-	s.optimizer = tensor.NewExec(s.optimizerDevice())
 	for _, o := range s.over {
 		o.Open()
 	}
-	if h := s.cfg.Host; h != nil {
-		var err error
-		if s.host, err = zeropp.Open(s.cfg.Shard, h, s.exec, s.cfg.Grads != unquantized); err != nil {
+	if s.cfg.Host != nil {
+		if s.host, err = zeropp.Open(s.cfg.Shard, s.cfg.Host, s.exec, s.cfg.Grads != unquantized); err != nil {
 			return nil, err
 		}
 	}
@@ -113,8 +112,8 @@ func (s *Sharding) makeEmpty(p *tensor.Param, over *groups.Ranks, compute tensor
 		return false
 	}
 	s.ignored[p] = true
-	p.SetValue(tensor.New(s.cfg.Shard.Device(), compute, p.Dims()...))
-	dev := s.optimizerDevice()
+	p.SetValue(tensor.New(s.exec.Device(), compute, p.Dims()...))
+	dev := s.optimizer.Device()
 	p.Local, p.Grad = tensor.New(dev, s.cfg.DType, p.Dims()...), tensor.New(dev, s.cfg.DType, p.Dims()...)
 	p.SumOver(over.Axes())
 	return true
@@ -145,11 +144,6 @@ func (s *Sharding) attachPiece(pc *piece) error {
 		p.Grad = pc.gradPart
 	}
 	return p.Own(s, u.over.Axes())
-}
-
-// optimizerDevice returns where the optimizer computes.
-func (s *Sharding) optimizerDevice() tensor.Device {
-	return cmp.Or(s.cfg.Offload, s.cfg.Shard.Device())
 }
 
 // foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,

@@ -75,7 +75,7 @@
 //
 // # Files
 //
-//   - naive.go: the same without units; read it first. config.go: Config. sharding.go: New, Unit and Keep.
+//   - internal/naive: the same without units; read it first. config.go: Config. sharding.go: New, Unit and Keep.
 //   - attach.go: Attach; unit.go: how a unit is divided; ranks.go: who shares it; memory.go: its memory.
 //   - hooks.go: what a tape calls. Then internal/order says what to do (begin with its testdata/transcripts.txt), and perform.go does it,
 //     with unshard.go and reduce.go.

@@ -20,8 +20,8 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.values.Group, s.values.Kind = s.all.Gathers, memory.Gathered
-	s.codes.Group, s.codes.Kind = s.all.Gathers, memory.Communication
+	s.pools.values.Group, s.pools.values.Kind = s.all.Gathers, memory.Gathered
+	s.pools.codes.Group, s.pools.codes.Kind = s.all.Gathers, memory.Communication
 	s.order = s.newOrder()
 	for _, u := range s.units {
 		s.layOutValues(u)
@@ -34,8 +34,9 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.orderVote = s.compared(2)
-	s.usage = s.compared(len(s.units) + len(s.of) + 3) // more than in a vote: neither is taken for the other
+	s.orderVote = tensor.NewStaging(memory.Communication, s.exec.Device(), tensor.Int32, 2)
+	n := len(s.units) + len(s.of) + 3 // more than in a vote: neither is taken for the other
+	s.usage = tensor.NewStaging(memory.Communication, s.exec.Device(), tensor.Int32, n)
 	return nil
 }
 
@@ -51,18 +52,13 @@ func (s *Sharding) newOrder() *order.Order {
 		}
 		if s.cfg.Stage > 1 {
 			x.Pool = 1
-			if u.gradPool != &s.grads {
+			if u.gradPool != &s.pools.grads {
 				x.Pool = 2 + i
 			}
 		}
 		units[i] = x
 	}
 	return order.New(units)
-}
-
-// compared returns numbers that ranks compare.
-func (s *Sharding) compared(n int) tensor.Tensor {
-	return tensor.NewStaging(memory.Communication, s.exec.Device(), tensor.Int32, n)
 }
 
 // layOutValues makes flat, and of each section flat, flatShard and local.
@@ -73,7 +69,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 		u.flat = u.over.Gathers.AllocFor(memory.Uncounted, u.compute, u.n)
 		s.countKept(u, inPlace)
 	} else {
-		u.flat = s.values.New(u.compute, u.n)
+		u.flat = s.pools.values.New(u.compute, u.n)
 	}
 	for i := range u.sections {
 		sec := &u.sections[i]
@@ -96,7 +92,7 @@ func (s *Sharding) layOutValues(u *Unit) {
 			sec.local = u.over.Gathers.AllocFor(memory.Parameters, c.DType, sec.hi-sec.lo)
 		}
 		if c.Weights != unquantized {
-			sec.codes = zeropp.NewGather(u.over.Gathers, s.exec, &s.codes, sec.flat, sec.counts)
+			sec.codes = zeropp.NewGather(u.over.Gathers, s.exec, &s.pools.codes, sec.flat, sec.counts)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp/internal/groups"
+	"github.com/ringo-ml/ringo/fsdp/internal/naive"
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
 	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
@@ -29,16 +30,14 @@ type Sharding struct {
 	host      *zeropp.Host    // nil without Config.Host
 	checks    dist.StepCheck
 
-	order     *order.Order // of the units
-	values    pool.Pool    // memory of gathered units
-	codes     pool.Pool    // and of their codes
-	changed   bool         // values were, since the last use in forward
+	order     *order.Order                             // of the units
+	pools     struct{ values, codes, grads pool.Pool } // memory of gathered units, of their codes, of whole gradients but for kept units
+	changed   bool                                     // values were, since the last use in forward
 	recorded  *tensor.Recording
 	orderVote tensor.Tensor
 	running   bool           // a Backward runs
 	last      bool           // it is the last one before the optimizer's step
 	sum       dist.Reduction // of gradients, in the step of its tape
-	grads     pool.Pool      // memory of whole gradients, but for kept units
 	usage     tensor.Tensor  // which units and parameters have gradients
 }
 
@@ -58,7 +57,7 @@ func (s *Sharding) Unit(layers ...any) *Unit {
 	if s.cfg.OncePerStep {
 		return s.Keep(layers...)
 	}
-	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.grads}, layers)
+	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.pools.grads}, layers)
 }
 
 // Keep makes the parameters of layers a unit whose whole values always have memory. It is gathered once a step, before its first use. It
@@ -138,4 +137,19 @@ func (s *Sharding) Groups() (list []*dist.Group) {
 		}
 	}
 	return append(list, s.host.Groups()...)
+}
+
+// Naive is sharded data parallelism in its simplest form. Each rank owns 1/n of every parameter, and only that part has
+// optimizer state. A forward pass gathers all parameters, Backward computes whole gradients, and at its end each gradient is
+// reduce-scattered: every rank gets the sum of its part. There are no units, and whole values and gradients stay in memory:
+// it saves what stage 1 saves.
+//
+// It is where to start reading (internal/naive), and what Attach is tested against. Of the Config it knows Shard, DType and Seed. Clip with
+// Config.Shard as the optimizer's Norm.
+func Naive(model any, c Config) (nn.Params, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return naive.Attach(model, c.Shard, c.DType, c.Seed)
 }

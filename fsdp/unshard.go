@@ -12,8 +12,8 @@ import (
 
 // unshard issues the gathers of a unit. What stays and is not stale needs none.
 func (s *Sharding) unshard(u *Unit, stale order.Sections) {
-	if !u.keep && !s.values.Has(u.flat) {
-		s.values.Lend(u.flat)
+	if !u.keep && !s.pools.values.Has(u.flat) {
+		s.pools.values.Lend(u.flat)
 	}
 	for i := range u.sections {
 		if sec := &u.sections[i]; sec.n > 0 && (!u.keep || stale&sec.which != 0) {
@@ -98,7 +98,7 @@ func (s *Sharding) waitGather(sec *section) error {
 // reshard frees the memory of a gathered unit. Units of Keep stay.
 func (s *Sharding) reshard(u *Unit) {
 	if !u.keep {
-		s.values.GiveBack(u.flat)
+		s.pools.values.GiveBack(u.flat)
 	}
 }
 

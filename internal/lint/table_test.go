@@ -129,6 +129,7 @@ var table = map[string]row{
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
 	"fsdp/internal/groups": {own: "dist tensor"},
+	"fsdp/internal/naive":  {own: "nn dist tensor"},
 	"fsdp/internal/order":  {},
 	"fsdp/internal/pool":   {own: "dist tensor"},
 	"fsdp/internal/zeropp": {own: "dist tensor tensor/cpu tensor/cuda fsdp/internal/pool"},
