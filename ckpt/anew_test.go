@@ -77,7 +77,7 @@ func TestCountsComeWithMoments(t *testing.T) {
 			m.Optimizer.Tensors[3].Name = "b.other_name"
 			header := file[:8+binary.LittleEndian.Uint64(file)]
 			copy(header, bytes.ReplaceAll(header, []byte("b.exp_avg_sq"), []byte("b.other_name")))
-			m.Files[1].Header = storage.Sum(header)
+			m.Files[1].HeaderHash = storage.Sum(header)
 		}, []string{"b"}},
 	} {
 		path := saveTrained(t, c.saved, c.change)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
+	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -94,6 +96,26 @@ func requireNothing(t *testing.T, dir string) {
 	names, err := disk.OS{}.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, names)
+}
+
+// A save in the background writes the small files that Save was called with, whatever the program makes of them meanwhile.
+func TestFilesAreCopied(t *testing.T) {
+	dir, l := t.TempDir(), layouts["ddp2"]
+	onRanks(t, l.ranks, func(g *dist.Group) error {
+		fsys := &slowFS{gate: make(chan struct{}), began: make(chan struct{})}
+		s, st := newSaver(g, fsys, dir, Config{Async: true}), newState(t, g, l, 1)
+		st.Files["more.json"] = []byte("more")
+		require.NoError(t, s.Save(t.Context(), *st))
+		<-fsys.began
+		st.Files["config.json"][0] = '!'
+		delete(st.Files, "more.json")
+		close(fsys.gate)
+		return s.Close()
+	})
+	requireComplete(t, dir)
+	text, err := os.ReadFile(filepath.Join(dir, storage.StepName(1), "more.json"))
+	require.NoError(t, err)
+	require.Equal(t, "more", string(text))
 }
 
 // TestRunJoinsSave: a program that returns during a save in the background leaves a complete checkpoint.

@@ -56,7 +56,7 @@ func reindex(t *testing.T, path, old, new string) {
 	edit(t, filepath.Join(path, storage.IndexName), old, new)
 	text, err := os.ReadFile(filepath.Join(path, storage.IndexName))
 	require.NoError(t, err)
-	rehash(t, path, func(m *storage.Manifest) { m.Index = storage.Sum(text) })
+	rehash(t, path, func(m *storage.Manifest) { m.IndexHash = storage.Sum(text) })
 }
 
 const (

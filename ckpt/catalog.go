@@ -15,7 +15,7 @@ import (
 type catalog struct {
 	storage.Training                         // its optimizer has no tensors
 	Hash             string                  // of the other fields, which must be the same on all ranks
-	Manifest         string                  // hash of ringo.json, which describes the pieces
+	ManifestHash     string                  // of ringo.json, which describes the pieces
 	Tensors          map[string]tensor.Shape // by key
 	Foreign          map[string]string       // by key: types that package tensor has not
 }
@@ -29,7 +29,7 @@ func newCatalog(src *storage.Reader) (catalog, error) {
 		}
 		c.Tensors[key] = tensor.Shape{DType: d, Dims: x.Shape}
 	}
-	c.Manifest = src.ManifestHash
+	c.ManifestHash = src.ManifestHash
 	if src.Manifest != nil {
 		c.Training = src.Manifest.Training
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
@@ -58,6 +59,66 @@ func (w *writer) syncParents() error {
 		}
 	}
 	return nil
+}
+
+// verdict is what a rank reports after writing.
+type verdict struct {
+	Err    string
+	Hashes []byte   // of the pieces that the rank wrote, one after another
+	Shared []int    // indices of the pieces that several ranks hold
+	Sums   []uint32 // checksums of these pieces
+}
+
+func (w *writer) verdict() (v verdict) {
+	if w.err != nil {
+		v.Err = w.err.Error()
+		return v
+	}
+	for i := range w.pieces {
+		x := &w.pieces[i]
+		if x.Mine {
+			v.Hashes = append(v.Hashes, x.hash[:]...)
+		}
+		if x.Shared {
+			v.Shared, v.Sums = append(v.Shared, x.Index), append(v.Sums, x.sum)
+		}
+	}
+	return v
+}
+
+// agree compares the ranks' verdicts and stores their hashes in the plan.
+func (p *plan) agree(all []verdict) error {
+	var errs []error
+	hashes := make([][]byte, len(all))
+	for r, v := range all {
+		if v.Err != "" {
+			errs = append(errs, fmt.Errorf("rank %d: %s", r, v.Err))
+		}
+		hashes[r] = v.Hashes
+	}
+	var names []string
+	for _, t := range p.Manifest.Entries() {
+		names = append(names, slices.Repeat([]string{t.Name}, len(t.Pieces))...)
+	}
+	type first struct {
+		rank int
+		sum  uint32
+	}
+	seen := map[int]first{}
+	for r, v := range all {
+		for i, piece := range v.Shared {
+			x, there := seen[piece]
+			if !there {
+				seen[piece] = first{r, v.Sums[i]}
+			} else if x.sum != v.Sums[i] {
+				errs = append(errs, fmt.Errorf("ranks differ: rank %d and rank %d have other bits in %s", x.rank, r, names[piece]))
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return p.SetHashes(hashes)
 }
 
 // commit completes the folder and gives it its final name. Then it removes old checkpoints in the background.

@@ -26,7 +26,7 @@ type pieceWork struct {
 }
 
 // coordinate plans a save of what this rank holds, and stores the plan in s.planned. All ranks return the same error.
-func (s *Saver) coordinate(c summary, mine *planned, st *State) error {
+func (s *Saver) coordinate(c summary, mine *rankPlan, st *State) error {
 	c.Planned = mine != nil && mine == s.planned
 	all, err := gather(s.g, c)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Saver) coordinate(c summary, mine *planned, st *State) error {
 }
 
 // planAnew makes a new plan: rank 0 gathers the local plans of all ranks. Only rank 0 has the summaries.
-func (s *Saver) planAnew(mine *planned, summaries []summary, st *State) error {
+func (s *Saver) planAnew(mine *rankPlan, summaries []summary, st *State) error {
 	s.planned = nil
 	locals, err := gather(s.g, mine.local(st))
 	if err != nil {

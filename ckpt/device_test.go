@@ -2,6 +2,9 @@ package ckpt
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -64,6 +68,45 @@ func TestRemoteDevice(t *testing.T) {
 	for i, p := range made(dev, 1) {
 		require.Equal(t, tensor.Floats(p.Local), tensor.Floats(got[i].Local))
 	}
+}
+
+// On a device with its own memory, Step returns no error of a step that is not finite, and from then on changes nothing. A save refuses
+// this state, though all of its values are finite: on all ranks, also in a file, until the optimizer has another one.
+func TestSaveAfterLateStop(t *testing.T) {
+	dir := t.TempDir()
+	onRanks(t, 2, func(g *dist.Group) error {
+		dev := tensortest.NewRemote(t, 1)
+		p := tensor.NewParam(tensor.Constant(1), 3)
+		p.SetName(fmt.Sprintf("part%d", g.Rank()))
+		p.Make(dev, tensor.Float32, 0)
+		opt, tape := optim.NewAdamW(nn.Params{p}, optim.AdamWConfig{LR: 0.1}), tensor.NewTape(dev)
+		step := func(x float64) {
+			tape.Backward(tape.Use(p).Affine(x, 0).Sum())
+			require.NoError(t, opt.Step())
+			tape.Reset()
+		}
+		s, path := NewSaver(g, dir, Config{}), filepath.Join(t.TempDir(), "a.safetensors")
+		save := func(nonfinite bool) (error, error) {
+			st := State{Step: opt.Steps(), Params: nn.Params{p}, Optimizer: opt, Nonfinite: nonfinite}
+			return s.Save(t.Context(), st), SaveFile(t.Context(), path, st)
+		}
+		step(1)
+		err, alone := save(false)
+		require.NoError(t, errors.Join(err, alone))
+		step([]float64{1, math.NaN()}[g.Rank()])
+		step(1)
+		err, alone = save(false)
+		require.ErrorContains(t, err, "ckpt: step 3 is not saved: rank 1: optim: step 2: the norm of the gradients is NaN")
+		require.Equal(t, g.Rank() == 1, alone != nil)
+		err, alone = save(true)
+		require.NoError(t, errors.Join(err, alone))
+		require.NoError(t, opt.SetState(opt.State()))
+		step(1)
+		err, alone = save(false)
+		require.NoError(t, errors.Join(err, alone))
+		tape.Close()
+		return s.Close()
+	})
 }
 
 // A synchronous save copies from a device in bounded pieces, waits once for each, and reuses its memory.

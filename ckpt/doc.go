@@ -51,8 +51,8 @@
 // Save returns an error if ranks differ in the step, in extra state, in the operations that they have called on the group,
 // or in the bits of a parameter that all of them hold. Such a run is already wrong, and the last good checkpoint must stay.
 //
-// Save returns an error if a parameter or the optimizer's state is NaN or infinite, unless State.Nonfinite is set. Buffers,
-// such as masks, may be infinite.
+// Save returns an error if a parameter or the optimizer's state is NaN or infinite, or if a device has stopped the training
+// (optim.Stop), unless State.Nonfinite is set. Buffers, such as masks, may be infinite.
 //
 // Only one run at a time may save to a directory. A save locks the file .lock in the directory; the lock ends with the
 // process. A save returns an error while another save holds the lock. Some file systems have no locks, such as NFS without
@@ -89,6 +89,12 @@
 // Package inspect lists, verifies, compares and converts checkpoints without a job, and so does the command "ringo ckpt".
 // It can also convert PyTorch's checkpoints (package torch). Package peft exchanges LoRA adapters.
 //
+// # Words
+//
+// A source is a tensor of the State on one rank. It is stored as items: one, or one or more for each segment (tensor.Param.SetStored). An
+// extent is what the same ranks hold of a tensor. One of them writes it. In ringo.json it is a piece, with a hash. A job is an item with
+// this rank's pieces. A rule is a layout.Division ("tp" in ringo.json).
+//
 // # Files
 //
 // Package internal/storage is the format, internal/shard says which elements a rank holds, and internal/disk is the file
@@ -99,7 +105,8 @@
 //   - save.go: Saver, one save from its beginning to its end; background.go: while training continues.
 //   - local.go: what this rank holds; coordinate.go: the ranks plan together; plan.go: the plan that rank 0 makes;
 //     extent.go: which rank writes what several hold; rule.go: Rules of parameters and of their segments; wire.go: how plans are sent.
-//   - staging.go: copies of tensors in host memory; write.go: a rank's pieces; commit.go: temporary and final names.
+//   - staging.go: copies of tensors in host memory; write.go: a rank's pieces; commit.go: temporary and final names, and
+//     what ranks must agree on between them.
 //   - load.go: Load; catalog.go: what a checkpoint has; match.go: whether it fits the State; integrity.go: pieces that
 //     several ranks read. latest.go: Latest.
 //   - file.go: SaveFile and LoadFile.

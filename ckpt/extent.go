@@ -102,7 +102,7 @@ func (o *owned) byBox() (list []*boxHeld, whole shard.Part, err error) {
 		if err != nil {
 			return nil, whole, err
 		}
-		for _, s := range p.Segments() {
+		for _, s := range p.ByBox() {
 			k := slices.IndexFunc(list, func(b *boxHeld) bool { return b.box.Equal(s.Box) })
 			if k < 0 {
 				k, list = len(list), append(list, &boxHeld{box: s.Box})

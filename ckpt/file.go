@@ -56,9 +56,9 @@ func mustBeWhole(function, path string, params nn.Params) error {
 	}
 	for _, p := range params {
 		if p.Local.IsZero() {
-			continue // newPlanned reports it
+			continue // newRankPlan reports it
 		}
-		held, err := shard.Held(p.Placement(), p.Local.Len())
+		held, err := shard.Of(p.Placement(), p.Local.Len())
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name(), err)
 		}
@@ -73,9 +73,6 @@ func mustBeWhole(function, path string, params nn.Params) error {
 func saveFile(ctx context.Context, fsys disk.FS, path string, st State) error {
 	if err := mustBeWhole("SaveFile", path, st.Params); err != nil {
 		return err
-	}
-	if st.Step < 0 {
-		return errNegative(st.Step)
 	}
 	if len(st.Files) > 0 {
 		return errors.New("State.Files are for a folder: write them yourself, or use a Saver")
@@ -109,7 +106,7 @@ func saveFile(ctx context.Context, fsys disk.FS, path string, st State) error {
 // newFile plans a save of a State to one file.
 func newFile(fsys disk.FS, st State) (*writer, error) {
 	o := st.optimizer()
-	mine, err := newPlanned(&st, &o)
+	mine, err := newRankPlan(&st, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +123,7 @@ func newFile(fsys disk.FS, st State) (*writer, error) {
 		return nil, err
 	}
 	mine.check(&st)
-	w := &writer{Saver: &Saver{fs: fsys}, planned: mine}
+	w := &writer{Saver: &Saver{fs: fsys}, rankPlan: mine}
 	for _, j := range w.jobs {
 		at := p.At[j.item.key()]
 		j.file, j.offset = at.File, at.Offset

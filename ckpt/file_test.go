@@ -305,7 +305,7 @@ func TestFileHostile(t *testing.T) {
 	}{
 		"hash": {func(m *storage.Manifest) { m.Model[0].Pieces[0].SHA256 = storage.Sum(nil) },
 			"has another SHA-256 than its metadata says: the data is damaged"},
-		"header": {func(m *storage.Manifest) { m.Header = storage.Sum(nil) },
+		"header": {func(m *storage.Manifest) { m.HeaderHash = storage.Sum(nil) },
 			"tiny.safetensors: the header's SHA-256 is not that of its metadata"},
 		"version": {func(m *storage.Manifest) { m.Version = 2 },
 			"tiny.safetensors: its metadata: format version 2; this program reads 1 to 1"},

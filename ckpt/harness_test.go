@@ -95,7 +95,7 @@ func fillPart(x tensor.Tensor, p shard.Part, name string, version int) {
 
 // fillParam is fillPart of what a rank holds of a parameter.
 func fillParam(t require.TestingT, p *tensor.Param, version int) {
-	held, err := shard.Held(p.Placement(), p.Local.Len())
+	held, err := shard.Of(p.Placement(), p.Local.Len())
 	require.NoError(t, err)
 	fillPart(p.Local, held, p.Name(), version)
 }

@@ -40,7 +40,8 @@ type LoadConfig struct {
 	// Cast converts floating-point tensors whose type differs from the State's, such as bfloat16 files into float32
 	// parameters.
 	Cast bool
-	// Rename returns the name here of what is called name in the files; nil: names stay.
+	// Rename returns the name here of what is called name in the files; nil: names stay. It is also asked for the optimizer's tensors, such
+	// as w.exp_avg, and for step counts: change beginnings of names, not whole names.
 	Rename func(name string) string
 	// AllowMissing has patterns (path.Match) for names of tensors that the checkpoint need not have, nor the optimizer's
 	// state for them (see Report.Anew). AllowUnexpected has patterns for names, such as "h.*.attn.bias", that the
@@ -57,8 +58,8 @@ type Report struct {
 	Missing      []string // names in the State that the checkpoint does not have
 	Unexpected   []string // names in the checkpoint that the State does not have
 	Misfits      []string // tensors whose shape or type differs
-	// Anew lists the optimizer's parameters whose step count and moments were not loaded, because the checkpoint does
-	// not have all of them. They keep their values from before the load.
+	// Anew lists the optimizer's parameters that were not resumed: the checkpoint does not have their step count and all
+	// of their moments. They keep what they had before the load.
 	Anew []string
 	// Replaced lists settings of the program that the checkpoint replaced, such as "the learning rate 0.1 by 0.05". To
 	// keep your own learning rate, call Optimizer.SetLR after Load.
@@ -97,10 +98,10 @@ type loader struct {
 	report Report
 	anew   map[string]bool // see Report
 
-	pieces  []byte // states of all pieces; a state is written only by the goroutine that fills its tensor
-	read    atomic.Int64
-	checked atomic.Int64
-	unknown atomic.Int64 // bytes read that have no hash
+	pieces     []byte // states of all pieces; a state is written only by the goroutine that fills its tensor
+	read       atomic.Int64
+	checked    atomic.Int64
+	unverified atomic.Int64 // bytes read that have no hash
 }
 
 func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *State, c LoadConfig) (*Report, error) {
@@ -139,7 +140,7 @@ func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *Sta
 			return &l.report, err
 		}
 	}
-	l.report.BytesRead, l.report.BytesChecked, l.report.Unverified = l.read.Load(), l.checked.Load(), l.unknown.Load()
+	l.report.BytesRead, l.report.BytesChecked, l.report.Unverified = l.read.Load(), l.checked.Load(), l.unverified.Load()
 	l.report.Tensors = len(l.byTensor())
 	return &l.report, gatherErrors(g, l.restore())
 }
@@ -156,7 +157,7 @@ func (l *loader) damaged(ctx context.Context, err error) error {
 func (l *loader) byTensor() (list [][]*item) {
 	at := map[string]int{}
 	for i := range l.items {
-		key := l.items[i].in
+		key := l.items[i].fromKey
 		if _, there := at[key]; !there {
 			at[key] = len(list)
 			list = append(list, nil)
@@ -180,19 +181,19 @@ func (l *loader) fillAll(ctx context.Context, items []*item) error {
 func (x *item) fill(read func(file []byte) error) error {
 	b := hostMemory(x.data)
 	file := b
-	if x.memory != nil || x.from != x.data.DType() {
-		file = make([]byte, x.data.Len()*x.from.Size())
+	if x.memory != nil || x.fromType != x.data.DType() {
+		file = make([]byte, x.data.Len()*x.fromType.Size())
 	}
 	if err := read(file); err != nil {
 		return err
 	}
-	if x.from != x.data.DType() {
+	if x.fromType != x.data.DType() {
 		to := b
 		if x.memory != nil {
 			to = make([]byte, len(b))
 		}
-		if err := storage.CastAll(to, x.data.DType(), file, x.from); err != nil {
-			return fmt.Errorf("tensor %s: %w", x.in, err)
+		if err := storage.CastAll(to, x.data.DType(), file, x.fromType); err != nil {
+			return fmt.Errorf("tensor %s: %w", x.fromKey, err)
 		}
 		file = to
 	}
@@ -204,19 +205,19 @@ func (x *item) fill(read func(file []byte) error) error {
 
 // readPart reads a part of an item's stored tensor into b, and verifies the pieces that are complete in it.
 func (l *loader) readPart(ctx context.Context, x *item, p shard.Part, b []byte) error {
-	s := l.src.Tensors[x.in]
+	s := l.src.Tensors[x.fromKey]
 	if err := s.Read(ctx, p, b); err != nil {
 		return err
 	}
 	l.read.Add(int64(len(b)))
-	return l.check(s, p, b, x.from.Size())
+	return l.check(s, p, b, x.fromType.Size())
 }
 
 // check verifies the hashes of the pieces that are complete in b, which is part p of a stored tensor. It marks the
 // other pieces as partial.
 func (l *loader) check(s *storage.Tensor, p shard.Part, b []byte, size int) error {
 	if len(s.Pieces) == 0 {
-		l.unknown.Add(int64(len(b)))
+		l.unverified.Add(int64(len(b)))
 	}
 	if len(b) == 0 {
 		return nil
@@ -251,7 +252,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 	all := l.byTensor()
 	names := make([]string, len(all))
 	for i, items := range all {
-		names[i] = items[0].in
+		names[i] = items[0].fromKey
 	}
 	first, err := dist.BroadcastObject(l.g, names, 0)
 	if err != nil {
@@ -271,8 +272,8 @@ func (l *loader) broadcast(ctx context.Context) error {
 			continue
 		}
 		buf := x.data
-		if !x.part.Whole() || x.memory != nil || x.from != x.data.DType() {
-			buf = tensor.New(l.g.Device(), x.from, x.Shape...)
+		if !x.part.Whole() || x.memory != nil || x.fromType != x.data.DType() {
+			buf = tensor.New(l.g.Device(), x.fromType, x.Shape...)
 		}
 		if l.src != nil && failed == nil {
 			failed = l.damaged(ctx, l.fillWhole(ctx, x, buf))
@@ -302,7 +303,7 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	if whole == x.data {
 		return nil
 	}
-	from, size := tensor.ToHost(whole).Bytes(), x.from.Size()
+	from, size := tensor.ToHost(whole).Bytes(), x.fromType.Size()
 	return x.fill(func(file []byte) error {
 		for at, n := range x.part.Runs() {
 			file = file[copy(file, from[at*size:(at+n)*size]):]

@@ -17,22 +17,22 @@ type localPlan struct {
 	Counted   []string // the optimizer's parameters, by their stored names
 }
 
-// planned is what a rank keeps of a plan for the next save: what the plan was made from, and this rank's work.
-type planned struct {
+// rankPlan is what a rank keeps of a plan for the next save: what the plan was made from, and this rank's work.
+type rankPlan struct {
 	sources []structure
 	counts  map[string]int // keys: the optimizer's parameters; nil: no optimizer
 	rules   string
 
 	items  []item // of the sources, in their order; they have data only during a save
 	files  []string
-	jobs   []*job // the work on these items
-	pieces []held // of all jobs, in the order of the global plan
-	global *plan  // on rank 0
+	jobs   []*job  // the work on these items
+	pieces []piece // of all jobs, in the order of the global plan
+	global *plan   // on rank 0
 }
 
-// newPlanned lists what this rank holds. Rank 0 plans the rest.
-func newPlanned(st *State, o *optim.State) (p *planned, err error) {
-	p = &planned{counts: o.Counts, rules: text(st.TP)}
+// newRankPlan lists what this rank holds. Rank 0 plans the rest.
+func newRankPlan(st *State, o *optim.State) (p *rankPlan, err error) {
+	p = &rankPlan{counts: o.Counts, rules: text(st.TP)}
 	n := 0
 	for range st.sources(o) {
 		n++
@@ -51,7 +51,7 @@ func newPlanned(st *State, o *optim.State) (p *planned, err error) {
 }
 
 // local returns the local plan to send to rank 0.
-func (p *planned) local(st *State) localPlan {
+func (p *rankPlan) local(st *State) localPlan {
 	l := localPlan{Items: make([]writeItem, len(p.items)), Optimizer: p.counts != nil}
 	for i := range p.items {
 		l.Items[i] = p.items[i].writeItem
@@ -92,8 +92,8 @@ func (s *structure) same(x *source) bool {
 
 // plans reports whether the plan is valid for this State and optimizer state. If it is, plans gives the items their
 // data.
-func (p *planned) plans(st *State, o *optim.State) bool {
-	if p == nil || len(p.sources) != len(st.Params)+len(o.Tensors) ||
+func (p *rankPlan) plans(st *State, o *optim.State) bool {
+	if p == nil || len(p.sources) != len(st.Params)+len(o.Tensors) || (p.counts == nil) != (o.Counts == nil) ||
 		!maps.EqualFunc(p.counts, o.Counts, func(int, int) bool { return true }) || p.rules != text(st.TP) {
 		return false
 	}
@@ -114,7 +114,7 @@ func (p *planned) plans(st *State, o *optim.State) bool {
 
 // release drops the references to tensors, which the program may change between saves, and the checksums of their
 // values.
-func (p *planned) release() {
+func (p *rankPlan) release() {
 	if p == nil {
 		return
 	}

@@ -202,7 +202,7 @@ func TestAssignRefuses(t *testing.T) {
 			{pieceWork{N: -1}, "rank 0 planned elements 0 to -1 of more"},
 			{pieceWork{N: 3}, ""},
 		} {
-			p, err := newPlanned(&st, &o)
+			p, err := newRankPlan(&st, &o)
 			require.NoError(t, err)
 			err = p.assign(work{Files: []string{"model.safetensors"}, Pieces: []pieceWork{c.todo}})
 			if c.want == "" {

@@ -26,19 +26,19 @@ func (l *loader) match() error {
 	}
 	for _, x := range items {
 		shape, casts, ok := l.find(&x, mine)
-		have[x.key()], have[x.in] = true, true
+		have[x.key()], have[x.fromKey] = true, true
 		want := tensor.Shape{DType: x.data.DType(), Dims: x.Shape}
 		switch {
 		case !ok:
 			l.report.Missing = append(l.report.Missing, x.key())
 		case shape.DType != want.DType && !casts || !slices.Equal(shape.Dims, want.Dims):
 			is := shape.String()
-			if name := l.cat.Foreign[x.in]; name != "" {
+			if name := l.cat.Foreign[x.fromKey]; name != "" {
 				is = name + strings.TrimPrefix(is, shape.DType.String()) + ", which is not converted"
 			}
 			l.report.Misfits = append(l.report.Misfits, fmt.Sprintf("%s is %s, not %v", x.key(), is, want))
 		default:
-			x.from = shape.DType
+			x.fromType = shape.DType
 			l.items = append(l.items, x)
 		}
 	}
@@ -73,15 +73,15 @@ func (l *loader) match() error {
 	return gatherErrors(l.g, l.strict(len(items)))
 }
 
-// find sets x.in, the checkpoint's tensor that fills an item. It returns the type and shape of that tensor, and whether
+// find sets x.fromKey, the checkpoint's tensor that fills an item. It returns the type and shape of that tensor, and whether
 // its type may differ. mine has the keys of this rank's items.
 //
 // A parameter that is trained in 16 bits may be saved in two ways: as 16-bit values with a Float32 master, or (by
 // package fsdp, which computes with a rounded copy) as Float32 values alone. Each can be loaded into the other: Float32
 // values come from the master, and master and 16-bit values come from Float32 values.
 func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts, ok bool) {
-	x.in = x.key()
-	shape, ok = l.cat.Tensors[x.in]
+	x.fromKey = x.key()
+	shape, ok = l.cat.Tensors[x.fromKey]
 	casts = l.c.Cast && shape.DType.IsFloat() && x.data.DType().IsFloat()
 	if l.cat.Optimizer == nil || l.st.Optimizer == nil {
 		return shape, casts, ok
@@ -89,7 +89,7 @@ func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts,
 	if !x.Model {
 		of, isMaster := strings.CutSuffix(x.Name, masterKey)
 		if value, there := l.cat.Tensors[storage.ItemKey(true, of)]; !ok && isMaster && there && value.DType == tensor.Float32 {
-			x.in = storage.ItemKey(true, of)
+			x.fromKey = storage.ItemKey(true, of)
 			return value, casts, true
 		}
 		return shape, casts, ok
@@ -98,7 +98,7 @@ func (l *loader) find(x *item, mine map[string]bool) (shape tensor.Shape, casts,
 	master, there := l.cat.Tensors[key]
 	switch {
 	case there && !mine[key] && x.data.DType() == tensor.Float32 && shape.DType.IsHalf():
-		x.in = key
+		x.fromKey = key
 		return master, casts, true
 	case !there && mine[key] && shape.DType == tensor.Float32:
 		casts = true

@@ -1,6 +1,7 @@
 package ckpt
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,7 +121,10 @@ func (p *plan) share(extents map[string][]extent, ranks int) []work {
 // setState adds everything except the tensors to the plan.
 func (p *plan) setState(all []summary, files map[string][]byte) error {
 	first, o := all[0], p.Manifest.Optimizer
-	p.Beside, p.Manifest.Beside, p.Manifest.Training = files, first.Files, first.Training
+	p.Beside, p.Manifest.Beside, p.Manifest.Training = map[string][]byte{}, first.Files, first.Training
+	for name, b := range files { // with Config.Async, the program may change them before they are written
+		p.Beside[name] = bytes.Clone(b)
+	}
 	if o == nil {
 		return nil
 	}

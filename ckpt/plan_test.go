@@ -61,6 +61,32 @@ func TestPlanOnce(t *testing.T) {
 	}
 }
 
+// An optimizer whose parameters are all frozen has no tensors. A save without it does not share its plan, nor does one with it share that
+// of a save without: one has steps and a learning rate, and the other one has not.
+func TestPlanOfEmptyOptimizer(t *testing.T) {
+	dir, l := t.TempDir(), layouts["ddp2"]
+	onRanks(t, l.ranks, func(g *dist.Group) error {
+		s := newSaver(g, disk.OS{}, dir, Config{})
+		for version := 1; version <= 4; version++ {
+			st := newState(t, g, l, version)
+			st.Optimizer = nil
+			if version == 2 || version == 3 {
+				p := more(g, 3)
+				p.Freeze()
+				st.Optimizer = optim.NewAdamW(nn.Params{p}, optim.AdamWConfig{LR: 0.5, Norm: g})
+			}
+			require.NoError(t, s.Save(t.Context(), *st), version)
+		}
+		return s.Close()
+	})
+	for version := 1; version <= 4; version++ {
+		m, err := storage.Open(disk.OS{}, filepath.Join(dir, storage.StepName(version)))
+		require.NoError(t, err)
+		require.Equal(t, version == 2 || version == 3, m.Manifest.Optimizer != nil, version)
+		require.NoError(t, m.Close())
+	}
+}
+
 // A mistake of one rank gives the same error on all ranks, which names the rank, with and without an earlier plan. The
 // next checkpoint is complete.
 func TestMistakeOfOneRank(t *testing.T) {

@@ -1,6 +1,7 @@
 package ckpt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ type Saver struct {
 	last      *background    // the save in the background; nil: none
 	patience  time.Duration  // how long to wait for the disk when the job ends
 	removal   sync.WaitGroup // of old checkpoints, on rank 0
-	planned   *planned       // the last plan; nil: none
+	planned   *rankPlan      // the last plan; nil: none
 	staging   staging
 }
 
@@ -110,7 +111,7 @@ func (s *Saver) Close() error {
 type writer struct {
 	*Saver
 	step int
-	*planned
+	*rankPlan
 	err error // this rank's error, to be reported to all ranks
 
 	unlock func() // unlocks the directory; on rank 0
@@ -120,20 +121,13 @@ type writer struct {
 func (s *Saver) begin(st State) (*writer, error) {
 	o, mine := st.optimizer(), s.planned
 	c, err := st.summary(&o)
-	switch {
-	case err != nil:
-	case st.Step < 0:
-		err = errNegative(st.Step)
-	case s.c.Keep < 0:
+	if err == nil && s.c.Keep < 0 {
 		err = fmt.Errorf("Config.Keep is %d: it is the number of checkpoints to keep, and 0 keeps all", s.c.Keep)
 	}
 	if err == nil && !mine.plans(&st, &o) {
-		mine, err = newPlanned(&st, &o)
+		mine, err = newRankPlan(&st, &o)
 	}
-	if err == nil {
-		err = s.user.Err()
-	}
-	if err != nil {
+	if err = cmp.Or(err, s.user.Err()); err != nil {
 		c.Err = err.Error()
 	}
 	c.Calls = s.user.Stats().Calls
@@ -145,15 +139,11 @@ func (s *Saver) begin(st State) (*writer, error) {
 		return nil, err
 	}
 	mine.check(&st)
-	w := &writer{Saver: s, step: st.Step, planned: mine}
+	w := &writer{Saver: s, step: st.Step, rankPlan: mine}
 	if s.c.Async {
 		w.err = s.staging.fetch(w.jobs, true)
 	}
 	return w, nil
-}
-
-func errNegative(step int) error {
-	return fmt.Errorf("State.Step is %d: it is the number of steps done", step)
 }
 
 // finish writes this rank's pieces. Rank 0 commits if all ranks have succeeded.

@@ -115,7 +115,7 @@ func segmentedState(t require.TestingT, g *dist.Group, l division, version int) 
 // eachTensor calls fn for every element of parameters and moments, with its value in version 3.
 func eachTensor(t require.TestingT, g *dist.Group, l division, st *State, fn func(x []float32, k int, want float32, what string)) {
 	for i, s := range segmentedModel {
-		held, err := shard.Held(st.Params[i].Placement(), st.Params[i].Local.Len())
+		held, err := shard.Of(st.Params[i].Placement(), st.Params[i].Local.Len())
 		require.NoError(t, err)
 		all := map[string]tensor.Tensor{"": st.Params[i].Local}
 		for _, m := range st.Optimizer.State().Tensors {

@@ -10,8 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
-// stagingBytes is how much page-locked memory a save uses at a time, in bytes, unless one tensor is larger. Tests make
-// it smaller.
+// stagingBytes is the size of a block, in bytes, unless one tensor is larger. A save uses one block at a time; with Config.Async, as many
+// as the state needs. Tests make it smaller.
 var stagingBytes = 256 << 20
 
 // staging is host memory that tensors are copied to. It is page-locked if the device supports that, so that all copies

@@ -39,8 +39,8 @@ type State struct {
 	// Face's libraries, or 1_Pooling/config.json, in a folder below. They are hashed, and Convert copies them. Load ignores
 	// them.
 	Files map[string][]byte
-	// Nonfinite saves parameters and the optimizer's state also if they are NaN or infinite. Otherwise that is an error, so that a training
-	// that has diverged keeps the checkpoints from before.
+	// Nonfinite saves parameters and the optimizer's state also if they are NaN or infinite, or if a device has stopped the training
+	// (Optimizer.CheckNonfinite). Otherwise that is an error, so that a training that has diverged keeps the checkpoints from before.
 	Nonfinite bool
 	// Base, if not nil, is stored with adapters that are saved without their frozen base model (see BaseOf). Load
 	// refuses a checkpoint with another base.
@@ -54,18 +54,18 @@ type State struct {
 // item is a tensor as files have it: of a parameter, or of the optimizer's state for one.
 type item struct {
 	writeItem
-	of     *tensor.Param // whose value or state it is
-	data   tensor.Tensor
-	buffer bool         // it need not be finite
-	at     int          // first element in the source
-	in     string       // key of the checkpoint's tensor that Load fills it from
-	from   tensor.DType // type of that tensor; it differs from data's only if Load casts
-	part   shard.Part   // in the file
-	memory *shard.Part  // for a transposed parameter: the part in data's order; nil: data has the file's order
+	of       *tensor.Param // whose value or state it is
+	data     tensor.Tensor
+	buffer   bool         // it need not be finite
+	at       int          // first element in the source
+	fromKey  string       // key of the checkpoint's tensor that Load fills it from
+	fromType tensor.DType // type of that tensor; it differs from data's only if Load casts
+	part     shard.Part   // in the file
+	memory   *shard.Part  // for a transposed parameter: the part in data's order; nil: data has the file's order
 }
 
-// held returns the part in the order of data.
-func (x *item) held() shard.Part {
+// memoryPart returns the part in the order of data.
+func (x *item) memoryPart() shard.Part {
 	if x.memory != nil {
 		return *x.memory
 	}
@@ -108,15 +108,15 @@ func (st *State) optimizer() optim.State {
 // items lists the tensors of a State as they are stored.
 func (st *State) items() ([]item, error) {
 	o := st.optimizer()
-	p, err := newPlanned(st, &o)
+	p, err := newRankPlan(st, &o)
 	if err != nil {
 		return nil, err
 	}
 	return p.items, nil
 }
 
-// apart returns the parameters that files keep with others of which the optimizer does not have all. Its state for them is stored under
-// their own names: that of a whole tensor would be incomplete.
+// apart returns the parameters whose file tensors also contain a parameter that the optimizer does not train. The optimizer's state for
+// them is stored under their own names, because a tensor in the file's form would have gaps.
 func (st *State) apart(counts map[string]int) map[*tensor.Param]bool {
 	list, untrained := map[*tensor.Param]bool{}, map[string]bool{}
 	for _, p := range st.Params {
@@ -152,11 +152,11 @@ func (s *source) appendItems(list []item) ([]item, error) {
 		return nil, err
 	}
 	p := s.of
-	x := item{of: p, data: s.data, buffer: p.IsBuffer(), from: s.data.DType()}
-	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.from], Shape: append([]int{}, p.Global()...),
+	x := item{of: p, data: s.data, buffer: p.IsBuffer(), fromType: s.data.DType()}
+	x.writeItem = writeItem{Model: s.model, Name: s.name, DType: storage.DTypes[x.fromType], Shape: append([]int{}, p.Global()...),
 		Rule: ruleOf(p)}
 	var err error
-	if x.part, err = shard.Held(p.Placement(), s.data.Len()); err != nil {
+	if x.part, err = shard.Of(p.Placement(), s.data.Len()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	first := len(list)
@@ -179,7 +179,7 @@ func (s *source) appendItems(list []item) ([]item, error) {
 			x.memory, x.part = &memory, memory.Transposed()
 			x.Shape, x.Transposed = x.part.Shape, true
 		}
-		if held := x.held(); !held.Whole() {
+		if held := x.memoryPart(); !held.Whole() {
 			x.Boxes, x.Flat = held.Boxes, [2]int{held.Lo, held.Hi}
 		}
 	}
@@ -188,7 +188,7 @@ func (s *source) appendItems(list []item) ([]item, error) {
 
 // take sets an item's data to its elements of the source's data.
 func (x *item) take(data tensor.Tensor) {
-	if n := x.held().Len(); n < data.Len() {
+	if n := x.memoryPart().Len(); n < data.Len() {
 		data = data.Range(x.at, x.at+n)
 	}
 	x.data = data
@@ -244,7 +244,14 @@ type writeItem struct {
 func (st *State) summary(o *optim.State) (c summary, err error) {
 	c.Files = storage.Hashes(st.Files)
 	c.Training = storage.Training{Step: st.Step, Extra: map[string]json.RawMessage{}, Base: st.Base}
-	if err := storage.CheckBeside(st.Files); err != nil {
+	switch err = storage.CheckBeside(st.Files); {
+	case err != nil:
+	case st.Step < 0:
+		err = fmt.Errorf("State.Step is %d: it is the number of steps done", st.Step)
+	case st.Optimizer != nil && !st.Nonfinite: // a device leaves out steps that are counted
+		err = st.Optimizer.CheckNonfinite()
+	}
+	if err != nil {
 		return c, err
 	}
 	for key, v := range st.Extra {

@@ -3,7 +3,6 @@ package ckpt
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"path/filepath"
@@ -21,14 +20,14 @@ type job struct {
 	size   int  // of an element, in bytes
 	file   int
 	offset int64 // where the tensor begins in the file, in bytes
-	pieces []*held
+	pieces []*piece
 	data   []byte // the item's data, in host memory
 }
 
 func (j *job) bytes() int { return j.item.data.Len() * j.size }
 
-// held is a piece that this rank holds.
-type held struct {
+// piece is what this rank holds of a tensor, and writes or compares.
+type piece struct {
 	pieceWork
 	part shard.Part
 	hash [sha256.Size]byte // of the bytes that were written
@@ -36,8 +35,8 @@ type held struct {
 }
 
 // assign turns the work that the coordinator sent into jobs.
-func (p *planned) assign(todo work) error {
-	p.files, p.jobs, p.pieces = todo.Files, nil, make([]held, len(todo.Pieces))
+func (p *rankPlan) assign(todo work) error {
+	p.files, p.jobs, p.pieces = todo.Files, nil, make([]piece, len(todo.Pieces))
 	jobs := make([]*job, len(p.items))
 	for i, w := range todo.Pieces {
 		if w.Item < 0 || w.Item >= len(p.items) || w.File < 0 || w.File >= len(p.files) {
@@ -49,9 +48,9 @@ func (p *planned) assign(todo work) error {
 			j = &job{item: x, size: x.data.DType().Size(), file: w.File, offset: int64(w.Offset)}
 			jobs[w.Item], p.jobs = j, append(p.jobs, j)
 		}
-		p.pieces[i] = held{pieceWork: w, part: j.item.held().Slice(w.At, w.N)}
+		p.pieces[i] = piece{pieceWork: w, part: j.item.memoryPart().Slice(w.At, w.N)}
 		if w.N < 0 || p.pieces[i].part.Len() != w.N {
-			return fmt.Errorf("rank 0 planned elements %d to %d of %s; this rank holds %d", w.At, w.At+w.N, j.item.Name, j.item.held().Len())
+			return fmt.Errorf("rank 0 planned elements %d to %d of %s; this rank holds %d", w.At, w.At+w.N, j.item.Name, j.item.memoryPart().Len())
 		}
 		j.pieces = append(j.pieces, &p.pieces[i])
 	}
@@ -59,76 +58,16 @@ func (p *planned) assign(todo work) error {
 }
 
 // check says whether the values of a save must be finite.
-func (p *planned) check(st *State) {
+func (p *rankPlan) check(st *State) {
 	for _, j := range p.jobs {
 		j.finite = !st.Nonfinite && !j.item.buffer
 	}
 }
 
-// verdict is what a rank reports after writing.
-type verdict struct {
-	Err    string
-	Hashes []byte   // of the pieces that the rank wrote, one after another
-	Shared []int    // indices of the pieces that several ranks hold
-	Sums   []uint32 // checksums of these pieces
-}
-
-func (w *writer) verdict() (v verdict) {
-	if w.err != nil {
-		v.Err = w.err.Error()
-		return v
-	}
-	for i := range w.pieces {
-		x := &w.pieces[i]
-		if x.Mine {
-			v.Hashes = append(v.Hashes, x.hash[:]...)
-		}
-		if x.Shared {
-			v.Shared, v.Sums = append(v.Shared, x.Index), append(v.Sums, x.sum)
-		}
-	}
-	return v
-}
-
-// agree compares the ranks' verdicts and stores their hashes in the plan.
-func (p *plan) agree(all []verdict) error {
-	var errs []error
-	hashes := make([][]byte, len(all))
-	for r, v := range all {
-		if v.Err != "" {
-			errs = append(errs, fmt.Errorf("rank %d: %s", r, v.Err))
-		}
-		hashes[r] = v.Hashes
-	}
-	var names []string
-	for _, t := range p.Manifest.Entries() {
-		names = append(names, slices.Repeat([]string{t.Name}, len(t.Pieces))...)
-	}
-	type first struct {
-		rank int
-		sum  uint32
-	}
-	seen := map[int]first{}
-	for r, v := range all {
-		for i, piece := range v.Shared {
-			x, there := seen[piece]
-			if !there {
-				seen[piece] = first{r, v.Sums[i]}
-			} else if x.sum != v.Sums[i] {
-				errs = append(errs, fmt.Errorf("ranks differ: rank %d and rank %d have other bits in %s", x.rank, r, names[piece]))
-			}
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	return p.SetHashes(hashes)
-}
-
 // write writes this rank's pieces and flushes the files. Rank 0 created all files and flushes every one.
 func (w *writer) write(ctx context.Context, tmp string) error {
 	needed := func(i int) bool {
-		return w.g.Rank() == 0 || slices.ContainsFunc(w.pieces, func(x held) bool { return x.File == i && x.Mine })
+		return w.g.Rank() == 0 || slices.ContainsFunc(w.pieces, func(x piece) bool { return x.File == i && x.Mine })
 	}
 	return disk.Fill(w.fs, filepath.Join(w.dir, tmp), w.files, needed, func(files []disk.File) error { return w.writeJobs(ctx, files) })
 }
@@ -173,7 +112,7 @@ func (j *job) write(ctx context.Context, files []disk.File) error {
 // writeChunk is how many bytes are hashed and written at a time.
 const writeChunk = 4 << 20
 
-func (j *job) writePiece(ctx context.Context, x *held, data []byte, f disk.File) error {
+func (j *job) writePiece(ctx context.Context, x *piece, data []byte, f disk.File) error {
 	h := sha256.New()
 	p := x.part
 	if j.item.memory != nil {

@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ringo-ml/ringo/fsdp/internal/groups"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/internal/rebuild"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Attach cuts the parameters of model, the same on all ranks of Shard and Replicate, which must all call it, and hooks
+// Attach shards the parameters of model, the same on all ranks of Shard and Replicate, which must all call it, and hooks
 // gathers and reductions into forward and backward. It returns the parameters and buffers, for the optimizer.
 //
 // Parameters without values get theirs, those of nn.Init, part by part: no rank holds the whole model. Of parameters that
 // have values, rank 0's are taken. Each parameter must be in one unit, or ignored. Buffers belong in no unit; ranks hold
 // them whole. Parameters may be frozen later, on all ranks alike.
-func (s *Sharding) Attach(model any) (nn.Params, error) {
+func (s *Sharding) Attach(model any) (_ nn.Params, err error) {
 	if err := cmp.Or(rebuild.Refuse("fsdp"), s.cfg.check()); err != nil {
 		return nil, err
 	}
@@ -28,6 +30,8 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	if len(s.params) == 0 {
 		return nil, fmt.Errorf("fsdp: no parameters in a model of type %T", model)
 	}
+	s.exec = tensor.NewExec(s.cfg.Shard.Device())
+	s.optimizer = tensor.NewExec(cmp.Or(s.cfg.Offload, s.exec.Device()))
 	s.shareRanks()
 	problem := s.assign()
 	if problem == nil {
@@ -39,13 +43,13 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	if err := s.verify(nn.SettingsOf(model), problem); err != nil {
 		return nil, err
 	}
-	s.exec = tensor.NewExec(s.cfg.Shard.Device())
-	s.optimizer = tensor.NewExec(s.optimizerDevice())
 	for _, o := range s.over {
-		o.open()
+		o.Open()
 	}
-	if err := s.openHost(); err != nil {
-		return nil, err
+	if s.cfg.Host != nil {
+		if s.host, err = zeropp.Open(s.cfg.Shard, s.cfg.Host, s.exec, s.cfg.Grads != unquantized); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.layOut(); err != nil {
 		return nil, err
@@ -103,21 +107,43 @@ func (s *Sharding) dropEmpty() {
 }
 
 // makeEmpty makes p, in the type in which it is used, if it has no elements, and reports whether that is so. From then on it is ignored.
-func (s *Sharding) makeEmpty(p *tensor.Param, over *ranks, compute tensor.DType) bool {
+func (s *Sharding) makeEmpty(p *tensor.Param, over *groups.Ranks, compute tensor.DType) bool {
 	if p.Len() > 0 || p.IsBuffer() || s.foreign(p) {
 		return false
 	}
 	s.ignored[p] = true
-	p.SetValue(tensor.New(s.cfg.Shard.Device(), compute, p.Dims()...))
-	dev := s.optimizerDevice()
+	p.SetValue(tensor.New(s.exec.Device(), compute, p.Dims()...))
+	dev := s.optimizer.Device()
 	p.Local, p.Grad = tensor.New(dev, s.cfg.DType, p.Dims()...), tensor.New(dev, s.cfg.DType, p.Dims()...)
-	p.SumOver(over.axes())
+	p.SumOver(over.Axes())
 	return true
 }
 
-// optimizerDevice returns where the optimizer computes.
-func (s *Sharding) optimizerDevice() tensor.Device {
-	return cmp.Or(s.cfg.Offload, s.cfg.Shard.Device())
+// attachPiece makes this rank's part of a parameter, with its value, and the views of the whole value and gradient.
+func (s *Sharding) attachPiece(pc *piece) error {
+	p, u := pc.p, pc.u
+	at := pc.off + pc.lo - pc.in.lo
+	if pc.lo == pc.hi {
+		at = 0
+	}
+	local := pc.in.local.Range(at, at+pc.hi-pc.lo)
+	if p.Value.IsZero() {
+		p.Fill(local, s.cfg.Seed, pc.lo)
+	} else {
+		if err := u.over.Broadcast(p, s.exec.Device()); err != nil {
+			return err
+		}
+		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
+	}
+	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
+	p.Local = local
+	p.Shard(pc.lo, pc.hi)
+	if !p.Frozen() {
+		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
+		pc.gradPart = u.offloaded.Range(at, at+pc.hi-pc.lo)
+		p.Grad = pc.gradPart
+	}
+	return p.Own(s, u.over.Axes())
 }
 
 // foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,

@@ -2,6 +2,7 @@ package fsdp
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -19,7 +20,8 @@ type Config struct {
 	// They keep a second copy of the parameters, of which each has a part. What was gathered over Shard is then gathered over Host, until
 	// values change: in Backward, and in later microbatches (hpZ of ZeRO++, Wang et al. 2023). So it crosses hosts once a step, and a rank
 	// of h on a host has 1/h of the values in memory besides. It is for stage 3, without OncePerStep. Where some ranks use fewer units than
-	// others in an evaluation, change no values before the next step.
+	// others in an evaluation, change no values before the next step: these ranks gather the other units later, over Shard if values have
+	// changed, where the others did over Host.
 	Host *dist.Group
 	// Stage is 1 (optimizer state is cut), 2 (and gradients) or 3 (and parameters); 0 is 3.
 	Stage int
@@ -74,6 +76,18 @@ func (c *Config) check() error {
 		return fmt.Errorf("fsdp: %w", err)
 	}
 	return cmp.Or(c.checkFormats(), c.checkHost())
+}
+
+// checkHost refuses a Config.Host that nothing uses.
+func (c *Config) checkHost() error {
+	const each = "fsdp: Config.Host is for units that are gathered for each use: leave it out with "
+	switch {
+	case c.Host != nil && c.Stage != 3:
+		return fmt.Errorf(each+"Stage %d", c.Stage)
+	case c.Host != nil && c.OncePerStep:
+		return errors.New(each + "OncePerStep")
+	}
+	return nil
 }
 
 // checkTypes says whether values of DType can be used and reduced in other types.

@@ -15,9 +15,7 @@
 // The training loop is that of one rank, and the model is not wrapped. As in package ddp, gradients are summed over the ranks. So a
 // loss divides by the rows of the GLOBAL batch, and all ranks take the same number of steps.
 //
-// Naive does the same without units, and saves neither time nor memory. Tests compare Attach with it. It is short: start
-// reading there. Then sharding.go has Unit and Keep, attach.go Attach, hooks.go what a tape calls, internal/order what a rank does then,
-// and perform.go, unshard.go and reduce.go how it does that.
+// Naive does the same without units: it saves the optimizer's state, as stage 1 does, and no time. Tests compare Attach with it.
 //
 // # Units
 //
@@ -32,7 +30,7 @@
 //     are freed.
 //   - Stage 3 shards parameters, too. The first use of a parameter gathers its unit, starts to gather the next unit, and frees
 //     the previous one. So N units take N gathers forward and N−1 backward (the last one is still there), and two whole
-//     units are in memory at a time. A unit of Keep stays from forward to backward, and is gathered once.
+//     units are in memory at a time. A unit of Keep is never freed, and is gathered once a step.
 //
 // In stages 2 and 3 all ranks run the same microbatches, because each is communicated. So cut a rank's rows into so many parts, not into
 // parts of so many rows: ranks may have unequally many, as in the last batch of an epoch and in the first one of a data.Loader.
@@ -56,7 +54,7 @@
 //
 //   - Parameters: values that stay. They are this rank's part; in stages 1 and 2 the whole.
 //   - Gathered: in stage 3, whole parameters beyond this rank's part, units of Keep included.
-//   - Gradients: this rank's gradients.
+//   - Gradients: this rank's part; in stage 1 the whole.
 //   - Communication: whole gradients on their way to other ranks.
 //
 // Package plan predicts these numbers, and those of the optimizer. With Config.Offload, the values, gradients and state that the
@@ -74,4 +72,14 @@
 // A captured step (capture.New) repeats in each replay the gathers and comparisons of its recording. CheckEvery, Offload and Host cannot
 // be captured. If a pipeline computes weight gradients later (tensor.DeferWeights), it uses units again for them: they must stay until
 // then, by OncePerStep or Keep.
+//
+// # Files
+//
+//   - internal/naive: the same without units; read it first. config.go: Config. sharding.go: New, Unit and Keep.
+//   - attach.go: Attach; unit.go: how a unit is divided; ranks.go: who shares it; memory.go: its memory.
+//   - hooks.go: what a tape calls. Then internal/order says what to do (begin with its testdata/transcripts.txt), and perform.go does it,
+//     with unshard.go and reduce.go.
+//   - used.go, compare.go: what ranks compare at the end of a step.
+//   - quantize.go: Format. internal/zeropp: what Config.Host, Weights and Grads add. offload.go: Config.Offload.
+//   - state.go: Full and StateDict. internal/pool: memory that is lent.
 package fsdp

@@ -7,12 +7,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// What a tape calls, in this order: BeforeUse in forward, BackwardBegin, BeforeUse and GradReady in Backward, BackwardDone.
+// What a tape calls, in this order: BeforeUse in forward, BackwardBegin, BeforeUse and GradReady in Backward, BackwardDone. Changed comes
+// from Param.Changed.
 
 // Changed makes the next forward pass gather the unit of p.
 func (s *Sharding) Changed(p *tensor.Param) {
-	s.order.Changed(s.of[p].u.index, s.of[p].in.part)
-	s.changes.edited = true
+	s.order.Changed(s.of[p].u.index, s.of[p].in.which)
+	s.changed = true
 }
 
 // BeforeUse gathers the unit of p, unless it is gathered. In Backward it also gives memory to the gradients of the unit.
@@ -87,5 +88,5 @@ func (s *Sharding) BackwardDone(bool) error {
 	if !s.last {
 		return nil
 	}
-	return s.check()
+	return s.compareStep()
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/fsdp/internal/quant"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -38,8 +38,8 @@ func TestCodesOfKernels(t *testing.T) {
 			for _, n := range []int{1, 2, 255, 256, 257, 1001, 256 * len(oddScales)} {
 				for _, d := range []tensor.DType{tensor.Float32, tensor.Float64} {
 					x := tensor.FromSlice(ofBlocks(n), n).Cast(d)
-					sameCodes(t, gpu, x, quant.Size8(n), quant.Encode8, quant.Decode8)
-					sameCodes(t, gpu, x, quant.Size4(n), quant.Encode4, quant.Add4)
+					sameCodes(t, gpu, x, zeropp.Size8(n), zeropp.Encode8, zeropp.Decode8)
+					sameCodes(t, gpu, x, zeropp.Size4(n), zeropp.Encode4, zeropp.Add4)
 				}
 			}
 		})

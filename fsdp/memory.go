@@ -2,7 +2,7 @@ package fsdp
 
 import (
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
-	"github.com/ringo-ml/ringo/fsdp/internal/quant"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
@@ -15,13 +15,13 @@ func (s *Sharding) layOut() error {
 		case p.Value.IsZero():
 			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
 		default:
-			if err := s.all.broadcast(p, s.exec.Device()); err != nil {
+			if err := s.all.Broadcast(p, s.exec.Device()); err != nil {
 				return err
 			}
 		}
 	}
-	s.values.Group, s.values.Kind = s.all.gathers, memory.Gathered
-	s.codes.Group, s.codes.Kind = s.all.gathers, memory.Communication
+	s.pools.values.Group, s.pools.values.Kind = s.all.Gathers, memory.Gathered
+	s.pools.codes.Group, s.pools.codes.Kind = s.all.Gathers, memory.Communication
 	s.order = s.newOrder()
 	for _, u := range s.units {
 		s.layOutValues(u)
@@ -34,8 +34,9 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.orderVote = s.compared(2)
-	s.usage = s.compared(len(s.units) + len(s.of) + 3) // more than in a vote: neither is taken for the other
+	s.orderVote = tensor.NewStaging(memory.Communication, s.exec.Device(), tensor.Int32, 2)
+	n := len(s.units) + len(s.of) + 3 // more than in a vote: neither is taken for the other
+	s.usage = tensor.NewStaging(memory.Communication, s.exec.Device(), tensor.Int32, n)
 	return nil
 }
 
@@ -43,15 +44,15 @@ func (s *Sharding) layOut() error {
 func (s *Sharding) newOrder() *order.Order {
 	units := make([]order.Unit, len(s.units))
 	for i, u := range s.units {
-		x := order.Unit{Keep: u.keep, Hops: s.hosts.reduces != nil && u.over == s.all} // the ranks of Unit.Over are others
+		x := order.Unit{Keep: u.keep, Hops: s.cfg.Grads != unquantized && u.over == s.all} // the ranks of Unit.Over are others
 		for _, sec := range u.sections {
 			if sec.n > 0 {
-				x.Has |= sec.part
+				x.Has |= sec.which
 			}
 		}
 		if s.cfg.Stage > 1 {
 			x.Pool = 1
-			if u.gradPool != &s.grads {
+			if u.gradPool != &s.pools.grads {
 				x.Pool = 2 + i
 			}
 		}
@@ -60,20 +61,15 @@ func (s *Sharding) newOrder() *order.Order {
 	return order.New(units)
 }
 
-// compared returns numbers that ranks compare.
-func (s *Sharding) compared(n int) tensor.Tensor {
-	return tensor.NewStaging(memory.Communication, s.exec.Device(), tensor.Int32, n)
-}
-
 // layOutValues makes flat, and of each section flat, flatShard and local.
 func (s *Sharding) layOutValues(u *Unit) {
 	c := &s.cfg
 	inPlace := u.keep && u.compute == c.DType && c.Offload == nil && c.Weights == unquantized
 	if u.keep {
-		u.flat = u.over.gathers.AllocFor(memory.Uncounted, u.compute, u.n)
+		u.flat = u.over.Gathers.AllocFor(memory.Uncounted, u.compute, u.n)
 		s.countKept(u, inPlace)
 	} else {
-		u.flat = s.values.New(u.compute, u.n)
+		u.flat = s.pools.values.New(u.compute, u.n)
 	}
 	for i := range u.sections {
 		sec := &u.sections[i]
@@ -81,7 +77,9 @@ func (s *Sharding) layOutValues(u *Unit) {
 			continue
 		}
 		sec.flat, sec.flatShard = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
-		s.layOutSecondary(u, sec)
+		if s.host != nil && !u.keep && u.over == s.all { // units that stay are gathered once, and those of Unit.Over are other ranks'
+			sec.secondary = s.host.NewCopy(sec.flat)
+		}
 		switch {
 		case inPlace:
 			sec.local = sec.flatShard
@@ -91,10 +89,10 @@ func (s *Sharding) layOutValues(u *Unit) {
 				sec.narrow = tensor.NewFor(memory.Communication, c.Offload, u.compute, sec.hi-sec.lo)
 			}
 		default:
-			sec.local = u.over.gathers.AllocFor(memory.Parameters, c.DType, sec.hi-sec.lo)
+			sec.local = u.over.Gathers.AllocFor(memory.Parameters, c.DType, sec.hi-sec.lo)
 		}
 		if c.Weights != unquantized {
-			sec.codes = quant.NewGather(u.over.gathers, s.exec, &s.codes, sec.flat, sec.counts)
+			sec.codes = zeropp.NewGather(u.over.Gathers, s.exec, &s.pools.codes, sec.flat, sec.counts)
 		}
 	}
 }
@@ -112,53 +110,26 @@ func (s *Sharding) countKept(u *Unit, inPlace bool) {
 	tensor.Raw(u.flat).Count(memory.Parameters, (u.n-gathered)*size)
 }
 
-// layOutGrads makes grads, localGrad, shard and offloaded.
+// layOutGrads makes grads, gradScratch, gradShard and offloaded.
 func (s *Sharding) layOutGrads(u *Unit) {
 	c, sec := &s.cfg, u.trained()
 	n := sec.hi - sec.lo
 	if c.Stage == 1 {
-		u.grads = u.over.reduces.AllocFor(memory.Gradients, u.reduce, sec.n)
+		u.grads = u.over.Reduces.AllocFor(memory.Gradients, u.reduce, sec.n)
 	} else {
-		u.gradPool.Group, u.gradPool.Kind = u.over.reduces, memory.Communication
+		u.gradPool.Group, u.gradPool.Kind = u.over.Reduces, memory.Communication
 		u.grads = u.gradPool.New(u.reduce, sec.n)
 	}
-	u.localGrad = u.grads.Range(sec.lo, sec.hi)
-	u.shard = u.localGrad
+	u.gradScratch = u.grads.Range(sec.lo, sec.hi)
+	u.gradShard = u.gradScratch
 	if c.Stage > 1 {
-		u.shard = u.over.reduces.AllocFor(memory.Gradients, u.reduce, n)
+		u.gradShard = u.over.Reduces.AllocFor(memory.Gradients, u.reduce, n)
 	}
-	if s.hosts.reduces != nil && u.over == s.all { // the ranks of Unit.Over are others
-		u.hops = s.hosts.reduces.NewReduction(u.grads, u.shard, sec.counts)
+	if s.cfg.Grads != unquantized && u.over == s.all { // the ranks of Unit.Over are others
+		u.hops = s.host.Hops.NewReduction(u.grads, u.gradShard, sec.counts)
 	}
-	u.offloaded = u.shard
+	u.offloaded = u.gradShard
 	if c.Offload != nil {
 		u.offloaded = tensor.NewFor(memory.Gradients, c.Offload, u.reduce, n)
 	}
-}
-
-// attachPiece makes this rank's part of a parameter, with its value, and the views of the whole value and gradient.
-func (s *Sharding) attachPiece(pc *piece) error {
-	p, u := pc.p, pc.u
-	at := pc.off + pc.lo - pc.in.lo
-	if pc.lo == pc.hi {
-		at = 0
-	}
-	local := pc.in.local.Range(at, at+pc.hi-pc.lo)
-	if p.Value.IsZero() {
-		p.Fill(local, s.cfg.Seed, pc.lo)
-	} else {
-		if err := u.over.broadcast(p, s.exec.Device()); err != nil {
-			return err
-		}
-		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
-	}
-	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
-	p.Local = local
-	p.Shard(pc.lo, pc.hi)
-	if !p.Frozen() {
-		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
-		pc.part = u.offloaded.Range(at, at+pc.hi-pc.lo)
-		p.Grad = pc.part
-	}
-	return p.Own(s, u.over.axes())
 }

@@ -60,12 +60,8 @@ func (s *Sharding) agree(u *Unit, at order.Verb) error {
 	code := int32(u.index)*phases + int32(at)
 	v := tensor.Data[int32](s.orderVote)
 	v[0], v[1] = code, -code
-	var near dist.Work
-	if s.hosts.gathers != nil {
-		copy(tensor.Data[int32](s.hosts.vote), v)
-		near = s.hosts.gathers.AllReduce(s.hosts.vote, dist.Max)
-	}
-	err := s.all.allReduce(s.all.gathers, s.orderVote, dist.Max)
+	near := s.host.Vote(v)
+	err := s.all.AllReduce(s.all.Gathers, s.orderVote, dist.Max)
 	if err == nil {
 		err = near.Wait()
 	}
@@ -85,12 +81,10 @@ func (s *Sharding) fail(err error) { s.must(s.abort(err)) }
 // abort makes every rank fail with err, and returns the failure.
 func (s *Sharding) abort(err error) error {
 	for _, o := range s.over {
-		o.gathers.Abort(fmt.Errorf("fsdp: %w", err))
+		o.Gathers.Abort(fmt.Errorf("fsdp: %w", err))
 	}
-	if s.hosts.gathers != nil {
-		s.hosts.gathers.Abort(fmt.Errorf("fsdp: %w", err))
-	}
-	return s.all.gathers.Err()
+	s.host.Abort(fmt.Errorf("fsdp: %w", err))
+	return s.all.Gathers.Err()
 }
 
 func (s *Sharding) must(err error) {

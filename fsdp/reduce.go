@@ -58,11 +58,11 @@ func (s *Sharding) reduce(u *Unit) error {
 		u.reducing = u.hops.Start()
 		return nil
 	}
-	dst := u.shard
+	dst := u.gradShard
 	if u.accumulated {
-		dst = u.localGrad
+		dst = u.gradScratch
 	}
-	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.sum)
+	u.reducing = u.over.Reduces.ReduceScatterV(dst, u.grads, u.trained().counts, s.sum)
 	return nil
 }
 
@@ -97,18 +97,18 @@ func (s *Sharding) waitReduce(u *Unit) error {
 	switch {
 	case u.hops != nil:
 		if !u.accumulated {
-			s.exec.Fill(u.shard, 0)
+			s.exec.Fill(u.gradShard, 0)
 		}
 		u.hops.Finish()
-	case u.accumulated && u.shard.Len() > 0:
-		a := s.exec.Args(tensor.OpAddTo, u.shard.DType()).Out(u.shard).In(u.localGrad)
-		a.NDim, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.shard.Len(), 1, 1
+	case u.accumulated && u.gradShard.Len() > 0:
+		a := s.exec.Args(tensor.OpAddTo, u.gradShard.DType()).Out(u.gradShard).In(u.gradScratch)
+		a.NDim, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, u.gradShard.Len(), 1, 1
 		s.exec.Launch()
 	}
 	u.accumulated = true
 	u.returnGradients()
-	if s.last && u.over.copyReduces != nil {
-		u.reducing = u.over.copyReduces.AllReduce(u.shard, s.sum)
+	if s.last && u.over.CopyReduces != nil {
+		u.reducing = u.over.CopyReduces.AllReduce(u.gradShard, s.sum)
 	}
 	return nil
 }
@@ -158,7 +158,6 @@ func (pc *piece) waitPending() error {
 // publishGradients sets the gradient of each parameter to this rank's part of the sum.
 func (s *Sharding) publishGradients() error {
 	n := tensor.Data[int32](s.usage)
-	s.changes.updated = nil
 	if s.last {
 		s.order.Stepped()
 	}
@@ -169,24 +168,20 @@ func (s *Sharding) publishGradients() error {
 				return fmt.Errorf("fsdp: summing gradients of %s over copies: %w", u.name, err)
 			}
 			u.accumulated = false
-			tensor.Copy(u.offloaded, u.shard)
+			tensor.Copy(u.offloaded, u.gradShard)
 		}
 		for _, pc := range u.pieces {
 			if pc.grad.IsZero() {
 				continue
 			}
 			p := pc.p
-			p.Grad = pc.part
+			p.Grad = pc.gradPart
 			p.Consume() // the next microbatch overwrites
 			if s.last && n[pc.slot] > 0 {
 				p.FillGrad()
-				s.changes.updated = p
 			}
 			pc.stepHasGrad = pc.stepHasGrad && !s.last
 		}
-	}
-	if r, p := s.exec.Recording(), s.changes.updated; r != nil && s.last {
-		r.Host(func() { s.changes.updated = p })
 	}
 	return nil
 }

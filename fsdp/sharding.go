@@ -5,8 +5,11 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/groups"
+	"github.com/ringo-ml/ringo/fsdp/internal/naive"
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -21,21 +24,20 @@ type Sharding struct {
 	of        map[*tensor.Param]*piece // parameters of units
 	params    nn.Params                // of the model
 	exec      *tensor.Exec
-	optimizer *tensor.Exec // on the device where the optimizer computes
-	all       *ranks       // of the Config: who must agree
-	over      []*ranks     // that share units; all is the first one
-	hosts     hosts        // with Config.Host
+	optimizer *tensor.Exec    // on the device where the optimizer computes
+	all       *groups.Ranks   // of the Config: who must agree
+	over      []*groups.Ranks // that share units; all is the first one
+	host      *zeropp.Host    // nil without Config.Host
 	checks    dist.StepCheck
 
-	order     *order.Order // of the units
-	values    pool.Pool    // memory of gathered units
-	codes     pool.Pool    // and of their codes
-	changes   changes      // of values
+	order     *order.Order                             // of the units
+	pools     struct{ values, codes, grads pool.Pool } // memory of gathered units, of their codes, of whole gradients but for kept units
+	changed   bool                                     // values were, since the last use in forward
+	recorded  *tensor.Recording
 	orderVote tensor.Tensor
 	running   bool           // a Backward runs
 	last      bool           // it is the last one before the optimizer's step
 	sum       dist.Reduction // of gradients, in the step of its tape
-	grads     pool.Pool      // memory of whole gradients, but for kept units
 	usage     tensor.Tensor  // which units and parameters have gradients
 }
 
@@ -43,7 +45,7 @@ var _ optim.Norm = (*Sharding)(nil)
 
 // New returns a Sharding with no units.
 func New(c Config) *Sharding {
-	return &Sharding{cfg: c.withDefaults(), all: &ranks{shard: c.Shard, replicate: c.Replicate}, ignored: map[*tensor.Param]bool{},
+	return &Sharding{cfg: c.withDefaults(), all: &groups.Ranks{Shard: c.Shard, Replicate: c.Replicate}, ignored: map[*tensor.Param]bool{},
 		of: map[*tensor.Param]*piece{}, checks: dist.StepCheck{Every: c.CheckEvery}}
 }
 
@@ -55,11 +57,11 @@ func (s *Sharding) Unit(layers ...any) *Unit {
 	if s.cfg.OncePerStep {
 		return s.Keep(layers...)
 	}
-	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.grads}, layers)
+	return s.add(&Unit{keep: s.cfg.Stage < 3, gradPool: &s.pools.grads}, layers)
 }
 
-// Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
-// is used first in forward and last in backward, or at several places.
+// Keep makes the parameters of layers a unit whose whole values always have memory. It is gathered once a step, before its first use. It
+// is for what is used first in forward and last in backward, or at several places.
 func (s *Sharding) Keep(layers ...any) *Unit {
 	return s.add(&Unit{keep: true, gradPool: &pool.Pool{}}, layers)
 }
@@ -81,7 +83,7 @@ func (u *Unit) Over(shard, replicate *dist.Group) *Unit {
 	if shard == nil {
 		panic(&tensor.Failure{Op: "fsdp: Unit.Over", Err: errors.New("the group of the ranks that share the unit is nil")})
 	}
-	u.over = &ranks{shard: shard, replicate: replicate}
+	u.over = &groups.Ranks{Shard: shard, Replicate: replicate}
 	return u
 }
 
@@ -111,27 +113,17 @@ func (s *Sharding) GathersOnce() error {
 }
 
 // SumFloats adds up x over the ranks of Shard and Replicate, for clipping by the norm of all gradients. It is collective.
-func (s *Sharding) SumFloats(x []float64) error {
-	if err := s.cfg.Shard.SumFloats(x); err != nil || s.all.control == nil {
-		return err
-	}
-	return s.all.control.SumFloats(x)
-}
+func (s *Sharding) SumFloats(x []float64) error { return s.all.SumFloats(x) }
 
 // Rank is this rank's number among the ranks of Shard and Replicate.
-func (s *Sharding) Rank() int {
-	if s.all.replicate == nil {
-		return s.cfg.Shard.Rank()
-	}
-	return s.all.replicate.Rank()*s.cfg.Shard.Size() + s.cfg.Shard.Rank()
-}
+func (s *Sharding) Rank() int { return s.all.Rank() }
 
 // Size is the number of the ranks of Shard and Replicate.
-func (s *Sharding) Size() int { return s.all.size() }
+func (s *Sharding) Size() int { return s.all.Size() }
 
 // SumTensor is SumFloats for a tensor, in the memory of its device.
 func (s *Sharding) SumTensor(x tensor.Tensor) error {
-	return s.all.allReduce(s.cfg.Shard, x, dist.Sum)
+	return s.all.AllReduce(s.cfg.Shard, x, dist.Sum)
 }
 
 // Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,
@@ -139,16 +131,25 @@ func (s *Sharding) SumTensor(x tensor.Tensor) error {
 // one is that of Config.Host.
 func (s *Sharding) Groups() (list []*dist.Group) {
 	for _, o := range s.over {
-		list = append(list, o.gathers, o.reduces)
-		if o.copyReduces != nil {
-			list = append(list, o.copyReduces)
+		list = append(list, o.Gathers, o.Reduces)
+		if o.CopyReduces != nil {
+			list = append(list, o.CopyReduces)
 		}
 	}
-	if s.hosts.gathers != nil {
-		list = append(list, s.hosts.gathers)
+	return append(list, s.host.Groups()...)
+}
+
+// Naive is sharded data parallelism in its simplest form. Each rank owns 1/n of every parameter, and only that part has
+// optimizer state. A forward pass gathers all parameters, Backward computes whole gradients, and at its end each gradient is
+// reduce-scattered: every rank gets the sum of its part. There are no units, and whole values and gradients stay in memory:
+// it saves what stage 1 saves.
+//
+// It is where to start reading (internal/naive), and what Attach is tested against. Of the Config it knows Shard, DType and Seed. Clip with
+// Config.Shard as the optimizer's Norm.
+func Naive(model any, c Config) (nn.Params, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
 	}
-	if s.hosts.reduces != nil {
-		list = append(list, s.hosts.reduces.Groups()...)
-	}
-	return list
+	return naive.Attach(model, c.Shard, c.DType, c.Seed)
 }

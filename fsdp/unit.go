@@ -5,9 +5,10 @@ import (
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp/internal/groups"
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/fsdp/internal/pool"
-	"github.com/ringo-ml/ringo/fsdp/internal/quant"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -20,7 +21,7 @@ type piece struct {
 	off         int            // of its first element in the unit
 	lo, hi      int            // its elements that this rank owns
 	grad        tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
-	part        tensor.Tensor  // of the gradient: elements lo to hi
+	gradPart    tensor.Tensor  // elements lo to hi of the gradient: elements lo to hi
 	hasGrad     bool           // has a gradient in this Backward, or with OncePerStep in an earlier one of the step
 	stepHasGrad bool           // got one in this step
 	after       tensor.Pending // must be over before grad is read
@@ -32,7 +33,7 @@ type piece struct {
 // section is a run of a unit's elements that is cut over the ranks by itself: those with gradients, or the frozen ones. So
 // each rank has its share of the optimizer's state, and no rank all of it.
 type section struct {
-	part   order.Parts
+	which  order.Sections
 	off, n int
 	counts []int // elements of each rank
 	lo, hi int   // elements of the unit that this rank owns
@@ -41,18 +42,18 @@ type section struct {
 	flat      tensor.Tensor // all of it, in Unit.flat
 	flatShard tensor.Tensor // elements lo to hi of Unit.flat
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
-	codes     quant.Gather  // with Config.Weights
+	codes     zeropp.Gather // with Config.Weights
 	gather    dist.Work
-	secondary secondary
+	secondary *zeropp.Copy // of the host, which is as old as order.Order.Fresh says
 }
 
 // Unit is a set of parameters that are gathered and reduced together.
 type Unit struct {
 	index           int
 	name            string
-	keep            bool         // values stay until the optimizer changes them
-	over            *ranks       // that share it
-	compute, reduce tensor.DType // of values in use, and of gradients
+	keep            bool          // values stay until the optimizer changes them
+	over            *groups.Ranks // that share it
+	compute, reduce tensor.DType  // of values in use, and of gradients
 	pieces          []*piece
 	n               int        // elements
 	sections        [2]section // trained, frozen
@@ -60,13 +61,13 @@ type Unit struct {
 	flat tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
 
 	grads       tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
-	localGrad   tensor.Tensor // this rank's part of grads
-	shard       tensor.Tensor // the sum over ranks and microbatches of this part
-	offloaded   tensor.Tensor // shard where the optimizer reads it: with Config.Offload in host memory
+	gradScratch tensor.Tensor // this rank's part of grads: where a reduce-scatter arrives, if gradShard has those of earlier microbatches
+	gradShard   tensor.Tensor // the sum over ranks and microbatches of this part; in stage 1 gradScratch itself
+	offloaded   tensor.Tensor // gradShard where the optimizer reads it: with Config.Offload in host memory
 	gradPool    *pool.Pool    // memory of grads; a kept unit's own: it may need its gradients throughout Backward
-	accumulated bool          // shard has the gradients of earlier microbatches
+	accumulated bool          // gradShard has the gradients of earlier microbatches
 	reducing    dist.Work
-	hops        *quant.Reduction // with Config.Grads
+	hops        *zeropp.Reduction // with Config.Grads
 }
 
 // trained is the section of what had gradients at Attach. It is the first one.
@@ -78,7 +79,7 @@ func (u *Unit) plan() {
 	u.pieces = nil
 	for i := range u.sections {
 		sec := &u.sections[i]
-		sec.part, sec.off = order.Trained<<i, u.n
+		sec.which, sec.off = order.Trained<<i, u.n
 		for _, pc := range all {
 			if pc.p.Frozen() == (i == 1) {
 				pc.in, pc.off = sec, u.n
@@ -86,7 +87,7 @@ func (u *Unit) plan() {
 			}
 		}
 		sec.n = u.n - sec.off
-		rank, ranks := u.over.shard.Rank(), u.over.shard.Size()
+		rank, ranks := u.over.Shard.Rank(), u.over.Shard.Size()
 		sec.counts = layout.Shares(make([]int, ranks), sec.n)
 		lo, hi := layout.Share(sec.n, rank, ranks)
 		sec.lo, sec.hi = sec.off+lo, sec.off+hi

@@ -3,19 +3,21 @@ package fsdp
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/capture"
 )
 
 // unshard issues the gathers of a unit. What stays and is not stale needs none.
-func (s *Sharding) unshard(u *Unit, stale order.Parts) {
-	if !u.keep && !s.values.Has(u.flat) {
-		s.values.Lend(u.flat)
+func (s *Sharding) unshard(u *Unit, stale order.Sections) {
+	if !u.keep && !s.pools.values.Has(u.flat) {
+		s.pools.values.Lend(u.flat)
 	}
 	for i := range u.sections {
-		if sec := &u.sections[i]; sec.n > 0 && (!u.keep || stale&sec.part != 0) {
-			s.startGather(u, sec, stale&sec.part != 0)
+		if sec := &u.sections[i]; sec.n > 0 && (!u.keep || stale&sec.which != 0) {
+			s.startGather(u, sec, stale&sec.which != 0)
 		}
 	}
 }
@@ -25,18 +27,38 @@ func (s *Sharding) startGather(u *Unit, sec *section, stale bool) {
 	if stale {
 		s.note(u, sec)
 	}
-	if s.gatherInHost(sec, stale) {
-		return
-	}
-	if s.cfg.Weights == unquantized {
-		sec.gather = u.over.gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
-	} else {
+	work, inHost := sec.secondary.Gather(stale)
+	switch {
+	case inHost:
+	case s.cfg.Weights == unquantized:
+		work = u.over.Gathers.AllGatherV(sec.flat, s.part(u, sec), sec.counts)
+	default:
 		if stale {
 			sec.codes.Write(s.part(u, sec))
 		}
-		sec.gather = sec.codes.Start()
+		work = sec.codes.Start()
 	}
-	sec.gather.Pending() // nobody waits for those ahead of the program's end
+	sec.gather = work
+	work.Pending() // counts as waited for (dist/unwaited.go): one that was prefetched when the program ends is never waited for
+}
+
+// note notes the values of frozen parameters that are about to be gathered and then stay.
+func (s *Sharding) note(u *Unit, sec *section) {
+	if sec.which != order.Frozen || !u.keep && sec.secondary == nil {
+		return
+	}
+	for _, pc := range u.pieces {
+		if pc.in == sec {
+			if pc.noted = !capture.On(s.exec.Device()); pc.noted { // a recording cannot wait for a device
+				pc.sum = checksum(pc.p)
+			}
+		}
+	}
+}
+
+// checksum returns that of this rank's part of p.
+func checksum(p *tensor.Param) uint32 {
+	return crc32.Checksum(tensor.ToHost(p.Local).Bytes(), crc32.MakeTable(crc32.Castagnoli))
 }
 
 // part returns this rank's part of a section, in the type in which the unit is used.
@@ -69,47 +91,34 @@ func (s *Sharding) waitGather(sec *section) error {
 		return err
 	}
 	sec.codes.Finish()
-	s.fillSecondary(sec)
+	sec.secondary.Fill()
 	return nil
 }
 
 // reshard frees the memory of a gathered unit. Units of Keep stay.
 func (s *Sharding) reshard(u *Unit) {
 	if !u.keep {
-		s.values.GiveBack(u.flat)
+		s.pools.values.GiveBack(u.flat)
 	}
 }
 
-// changes is what happened to values since they were gathered.
-type changes struct {
-	updated  *tensor.Param // has a gradient until the optimizer's step
-	edited   bool          // values were changed otherwise
-	recorded *tensor.Recording
-}
-
-// noticeChanges frees what was gathered when values have changed, before a use of u. All trained values have in an optimizer's step, also
-// where a rank has no part of them.
+// noticeChanges frees what was gathered when values have changed, before a use of u.
 func (s *Sharding) noticeChanges(u *Unit) {
-	if r := s.exec.Recording(); r != s.changes.recorded {
-		if s.changes.recorded = r; r != nil {
+	if r := s.exec.Recording(); r != s.recorded {
+		if s.recorded = r; r != nil {
 			s.must(s.record(r, u))
 		}
 	}
-	stepped := s.changes.updated != nil && !s.changes.updated.HasGrad()
-	if s.changes.edited || stepped {
-		s.changes.edited = false
+	if s.changed {
+		s.changed = false
 		s.do(s.order.ReshardAll())
-	}
-	if stepped {
-		s.changes.updated = nil
-		s.order.Stepped()
 	}
 }
 
 // record begins a captured step with a use of u: each replay gathers what the optimizer changes, even if it is gathered now, and frozen
 // values of units that stay only when they were changed.
 func (s *Sharding) record(r *tensor.Recording, u *Unit) error {
-	if s.hosts.gathers != nil {
+	if s.host != nil {
 		return errors.New("with Config.Host, steps cannot be captured (capture.New): leave Host out")
 	}
 	first := true

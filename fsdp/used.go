@@ -52,13 +52,13 @@ func (s *Sharding) compareReplays(r *tensor.Recording) error {
 func (s *Sharding) sumUsed() error {
 	n := tensor.Data[int32](s.usage)
 	op := dist.Sum
-	if s.hosts.reduces != nil { // no reduction has compared what ranks must have alike
+	if s.cfg.Grads != unquantized { // gradients go by all-to-all, which does not compare tapes: this sum does
 		op = s.sum
 	}
-	if err := s.all.allReduce(s.all.gathers, s.usage, op); err != nil {
+	if err := s.all.AllReduce(s.all.Gathers, s.usage, op); err != nil {
 		return fmt.Errorf("fsdp: comparing which units were used%s: %w", s.unused(), err)
 	}
-	ranks := int32(s.all.size())
+	ranks := int32(s.all.Size())
 	for _, u := range s.units {
 		if k := n[u.index]; k != 0 && k != ranks {
 			return s.abort(fmt.Errorf("%s was used on %d of %d ranks", u.name, k, ranks))

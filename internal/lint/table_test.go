@@ -128,9 +128,11 @@ var table = map[string]row{
 	"moe/dispatch": {own: "nn dist dist/autograd tensor tensor/ops"},
 	"pp":           {own: "nn optim dist tensor internal/bounded internal/rebuild"},
 
-	"fsdp/internal/order": {},
-	"fsdp/internal/pool":  {own: "dist tensor"},
-	"fsdp/internal/quant": {own: "dist tensor tensor/cpu tensor/cuda fsdp/internal/pool"},
+	"fsdp/internal/groups": {own: "dist tensor"},
+	"fsdp/internal/naive":  {own: "nn dist tensor"},
+	"fsdp/internal/order":  {},
+	"fsdp/internal/pool":   {own: "dist tensor"},
+	"fsdp/internal/zeropp": {own: "dist tensor tensor/cpu tensor/cuda fsdp/internal/pool"},
 
 	"plan": {own: "tensor"},
 

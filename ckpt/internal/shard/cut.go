@@ -15,7 +15,7 @@ type Cut struct {
 // Cuts returns which elements of a segment a part of a parameter contains, as parts of the stored tensor. first is the
 // segment's first row in the parameter, and shape is the stored tensor's shape.
 func (p Part) Cuts(s tensor.Stored, first int, shape []int) (list []Cut) {
-	for _, b := range p.Segments() {
+	for _, b := range p.ByBox() {
 		lo, hi := max(b.Box.Lo[0], first), min(b.Box.Hi[0], first+s.Rows)
 		if lo >= hi {
 			continue

@@ -38,8 +38,8 @@ func NewPart(shape []int, boxes []layout.Box, flat [2]int) (Part, error) {
 	return p, nil
 }
 
-// Held is what a placement leaves a rank, of which it has n elements.
-func Held(p layout.Placement, n int) (Part, error) {
+// Of is what a placement leaves a rank, of which it has n elements.
+func Of(p layout.Placement, n int) (Part, error) {
 	lo, hi := p.Range()
 	var err error
 	if hi-lo != n {
@@ -79,29 +79,29 @@ func (p Part) Equal(q Part) bool {
 	return p.Lo == q.Lo && p.Hi == q.Hi && slices.EqualFunc(p.Boxes, q.Boxes, layout.Box.Equal)
 }
 
-// segment is a range of the elements of one box, and the index of its first element in a part.
-type segment struct {
+// boxRange is a range of the elements of one box, and the index of its first element in a part.
+type boxRange struct {
 	Box    layout.Box
 	Lo, Hi int
 	At     int
 }
 
-// Segments divides a part by its boxes.
-func (p Part) Segments() (list []segment) {
+// ByBox divides a part by its boxes.
+func (p Part) ByBox() (list []boxRange) {
 	first := 0 // of the box
 	for _, b := range p.Boxes {
 		end := first + b.Len()
 		if lo, hi := max(p.Lo, first), min(p.Hi, end); lo < hi {
-			list = append(list, segment{b, lo - first, hi - first, lo - p.Lo})
+			list = append(list, boxRange{b, lo - first, hi - first, lo - p.Lo})
 		}
 		first = end
 	}
 	return list
 }
 
-// Slice returns n elements from at on, counted as in p. They must be in one segment of p.
+// Slice returns n elements from at on, counted as in p. They must be in one box of p.
 func (p Part) Slice(at, n int) Part {
-	for _, s := range p.Segments() {
+	for _, s := range p.ByBox() {
 		if lo := s.Lo + at - s.At; s.At <= at && lo+n <= s.Hi {
 			return Part{p.Shape, []layout.Box{s.Box}, lo, lo + n}
 		}
@@ -109,13 +109,13 @@ func (p Part) Slice(at, n int) Part {
 	return Part{Shape: p.Shape} // empty
 }
 
-// Find returns the index in p of the first element of q, if one segment of p contains all of q.
+// Find returns the index in p of the first element of q, if one box of p contains all of q.
 func (p Part) Find(q Part) (at int, ok bool) {
-	want := q.Segments()
+	want := q.ByBox()
 	if len(want) != 1 {
 		return 0, false
 	}
-	for _, s := range p.Segments() {
+	for _, s := range p.ByBox() {
 		if s.Lo <= want[0].Lo && want[0].Hi <= s.Hi && s.Box.Equal(want[0].Box) {
 			return s.At + want[0].Lo - s.Lo, true
 		}

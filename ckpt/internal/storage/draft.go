@@ -16,7 +16,7 @@ import (
 // Draft is a checkpoint that is being written: the files, and where the tensors are in them.
 type Draft struct {
 	Manifest Manifest // complete except for hashes
-	Files    []plannedFile
+	Files    []draftFile
 	At       map[string]place  // where each tensor begins, by key
 	Beside   map[string][]byte // small files
 }
@@ -26,8 +26,8 @@ func NewDraft(ranks int) *Draft {
 	return &Draft{At: map[string]place{}, Manifest: Manifest{Version: formatVersion, Ranks: ranks}}
 }
 
-// plannedFile is a file that is being written.
-type plannedFile struct {
+// draftFile is a file that is being written.
+type draftFile struct {
 	Name   string
 	header []byte
 	Size   int64
@@ -40,8 +40,8 @@ type place struct {
 }
 
 // LayOut divides the tensors into files of at most fileBytes (a larger tensor gets its own file), and adds the files to
-// the plan.
-func (p *Draft) LayOut(kind string, tensors []TensorEntry, fileBytes int64) ([]TensorEntry, error) {
+// the draft.
+func (d *Draft) LayOut(kind string, tensors []TensorEntry, fileBytes int64) ([]TensorEntry, error) {
 	var cuts [][]TensorEntry
 	size := int64(0)
 	for i, t := range tensors {
@@ -67,26 +67,26 @@ func (p *Draft) LayOut(kind string, tensors []TensorEntry, fileBytes int64) ([]T
 			return nil, err
 		}
 		for _, t := range h.Tensors {
-			p.At[ItemKey(kind == "model", t.Name)] = place{len(p.Files), h.Size + t.Start}
+			d.At[ItemKey(kind == "model", t.Name)] = place{len(d.Files), h.Size + t.Start}
 		}
 		head := h.Encode()
-		p.Files = append(p.Files, plannedFile{name, head, h.Size + h.DataSize()})
-		p.Manifest.Files = append(p.Manifest.Files, fileEntry{name, h.Size + h.DataSize(), Sum(head)})
+		d.Files = append(d.Files, draftFile{name, head, h.Size + h.DataSize()})
+		d.Manifest.Files = append(d.Manifest.Files, fileEntry{name, h.Size + h.DataSize(), Sum(head)})
 	}
 	return slices.Concat(cuts...), nil
 }
 
 // Names returns the names of the safetensors files.
-func (p *Draft) Names() (names []string) {
-	for _, f := range p.Files {
+func (d *Draft) Names() (names []string) {
+	for _, f := range d.Files {
 		names = append(names, f.Name)
 	}
 	return names
 }
 
 // Create creates the files and writes their headers.
-func (p *Draft) Create(fsys disk.FS, dir string) error {
-	for _, f := range p.Files {
+func (d *Draft) Create(fsys disk.FS, dir string) error {
+	for _, f := range d.Files {
 		out, err := fsys.Create(filepath.Join(dir, f.Name), f.Size)
 		if err != nil {
 			return err
@@ -101,18 +101,18 @@ func (p *Draft) Create(fsys disk.FS, dir string) error {
 
 // Commit writes the small files, the index and ringo.json, and flushes the folder. Then it renames the folder and
 // flushes the directory that holds it.
-func (p *Draft) Commit(fsys disk.FS, from, to string) error {
-	idx, err := encodeIndex(p.Manifest.Model)
+func (d *Draft) Commit(fsys disk.FS, from, to string) error {
+	idx, err := encodeIndex(d.Manifest.Model)
 	if err != nil {
 		return err
 	}
-	p.Manifest.Index = Sum(idx)
-	text, err := p.Manifest.Encode()
+	d.Manifest.IndexHash = Sum(idx)
+	text, err := d.Manifest.Encode()
 	if err != nil {
 		return err
 	}
 	last := map[string][]byte{IndexName: idx, ManifestName: text}
-	maps.Copy(last, p.Beside)
+	maps.Copy(last, d.Beside)
 	folders := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(last)) {
 		if folder, _ := folderOf(name); folder != "" && !folders[folder] {
@@ -140,8 +140,8 @@ func (p *Draft) Commit(fsys disk.FS, from, to string) error {
 }
 
 // SetHashes stores the hashes that each rank reported, in the order of its pieces.
-func (p *Draft) SetHashes(hashes [][]byte) error {
-	for _, t := range p.Manifest.Entries() {
+func (d *Draft) SetHashes(hashes [][]byte) error {
+	for _, t := range d.Manifest.Entries() {
 		for k := range t.Pieces {
 			x := &t.Pieces[k]
 			if len(hashes[x.Rank]) < sha256.Size {

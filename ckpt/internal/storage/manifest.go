@@ -36,12 +36,12 @@ const (
 
 // Manifest is the content of ringo.json: what a folder contains, and a hash of every byte of it.
 type Manifest struct {
-	Version int           `json:"version"`
-	Ranks   int           `json:"ranks"` // number of ranks that saved it
-	Index   string        `json:"index_sha256"`
-	Files   []fileEntry   `json:"files,omitempty"`
-	Header  string        `json:"header_sha256,omitempty"` // for a single file: of its header without the manifest
-	Model   []TensorEntry `json:"model"`
+	Version    int           `json:"version"`
+	Ranks      int           `json:"ranks"` // number of ranks that saved it
+	IndexHash  string        `json:"index_sha256"`
+	Files      []fileEntry   `json:"files,omitempty"`
+	HeaderHash string        `json:"header_sha256,omitempty"` // for a single file: of its header without the manifest
+	Model      []TensorEntry `json:"model"`
 	Training
 	Beside map[string]string `json:"beside,omitempty"` // SHA-256 of the small files, by name
 }
@@ -73,9 +73,9 @@ func (m *Manifest) Entries() iter.Seq2[bool, *TensorEntry] {
 
 // fileEntry describes a safetensors file.
 type fileEntry struct {
-	Name   string `json:"name"`
-	Bytes  int64  `json:"bytes"`
-	Header string `json:"header_sha256"` // of the bytes before the data
+	Name       string `json:"name"`
+	Bytes      int64  `json:"bytes"`
+	HeaderHash string `json:"header_sha256"` // of the bytes before the data
 }
 
 // TensorEntry describes a tensor. The header of its file says where its bytes are.

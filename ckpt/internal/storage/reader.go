@@ -79,7 +79,7 @@ func Open(fsys disk.FS, path string) (*Reader, error) {
 	return s, nil
 }
 
-// Examine is open for callers that also want to see a damaged checkpoint. It collects them in Problems.
+// Examine is Open for callers that also want a damaged checkpoint: problems are in Problems.
 func Examine(fsys disk.FS, path string) *Reader {
 	s := NewReader(fsys, path)
 	if strings.HasPrefix(filepath.Base(path), TmpPrefix) {
@@ -332,7 +332,7 @@ func (s *Reader) checkFile(e fileEntry) {
 	head := make([]byte, f.Header.Size)
 	if _, err := f.Content.ReadAt(head, 0); err != nil && err != io.EOF {
 		s.problem("%s: %w", e.Name, err)
-	} else if Sum(head) != e.Header {
+	} else if Sum(head) != e.HeaderHash {
 		s.problem("%s: the header's SHA-256 is not that of %s: the file is damaged, or of another checkpoint", e.Name, ManifestName)
 	}
 }
@@ -379,7 +379,7 @@ func (s *Reader) checkIndex() {
 	if _, err := decodeIndex(text); err != nil {
 		s.problem("%s: %w", IndexName, err)
 	}
-	s.compare(IndexName, text, s.Manifest.Index)
+	s.compare(IndexName, text, s.Manifest.IndexHash)
 }
 
 // Step returns the step, or 0 if the checkpoint has none.

@@ -23,29 +23,29 @@ const (
 
 // JoinFiles puts all tensors of a plan into one file. The hashes in its header are zeros: only their length is known
 // now.
-func (p *Draft) JoinFiles() error {
-	for _, t := range p.Manifest.Entries() {
+func (d *Draft) JoinFiles() error {
+	for _, t := range d.Manifest.Entries() {
 		t.File = ""
 		for k := range t.Pieces {
 			t.Pieces[k].SHA256 = strings.Repeat("0", 2*sha256.Size)
 		}
 	}
-	bare, err := safetensors.New(p.singleTensors(), map[string]string{"format": "pt"})
+	bare, err := safetensors.New(d.singleTensors(), map[string]string{"format": "pt"})
 	if err != nil {
 		return err
 	}
-	p.Manifest.Files, p.Manifest.Header = nil, BareHash(bare)
-	h, err := p.SingleHeader()
+	d.Manifest.Files, d.Manifest.HeaderHash = nil, BareHash(bare)
+	h, err := d.SingleHeader()
 	if err != nil {
 		return err
 	}
-	p.Files = []plannedFile{{Size: h.Size + h.DataSize()}}
+	d.Files = []draftFile{{Size: h.Size + h.DataSize()}}
 	at := map[string]place{}
 	for _, t := range h.Tensors {
 		at[t.Name] = place{0, h.Size + t.Start}
 	}
-	for model, t := range p.Manifest.Entries() {
-		p.At[ItemKey(model, t.Name)] = at[SingleName(model, t.Name)]
+	for model, t := range d.Manifest.Entries() {
+		d.At[ItemKey(model, t.Name)] = at[SingleName(model, t.Name)]
 	}
 	return nil
 }
@@ -59,20 +59,20 @@ func SingleName(model bool, name string) string {
 }
 
 // singleTensors lists the tensors of the file.
-func (p *Draft) singleTensors() (list []safetensors.Tensor) {
-	for model, t := range p.Manifest.Entries() {
+func (d *Draft) singleTensors() (list []safetensors.Tensor) {
+	for model, t := range d.Manifest.Entries() {
 		list = append(list, safetensors.Tensor{Name: SingleName(model, t.Name), DType: t.DType, Shape: t.Shape})
 	}
 	return list
 }
 
 // SingleHeader returns the header of the file, with the manifest in its metadata.
-func (p *Draft) SingleHeader() (*safetensors.Header, error) {
-	text, err := p.Manifest.Encode()
+func (d *Draft) SingleHeader() (*safetensors.Header, error) {
+	text, err := d.Manifest.Encode()
 	if err != nil {
 		return nil, err
 	}
-	return safetensors.New(p.singleTensors(), map[string]string{"format": "pt", MetadataName: string(text)})
+	return safetensors.New(d.singleTensors(), map[string]string{"format": "pt", MetadataName: string(text)})
 }
 
 // BareHash is the SHA-256 of a header without its manifest.
@@ -104,7 +104,7 @@ func (s *Reader) readSingle(name string) {
 	if !s.decode([]byte(text), name+": "+s.list) {
 		return
 	}
-	if BareHash(f.Header) != s.Manifest.Header {
+	if BareHash(f.Header) != s.Manifest.HeaderHash {
 		s.problem("%s: the header's SHA-256 is not that of %s: the file is damaged", name, s.list)
 		return
 	}

@@ -6,7 +6,7 @@ import "slices"
 // If Backward needs more units at once, there are more.
 const inFlight = 2
 
-// pool counts buffers for whole gradients.
+// pool counts the loans that package pool makes for Lend and WaitReduce, so that Order can decide without memory.
 type pool struct{ made, lent int }
 
 // BeginBackward completes the forward pass. reduce is false if gradients wait for those of later microbatches.

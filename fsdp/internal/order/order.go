@@ -30,25 +30,25 @@ type Order struct {
 
 // Unit is what an Order knows of a unit.
 type Unit struct {
-	Keep bool  // values stay until they change
-	Has  Parts // that have elements
-	Pool int   // whose memory its whole gradients are lent: 0: nobody's, they have their own; 1: that of many units; 2 and more: of one
-	Hops bool  // gradients are reduced in two hops
+	Keep bool     // values stay until they change
+	Has  Sections // that have elements
+	Pool int      // whose memory its whole gradients are lent: 0: nobody's, they have their own; 1: that of many units; 2 and more: of one
+	Hops bool     // gradients are reduced in two hops
 
-	gathered bool  // values may be used
-	stale    Parts // changed since they were gathered
-	awaited  int   // gradients that may still come in this Backward
-	complete bool  // no more gradients will come in this Backward
-	lent     bool  // gradients may be written in this Backward
+	gathered bool     // values may be used
+	stale    Sections // changed since they were gathered
+	awaited  int      // gradients that may still come in this Backward
+	complete bool     // no more gradients will come in this Backward
+	lent     bool     // gradients may be written in this Backward
 }
 
-// Parts are some of a unit's parts, each of which is gathered by itself.
-type Parts uint8
+// Sections are some of a unit's sections, each of which is gathered by itself.
+type Sections uint8
 
-// The parts.
+// The sections.
 const (
-	Trained Parts = 1 << iota // what the optimizer changes
-	Frozen                    // values without gradients
+	Trained Sections = 1 << iota // what the optimizer changes
+	Frozen                       // values without gradients
 )
 
 // use is a place in the order.
@@ -70,7 +70,7 @@ const (
 type Action struct {
 	Do    Verb
 	Unit  int
-	Stale Parts // of Unshard: values that changed since the gather before
+	Stale Sections // of Unshard: values that changed since the gather before
 }
 
 // Verb says what is done. The first two have the numbers of their phases.
@@ -100,10 +100,10 @@ func New(units []Unit) *Order {
 }
 
 // Changed says that values of a unit were changed.
-func (o *Order) Changed(unit int, p Parts) { o.units[unit].stale |= p & o.units[unit].Has }
+func (o *Order) Changed(unit int, p Sections) { o.units[unit].stale |= p & o.units[unit].Has }
 
 // Fresh reports whether values of a unit were gathered, or are being gathered, since they changed: a unit that stays, or a host, has them.
-func (o *Order) Fresh(unit int, p Parts) bool { return o.units[unit].stale&p == 0 }
+func (o *Order) Fresh(unit int, p Sections) bool { return o.units[unit].stale&p == 0 }
 
 // Forget says that an action failed: whatever was gathered is not to be used.
 func (o *Order) Forget() {

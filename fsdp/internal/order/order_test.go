@@ -130,7 +130,7 @@ func (p *player) do(todo []Action) string {
 		case a.Stale == 0:
 			line += " again"
 		default:
-			line += map[Parts]string{Trained: " trained", Frozen: " frozen"}[a.Stale]
+			line += map[Sections]string{Trained: " trained", Frozen: " frozen"}[a.Stale]
 		}
 		if reduces := a.Do == Reduce; reduces || a.Do <= Unshard {
 			p.sent[reduces] = append(p.sent[reduces], line)

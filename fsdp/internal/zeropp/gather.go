@@ -1,4 +1,4 @@
-package quant
+package zeropp
 
 import (
 	"github.com/ringo-ml/ringo/dist"

@@ -107,7 +107,7 @@ func (l *Layout) onStage(x *Tensor, stage int) bool {
 }
 
 // inMemory returns the part of a tensor, in the order in memory, that a rank at index tp of tensor parallelism holds.
-func (c *Layout) inMemory(x *Tensor, tp int) (shard.Part, error) {
+func (l *Layout) inMemory(x *Tensor, tp int) (shard.Part, error) {
 	shape, rule := x.Shape, x.Rule
 	if x.Transposed {
 		shape = []int{shape[1], shape[0]}
@@ -117,11 +117,11 @@ func (c *Layout) inMemory(x *Tensor, tp int) (shard.Part, error) {
 	}
 	var boxes []tensor.Box
 	if rule != nil {
-		err := divides(rule, shape, c.Sizes["tp"])
+		err := divides(rule, shape, l.Sizes["tp"])
 		if err != nil {
 			return shard.Part{}, err
 		}
-		if boxes, err = rule.Boxes(shape, tp, c.Sizes["tp"]); err != nil {
+		if boxes, err = rule.Boxes(shape, tp, l.Sizes["tp"]); err != nil {
 			return shard.Part{}, err
 		}
 	}
@@ -144,16 +144,16 @@ func divides(rule *layout.Division, shape []int, ranks int) error {
 
 // Part returns what a rank loads of a tensor: its fsdp share of the boxes that the rule gives it. For a layer of another
 // stage, and an expert of another rank, the part is empty.
-func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
-	p, err := c.inMemory(x, at["tp"])
+func (l *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
+	p, err := l.inMemory(x, at["tp"])
 	if err != nil {
 		return p, err
 	}
-	if !c.onStage(x, at["pp"]) {
+	if !l.onStage(x, at["pp"]) {
 		p.Hi = 0
 		return p, nil
 	}
-	if n := c.Sizes["ep"]; x.Expert != nil {
+	if n := l.Sizes["ep"]; x.Expert != nil {
 		if x.Expert.Of%n != 0 {
 			return p, fmt.Errorf("%d experts do not divide over %d ranks: the number of ranks must divide %d", x.Expert.Of, n, x.Expert.Of)
 		}
@@ -162,7 +162,7 @@ func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
 			return p, nil
 		}
 	}
-	rank, ranks := c.sharing(at)
+	rank, ranks := l.sharing(at)
 	p.Lo, p.Hi = layout.Share(p.Len(), rank, ranks)
 	if x.Transposed {
 		p = p.Transposed()
@@ -172,13 +172,13 @@ func (c *Layout) Part(x *Tensor, at map[string]int) (shard.Part, error) {
 
 // sharing returns a rank's number among the ranks that share a tensor under fsdp, and theirs. Those with other positions (cp, ring) are
 // among them; without fsdp, all have it whole.
-func (c *Layout) sharing(at map[string]int) (rank, ranks int) {
-	if c.Sizes["fsdp"] == 1 {
+func (l *Layout) sharing(at map[string]int) (rank, ranks int) {
+	if l.Sizes["fsdp"] == 1 {
 		return 0, 1
 	}
-	rank, ranks = at["fsdp"], c.Sizes["fsdp"]
+	rank, ranks = at["fsdp"], l.Sizes["fsdp"]
 	for _, axis := range [2]string{"ring", "cp"} {
-		rank, ranks = rank*c.Sizes[axis]+at[axis], ranks*c.Sizes[axis]
+		rank, ranks = rank*l.Sizes[axis]+at[axis], ranks*l.Sizes[axis]
 	}
 	return rank, ranks
 }

@@ -1,4 +1,4 @@
-package quant
+package zeropp
 
 import (
 	_ "embed"

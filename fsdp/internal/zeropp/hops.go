@@ -1,4 +1,4 @@
-package quant
+package zeropp
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
-// Hosts adds up gradients in a host first, then between hosts, each time as 4-bit codes. In the first hop, a rank gets the parts of its
+// Hops adds up gradients in a host first, then between hosts, each time as 4-bit codes. In the first hop, a rank gets the parts of its
 // peers: the ranks that have its number in their hosts. In the second hop, each peer gets its part.
-type Hosts struct {
+type Hops struct {
 	exec   *tensor.Exec
 	within *dist.Group // the ranks of this host
 	across *dist.Group // the peers of this rank
@@ -21,9 +21,9 @@ type Hosts struct {
 	sums   pool.Pool   // what is added up between the hops
 }
 
-// NewHosts makes the groups of the hops. hosts has the ranks of each rank's host. It is collective.
-func NewHosts(all, host *dist.Group, hosts [][]int, exec *tensor.Exec) (*Hosts, error) {
-	h := &Hosts{exec: exec}
+// newHops makes the groups of the hops. hosts has the ranks of each rank's host. It is collective.
+func newHops(all, host *dist.Group, hosts [][]int, exec *tensor.Exec) (*Hops, error) {
+	h := &Hops{exec: exec}
 	for number := range hosts[0] {
 		for i, r := range all.Ranks() {
 			if len(hosts[i]) != len(hosts[0]) {
@@ -43,12 +43,9 @@ func NewHosts(all, host *dist.Group, hosts [][]int, exec *tensor.Exec) (*Hosts, 
 	return h, err
 }
 
-// Groups returns the groups of the hops.
-func (h *Hosts) Groups() []*dist.Group { return []*dist.Group{h.within, h.across} }
-
 // Reduction reduces the gradients of a unit in two hops.
 type Reduction struct {
-	h         *Hosts
+	h         *Hops
 	codes     tensor.Tensor // of both hops; no memory but in a reduction
 	sums      tensor.Tensor // of the host, of the parts of the peers; no memory but between the hops
 	near, far leg
@@ -65,7 +62,7 @@ type leg struct {
 type coded struct{ values, codes tensor.Tensor }
 
 // NewReduction makes room for the codes of grads, of which each rank gets so many elements; to is what this rank's are added to.
-func (h *Hosts) NewReduction(grads, to tensor.Tensor, counts []int) *Reduction {
+func (h *Hops) NewReduction(grads, to tensor.Tensor, counts []int) *Reduction {
 	ranks, peers := h.within.Size(), h.across.Size()
 	lens, sizes, parts := []int(nil), []int(nil), runs(grads, counts)
 	for _, r := range h.order {
@@ -126,7 +123,7 @@ func (x *Reduction) Finish() { x.h.addUp(&x.far) }
 func (x *Reduction) Free() { x.h.codes.GiveBack(x.codes) }
 
 // issue issues a hop of values.
-func (h *Hosts) issue(l *leg, g *dist.Group) dist.Work {
+func (h *Hops) issue(l *leg, g *dist.Group) dist.Work {
 	for _, c := range l.out {
 		launch(h.exec, Encode4, c.values.DType(), c.codes, c.values)
 	}
@@ -134,7 +131,7 @@ func (h *Hosts) issue(l *leg, g *dist.Group) dist.Work {
 }
 
 // addUp adds up what has arrived.
-func (h *Hosts) addUp(l *leg) {
+func (h *Hops) addUp(l *leg) {
 	for _, c := range l.in {
 		launch(h.exec, Add4, c.values.DType(), c.values, c.codes)
 	}

@@ -1,4 +1,4 @@
-package quant_test
+package zeropp_test
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/fsdp/internal/quant"
+	"github.com/ringo-ml/ringo/fsdp/internal/zeropp"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -30,8 +30,8 @@ func TestSteps(t *testing.T) {
 			write, read  tensor.Op
 			first, steps float64 // what is there before, and integers on each side of 0
 		}{
-			{quant.Size8(n), quant.Encode8, quant.Decode8, 0, 127},
-			{quant.Size4(n), quant.Encode4, quant.Add4, 5, 7},
+			{zeropp.Size8(n), zeropp.Encode8, zeropp.Decode8, 0, 127},
+			{zeropp.Size4(n), zeropp.Encode4, zeropp.Add4, 5, 7},
 		} {
 			codes, got := tensor.New(cpu.New(1), tensor.Uint8, c.size), make([]float64, n)
 			for i := range got {

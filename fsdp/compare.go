@@ -3,24 +3,22 @@ package fsdp
 import (
 	"cmp"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/fsdp/internal/order"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/capture"
 )
 
-// check compares, at the end of a step, what ranks must agree on.
-func (s *Sharding) check() error {
+// compareStep compares, at the end of a step, what ranks must agree on.
+func (s *Sharding) compareStep() error {
 	if err := s.checks.Replays("fsdp", s.exec.Recording()); err != nil || !s.checks.Done(s, capture.On(s.exec.Device()), s.params) {
 		return err
 	}
 	groups := []*dist.Group{s.cfg.Shard}
-	if s.all.control != nil {
-		groups = append(groups, s.all.control)
+	if s.all.Control != nil {
+		groups = append(groups, s.all.Control)
 	}
-	if err := s.checks.Rows("fsdp", s.all.axes(), groups...); err != nil {
+	if err := s.checks.Rows("fsdp", s.all.Axes(), groups...); err != nil {
 		return err
 	}
 	if err := s.sameValues(groups); err != nil {
@@ -35,7 +33,7 @@ func (s *Sharding) sameFrozen() error {
 	for _, u := range s.units {
 		for _, pc := range u.pieces {
 			err := s.checks.Frozen(pc.p, pc.p.Local)
-			fresh := s.order.Fresh(u.index, pc.in.part)
+			fresh := s.order.Fresh(u.index, pc.in.which)
 			if err == nil && u.keep && fresh {
 				err = s.checks.Frozen(pc.p, pc.p.Value)
 			}
@@ -49,25 +47,6 @@ func (s *Sharding) sameFrozen() error {
 		}
 	}
 	return nil
-}
-
-// note notes the values of frozen parameters that are about to be gathered and then stay.
-func (s *Sharding) note(u *Unit, sec *section) {
-	if sec.part != order.Frozen || !u.keep && sec.secondary.counts == nil {
-		return
-	}
-	for _, pc := range u.pieces {
-		if pc.in == sec {
-			if pc.noted = !capture.On(s.exec.Device()); pc.noted { // a recording cannot wait for a device
-				pc.sum = checksum(pc.p)
-			}
-		}
-	}
-}
-
-// checksum returns that of this rank's part of p.
-func checksum(p *tensor.Param) uint32 {
-	return crc32.Checksum(tensor.ToHost(p.Local).Bytes(), crc32.MakeTable(crc32.Castagnoli))
 }
 
 // sameValues compares buffers, which every rank has whole, and the parts of parameters that copies of this rank have, too. A buffer that
@@ -94,12 +73,12 @@ func (s *Sharding) sameValues(groups []*dist.Group) error {
 		compare(g, func(p *tensor.Param) bool { return p.IsBuffer() && !s.foreign(p) })
 	}
 	for _, o := range s.over {
-		if o.control != nil {
-			compare(o.control, func(p *tensor.Param) bool { return s.of[p] != nil && s.of[p].u.over == o })
+		if o.Control != nil {
+			compare(o.Control, func(p *tensor.Param) bool { return s.of[p] != nil && s.of[p].u.over == o })
 		}
 	}
 	if !compared {
 		return nil
 	}
-	return s.all.agree(nil, problem)
+	return s.all.Agree(nil, problem)
 }

@@ -1,8 +1,7 @@
-package fsdp
+package naive
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/layout"
@@ -11,29 +10,19 @@ import (
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
-// Naive is sharded data parallelism in its simplest form. Each rank owns 1/n of every parameter, and only that part has
-// optimizer state. A forward pass gathers all parameters, Backward computes whole gradients, and at its end each gradient is
-// reduce-scattered: every rank gets the sum of its part. There are no units, and whole values and gradients stay in memory:
-// it saves what stage 1 saves.
-//
-// It is where to start reading, and what Attach is tested against. Of the Config it knows Shard, DType and Seed. Clip with
-// Config.Shard as the optimizer's Norm.
-func Naive(model any, c Config) (nn.Params, error) {
-	c = c.withDefaults()
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	n := &naive{g: c.Shard, exec: tensor.NewExec(c.Shard.Device()), of: map[*tensor.Param]*part{}}
+// Attach is fsdp.Naive over the ranks of g, with values of a type and a seed.
+func Attach(model any, g *dist.Group, dtype tensor.DType, seed uint64) (nn.Params, error) {
+	n := &naive{g: g, exec: tensor.NewExec(g.Device()), of: map[*tensor.Param]*part{}}
 	params := nn.ParamsOf(model)
 	if len(params) == 0 {
 		return nil, fmt.Errorf("fsdp: no parameters in a model of type %T", model)
 	}
 	for _, p := range params {
 		if p.Value.IsZero() {
-			p.Make(c.Shard.Device(), c.DType, c.Seed)
+			p.Make(g.Device(), dtype, seed)
 		}
-		p.To(c.Shard.Device())
-		if err := c.Shard.Broadcast(p.Value, 0).Wait(); err != nil {
+		p.To(g.Device())
+		if err := g.Broadcast(p.Value, 0).Wait(); err != nil {
 			return nil, err
 		}
 		if !p.IsBuffer() {
@@ -47,12 +36,11 @@ func Naive(model any, c Config) (nn.Params, error) {
 
 // naive is the Hooks of its parameters.
 type naive struct {
-	g       *dist.Group
-	exec    *tensor.Exec
-	parts   []*part
-	of      map[*tensor.Param]*part
-	updated *tensor.Param // has a gradient until the optimizer's step
-	stale   bool          // values were changed otherwise
+	g     *dist.Group
+	exec  *tensor.Exec
+	parts []*part
+	of    map[*tensor.Param]*part
+	stale bool // values were changed
 }
 
 // part is a rank's part of a parameter.
@@ -85,14 +73,14 @@ func (n *naive) Changed(*tensor.Param) { n.stale = true }
 
 // BeforeUse gathers all parameters when they have changed. In Backward it gives a gradient its memory.
 func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {
-	if phase == tensor.Backward {
+	switch {
+	case phase == tensor.Backward:
 		p.Grad = n.of[p].whole
 		return
-	}
-	if !n.stale && (n.updated == nil || n.updated.HasGrad()) {
+	case !n.stale:
 		return
 	}
-	n.updated, n.stale = nil, false
+	n.stale = false
 	for _, pt := range n.parts {
 		if err := n.g.AllGatherV(pt.p.Value.View(pt.p.Len()), pt.p.Local, pt.counts).Wait(); err != nil {
 			panic(&tensor.Failure{Op: "fsdp: gather of " + pt.p.Name(), Err: err})
@@ -116,9 +104,10 @@ func (n *naive) BackwardDone(last bool) error {
 	for i, pt := range n.parts {
 		if pt.p.HasGrad() {
 			users[i] = 1
+		} else {
+			n.exec.Fill(pt.whole, 0)
 		}
 	}
-	mine := slices.Clone(users)
 	if err := n.g.SumFloats(users); err != nil {
 		return err
 	}
@@ -126,15 +115,11 @@ func (n *naive) BackwardDone(last bool) error {
 		if users[i] == 0 {
 			continue
 		}
-		if mine[i] == 0 {
-			n.exec.Fill(pt.whole, 0)
-		}
 		if err := n.g.ReduceScatterV(pt.grad, pt.whole.View(pt.p.Len()), pt.counts, dist.Sum).Wait(); err != nil {
 			return err
 		}
 		pt.p.Grad = pt.grad
 		pt.p.FillGrad()
-		n.updated = pt.p
 	}
 	return nil
 }
