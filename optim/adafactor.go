@@ -66,7 +66,7 @@ func NewAdafactor(params nn.Params, c AdafactorConfig) *Optimizer {
 		fail("ClipThreshold is %v, want 1 or more", c.ClipThreshold)
 	}
 	notNegative("Eps", min(c.Eps[0], c.Eps[1]))
-	f := &factors{rule: r, shared: shared{name: "Adafactor", part: "parameter", parts: "parameters", ranks: c.Ranks}}
+	f := &factors{rule: r, shared: shared{name: "Adafactor", parts: "parameters", ranks: c.Ranks}}
 	return newOptimizer(params, &r, f, common{cmp.Or(c.LR, 1e-2), c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// checkIdle panics if a parameter that was frozen when the optimizer was made has a gradient now. The step would not change it, and the
+// checkFrozen panics if a parameter that was frozen when the optimizer was made has a gradient now. The step would not change it, and the
 // next Backward would find the gradient still there.
-func (o *Optimizer) checkIdle() {
-	for _, p := range o.idle {
+func (o *Optimizer) checkFrozen() {
+	for _, p := range o.frozen {
 		if p.HasGrad() && !p.Frozen() {
 			failStep(p, nil, "it was frozen when the optimizer was made, which has no state for it, and unfrozen since: "+
 				"make the optimizer while all that will train is unfrozen, and freeze again afterwards, or make a new one")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim/internal/orthogonal"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -71,7 +72,7 @@ type matrices struct {
 // owner of a matrix puts its shards together.
 func NewMuon(params nn.Params, c MuonConfig) *Optimizer {
 	m := &matrices{parts: map[*tensor.Param][]int{},
-		shared: shared{name: "Muon", part: "matrix", parts: "matrices", ranks: c.Ranks}}
+		shared: shared{name: "Muon", parts: "matrices", ranks: c.Ranks}}
 	c.Momentum, c.LR = cmp.Or(c.Momentum, 0.95), cmp.Or(c.LR, 1e-3)
 	notNegative("LR", c.LR)
 	notNegative("WeightDecay", c.WeightDecay)
@@ -170,7 +171,7 @@ func (m *matrices) step(o *Optimizer) error {
 func (m *matrices) orthogonalize(u tensor.Tensor, s *paramState) {
 	cols, at := s.p.Global()[1], 0
 	for _, rows := range m.parts[s.p] {
-		m.newtonSchulz(u.Range(at*cols, (at+rows)*cols), rows, cols, m.rule.adjust.ratio(rows, cols))
+		orthogonal.Replace(m.tape, u.Range(at*cols, (at+rows)*cols), rows, cols, m.rule.adjust.ratio(rows, cols), m.rule.half)
 		at += rows
 	}
 }

@@ -89,12 +89,12 @@ func (o *Optimizer) later() bool {
 
 // checkNorm reports whether the norm of the step is finite. If not, and if the step is not to be skipped, it returns an error.
 func (o *Optimizer) checkNorm() (ok bool, err error) {
-	norm := o.found()[1]
+	norm, _, bad := o.norms.Found()
 	if norm-norm == 0 {
 		o.inRow = 0
 		return true, nil
 	}
-	e := &NonfiniteError{Step: o.steps + 1, Norm: norm, Param: o.firstBad(tensor.Data[float64](tensor.ToHost(o.sums))[1])}
+	e := &NonfiniteError{Step: o.steps + 1, Norm: norm, Param: bad}
 	if o.inRow < int(o.nonfinite) {
 		o.inRow++
 		o.skipped++
@@ -112,12 +112,11 @@ func (o *Optimizer) CheckNonfinite() error {
 	if !o.later() {
 		return nil
 	}
-	found := o.found()
-	step := int(found[2])
+	norm, step, bad := o.norms.Found()
 	if step == 0 {
 		return nil
 	}
-	e := &NonfiniteError{Step: step, Late: o.steps - step, Norm: found[1], Param: o.firstBad(found[3])}
+	e := &NonfiniteError{Step: step, Late: o.steps - step, Norm: norm, Param: bad}
 	o.report(e)
 	return e
 }
@@ -126,19 +125,4 @@ func (o *Optimizer) report(e *NonfiniteError) {
 	if o.tell != nil {
 		o.tell(e)
 	}
-}
-
-// firstBad returns the parameter with this block of a gradient.
-func (o *Optimizer) firstBad(block float64) (name string) {
-	for _, f := range o.firsts {
-		if float64(f.at) <= block {
-			name = f.of.p.Name()
-		}
-	}
-	return name
-}
-
-// forget makes a device do steps again.
-func (o *Optimizer) forget() {
-	tensor.Copy(o.factor, tensor.FromSlice(make([]float64, o.factor.Len()), o.factor.Len()))
 }

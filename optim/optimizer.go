@@ -1,11 +1,13 @@
 package optim
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim/internal/gradnorm"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -15,12 +17,14 @@ type Optimizer struct {
 	rule   rule
 	exec   *tensor.Exec
 	states []*paramState // those of a group are neighbours
-	idle   nn.Params     // frozen when the optimizer was made: they have no state
+	frozen nn.Params     // when the optimizer was made: they have no state
 	steps  int
 	spans  *trace.Recorder // of Trace, or nil
 	rate   float64         // LR of this step
 	grads  *grads.File     // of RINGO_GRADS; nil before the first step
-	clipping
+	norms  *gradnorm.Norm
+	// counted says which parameters' gradients this rank adds to the sum over ranks; nil: not known yet, or no Norm.
+	counted []bool
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 	skipping
@@ -35,7 +39,7 @@ type paramState struct {
 	lrScale float64
 	decay   float64
 	group   int // index of its Group; if it has none, their number
-	place   int // in the model
+	index   int // in the model
 	dtype   tensor.DType
 	moments [2]tensor.Tensor
 	factors [2]*tensor.Param // whose shapes the moments have, on all ranks whole; nil: p's
@@ -48,7 +52,7 @@ type paramState struct {
 
 func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, beside: b, idle: params.Frozen()}
+	o := &Optimizer{common: c, rule: r, beside: b, frozen: params.Frozen()}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
@@ -76,11 +80,7 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	}
 	dev := first.Local.Device()
 	o.exec = tensor.NewExec(dev)
-	blocks := 0
-	for _, s := range o.states {
-		blocks += sumBlocks(s.p.Local.Len())
-	}
-	o.clipping = newClipping(dev, blocks)
+	o.norms = gradnorm.New(o.exec, paramsOf(o.states))
 	if b != nil {
 		b.begin(o)
 	}
@@ -88,7 +88,7 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := &paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
+	s := &paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), index: len(o.states), dtype: p.Local.DType()}
 	if o.beside != nil {
 		o.beside.choose(o, s)
 	}
@@ -143,11 +143,9 @@ func (o *Optimizer) GradNorm() float64 {
 	if !o.scales() {
 		return 0
 	}
-	return o.found()[1]
+	norm, _, _ := o.norms.Found()
+	return norm
 }
-
-// found returns what OpClip has found.
-func (o *Optimizer) found() []float64 { return tensor.Data[float64](tensor.ToHost(o.factor)) }
 
 // Trace records the phase of each Step, and a span for each kernel, on r.
 func (o *Optimizer) Trace(r *trace.Recorder) {
@@ -166,7 +164,7 @@ func (o *Optimizer) Step() error {
 	if err := o.agreeOnce(); err != nil {
 		return err
 	}
-	if err := o.begin(); err != nil {
+	if err := o.checkStep(); err != nil {
 		return err
 	}
 	ok, err := o.gradScale()
@@ -177,7 +175,7 @@ func (o *Optimizer) Step() error {
 		if err := o.apply(); err != nil {
 			return err
 		}
-		o.count()
+		o.countStep()
 	}
 	for _, s := range o.states {
 		s.p.Consume()
@@ -186,8 +184,31 @@ func (o *Optimizer) Step() error {
 	return nil
 }
 
-// count counts a step that is done.
-func (o *Optimizer) count() {
+// checkStep checks that a Step can run, and writes the norms of gradients if RINGO_GRADS asks for them: complete, and before they are clipped.
+func (o *Optimizer) checkStep() (err error) {
+	o.checkFrozen()
+	o.mustHaveGradients()
+	for _, s := range o.states {
+		s.check()
+	}
+	if o.grads == nil {
+		if o.grads, err = grads.Create(o.exec.Device(), o.steps, o.shares); err != nil {
+			o.grads = nil
+			return err
+		}
+	}
+	switch {
+	case !o.grads.Wanted():
+		return nil
+	case o.exec.Recording() != nil:
+		return errors.New("optim: RINGO_GRADS asks for the gradients of every step, and capture.New records one without reading them: " +
+			"RINGO_DEBUG=1 runs each step")
+	}
+	return o.grads.Step(o.squares())
+}
+
+// countStep counts a step that is done.
+func (o *Optimizer) countStep() {
 	r := o.exec.Recording()
 	var took []*paramState
 	o.steps++
@@ -349,7 +370,7 @@ func (o *Optimizer) launch(a *tensor.Args, s *paramState) {
 	if len(a.List) == 0 {
 		return
 	}
-	a.In(o.factor)
+	a.In(o.norms.Factor)
 	o.set(a, s)
 	if r := o.exec.Recording(); r != nil {
 		r.Vary(func(a *tensor.Args) { o.set(a, s) })

@@ -41,11 +41,13 @@ func (o *Optimizer) Scaler() *Scaler { return o.scaler }
 // unscaled is that of gradients without a Scaler.
 var unscaled = 1.0
 
-// tellScale tells p by what its gradient is divided.
-func (c *common) tellScale(p *tensor.Param) {
-	by := &unscaled
-	if c.scaler != nil {
-		by = &c.scaler.Scale
+// lossScale returns by what gradients are divided.
+func (c *common) lossScale() *float64 {
+	if c.scaler == nil {
+		return &unscaled
 	}
-	p.SetLossScale(by)
+	return &c.scaler.Scale
 }
+
+// tellScale tells p by what its gradient is divided.
+func (c *common) tellScale(p *tensor.Param) { p.SetLossScale(c.lossScale()) }

@@ -5,14 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/optim/internal/held"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// setting is one thing that the ranks of a model must have alike.
-type setting struct{ name, value string }
-
 // settings returns what decides how parameters change in this step.
-func (o *Optimizer) settings() []setting {
+func (o *Optimizer) settings() []string {
 	scale, groups := 0.0, map[[2]float64]int{}
 	if o.scaler != nil {
 		scale = o.scaler.Scale
@@ -24,11 +22,9 @@ func (o *Optimizer) settings() []setting {
 	for _, s := range o.states {
 		groups[[2]float64{s.lrScale, s.decay}]++
 	}
-	return []setting{
-		{"rule", rules},
-		{"LR", fmt.Sprint(o.LR())}, {"Clip", fmt.Sprint(o.clip)}, {"Scaler", fmt.Sprint(scale)},
-		{"Nonfinite", fmt.Sprint(o.nonfinite)},
-		{"parameters by LRScale and WeightDecay", fmt.Sprint(groups)},
+	return []string{
+		"rule is " + rules, fmt.Sprint("LR is ", o.LR()), fmt.Sprint("Clip is ", o.clip), fmt.Sprint("Scaler is ", scale),
+		fmt.Sprint("Nonfinite is ", int(o.nonfinite)), fmt.Sprint("parameters by LRScale and WeightDecay is ", groups),
 	}
 }
 
@@ -55,33 +51,7 @@ func (o *Optimizer) stateOf(p *tensor.Param) *paramState {
 	return &paramState{}
 }
 
-// key is a hash of the value that float64 adds up exactly.
-func (s setting) key() float64 { return float64(uint32(tensor.HashName(s.value))) }
-
-// summer sums x over ranks, in place.
-type summer interface{ SumFloats(x []float64) error }
-
-// agree returns an error on all ranks of n, which have parts of the same parameters, unless their settings are the same. Each rank would
-// change its part of the model in its own way, and nobody would notice. It is collective.
-func (o *Optimizer) agree(n summer) error {
-	list := o.settings()
-	sums := []float64{1}
-	for _, s := range list {
-		sums = append(sums, s.key())
-	}
-	if err := n.SumFloats(sums); err != nil {
-		return err
-	}
-	for i, s := range list {
-		if sums[i+1] != sums[0]*s.key() {
-			return fmt.Errorf("optim: ranks that share parameters have different optimizers: %s is %s here, but not on all of the %v ranks",
-				s.name, s.value, sums[0])
-		}
-	}
-	return nil
-}
-
-// agreeOnce calls agree in the first step for each owner of gradients that sums over the ranks with parts of a parameter (fsdp). Where
+// agreeOnce compares settings in the first step for each owner of gradients that sums over the ranks with parts of a parameter (fsdp). Where
 // ranks have whole parameters, their owner compares the values in the second step (ddp).
 func (o *Optimizer) agreeOnce() error {
 	if o.agreed {
@@ -90,9 +60,9 @@ func (o *Optimizer) agreeOnce() error {
 	asked := map[tensor.Hooks]bool{}
 	for _, s := range o.states {
 		owner := s.p.Owner()
-		if n, ok := owner.(summer); ok && !asked[owner] {
+		if n, ok := owner.(held.Summer); ok && !asked[owner] {
 			asked[owner] = true
-			if err := o.agree(n); err != nil {
+			if err := held.Compare(n, o.settings()); err != nil {
 				return err
 			}
 		}

