@@ -5,15 +5,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// gradScale computes the norm of all gradients, and the factor for them: it undoes the loss's scale and limits the norm to Clip. ok is false
-// if the norm is not finite, and the step is skipped.
+// gradScale computes the norm of all gradients, and the factor for them: it undoes the loss's scale and limits the norm to Clip. ok is
+// false if the norm is not finite, and the step is skipped.
 func (o *Optimizer) gradScale() (ok bool, err error) {
-	if o.norm != nil && o.counted == nil {
-		if o.counted, err = o.count(o.norm, o.states, held.Sum{Field: "Norm", Of: "norm of gradients"}); err != nil {
+	if o.norm != nil && o.norms.Counted == nil {
+		if o.norms.Counted, err = o.count(o.norm, o.states, held.Sum{Field: "Norm", Of: "norm of gradients"}); err != nil {
 			return false, err
 		}
 	}
-	if err := o.norms.Sum(o.counted, o.norm); err != nil {
+	if err := o.norms.Sum(o.norm); err != nil {
 		return false, err
 	}
 	var steps *int

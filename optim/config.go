@@ -42,6 +42,10 @@ type SGDConfig struct {
 	Nonfinite   Nonfinite // what Step does if the loss or a gradient is not finite, unless there is a Scaler; zero: Stop
 }
 
+// Schedule returns the factor of the learning rate in a step; the first step is 0. It may be any function; nil is the constant 1. Package
+// schedule has many.
+type Schedule func(step int) float64
+
 // Group has settings for some of the parameters.
 type Group struct {
 	Match       func(p *tensor.Param) bool // which parameters; see Vectors and Only

@@ -2,7 +2,7 @@
 //
 //	params := nn.Init(model, dev, tensor.Float32, 1)
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1,
-//		Schedule: optim.Warmup(100, optim.Cosine(0.1, 900)),
+//		Schedule: schedule.Warmup(100, schedule.Cosine(0.1, 900)),
 //		Groups:   []optim.Group{{Match: optim.Vectors}}}) // no decay of biases and norms
 //	for batch := range batches {
 //		tape.Backward(loss(tape, batch))

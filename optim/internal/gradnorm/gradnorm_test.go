@@ -46,7 +46,8 @@ func TestNorm(t *testing.T) {
 		{[]bool{true, false, true, true}, nil, 9 + 120001},
 		{nil, twice{}, 2 * (9 + 4*40001 + 120001)},
 	} {
-		require.NoError(t, n.Sum(c.counted, c.ranks))
+		n.Counted = c.counted
+		require.NoError(t, n.Sum(c.ranks))
 		n.Clip(0.5, 1, nil)
 		norm, step, bad := n.Found()
 		assert.InEpsilon(t, math.Sqrt(c.square)/2, norm, 1e-12)
@@ -54,7 +55,7 @@ func TestNorm(t *testing.T) {
 		assert.Empty(t, bad)
 		assert.InEpsilon(t, 0.5/norm, tensor.Floats(n.Factor)[0], 1e-5)
 	}
-	assert.ErrorIs(t, n.Sum(nil, twice{assert.AnError}), assert.AnError)
+	assert.ErrorIs(t, n.Sum(twice{assert.AnError}), assert.AnError)
 }
 
 // The first step that is not finite is kept, with its parameter, until it is forgotten.
@@ -63,7 +64,7 @@ func TestNotFinite(t *testing.T) {
 	ps := params(dev, 1, math.Inf(1), 2, math.Inf(1))
 	n, steps := New(tensor.NewExec(dev), ps), 6
 	find := func(steps *int) (norm float64, step int, bad string) {
-		require.NoError(t, n.Sum(nil, nil))
+		require.NoError(t, n.Sum(nil))
 		n.Clip(1, 0, steps)
 		return n.Found()
 	}

@@ -14,8 +14,8 @@ const (
 	smallestNorm                 = 1e-7
 )
 
-// Replace replaces a matrix x = U·S·Vᵀ, in contiguous memory, by U·Vᵀ, nearly, times scale. With half, the iteration is in bfloat16. tape is
-// for the steps in between, and is Reset.
+// Replace replaces a matrix x = U·S·Vᵀ, in contiguous memory, by U·Vᵀ, nearly, times scale. With half, the iteration is in bfloat16. tape
+// is for the steps in between, and is Reset.
 //
 // All products are of the tall form z of x, n×m with n ≥ m. z is x times the fourth root of c: then (zᵀz)² has the factor c, and no product
 // needs one. Between steps, z is in x's memory.
