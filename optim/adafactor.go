@@ -36,7 +36,7 @@ func (r *adafactor) op() tensor.Op   { return tensor.OpSGD }
 func (r *adafactor) state() []string { return r.moments }
 
 // set is for the direction of a gradient: SGD of a zero, with the rate −1, is the gradient.
-func (r *adafactor) set(a *tensor.Args, _ hyper) { a.F = [8]float64{-1} }
+func (r *adafactor) set(a *tensor.Args, _, _ float64, _ int) { a.F = [8]float64{-1} }
 
 // factors has what an Optimizer needs for Adafactor.
 type factors struct {

@@ -9,7 +9,7 @@ import (
 // false if the norm is not finite, and the step is skipped.
 func (o *Optimizer) gradScale() (ok bool, err error) {
 	if o.norm != nil && o.norms.Counted == nil {
-		if o.norms.Counted, err = o.count(o.norm, o.states, held.Sum{Field: "Norm", Of: "norm of gradients"}); err != nil {
+		if o.norms.Counted, err = o.countedOf(o.norm, o.states, held.Sum{Field: "Norm", Of: "norm of gradients"}); err != nil {
 			return false, err
 		}
 	}
@@ -46,9 +46,9 @@ func (o *Optimizer) mustHoldAll() {
 	}
 }
 
-// count says which of these parameters this rank counts in a sum over ranks. Ranks with the same ones must have the same settings, too. It
+// countedOf says which of these parameters this rank counts in a sum over ranks. Ranks with the same ones must have the same settings, too. It
 // is collective, and is called before the first sum.
-func (o *Optimizer) count(ranks Norm, states []*paramState, sum held.Sum) ([]bool, error) {
+func (o *Optimizer) countedOf(ranks Norm, states []*paramState, sum held.Sum) ([]bool, error) {
 	counted, alike, err := held.Count(ranks, paramsOf(states), sum)
 	if err == nil && alike {
 		err = held.Compare(ranks, o.settings())

@@ -54,8 +54,8 @@ func (r *muon) op() tensor.Op   { return tensor.OpSGD }
 func (r *muon) state() []string { return []string{"momentum_buffer"} }
 
 // set is for the momentum, which is all that an update of elements has: SGD of a zero, with the rate −1, is its gradient with momentum.
-func (r *muon) set(a *tensor.Args, h hyper) {
-	a.I[0], a.I[1] = flag(r.nesterov), flag(h.step == 1)
+func (r *muon) set(a *tensor.Args, _, _ float64, step int) {
+	a.I[0], a.I[1] = flag(r.nesterov), flag(step == 1)
 	a.F = [8]float64{-1, r.momentum}
 }
 

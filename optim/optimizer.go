@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -26,8 +27,9 @@ type Optimizer struct {
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 	skipping
-	beside beside // or nil
-	agreed bool   // compared: ranks with parts of the same parameters have the same settings
+	beside beside        // or nil
+	took   []*paramState // in the last step
+	agreed bool          // compared: ranks with parts of the same parameters have the same settings
 }
 
 // paramState is one parameter with its state.
@@ -51,8 +53,11 @@ type paramState struct {
 func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	c.check()
 	o := &Optimizer{common: c, rule: r, beside: b, frozen: params.Frozen()}
-	taken := map[string]bool{}
-	for _, p := range params.Trainable() {
+	train, taken := params.Trainable(), map[string]bool{}
+	if len(params) == 0 || len(train) == 0 && o.norm == nil {
+		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
+	}
+	for _, p := range train {
 		if taken[p.Name()] {
 			fail("parameter %v is given twice, or two have its name", p)
 		}
@@ -60,10 +65,10 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 		if p.Local.IsZero() {
 			fail("parameter %v was never made: call nn.Init or Attach first", p)
 		}
-		o.addParamState(p)
 	}
-	if len(o.states) == 0 && (o.norm == nil || len(params) == 0) {
-		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
+	o.exec = tensor.NewExec(slices.Concat(train, params)[0].Local.Device())
+	for _, p := range train {
+		o.addParamState(p)
 	}
 	o.mustHoldAll()
 	for _, p := range params {
@@ -72,12 +77,6 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 		}
 	}
 	slices.SortStableFunc(o.states, func(a, b *paramState) int { return a.group - b.group })
-	first := params[0]
-	if len(o.states) > 0 {
-		first = o.states[0].p
-	}
-	dev := first.Local.Device()
-	o.exec = tensor.NewExec(dev)
 	o.norms = gradnorm.New(o.exec, paramsOf(o.states))
 	if b != nil {
 		b.begin(o)
@@ -92,16 +91,11 @@ func (o *Optimizer) addParamState(p *tensor.Param) {
 	}
 	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
 		g := o.groups[i]
-		s.group, s.decay = i, g.WeightDecay
-		if g.LRScale != 0 {
-			s.lrScale *= g.LRScale
-		}
+		s.group, s.decay, s.lrScale = i, g.WeightDecay, s.lrScale*cmp.Or(g.LRScale, 1)
 	}
 	dev, n := p.Local.Device(), p.Local.Len()
-	if len(o.states) > 0 {
-		if first := o.states[0].p.Local.Device(); dev != first && !(dev.Host() && first.Host()) {
-			fail("parameters on %v and %v; an optimizer has one device", first, dev)
-		}
+	if first := o.exec.Device(); dev != first && !(dev.Host() && first.Host()) {
+		fail("parameters on %v and %v; an optimizer has one device", first, dev)
 	}
 	if s.dtype.IsHalf() {
 		s.dtype = tensor.Float32
@@ -206,33 +200,33 @@ func (o *Optimizer) checkStep() (err error) {
 	return o.grads.Step(o.squares())
 }
 
-// countStep counts a step that is done.
+// countStep counts a step that is done, and consumes its gradients.
 func (o *Optimizer) countStep() {
-	r := o.exec.Recording()
-	var took []*paramState
-	o.steps++
+	o.took = o.took[:0]
 	for _, s := range o.states {
 		if s.ready() {
-			s.steps++
-			s.p.Changed()
-			if r != nil {
-				took = append(took, s)
-			}
+			o.took = append(o.took, s)
 		}
 	}
-	if r != nil {
-		ema := o.ema
+	o.count(o.took)
+	if r := o.exec.Recording(); r != nil {
+		took, ema := slices.Clone(o.took), o.ema
 		r.Host(func() {
 			if o.mustNotBeInUse("Step"); o.ema != ema {
 				fail("NewEMA after the step was captured: replays would not average")
 			}
-			o.steps++
-			for _, s := range took {
-				s.steps++
-				s.p.Changed()
-				s.p.Consume()
-			}
+			o.count(took)
 		})
+	}
+}
+
+// count counts a step of these parameters.
+func (o *Optimizer) count(took []*paramState) {
+	o.steps++
+	for _, s := range took {
+		s.steps++
+		s.p.Changed()
+		s.p.Consume()
 	}
 }
 
@@ -277,14 +271,6 @@ func (o *Optimizer) apply() error {
 	return nil
 }
 
-// of returns the parameter whose shape and division a moment has.
-func (s *paramState) of(moment int) *tensor.Param {
-	if f := s.factors[moment]; f != nil {
-		return f
-	}
-	return s.p
-}
-
 // ready reports whether the parameter is updated in this step.
 func (s *paramState) ready() bool { return s.p.HasGrad() }
 
@@ -312,26 +298,33 @@ func (o *Optimizer) update(i int) int {
 	if !s.ready() || s.rule != o.rule {
 		return i + 1
 	}
+	d, g := s.p.Local.DType(), s.p.Grad
 	if s.special() {
-		g := o.grad(s)
-		a := o.exec.Args(o.rule.op(), s.dtype)
-		o.add(a, s, g)
-		o.launch(a, s)
-		o.writeBack(s)
-		return i + 1
+		d, g = s.dtype, o.grad(s)
 	}
-	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
-	for ; i < len(o.states); i++ {
+	a := o.exec.Args(o.rule.op(), d)
+	o.add(a, s, g)
+	for i++; i < len(o.states) && !s.special(); i++ {
 		x := o.states[i]
 		if !x.ready() || x.rule != o.rule {
 			continue
 		}
-		if x.group != s.group || x.p.Local.DType() != s.p.Local.DType() || x.special() || x.steps != s.steps {
+		if x.group != s.group || x.p.Local.DType() != d || x.special() || x.steps != s.steps {
 			break
 		}
 		o.add(a, x, x.p.Grad)
 	}
-	o.launch(a, s)
+	if len(a.List) > 0 {
+		a.In(o.norms.Factor)
+		o.set(a, s)
+		if r := o.exec.Recording(); r != nil {
+			r.Vary(func(a *tensor.Args) { o.set(a, s) })
+		}
+		o.exec.Launch()
+	}
+	if s.special() {
+		o.writeBack(s)
+	}
 	return i
 }
 
@@ -365,19 +358,7 @@ func (o *Optimizer) add(a *tensor.Args, s *paramState, g tensor.Tensor) {
 	a.ListLen = append(a.ListLen, n)
 }
 
-func (o *Optimizer) launch(a *tensor.Args, s *paramState) {
-	if len(a.List) == 0 {
-		return
-	}
-	a.In(o.norms.Factor)
-	o.set(a, s)
-	if r := o.exec.Recording(); r != nil {
-		r.Vary(func(a *tensor.Args) { o.set(a, s) })
-	}
-	o.exec.Launch()
-}
-
 // set sets the kernel's attributes for the next step of a parameter.
 func (o *Optimizer) set(a *tensor.Args, s *paramState) {
-	o.rule.set(a, hyper{lr: o.rate * s.lrScale, decay: s.decay, step: s.steps + 1})
+	o.rule.set(a, o.rate*s.lrScale, s.decay, s.steps+1)
 }

@@ -59,7 +59,7 @@ func (b *shared) start(o *Optimizer) (err error) {
 	}
 	if b.ranks != nil && b.counted == nil {
 		sum := held.Sum{Field: b.name + "Config.Ranks", Of: "sum of their parts", Alike: b.parts}
-		if b.counted, err = o.count(b.ranks, b.states, sum); err != nil {
+		if b.counted, err = o.countedOf(b.ranks, b.states, sum); err != nil {
 			return err
 		}
 	}
@@ -76,7 +76,7 @@ func (b *shared) direction(o *Optimizer, s *paramState, momentum tensor.Ptr) ten
 	if u.Len() == 0 || !s.ready() {
 		return u
 	}
-	s.rule.set(o.sgd(u, o.grad(s), momentum, o.norms.Factor), hyper{step: s.steps + 1})
+	s.rule.set(o.sgd(u, o.grad(s), momentum, o.norms.Factor), 0, 0, s.steps+1)
 	o.exec.Launch()
 	return u
 }

@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -85,9 +86,7 @@ func (o *Options) Check() (tensor.DType, error) {
 	case o.LoRA > 0 && o.Load == "":
 		return 0, train.Usagef("-lora needs -load: adapters stand on a trained model")
 	}
-	if o.LR == 0 {
-		o.LR = rates[o.Optim]
-	}
+	o.LR = cmp.Or(o.LR, rates[o.Optim])
 	if err := o.Layout.check(); err != nil {
 		return 0, err
 	}
