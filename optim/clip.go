@@ -39,7 +39,7 @@ func (o *Optimizer) mustHoldAll() {
 		return
 	}
 	for _, s := range o.states {
-		if p := s.p; p.Local.Len() != p.GlobalLen() {
+		if p := s.P; p.Local.Len() != p.GlobalLen() {
 			fail("this rank holds %d of the %d elements of %s, and there is no Norm: Clip, Scaler and Skip would go by the norm of this rank's "+
 				"part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)", p.Local.Len(), p.GlobalLen(), p.Name())
 		}
@@ -59,7 +59,7 @@ func (o *Optimizer) countedOf(ranks Norm, states []*paramState, sum held.Sum) ([
 func paramsOf(states []*paramState) []*tensor.Param {
 	ps := make([]*tensor.Param, len(states))
 	for i, s := range states {
-		ps[i] = s.p
+		ps[i] = s.P
 	}
 	return ps
 }

@@ -23,7 +23,7 @@ func (o *Optimizer) mustHaveGradients() {
 	if o.steps > 0 || len(o.states) == 0 || slices.ContainsFunc(o.states, (*paramState).ready) {
 		return
 	}
-	failStep(o.states[0].p, nil, "neither it nor another parameter of this optimizer has a gradient: call Backward with a loss of the model "+
+	failStep(o.states[0].P, nil, "neither it nor another parameter of this optimizer has a gradient: call Backward with a loss of the model "+
 		"whose parameters the optimizer was given (nn.ParamsOf, or what Attach returned), and Step after it. In a pipeline, the schedule "+
 		"trains, and a stage whose output is detached is frozen (Freeze)")
 }

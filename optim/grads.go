@@ -10,7 +10,7 @@ import (
 func (o *Optimizer) shares() []grads.Share {
 	shares := make([]grads.Share, len(o.states))
 	for _, s := range o.states {
-		p := s.p
+		p := s.P
 		lo, hi := p.Placement().Range()
 		shares[s.index] = grads.Share{Name: p.Name(), Shape: p.Global(), Of: fmt.Sprint(p.Placement().Boxes()), Lo: lo, Hi: hi}
 	}

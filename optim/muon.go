@@ -123,7 +123,7 @@ func partsOf(x nn.Matrix) []int {
 
 // choose gives a matrix its rule.
 func (m *matrices) choose(o *Optimizer, s *paramState) {
-	if m.parts[s.p] != nil {
+	if m.parts[s.P] != nil {
 		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.lr, m.rule.decay
 	}
 }
@@ -138,11 +138,11 @@ func (m *matrices) begin(o *Optimizer) {
 	for some := range slices.Chunk(m.states, m.ranks.Size()) {
 		n := 0
 		for _, s := range some {
-			n += s.p.GlobalLen()
+			n += s.P.GlobalLen()
 		}
 		size = max(size, n)
 	}
-	m.whole = newState(o.exec.Device(), m.states[0].dtype, size)
+	m.whole = newState(o.exec.Device(), m.states[0].DType, size)
 }
 
 // step updates the matrices. It is collective over Ranks.
@@ -169,8 +169,8 @@ func (m *matrices) step(o *Optimizer) error {
 // orthogonalize replaces each matrix in u, the whole of a parameter, by one with nearly the same singular vectors and with singular values
 // near 1, times the adjustment of the rate.
 func (m *matrices) orthogonalize(u tensor.Tensor, s *paramState) {
-	cols, at := s.p.Global()[1], 0
-	for _, rows := range m.parts[s.p] {
+	cols, at := s.P.Global()[1], 0
+	for _, rows := range m.parts[s.P] {
 		orthogonal.Replace(m.tape, u.Range(at*cols, (at+rows)*cols), rows, cols, m.rule.adjust.ratio(rows, cols), m.rule.half)
 		at += rows
 	}

@@ -78,7 +78,7 @@ func (o *Optimizer) Alike(size int, axes tensor.Axes) bool {
 		return size == 1 || o.norm.Size() == size
 	}
 	return axes != 0 && !slices.ContainsFunc(o.states, func(s *paramState) bool {
-		return s.p.Local.Len() != s.p.GlobalLen() || s.p.Placement().Summed()&axes != axes
+		return s.P.Local.Len() != s.P.GlobalLen() || s.P.Placement().Summed()&axes != axes
 	})
 }
 
@@ -100,11 +100,7 @@ func (o *Optimizer) checkNorm() (ok bool, err error) {
 		o.skipped++
 		e.Skipped = o.inRow
 	}
-	o.report(e)
-	if e.Skipped > 0 {
-		return false, nil
-	}
-	return false, e
+	return false, o.report(e)
 }
 
 // CheckNonfinite returns the *NonfiniteError of the first step that a device with its own memory has left out. It waits for the device.
@@ -116,13 +112,16 @@ func (o *Optimizer) CheckNonfinite() error {
 	if step == 0 {
 		return nil
 	}
-	e := &NonfiniteError{Step: step, Late: o.steps - step, Norm: norm, Param: bad}
-	o.report(e)
-	return e
+	return o.report(&NonfiniteError{Step: step, Late: o.steps - step, Norm: norm, Param: bad})
 }
 
-func (o *Optimizer) report(e *NonfiniteError) {
+// report returns e, unless the step is skipped.
+func (o *Optimizer) report(e *NonfiniteError) error {
 	if o.tell != nil {
 		o.tell(e)
 	}
+	if e.Skipped > 0 {
+		return nil
+	}
+	return e
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim/internal/gradnorm"
+	"github.com/ringo-ml/ringo/optim/internal/master"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -34,19 +35,15 @@ type Optimizer struct {
 
 // paramState is one parameter with its state.
 type paramState struct {
-	p       *tensor.Param
+	master.Param
 	rule    rule
 	lrScale float64
 	decay   float64
 	group   int // index of its Group; if it has none, their number
 	index   int // in the model
-	dtype   tensor.DType
 	moments [2]tensor.Tensor
 	factors [2]*tensor.Param // whose shapes the moments have, on all ranks whole; nil: p's
-	master  tensor.Tensor    // of a 16-bit parameter
-	synced  bool             // master holds the parameter's value
 	wide    tensor.Tensor    // part of scratch, if the gradient needs a cast
-	average tensor.Tensor    // EMA's
 	steps   int
 }
 
@@ -85,7 +82,7 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := &paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), index: len(o.states), dtype: p.Local.DType()}
+	s := &paramState{Param: master.New(p), rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), index: len(o.states)}
 	if o.beside != nil {
 		o.beside.choose(o, s)
 	}
@@ -97,16 +94,12 @@ func (o *Optimizer) addParamState(p *tensor.Param) {
 	if first := o.exec.Device(); dev != first && !(dev.Host() && first.Host()) {
 		fail("parameters on %v and %v; an optimizer has one device", first, dev)
 	}
-	if s.dtype.IsHalf() {
-		s.dtype = tensor.Float32
-		s.master = newState(dev, s.dtype, n)
-	}
 	for i := range s.rule.state() {
 		size := n
 		if f := s.factors[i]; f != nil {
 			size = f.GlobalLen()
 		}
-		s.moments[i] = newState(dev, s.dtype, size)
+		s.moments[i] = newState(dev, s.DType, size)
 	}
 	o.states = append(o.states, s)
 }
@@ -170,8 +163,8 @@ func (o *Optimizer) Step() error {
 		o.countStep()
 	}
 	for _, s := range o.states {
-		s.p.Consume()
-		o.tellScale(s.p) // another optimizer may be newer
+		s.P.Consume()
+		o.tellScale(s.P) // another optimizer may be newer
 	}
 	return nil
 }
@@ -225,8 +218,8 @@ func (o *Optimizer) count(took []*paramState) {
 	o.steps++
 	for _, s := range took {
 		s.steps++
-		s.p.Changed()
-		s.p.Consume()
+		s.P.Changed()
+		s.P.Consume()
 	}
 }
 
@@ -235,7 +228,7 @@ func (o *Optimizer) takeRate(p *tensor.Param) {
 	o.rate = o.LR()
 	frozen := uint64(0)
 	for i, s := range o.states {
-		if s.p.Frozen() {
+		if s.P.Frozen() {
 			frozen = frozen*1099511628211 + uint64(i) + 1 // FNV's prime
 		}
 	}
@@ -249,10 +242,10 @@ func (o *Optimizer) apply() error {
 	}
 	for _, s := range o.states {
 		if s.ready() {
-			o.syncMaster(s)
+			s.Sync(o.exec)
 		}
 	}
-	first := o.states[max(slices.IndexFunc(o.states, (*paramState).ready), 0)].p
+	first := o.states[max(slices.IndexFunc(o.states, (*paramState).ready), 0)].P
 	o.takeRate(first)
 	if r := o.exec.Recording(); r != nil {
 		r.Host(func() { o.takeRate(first) })
@@ -266,24 +259,24 @@ func (o *Optimizer) apply() error {
 		i = o.update(i)
 	}
 	if o.ema != nil {
-		o.ema.update()
+		o.ema.averages.Update()
 	}
 	return nil
 }
 
 // ready reports whether the parameter is updated in this step.
-func (s *paramState) ready() bool { return s.p.HasGrad() }
+func (s *paramState) ready() bool { return s.P.HasGrad() }
 
 // check panics if the parameter does not fit its state any more. It waits until no collective uses the parameter.
 func (s *paramState) check() {
-	p := s.p
+	p := s.P
 	if !s.ready() {
 		return
 	}
 	mustBeSummed(p)
 	mustBeItsValue(p)
 	v, g := p.Local, p.Grad
-	if v.Len() != g.Len() || v.DType() != s.dtype && s.master.IsZero() || !v.Contiguous() || !g.Contiguous() {
+	if v.Len() != g.Len() || v.DType() != s.DType && s.Master.IsZero() || !v.Contiguous() || !g.Contiguous() {
 		failStep(p, []tensor.Shape{v.Shape(), g.Shape()},
 			"value and gradient must be contiguous, of one length, and of the type that the optimizer was made for")
 	}
@@ -298,9 +291,9 @@ func (o *Optimizer) update(i int) int {
 	if !s.ready() || s.rule != o.rule {
 		return i + 1
 	}
-	d, g := s.p.Local.DType(), s.p.Grad
+	d, g := s.P.Local.DType(), s.P.Grad
 	if s.special() {
-		d, g = s.dtype, o.grad(s)
+		d, g = s.DType, o.grad(s)
 	}
 	a := o.exec.Args(o.rule.op(), d)
 	o.add(a, s, g)
@@ -309,10 +302,10 @@ func (o *Optimizer) update(i int) int {
 		if !x.ready() || x.rule != o.rule {
 			continue
 		}
-		if x.group != s.group || x.p.Local.DType() != d || x.special() || x.steps != s.steps {
+		if x.group != s.group || x.P.Local.DType() != d || x.special() || x.steps != s.steps {
 			break
 		}
-		o.add(a, x, x.p.Grad)
+		o.add(a, x, x.P.Grad)
 	}
 	if len(a.List) > 0 {
 		a.In(o.norms.Factor)
@@ -323,28 +316,20 @@ func (o *Optimizer) update(i int) int {
 		o.exec.Launch()
 	}
 	if s.special() {
-		o.writeBack(s)
+		s.WriteBack(o.exec)
 	}
 	return i
 }
 
 // special reports whether the parameter needs casts, so that its kernel runs for it alone.
-func (s *paramState) special() bool { return s.p.Grad.DType() != s.p.Local.DType() }
-
-// value returns the tensor that the kernel updates.
-func (s *paramState) value() tensor.Tensor {
-	if !s.master.IsZero() {
-		return s.master
-	}
-	return s.p.Local
-}
+func (s *paramState) special() bool { return s.P.Grad.DType() != s.P.Local.DType() }
 
 func (o *Optimizer) add(a *tensor.Args, s *paramState, g tensor.Tensor) {
 	n := g.Len()
 	if n == 0 { // a rank's shard may be empty
 		return
 	}
-	a.List = append(a.List, s.value().Ptr(), g.Ptr())
+	a.List = append(a.List, s.Value().Ptr(), g.Ptr())
 	for k := range 1 + flag(a.Op == tensor.OpAdam) { // moments of the kernel
 		if s.moments[k].IsZero() {
 			a.List = append(a.List, nil)
@@ -353,7 +338,7 @@ func (o *Optimizer) add(a *tensor.Args, s *paramState, g tensor.Tensor) {
 		}
 	}
 	if a.DType.IsHalf() {
-		a.List = append(a.List, s.p.Local.Ptr())
+		a.List = append(a.List, s.P.Local.Ptr())
 	}
 	a.ListLen = append(a.ListLen, n)
 }

@@ -11,11 +11,7 @@ import (
 
 // settings returns what decides how parameters change in this step.
 func (o *Optimizer) settings() []string {
-	scale, groups := 0.0, map[[2]float64]int{}
-	if o.scaler != nil {
-		scale = o.scaler.Scale
-	}
-	rules := describe(o.rule)
+	rules, groups := describe(o.rule), map[[2]float64]int{}
 	if m, ok := o.beside.(*matrices); ok {
 		rules += fmt.Sprintf(", Muon %+v", *m.rule)
 	}
@@ -23,7 +19,7 @@ func (o *Optimizer) settings() []string {
 		groups[[2]float64{s.lrScale, s.decay}]++
 	}
 	return []string{
-		"rule is " + rules, fmt.Sprint("LR is ", o.LR()), fmt.Sprint("Clip is ", o.clip), fmt.Sprint("Scaler is ", scale),
+		"rule is " + rules, fmt.Sprint("LR is ", o.LR()), fmt.Sprint("Clip is ", o.clip), fmt.Sprintf("Scaler is %+v", o.scaler),
 		fmt.Sprint("Nonfinite is ", int(o.nonfinite)), fmt.Sprint("parameters by LRScale and WeightDecay is ", groups),
 	}
 }
@@ -34,7 +30,7 @@ func describe(r rule) string {
 
 // RuleOf says how Step changes p, for people: ranks that have the same parameter must have the same text. It is empty if Step does not.
 func (o *Optimizer) RuleOf(p *tensor.Param) string {
-	if s := o.stateOf(p); s.p != nil {
+	if s := o.stateOf(p); s.P != nil {
 		return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.LR()*s.lrScale, s.decay, o.clip)
 	}
 	return ""
@@ -45,7 +41,7 @@ func (o *Optimizer) RateOf(p *tensor.Param) float64 { return o.LR() * o.stateOf(
 
 // stateOf returns that of p; none if Step does not change p.
 func (o *Optimizer) stateOf(p *tensor.Param) *paramState {
-	if k := slices.IndexFunc(o.states, func(s *paramState) bool { return s.p == p }); k >= 0 {
+	if k := slices.IndexFunc(o.states, func(s *paramState) bool { return s.P == p }); k >= 0 {
 		return o.states[k]
 	}
 	return &paramState{}
@@ -59,7 +55,7 @@ func (o *Optimizer) agreeOnce() error {
 	}
 	asked := map[tensor.Hooks]bool{}
 	for _, s := range o.states {
-		owner := s.p.Owner()
+		owner := s.P.Owner()
 		if n, ok := owner.(held.Summer); ok && !asked[owner] {
 			asked[owner] = true
 			if err := held.Compare(n, o.settings()); err != nil {

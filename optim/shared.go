@@ -33,14 +33,14 @@ func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
 		if !mine(s) {
 			continue
 		}
-		if p := s.p; b.ranks == nil && p.Local.Len() != p.GlobalLen() {
+		if p := s.P; b.ranks == nil && p.Local.Len() != p.GlobalLen() {
 			fail("this rank holds %d of the %d elements of %s, and %s: give %sConfig.Ranks the group of all ranks that hold parts "+
 				"(Ranks: r.World)", p.Local.Len(), p.GlobalLen(), p.Name(), why, b.name)
 		}
 		b.states = append(b.states, s)
-		most = max(most, s.p.Local.Len())
-		if s.dtype != b.states[0].dtype {
-			fail("%s of %v and %v: %s needs one type", b.parts, b.states[0].dtype, s.dtype, b.name)
+		most = max(most, s.P.Local.Len())
+		if s.DType != b.states[0].DType {
+			fail("%s of %v and %v: %s needs one type", b.parts, b.states[0].DType, s.DType, b.name)
 		}
 	}
 	if len(b.states) == 0 {
@@ -48,7 +48,7 @@ func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
 	}
 	dev := o.exec.Device()
 	b.tape = tensor.NewTape(dev, tensor.NoGrad())
-	b.update = newState(dev, b.states[0].dtype, most)
+	b.update = newState(dev, b.states[0].DType, most)
 	b.one = newState(dev, tensor.Float64, 1)
 }
 
@@ -71,7 +71,7 @@ func (b *shared) start(o *Optimizer) (err error) {
 
 // direction returns the gradient of this rank's part of a parameter, clipped and without the loss's scale, or its momentum if there is one.
 func (b *shared) direction(o *Optimizer, s *paramState, momentum tensor.Ptr) tensor.Tensor {
-	u := b.update.Range(0, s.p.Local.Len())
+	u := b.update.Range(0, s.P.Local.Len())
 	o.exec.Fill(u, 0)
 	if u.Len() == 0 || !s.ready() {
 		return u
@@ -86,9 +86,9 @@ func (b *shared) apply(o *Optimizer, s *paramState, u tensor.Tensor) {
 	if u.Len() == 0 || !s.ready() {
 		return
 	}
-	o.sgd(s.value(), u, nil, b.one).F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
+	o.sgd(s.Value(), u, nil, b.one).F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
 	o.exec.Launch()
-	o.writeBack(s)
+	s.WriteBack(o.exec)
 }
 
 // sgd prepares a launch of SGD's kernel: x is updated by the gradient g, with momentum or nil, unless the factor of g is NaN.

@@ -35,8 +35,8 @@ func (o *Optimizer) State() State {
 		st.Scaler = &scaler
 	}
 	for _, s := range o.states {
-		o.syncMaster(s)
-		st.Counts[s.p.Name()] = s.steps
+		s.Sync(o.exec)
+		st.Counts[s.P.Name()] = s.steps
 	}
 	st.Tensors = o.tensors()
 	return st
@@ -46,16 +46,16 @@ func (o *Optimizer) State() State {
 func (o *Optimizer) tensors() (ts []StateTensor) {
 	for _, s := range o.states {
 		add := func(key string, of *tensor.Param, x tensor.Tensor) {
-			ts = append(ts, StateTensor{s.p.Name() + "." + key, of, x})
+			ts = append(ts, StateTensor{s.P.Name() + "." + key, of, x})
 		}
 		for k, key := range s.rule.state() {
-			add(key, cmp.Or(s.factors[k], s.p), s.moments[k])
+			add(key, cmp.Or(s.factors[k], s.P), s.moments[k])
 		}
-		if !s.master.IsZero() {
-			add("master", s.p, s.master)
+		if !s.Master.IsZero() {
+			add("master", s.P, s.Master)
 		}
 		if o.ema != nil {
-			add("ema", s.p, s.average)
+			add("ema", s.P, s.Average)
 		}
 	}
 	return ts
@@ -75,7 +75,7 @@ func (o *Optimizer) SetState(st State) error {
 		wrong("a Scaler in the state: %v, in the optimizer: %v", st.Scaler != nil, o.scaler != nil)
 	}
 	for _, s := range o.states {
-		name := s.p.Name()
+		name := s.P.Name()
 		known[name] = true
 		if _, ok := st.Counts[name]; !ok {
 			wrong("no step count for %s", name)
@@ -117,12 +117,12 @@ func (o *Optimizer) adopt(st State) {
 	o.steps, o.lr = st.Steps, st.LR
 	o.norms.Forget()
 	if o.ema != nil {
-		o.ema.begun = st.Steps > 0
+		o.ema.averages.Begun = st.Steps > 0
 	}
 	if o.scaler != nil {
 		*o.scaler = *st.Scaler
 	}
 	for _, s := range o.states {
-		s.steps, s.synced = st.Counts[s.p.Name()], true
+		s.steps, s.Synced = st.Counts[s.P.Name()], true
 	}
 }

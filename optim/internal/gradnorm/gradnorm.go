@@ -51,18 +51,15 @@ func (n *Norm) Sum(ranks Summer) error {
 	if ranks == nil {
 		return nil
 	}
-	if n.sum.Device().Host() {
-		return ranks.SumFloats(tensor.Data[float64](n.sum))
-	}
-	if r, ok := ranks.(interface{ SumTensor(x tensor.Tensor) error }); ok {
+	if r, ok := ranks.(interface{ SumTensor(x tensor.Tensor) error }); ok && !n.sum.Device().Host() {
 		return r.SumTensor(n.sum)
 	}
-	x := tensor.ToHost(n.sum)
-	if err := ranks.SumFloats(tensor.Data[float64](x)); err != nil {
-		return err
+	x := tensor.ToHost(n.sum) // the same memory, if that is the host's
+	err := ranks.SumFloats(tensor.Data[float64](x))
+	if err == nil {
+		tensor.Copy(n.sum, x)
 	}
-	tensor.Copy(n.sum, x)
-	return nil
+	return err
 }
 
 // squares computes the sums of squares of the gradients that count.
