@@ -60,7 +60,8 @@ func NewAdafactor(params nn.Params, c AdafactorConfig) *Optimizer {
 		fail("ClipThreshold is %v, want 1 or more", c.ClipThreshold)
 	}
 	notNegative("Eps", min(c.Eps[0], c.Eps[1]))
-	f := &factors{rule: r, shared: shared{name: "Adafactor", parts: "parameters", ranks: c.Ranks}}
+	f := &factors{rule: r, shared: shared{name: "Adafactor", parts: "parameters", ranks: c.Ranks,
+		why: "Adafactor needs means over rows, columns and all of it"}}
 	return newOptimizer(params, &r, f, common{cmp.Or(c.LR, 1e-2), c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
 }
 
@@ -82,10 +83,6 @@ func (f *factors) choose(_ *Optimizer, s *paramState) {
 
 // begin makes the memory of sums.
 func (f *factors) begin(o *Optimizer) {
-	f.take(o, "Adafactor needs means over rows, columns and all of it", func(s *paramState) bool { return s.P.GlobalLen() > 0 })
-	if len(f.states) == 0 {
-		return
-	}
 	size, whole := 0, 0
 	for _, s := range f.states {
 		for _, n := range s.sums() {
@@ -119,9 +116,6 @@ func (s *paramState) isFactored() bool { return s.factors[0] != nil }
 
 // step does a step of all parameters. Sums over ranks are of squares and of the squares of updates.
 func (f *factors) step(o *Optimizer) error {
-	if len(f.states) == 0 {
-		return nil
-	}
 	if err := f.start(o); err != nil {
 		return err
 	}

@@ -9,7 +9,8 @@ import (
 // false if the norm is not finite, and the step is skipped.
 func (o *Optimizer) gradScale() (ok bool, err error) {
 	if o.norm != nil && o.norms.Counted == nil {
-		if o.norms.Counted, err = o.countedOf(o.norm, o.states, held.Sum{Field: "Norm", Of: "norm of gradients"}); err != nil {
+		sum := held.Sum{Field: "Norm", Of: "norm of gradients"}
+		if o.norms.Counted, err = held.Count(o.norm, paramsOf(o.states), sum, o.settings()); err != nil {
 			return false, err
 		}
 	}
@@ -39,21 +40,16 @@ func (o *Optimizer) mustHoldAll() {
 		return
 	}
 	for _, s := range o.states {
-		if p := s.P; p.Local.Len() != p.GlobalLen() {
-			fail("this rank holds %d of the %d elements of %s, and there is no Norm: Clip, Scaler and Skip would go by the norm of this rank's "+
-				"part; give Config.Norm the group of all ranks that hold parts (Norm: r.World)", p.Local.Len(), p.GlobalLen(), p.Name())
-		}
+		mustHold(s.P, "there is no Norm: Clip, Scaler and Skip would go by the norm of this rank's part; give Config.Norm the group of all "+
+			"ranks that hold parts (Norm: r.World)")
 	}
 }
 
-// countedOf says which of these parameters this rank counts in a sum over ranks. Ranks with the same ones must have the same settings, too. It
-// is collective, and is called before the first sum.
-func (o *Optimizer) countedOf(ranks Norm, states []*paramState, sum held.Sum) ([]bool, error) {
-	counted, alike, err := held.Count(ranks, paramsOf(states), sum)
-	if err == nil && alike {
-		err = held.Compare(ranks, o.settings())
+// mustHold panics if this rank has a part of p.
+func mustHold(p *tensor.Param, why string) {
+	if p.Local.Len() != p.GlobalLen() {
+		fail("this rank holds %d of the %d elements of %s, and %s", p.Local.Len(), p.GlobalLen(), p.Name(), why)
 	}
-	return counted, err
 }
 
 func paramsOf(states []*paramState) []*tensor.Param {

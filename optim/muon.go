@@ -72,7 +72,7 @@ type matrices struct {
 // owner of a matrix puts its shards together.
 func NewMuon(params nn.Params, c MuonConfig) *Optimizer {
 	m := &matrices{parts: map[*tensor.Param][]int{},
-		shared: shared{name: "Muon", parts: "matrices", ranks: c.Ranks}}
+		shared: shared{name: "Muon", parts: "matrices", why: "a part of a matrix cannot be made orthogonal", ranks: c.Ranks}}
 	c.Momentum, c.LR = cmp.Or(c.Momentum, 0.95), cmp.Or(c.LR, 1e-3)
 	notNegative("LR", c.LR)
 	notNegative("WeightDecay", c.WeightDecay)
@@ -130,8 +130,7 @@ func (m *matrices) choose(o *Optimizer, s *paramState) {
 
 // begin makes the memory of the matrices.
 func (m *matrices) begin(o *Optimizer) {
-	m.take(o, "a part of a matrix cannot be made orthogonal", func(s *paramState) bool { return s.rule == rule(m.rule) })
-	if len(m.states) == 0 || m.ranks == nil {
+	if m.ranks == nil {
 		return
 	}
 	size := 0
@@ -147,9 +146,6 @@ func (m *matrices) begin(o *Optimizer) {
 
 // step updates the matrices. It is collective over Ranks.
 func (m *matrices) step(o *Optimizer) error {
-	if len(m.states) == 0 {
-		return nil
-	}
 	if err := m.start(o); err != nil {
 		return err
 	}

@@ -75,8 +75,10 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 	}
 	slices.SortStableFunc(o.states, func(a, b *paramState) int { return a.group - b.group })
 	o.norms = gradnorm.New(o.exec, paramsOf(o.states))
-	if b != nil {
+	if b != nil && b.take(o) {
 		b.begin(o)
+	} else {
+		o.beside = nil
 	}
 	return o
 }

@@ -10,32 +10,32 @@ import (
 // beside is a rule that looks at whole parameters, beside the rules of elements.
 type beside interface {
 	choose(o *Optimizer, s *paramState) // gives s its rule
-	begin(o *Optimizer)
-	step(o *Optimizer) error // collective over Ranks
+	take(o *Optimizer) bool             // takes those with its rules, if there are any
+	begin(o *Optimizer)                 // makes memory
+	step(o *Optimizer) error            // collective over Ranks
 }
 
 // shared has what such rules have in common.
 type shared struct {
-	name, parts string // in errors
-	ranks       TensorNorm
-	states      []*paramState
-	counted     []bool // which of states this rank gives to the sum over ranks; nil: not known yet
-	tape        *tensor.Tape
-	update      tensor.Tensor // memory for the update of this rank's part of a parameter
-	whole       tensor.Tensor // memory for what ranks put together
-	one         tensor.Tensor // 1, or NaN if the step is not to be done
+	name, parts, why string // in errors
+	ranks            TensorNorm
+	states           []*paramState
+	counted          []bool // which of states this rank gives to the sum over ranks; nil: not known yet
+	tape             *tensor.Tape
+	update           tensor.Tensor // memory for the update of this rank's part of a parameter
+	whole            tensor.Tensor // memory for what ranks put together
+	one              tensor.Tensor // 1, or NaN if the step is not to be done
 }
 
-// take takes states, and makes their memory. It panics if this rank has a part of one and there are no Ranks.
-func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
+// take panics if this rank has a part of a parameter and there are no Ranks.
+func (b *shared) take(o *Optimizer) bool {
 	most := 0
 	for _, s := range o.states {
-		if !mine(s) {
+		if s.rule == o.rule || s.P.GlobalLen() == 0 {
 			continue
 		}
-		if p := s.P; b.ranks == nil && p.Local.Len() != p.GlobalLen() {
-			fail("this rank holds %d of the %d elements of %s, and %s: give %sConfig.Ranks the group of all ranks that hold parts "+
-				"(Ranks: r.World)", p.Local.Len(), p.GlobalLen(), p.Name(), why, b.name)
+		if b.ranks == nil {
+			mustHold(s.P, b.why+": give "+b.name+"Config.Ranks the group of all ranks that hold parts (Ranks: r.World)")
 		}
 		b.states = append(b.states, s)
 		most = max(most, s.P.Local.Len())
@@ -44,12 +44,13 @@ func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
 		}
 	}
 	if len(b.states) == 0 {
-		return
+		return false
 	}
 	dev := o.exec.Device()
 	b.tape = tensor.NewTape(dev, tensor.NoGrad())
 	b.update = newState(dev, b.states[0].DType, most)
 	b.one = newState(dev, tensor.Float64, 1)
+	return true
 }
 
 // start begins a step.
@@ -59,7 +60,7 @@ func (b *shared) start(o *Optimizer) (err error) {
 	}
 	if b.ranks != nil && b.counted == nil {
 		sum := held.Sum{Field: b.name + "Config.Ranks", Of: "sum of their parts", Alike: b.parts}
-		if b.counted, err = o.countedOf(b.ranks, b.states, sum); err != nil {
+		if b.counted, err = held.Count(b.ranks, paramsOf(b.states), sum, o.settings()); err != nil {
 			return err
 		}
 	}

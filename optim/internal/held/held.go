@@ -28,22 +28,23 @@ const name, boxes, lo, hi, size, columns = 0, 1, 2, 3, 4, 5
 // key is a hash that a float64 holds exactly.
 func key(s string) float64 { return float64(tensor.HashName(s) >> 12) }
 
-// Count says which of this rank's parameters count in a sum over ranks (layout.Counted), and whether all ranks have the same ones. It
-// returns an error, on all ranks, unless each element counts once: the sum would be wrong, and nobody would notice. It is collective.
-func Count(ranks Ranks, params []*tensor.Param, sum Sum) (counted []bool, alike bool, err error) {
+// Count says which of this rank's parameters count in a sum over ranks (layout.Counted). It returns an error, on all ranks, unless each
+// element counts once: the sum would be wrong, and nobody would notice. Ranks with the same parameters must have the same settings (see
+// Compare), too. It is collective.
+func Count(ranks Ranks, params []*tensor.Param, sum Sum, settings []string) (counted []bool, err error) {
 	table, first, err := tableOf(ranks, params)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	rows := slices.Collect(slices.Chunk(table, columns))
 	parts := make([]layout.Held[[2]float64], len(rows))
-	alike = len(rows) == len(params)*ranks.Size()
+	alike := len(rows) == len(params)*ranks.Size()
 	for i, x := range rows {
 		parts[i] = layout.Held[[2]float64]{Of: [2]float64{x[name], x[boxes]}, Lo: int(x[lo]), Hi: int(x[hi])}
 		alike = alike && x[name] == rows[i%len(params)][name]
 	}
 	if !alike && sum.Alike != "" {
-		return nil, false, fmt.Errorf("optim: the ranks of %s have different %s: it is the group of the ranks that have parts or copies of the "+
+		return nil, fmt.Errorf("optim: the ranks of %s have different %s: it is the group of the ranks that have parts or copies of the "+
 			"same ones, such as those of one stage of a pipeline", sum.Field, sum.Alike)
 	}
 	counted = layout.Counted(parts)
@@ -55,10 +56,13 @@ func Count(ranks Ranks, params []*tensor.Param, sum Sum) (counted []bool, alike 
 	}
 	for _, x := range rows {
 		if n := elements[x[name]]; n != x[size] {
-			return nil, false, sum.miscounted(params, x, n)
+			return nil, sum.miscounted(params, x, n)
 		}
 	}
-	return counted[first : first+len(params)], alike, nil
+	if alike {
+		err = Compare(ranks, settings)
+	}
+	return counted[first : first+len(params)], err
 }
 
 // tableOf returns the table of all ranks, and the first row of this rank.

@@ -2,6 +2,7 @@ package held
 
 import (
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -73,16 +74,18 @@ func param(name string, lo, hi int) *tensor.Param {
 func TestCount(t *testing.T) {
 	norm, same := Sum{Field: "Norm", Of: "norm"}, Sum{Field: "Ranks", Of: "sum", Alike: "parameters"}
 	for name, c := range map[string]struct {
-		sum   Sum
-		of    func(id int) []*tensor.Param
-		want  [][]bool
-		alike bool
-		err   string
+		sum  Sum
+		of   func(id int) []*tensor.Param
+		want [][]bool
+		own  bool // each rank has settings of its own
+		err  string
 	}{
 		"parts and copies": {norm, func(id int) []*tensor.Param { return []*tensor.Param{param("a", 4*id, 4*id+4), param("b", 0, 12)} },
-			[][]bool{{true, true}, {true, false}, {true, false}}, true, ""},
+			[][]bool{{true, true}, {true, false}, {true, false}}, false, ""},
 		"stages": {norm, func(id int) []*tensor.Param { return []*tensor.Param{param(string(rune('a'+id)), 0, 12)} },
-			[][]bool{{true}, {true}, {true}}, false, ""},
+			[][]bool{{true}, {true}, {true}}, true, ""},
+		"copies with other settings": {norm, func(int) []*tensor.Param { return []*tensor.Param{param("a", 0, 12)} }, nil, true,
+			"ranks that share parameters have different optimizers: LR is "},
 		"other parameters": {same, func(id int) []*tensor.Param { return []*tensor.Param{param(string(rune('a'+id)), 0, 12)} }, nil, false,
 			"the ranks of Ranks have different parameters"},
 		"other numbers of parameters": {same, func(id int) []*tensor.Param {
@@ -93,13 +96,16 @@ func TestCount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(3, func(r *rank) {
-				counted, alike, err := Count(r, c.of(r.id), c.sum)
+				settings := []string{"LR is 1"}
+				if c.own {
+					settings[0] += strconv.Itoa(r.id)
+				}
+				counted, err := Count(r, c.of(r.id), c.sum, settings)
 				if c.err != "" {
 					assert.ErrorContains(t, err, c.err)
 					return
 				}
 				assert.NoError(t, err)
-				assert.Equal(t, c.alike, alike)
 				assert.Equal(t, c.want[r.id], counted)
 			})
 		})
@@ -126,7 +132,7 @@ func TestCompare(t *testing.T) {
 
 // Errors of the group are passed on.
 func TestErrors(t *testing.T) {
-	_, _, err := Count(broken{}, nil, Sum{})
+	_, err := Count(broken{}, nil, Sum{}, nil)
 	require.ErrorIs(t, err, assert.AnError)
 	require.ErrorIs(t, Compare(broken{}, nil), assert.AnError)
 }
