@@ -62,7 +62,8 @@ func NewAdafactor(params nn.Params, c AdafactorConfig) *Optimizer {
 	notNegative("Eps", min(c.Eps[0], c.Eps[1]))
 	f := &factors{rule: r, shared: shared{name: "Adafactor", parts: "parameters", ranks: c.Ranks,
 		why: "Adafactor needs means over rows, columns and all of it"}}
-	return newOptimizer(params, &r, f, common{cmp.Or(c.LR, 1e-2), c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
+	return newOptimizer(params, &r, f, AdamConfig{LR: cmp.Or(c.LR, 1e-2), WeightDecay: c.WeightDecay, Schedule: c.Schedule, Groups: c.Groups,
+		Clip: c.Clip, Norm: c.Norm, Scaler: c.Scaler, Nonfinite: c.Nonfinite})
 }
 
 // choose gives s its rule, and its moments their shapes, which are PyTorch's.

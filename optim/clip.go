@@ -8,23 +8,23 @@ import (
 // gradScale computes the norm of all gradients, and the factor for them: it undoes the loss's scale and limits the norm to Clip. ok is
 // false if the norm is not finite, and the step is skipped.
 func (o *Optimizer) gradScale() (ok bool, err error) {
-	if o.norm != nil && o.norms.Counted == nil {
+	if o.conf.Norm != nil && o.norms.Counted == nil {
 		sum := held.Sum{Field: "Norm", Of: "norm of gradients"}
-		if o.norms.Counted, err = held.Count(o.norm, paramsOf(o.states), sum, o.settings()); err != nil {
+		if o.norms.Counted, err = held.Count(o.conf.Norm, paramsOf(o.states), sum, o.settings()); err != nil {
 			return false, err
 		}
 	}
-	if err := o.norms.Sum(o.norm); err != nil {
+	if err := o.norms.Sum(o.conf.Norm); err != nil {
 		return false, err
 	}
 	var steps *int
 	if o.later() {
 		steps = &o.steps
 	}
-	o.norms.Clip(1 / *o.lossScale(), o.clip, steps)
+	o.norms.Clip(1 / *o.lossScale(), o.conf.Clip, steps)
 	switch {
-	case o.scaler != nil:
-		return o.scaler.update(o.GradNorm()), nil
+	case o.conf.Scaler != nil:
+		return o.conf.Scaler.update(o.GradNorm()), nil
 	case o.later():
 		return true, nil
 	}
@@ -32,11 +32,11 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 }
 
 // scales reports whether gradients are multiplied by a factor before they are used.
-func (o *Optimizer) scales() bool { return o.clip != 0 || o.scaler != nil }
+func (o *Optimizer) scales() bool { return o.conf.Clip != 0 || o.conf.Scaler != nil }
 
 // mustHoldAll panics if there is no Norm and this rank holds only a part of a parameter: the norm would be that of the part.
 func (o *Optimizer) mustHoldAll() {
-	if o.norm != nil || !o.scales() && o.nonfinite == Stop {
+	if o.conf.Norm != nil || !o.scales() && o.conf.Nonfinite == Stop {
 		return
 	}
 	for _, s := range o.states {

@@ -124,7 +124,7 @@ func partsOf(x nn.Matrix) []int {
 // choose gives a matrix its rule.
 func (m *matrices) choose(o *Optimizer, s *paramState) {
 	if m.parts[s.P] != nil {
-		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.lr, m.rule.decay
+		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.conf.LR, m.rule.decay
 	}
 }
 

@@ -61,12 +61,12 @@ func (o *Optimizer) OnNonfinite(f func(e *NonfiniteError)) { o.tell = f }
 // SetNonfinite replaces Config.Nonfinite.
 func (o *Optimizer) SetNonfinite(n Nonfinite) {
 	n.check()
-	o.nonfinite = n
+	o.conf.Nonfinite = n
 	o.mustHoldAll()
 }
 
 // Stops reports whether a step that is not finite is an error: neither Skip nor a Scaler leaves it out.
-func (o *Optimizer) Stops() bool { return o.nonfinite == Stop && o.scaler == nil }
+func (o *Optimizer) Stops() bool { return o.conf.Nonfinite == Stop && o.conf.Scaler == nil }
 
 // Skipped returns the number of steps that Skip has left out.
 func (o *Optimizer) Skipped() int { return o.skipped }
@@ -74,8 +74,8 @@ func (o *Optimizer) Skipped() int { return o.skipped }
 // Alike reports whether the gradients of all of size ranks decide in each step whether it is done: whether the Norm sums over all of them,
 // or each rank has all gradients, summed over these axes, which are those of all ranks.
 func (o *Optimizer) Alike(size int, axes tensor.Axes) bool {
-	if o.norm != nil || size == 1 {
-		return size == 1 || o.norm.Size() == size
+	if o.conf.Norm != nil || size == 1 {
+		return size == 1 || o.conf.Norm.Size() == size
 	}
 	return axes != 0 && !slices.ContainsFunc(o.states, func(s *paramState) bool {
 		return s.P.Local.Len() != s.P.GlobalLen() || s.P.Placement().Summed()&axes != axes
@@ -95,7 +95,7 @@ func (o *Optimizer) checkNorm() (ok bool, err error) {
 		return true, nil
 	}
 	e := &NonfiniteError{Step: o.steps + 1, Norm: norm, Param: bad}
-	if o.inRow < int(o.nonfinite) {
+	if o.inRow < int(o.conf.Nonfinite) {
 		o.inRow++
 		o.skipped++
 		e.Skipped = o.inRow

@@ -15,7 +15,7 @@ import (
 
 // Optimizer updates parameters from their gradients. It belongs to one goroutine.
 type Optimizer struct {
-	common
+	conf    AdamConfig // but for Betas and Eps, what all configurations have
 	rule    rule
 	exec    *tensor.Exec
 	states  []*paramState // those of a group are neighbours
@@ -47,11 +47,11 @@ type paramState struct {
 	steps   int
 }
 
-func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
+func newOptimizer(params nn.Params, r rule, b beside, c AdamConfig) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, beside: b, frozen: params.Frozen()}
+	o := &Optimizer{conf: c, rule: r, beside: b, frozen: params.Frozen()}
 	train, taken := params.Trainable(), map[string]bool{}
-	if len(params) == 0 || len(train) == 0 && o.norm == nil {
+	if len(params) == 0 || len(train) == 0 && o.conf.Norm == nil {
 		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
 	}
 	for _, p := range train {
@@ -84,12 +84,12 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := &paramState{Param: master.New(p), rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), index: len(o.states)}
+	s := &paramState{Param: master.New(p), rule: o.rule, lrScale: 1, decay: o.conf.WeightDecay, group: len(o.conf.Groups), index: len(o.states)}
 	if o.beside != nil {
 		o.beside.choose(o, s)
 	}
-	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
-		g := o.groups[i]
+	if i := slices.IndexFunc(o.conf.Groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
+		g := o.conf.Groups[i]
 		s.group, s.decay, s.lrScale = i, g.WeightDecay, s.lrScale*cmp.Or(g.LRScale, 1)
 	}
 	dev, n := p.Local.Device(), p.Local.Len()
@@ -108,16 +108,16 @@ func (o *Optimizer) addParamState(p *tensor.Param) {
 
 // LR returns the learning rate of the next step, before a group's LRScale.
 func (o *Optimizer) LR() float64 {
-	if o.schedule == nil {
-		return o.lr
+	if o.conf.Schedule == nil {
+		return o.conf.LR
 	}
-	return o.lr * o.schedule(o.steps)
+	return o.conf.LR * o.conf.Schedule(o.steps)
 }
 
 // SetLR sets the learning rate that the schedule multiplies.
 func (o *Optimizer) SetLR(lr float64) {
 	notNegative("LR", lr)
-	o.lr = lr
+	o.conf.LR = lr
 }
 
 // Steps returns the number of steps done.
@@ -181,7 +181,6 @@ func (o *Optimizer) checkStep() (err error) {
 	}
 	if o.grads == nil {
 		if o.grads, err = grads.Create(o.exec.Device(), o.steps, o.shares); err != nil {
-			o.grads = nil
 			return err
 		}
 	}

@@ -22,10 +22,7 @@ type sgd struct {
 func (r *sgd) op() tensor.Op { return tensor.OpSGD }
 
 func (r *sgd) state() []string {
-	if r.momentum == 0 {
-		return nil
-	}
-	return []string{"momentum_buffer"}
+	return []string{"momentum_buffer"}[:flag(r.momentum != 0)]
 }
 
 func (r *sgd) set(a *tensor.Args, lr, decay float64, step int) {

@@ -19,8 +19,8 @@ func (o *Optimizer) settings() []string {
 		groups[[2]float64{s.lrScale, s.decay}]++
 	}
 	return []string{
-		"rule is " + rules, fmt.Sprint("LR is ", o.LR()), fmt.Sprint("Clip is ", o.clip), fmt.Sprintf("Scaler is %+v", o.scaler),
-		fmt.Sprint("Nonfinite is ", int(o.nonfinite)), fmt.Sprint("parameters by LRScale and WeightDecay is ", groups),
+		"rule is " + rules, fmt.Sprint("LR is ", o.LR()), fmt.Sprint("Clip is ", o.conf.Clip), fmt.Sprintf("Scaler is %+v", o.conf.Scaler),
+		fmt.Sprint("Nonfinite is ", int(o.conf.Nonfinite)), fmt.Sprint("parameters by LRScale and WeightDecay is ", groups),
 	}
 }
 
@@ -31,7 +31,7 @@ func describe(r rule) string {
 // RuleOf says how Step changes p, for people: ranks that have the same parameter must have the same text. It is empty if Step does not.
 func (o *Optimizer) RuleOf(p *tensor.Param) string {
 	if s := o.stateOf(p); s.P != nil {
-		return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.LR()*s.lrScale, s.decay, o.clip)
+		return fmt.Sprintf("%s, LR %v, WeightDecay %v, Clip %v", describe(s.rule), o.LR()*s.lrScale, s.decay, o.conf.Clip)
 	}
 	return ""
 }

@@ -29,9 +29,9 @@ type StateTensor struct {
 // State returns the current state. Its tensors are the optimizer's own: the next Step changes them.
 func (o *Optimizer) State() State {
 	o.mustNotBeInUse("State")
-	st := State{Steps: o.steps, LR: o.lr, Counts: make(map[string]int, len(o.states))}
-	if o.scaler != nil {
-		scaler := *o.scaler
+	st := State{Steps: o.steps, LR: o.conf.LR, Counts: make(map[string]int, len(o.states))}
+	if o.conf.Scaler != nil {
+		scaler := *o.conf.Scaler
 		st.Scaler = &scaler
 	}
 	for _, s := range o.states {
@@ -71,8 +71,8 @@ func (o *Optimizer) SetState(st State) error {
 	}
 	var errs []error
 	wrong := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	if (st.Scaler == nil) != (o.scaler == nil) {
-		wrong("a Scaler in the state: %v, in the optimizer: %v", st.Scaler != nil, o.scaler != nil)
+	if (st.Scaler == nil) != (o.conf.Scaler == nil) {
+		wrong("a Scaler in the state: %v, in the optimizer: %v", st.Scaler != nil, o.conf.Scaler != nil)
 	}
 	for _, s := range o.states {
 		name := s.P.Name()
@@ -108,21 +108,16 @@ func (o *Optimizer) SetState(st State) error {
 	for _, x := range own {
 		tensor.Copy(x.Tensor, given[x.Name])
 	}
-	o.adopt(st)
-	return nil
-}
-
-// adopt takes the numbers of a state.
-func (o *Optimizer) adopt(st State) {
-	o.steps, o.lr = st.Steps, st.LR
+	o.steps, o.conf.LR = st.Steps, st.LR
 	o.norms.Forget()
 	if o.ema != nil {
 		o.ema.averages.Begun = st.Steps > 0
 	}
-	if o.scaler != nil {
-		*o.scaler = *st.Scaler
+	if o.conf.Scaler != nil {
+		*o.conf.Scaler = *st.Scaler
 	}
 	for _, s := range o.states {
 		s.steps, s.Synced = st.Counts[s.P.Name()], true
 	}
+	return nil
 }
