@@ -88,9 +88,8 @@ func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	}
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)
-	r := &sgd{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov}
-	return newOptimizer(params, r, nil, AdamConfig{LR: c.LR, WeightDecay: c.WeightDecay, Schedule: c.Schedule, Groups: c.Groups,
-		Clip: c.Clip, Norm: c.Norm, Scaler: c.Scaler, Nonfinite: c.Nonfinite})
+	return newOptimizer(params, &sgd{c.Momentum, c.Dampening, c.Nesterov}, nil, AdamConfig{LR: c.LR, WeightDecay: c.WeightDecay,
+		Schedule: c.Schedule, Groups: c.Groups, Clip: c.Clip, Norm: c.Norm, Scaler: c.Scaler, Nonfinite: c.Nonfinite})
 }
 
 // NewAdam returns Adam (Kingma and Ba 2015), torch.optim.Adam: weight decay is added to the gradient.
@@ -110,8 +109,7 @@ func newAdam(params nn.Params, c AdamConfig, decoupled bool, b beside) *Optimize
 		}
 	}
 	notNegative("Eps", c.Eps)
-	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
-	return newOptimizer(params, r, b, c)
+	return newOptimizer(params, &adam{c.Betas[0], c.Betas[1], c.Eps, decoupled}, b, c)
 }
 
 // check panics if what all configurations have is wrong, and sets the default of LR.

@@ -30,7 +30,6 @@ type Optimizer struct {
 	skipping
 	beside beside        // or nil
 	took   []*paramState // in the last step
-	agreed bool          // compared: ranks with parts of the same parameters have the same settings
 }
 
 // paramState is one parameter with its state.
@@ -84,7 +83,8 @@ func newOptimizer(params nn.Params, r rule, b beside, c AdamConfig) *Optimizer {
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := &paramState{Param: master.New(p), rule: o.rule, lrScale: 1, decay: o.conf.WeightDecay, group: len(o.conf.Groups), index: len(o.states)}
+	s := &paramState{Param: master.New(p), rule: o.rule, lrScale: 1, decay: o.conf.WeightDecay}
+	s.group, s.index = len(o.conf.Groups), len(o.states)
 	if o.beside != nil {
 		o.beside.choose(o, s)
 	}
@@ -148,9 +148,6 @@ func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")
 	o.mustNotBeInUse("Step")
-	if err := o.agreeOnce(); err != nil {
-		return err
-	}
 	if err := o.checkStep(); err != nil {
 		return err
 	}
@@ -180,6 +177,9 @@ func (o *Optimizer) checkStep() (err error) {
 		s.check()
 	}
 	if o.grads == nil {
+		if err := o.agree(); err != nil {
+			return err
+		}
 		if o.grads, err = grads.Create(o.exec.Device(), o.steps, o.shares); err != nil {
 			return err
 		}

@@ -11,16 +11,15 @@ import (
 
 // settings returns what decides how parameters change in this step.
 func (o *Optimizer) settings() []string {
-	rules, groups := describe(o.rule), map[[2]float64]int{}
-	if m, ok := o.beside.(*matrices); ok {
-		rules += fmt.Sprintf(", Muon %+v", *m.rule)
-	}
+	rules, groups := map[string]int{}, map[[2]float64]int{}
 	for _, s := range o.states {
+		rules[describe(s.rule)]++
 		groups[[2]float64{s.lrScale, s.decay}]++
 	}
 	return []string{
-		"rule is " + rules, fmt.Sprint("LR is ", o.LR()), fmt.Sprint("Clip is ", o.conf.Clip), fmt.Sprintf("Scaler is %+v", o.conf.Scaler),
-		fmt.Sprint("Nonfinite is ", int(o.conf.Nonfinite)), fmt.Sprint("parameters by LRScale and WeightDecay is ", groups),
+		"rule is " + describe(o.rule), fmt.Sprint("number of parameters by rule is ", rules), fmt.Sprint("LR is ", o.LR()),
+		fmt.Sprint("Clip is ", o.conf.Clip), fmt.Sprintf("Scaler is %+v", o.conf.Scaler), fmt.Sprint("Nonfinite is ", int(o.conf.Nonfinite)),
+		fmt.Sprint("parameters by LRScale and WeightDecay is ", groups),
 	}
 }
 
@@ -47,12 +46,9 @@ func (o *Optimizer) stateOf(p *tensor.Param) *paramState {
 	return &paramState{}
 }
 
-// agreeOnce compares settings in the first step for each owner of gradients that sums over the ranks with parts of a parameter (fsdp).
+// agree compares settings in the first step, for each owner of gradients that sums over the ranks with parts of a parameter (fsdp).
 // Where ranks have whole parameters, their owner compares the values in the second step (ddp).
-func (o *Optimizer) agreeOnce() error {
-	if o.agreed {
-		return nil
-	}
+func (o *Optimizer) agree() error {
 	asked := map[tensor.Hooks]bool{}
 	for _, s := range o.states {
 		owner := s.P.Owner()
@@ -63,6 +59,5 @@ func (o *Optimizer) agreeOnce() error {
 			}
 		}
 	}
-	o.agreed = true
 	return nil
 }

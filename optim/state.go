@@ -31,8 +31,7 @@ func (o *Optimizer) State() State {
 	o.mustNotBeInUse("State")
 	st := State{Steps: o.steps, LR: o.conf.LR, Counts: make(map[string]int, len(o.states))}
 	if o.conf.Scaler != nil {
-		scaler := *o.conf.Scaler
-		st.Scaler = &scaler
+		st.Scaler = new(*o.conf.Scaler)
 	}
 	for _, s := range o.states {
 		s.Sync(o.exec)

@@ -78,8 +78,8 @@ var table = map[string]row{
 		others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn": {own: "tensor tensor/ops"},
-	"optim": {own: "nn tensor tensor/ops internal/trace internal/grads optim/internal/gradnorm optim/internal/held " +
-		"optim/internal/master optim/internal/orthogonal"},
+	"optim": {own: "nn tensor tensor/ops internal/trace internal/grads " +
+		"optim/internal/gradnorm optim/internal/held optim/internal/master optim/internal/orthogonal"},
 	"optim/schedule":            {own: "tensor"},
 	"optim/internal/gradnorm":   {own: "tensor"},
 	"optim/internal/held":       {own: "tensor"},
