@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -33,7 +34,7 @@ func newTraining(t *testing.T, seed uint64) *training {
 		loader: data.NewLoader(set, data.Config{Batch: 8, Shuffle: true, Seed: seed, Device: dev})}
 	x.model = nn.Sequential{nn.NewLinear(784, 9), nn.ReLU, nn.NewDropout(0.3), nn.NewLinear(9, 10)}
 	x.params = nn.Init(x.model, dev, tensor.Float32, seed)
-	x.opt = optim.NewAdamW(x.params, optim.AdamWConfig{LR: 1e-2, Schedule: optim.Warmup(3, optim.Cosine(0.1, 20))})
+	x.opt = optim.NewAdamW(x.params, optim.AdamWConfig{LR: 1e-2, Schedule: schedule.Warmup(3, schedule.Cosine(0.1, 20))})
 	return x
 }
 

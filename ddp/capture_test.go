@@ -19,6 +19,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -28,7 +29,7 @@ import (
 // smaller batch now and then. Its microbatches are the ranks' last ones.
 func captured(launch disttest.Launcher, cfg ddp.Config, captures func(rank, step int) bool) training {
 	c := training{Ranks: 2, On: launch, Steps: 14, Rule: func(p nn.Params, n optim.Norm) *optim.Optimizer {
-		return optim.NewAdamW(p, optim.AdamWConfig{LR: 1e-2, Clip: 0.5, Norm: n, Schedule: optim.Warmup(4, optim.Cosine(0.1, 20))})
+		return optim.NewAdamW(p, optim.AdamWConfig{LR: 1e-2, Clip: 0.5, Norm: n, Schedule: schedule.Warmup(4, schedule.Cosine(0.1, 20))})
 	}}
 	cfg.DType, cfg.Seed, cfg.BucketBytes = tensor.Float64, 7, 2000
 	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (disttest.Attached, error) {

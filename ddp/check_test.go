@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -201,7 +202,7 @@ func TestOptimizersThatDiffer(t *testing.T) {
 		"LR":          func(c *optim.AdamWConfig, _ *tensor.Param) { c.LR *= 1.001 },
 		"WeightDecay": func(c *optim.AdamWConfig, _ *tensor.Param) { c.WeightDecay = 0.02 },
 		"Clip":        func(c *optim.AdamWConfig, _ *tensor.Param) { c.Clip = 1e-9 },
-		"Schedule":    func(c *optim.AdamWConfig, _ *tensor.Param) { c.Schedule = optim.Warmup(3, optim.Cosine(0.1, 20)) },
+		"Schedule":    func(c *optim.AdamWConfig, _ *tensor.Param) { c.Schedule = schedule.Warmup(3, schedule.Cosine(0.1, 20)) },
 		"Freeze":      func(_ *optim.AdamWConfig, p *tensor.Param) { p.Freeze() },
 		"":            func(*optim.AdamWConfig, *tensor.Param) {},
 		"SetLR":       func(*optim.AdamWConfig, *tensor.Param) {},

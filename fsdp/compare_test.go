@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/misuse"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -116,7 +117,7 @@ func TestOptimizersAreTheSame(t *testing.T) {
 	}{
 		"same":     {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1}), ""},
 		"rate":     {adam(optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1}), "LR is 0.0"},
-		"schedule": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Schedule: optim.Warmup(4, nil)}), "LR is 0.0"},
+		"schedule": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Schedule: schedule.Warmup(4, nil)}), "LR is 0.0"},
 		"decay":    {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.2}), "parameters by LRScale and WeightDecay is map["},
 		"groups": {adam(optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Groups: []optim.Group{{Match: optim.Vectors}}}),
 			"parameters by LRScale and WeightDecay is map["},

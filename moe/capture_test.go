@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/capture"
 )
@@ -18,8 +19,8 @@ import (
 // captured is a training in steps of two microbatches with dropout, of which a few have fewer rows.
 func captured(launch disttest.Launcher, j job, captures bool) disttest.Training {
 	c := disttest.Training{Mesh: whole(j.mesh), On: launch, Steps: 11, Rule: func(p nn.Params, n optim.Norm) *optim.Optimizer {
-		schedule := optim.Warmup(4, optim.Cosine(0.1, 20))
-		return optim.NewAdamW(p.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: n, Schedule: schedule})
+		warm := schedule.Warmup(4, schedule.Cosine(0.1, 20))
+		return optim.NewAdamW(p.Trainable(), optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: n, Schedule: warm})
 	}}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 		m, last, data := newModel(j.Config), tensor.New(r.Device, tensor.Float64), mesh.Group("dp", "ep")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -109,7 +110,7 @@ func (r *trainer) step() float64 {
 func trainers() map[string]*trainer {
 	x := tensor.New(host, tensor.Float32, 16, 20)
 	value(x, 1, 1)
-	c := optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Clip: 1, Schedule: optim.Warmup(10, optim.Cosine(0.5, 200)),
+	c := optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Clip: 1, Schedule: schedule.Warmup(10, schedule.Cosine(0.5, 200)),
 		Groups: []optim.Group{{Match: optim.Vectors}}}
 	mlp := nn.Sequential{nn.NewLinear(20, 32), nn.ReLU, nn.NewDropout(0.1), nn.NewLinear(32, 5)}
 	return map[string]*trainer{

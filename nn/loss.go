@@ -16,14 +16,17 @@ import (
 // Int32, or probabilities of labels (soft targets) of logits' shape. Options, at most one, set label smoothing, an ignored label,
 // weights of classes, or ask for the loss of each row.
 func CrossEntropy(logits, labels T, options ...ops.CrossEntropyOptions) T {
-	switch len(options) {
-	case 0:
-		return ops.CrossEntropy(logits, labels, ops.CrossEntropyOptions{})
-	case 1:
-		return ops.CrossEntropy(logits, labels, options[0])
+	return ops.CrossEntropy(logits, labels, only(options))
+}
+
+// only returns the options, or none.
+func only(options []ops.CrossEntropyOptions) (o ops.CrossEntropyOptions) {
+	if len(options) > 1 {
+		fail("CrossEntropy", "%d options, at most one", len(options))
+	} else if len(options) == 1 {
+		o = options[0]
 	}
-	fail("CrossEntropy", "%d options, at most one", len(options))
-	return T{}
+	return o
 }
 
 var linearCrossEntropy ops.LinearCrossEntropy
@@ -33,18 +36,11 @@ var linearCrossEntropy ops.LinearCrossEntropy
 // after Backward: if it is read before, the logits are computed twice. A head with more than a weight has logits; so has a loss of each
 // row, with weights of classes, or of soft targets.
 func LinearCrossEntropy(head *Linear, x, labels T, options ...ops.CrossEntropyOptions) T {
-	f := &linearCrossEntropy
+	o, f := only(options), &linearCrossEntropy
 	if len(options) == 1 || head.SoftCap != 0 {
-		var o ops.CrossEntropyOptions
-		if len(options) == 1 {
-			o = options[0]
-		}
 		f = &ops.LinearCrossEntropy{Smoothing: o.Smoothing, Ignore: o.Ignore, Count: o.Count, SoftCap: head.SoftCap}
-		if o.PerRow || !o.Weights.IsZero() {
-			f = nil
-		}
 	}
-	if f == nil || len(options) > 1 || labels.DType().IsFloat() || !head.IsProduct() {
+	if o.PerRow || !o.Weights.IsZero() || labels.DType().IsFloat() || !head.IsProduct() {
 		return CrossEntropy(head.Forward(x), labels, options...)
 	}
 	x, w := head.Operands(x)

@@ -15,8 +15,7 @@ type Conv2d struct {
 // NewConv2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and bias
 // uniform in ±1/√(size²·in/groups). For a layer without bias, set B to nil.
 func NewConv2d(in, out, size int, o ops.Conv2dOptions) *Conv2d {
-	groups := max(o.Groups, 1)
-	mustGroup("NewConv2d", in, out, groups)
+	groups := groupsOf("NewConv2d", in, out, o.Groups)
 	in /= groups
 	init := tensor.KaimingUniform(in * size * size)
 	return &Conv2d{W: tensor.NewParam(init, out, in, size, size), B: tensor.NewParam(init, out), Options: o}
@@ -37,8 +36,7 @@ type Conv1d struct {
 
 // NewConv1d returns a layer from in to out channels with kernels of size taps, with PyTorch's initialization, as that of NewConv2d.
 func NewConv1d(in, out, size int, o ops.Conv1dOptions) *Conv1d {
-	groups := max(o.Groups, 1)
-	mustGroup("NewConv1d", in, out, groups)
+	groups := groupsOf("NewConv1d", in, out, o.Groups)
 	init := tensor.KaimingUniform(in / groups * size)
 	return &Conv1d{W: tensor.NewParam(init, out, in/groups, size), B: tensor.NewParam(init, out), Options: o}
 }
@@ -59,8 +57,7 @@ type ConvTranspose2d struct {
 // NewConvTranspose2d returns a layer from in to out channels with kernels of size × size pixels, with PyTorch's initialization: weight and
 // bias uniform in ±1/√(size²·out/groups).
 func NewConvTranspose2d(in, out, size int, o ops.ConvTranspose2dOptions) *ConvTranspose2d {
-	groups := max(o.Groups, 1)
-	mustGroup("NewConvTranspose2d", in, out, groups)
+	groups := groupsOf("NewConvTranspose2d", in, out, o.Groups)
 	init := tensor.KaimingUniform(out / groups * size * size)
 	return &ConvTranspose2d{W: tensor.NewParam(init, in, out/groups, size, size), B: tensor.NewParam(init, out), Options: o}
 }
@@ -71,10 +68,13 @@ func (c *ConvTranspose2d) Forward(x T) T {
 	return ops.ConvTranspose2d(x, t.Use(c.W), use(t, c.B), c.Options)
 }
 
-func mustGroup(op string, in, out, groups int) {
+// groupsOf returns a number of groups, into which channels in and out divide; 0: 1.
+func groupsOf(op string, in, out, groups int) int {
+	groups = max(groups, 1)
 	if in%groups != 0 || out%groups != 0 {
 		fail(op, "%d channels in and %d out do not divide into %d groups", in, out, groups)
 	}
+	return groups
 }
 
 // Upsample makes pictures of Scale times the height and width. For any other size, call ops.Upsample2d.

@@ -36,21 +36,15 @@ func (r *adafactor) op() tensor.Op   { return tensor.OpSGD }
 func (r *adafactor) state() []string { return r.moments }
 
 // set is for the direction of a gradient: SGD of a zero, with the rate −1, is the gradient.
-func (r *adafactor) set(a *tensor.Args, _ hyper) { a.F = [8]float64{-1} }
+func (r *adafactor) set(a *tensor.Args, _, _ float64, _ int) { a.F = [8]float64{-1} }
 
 // factors has what an Optimizer needs for Adafactor.
 type factors struct {
 	shared
 	rule    adafactor
-	sums    tensor.Tensor // of squares
-	squares []squares     // the parts of sums, by state
-	updates tensor.Tensor // sum of the squares of each update
-}
-
-// squares are sums of squares: of the gradient along rows and along columns, and of the parameter.
-type squares struct {
-	grad   [2]tensor.Tensor
-	values tensor.Tensor
+	sums    tensor.Tensor      // of squares
+	squares [][3]tensor.Tensor // the parts of sums, by state: of the gradient along rows and along columns, and of the parameter
+	updates tensor.Tensor      // sum of the squares of each update
 }
 
 // NewAdafactor returns Adafactor (Shazeer and Stern 2018), torch.optim.Adafactor. For a parameter of two dimensions or more, it keeps the
@@ -66,53 +60,56 @@ func NewAdafactor(params nn.Params, c AdafactorConfig) *Optimizer {
 		fail("ClipThreshold is %v, want 1 or more", c.ClipThreshold)
 	}
 	notNegative("Eps", min(c.Eps[0], c.Eps[1]))
-	f := &factors{rule: r, shared: shared{name: "Adafactor", part: "parameter", parts: "parameters", ranks: c.Ranks}}
-	return newOptimizer(params, &r, f, common{cmp.Or(c.LR, 1e-2), c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
+	f := &factors{rule: r, shared: shared{name: "Adafactor", parts: "parameters", ranks: c.Ranks,
+		why: "Adafactor needs means over rows, columns and all of it"}}
+	return newOptimizer(params, &r, f, AdamConfig{LR: cmp.Or(c.LR, 1e-2), WeightDecay: c.WeightDecay, Schedule: c.Schedule, Groups: c.Groups,
+		Clip: c.Clip, Norm: c.Norm, Scaler: c.Scaler, Nonfinite: c.Nonfinite})
 }
 
 // choose gives s its rule, and its moments their shapes, which are PyTorch's.
 func (f *factors) choose(_ *Optimizer, s *paramState) {
-	n, r := len(s.p.Global()), f.rule
+	n, r := len(s.P.Global()), f.rule
 	s.rule, r.moments = &r, []string{"variance"}
 	if n < 2 {
 		return
 	}
 	r.moments = []string{"row_var", "col_var"}
 	for i := range s.factors {
-		dims := append([]int{}, s.p.Global()...)
+		dims := append([]int{}, s.P.Global()...)
 		dims[n-1-i] = 1
 		s.factors[i] = tensor.NewParam(tensor.Constant(0), dims...)
-		s.factors[i].SetName(s.p.Name())
+		s.factors[i].SetName(s.P.Name())
 	}
 }
 
 // begin makes the memory of sums.
 func (f *factors) begin(o *Optimizer) {
-	f.take(o, "Adafactor needs means over rows, columns and all of it", func(s *paramState) bool { return s.p.GlobalLen() > 0 })
 	size, whole := 0, 0
 	for _, s := range f.states {
-		size++
-		if s.isFactored() {
-			size += s.moments[0].Len() + s.moments[1].Len()
-			if s.p.Local.Len() < s.p.GlobalLen() {
-				whole = max(whole, s.p.GlobalLen())
-			}
+		for _, n := range s.sums() {
+			size += n
+		}
+		if s.isFactored() && s.P.Local.Len() < s.P.GlobalLen() {
+			whole = max(whole, s.P.GlobalLen())
 		}
 	}
-	if len(f.states) == 0 {
-		return
-	}
-	dev, dtype := o.exec.Device(), f.states[0].dtype
+	dev, dtype, at := o.exec.Device(), f.states[0].DType, 0
 	f.whole, f.sums, f.updates = newState(dev, dtype, whole), newState(dev, dtype, size), newState(dev, dtype, len(f.states))
-	at := 0
-	next := func(n int) tensor.Tensor { at += n; return f.sums.Range(at-n, at) }
-	for _, s := range f.states {
-		q := squares{values: next(1)}
-		if s.isFactored() {
-			q.grad = [2]tensor.Tensor{next(s.moments[0].Len()), next(s.moments[1].Len())}
+	f.squares = make([][3]tensor.Tensor, len(f.states))
+	for i, s := range f.states {
+		for k, n := range s.sums() {
+			f.squares[i][k] = f.sums.Range(at, at+n)
+			at += n
 		}
-		f.squares = append(f.squares, q)
 	}
+}
+
+// sums returns the numbers of sums over ranks: of rows, of columns, and of values.
+func (s *paramState) sums() [3]int {
+	if s.isFactored() {
+		return [3]int{s.moments[0].Len(), s.moments[1].Len(), 1}
+	}
+	return [3]int{0, 0, 1}
 }
 
 // isFactored reports whether the moments are of rows and columns.
@@ -120,9 +117,6 @@ func (s *paramState) isFactored() bool { return s.factors[0] != nil }
 
 // step does a step of all parameters. Sums over ranks are of squares and of the squares of updates.
 func (f *factors) step(o *Optimizer) error {
-	if len(f.states) == 0 {
-		return nil
-	}
 	if err := f.start(o); err != nil {
 		return err
 	}
@@ -136,7 +130,7 @@ func (f *factors) step(o *Optimizer) error {
 	}
 	sum := func(sums tensor.Tensor, do func(i int, s *paramState)) error {
 		o.exec.Fill(sums, 0)
-		some(do, func(i int, s *paramState) bool { return s.p.Local.Len() > 0 && (f.ranks == nil || f.counted[i]) })
+		some(do, func(i int, s *paramState) bool { return s.P.Local.Len() > 0 && (f.ranks == nil || f.counted[i]) })
 		if f.ranks == nil {
 			return nil
 		}
@@ -151,7 +145,7 @@ func (f *factors) step(o *Optimizer) error {
 	}); err != nil {
 		return err
 	}
-	some(func(i int, s *paramState) { f.apply(o, s, f.scaled(o, s, i)) }, func(_ int, s *paramState) bool { return s.p.Local.Len() > 0 })
+	some(func(i int, s *paramState) { f.apply(o, s, f.scaled(o, s, i)) }, func(_ int, s *paramState) bool { return s.P.Local.Len() > 0 })
 	return nil
 }
 
@@ -162,10 +156,10 @@ func (f *factors) gradient(o *Optimizer, s *paramState) tensor.Tensor {
 	if !s.isFactored() {
 		return f.tape.Input(g)
 	}
-	if g.Len() < s.p.GlobalLen() {
-		all := f.whole.Range(0, s.p.GlobalLen())
+	if g.Len() < s.P.GlobalLen() {
+		all := f.whole.Range(0, s.P.GlobalLen())
 		o.exec.Fill(all, 0)
-		fromPart(s.p, all, g)
+		fromPart(s.P, all, g)
 		g = all
 	}
 	n, m := g.Len()/s.moments[1].Len(), g.Len()/s.moments[0].Len()
@@ -173,19 +167,19 @@ func (f *factors) gradient(o *Optimizer, s *paramState) tensor.Tensor {
 }
 
 // sumSquares writes this rank's part of the sums.
-func (f *factors) sumSquares(o *Optimizer, s *paramState, q squares) {
-	v := s.value()
-	tensor.Copy(q.values, f.tape.Input(v.View(v.Len())).Square().Sum().Reshape(1))
+func (f *factors) sumSquares(o *Optimizer, s *paramState, q [3]tensor.Tensor) {
+	v := s.Value()
+	tensor.Copy(q[2], f.tape.Input(v.View(v.Len())).Square().Sum().Reshape(1))
 	if s.isFactored() {
 		g := f.gradient(o, s).Square()
-		for k, sum := range q.grad {
+		for k, sum := range q[:2] {
 			tensor.Copy(sum, g.Sum(2-k).Reshape(sum.Len()))
 		}
 	}
 }
 
 // updateMoments moves the moments towards the means of squares. OpSGD changes nothing in a step that is not to be done.
-func (f *factors) updateMoments(o *Optimizer, s *paramState, q squares) {
+func (f *factors) updateMoments(o *Optimizer, s *paramState, q [3]tensor.Tensor) {
 	move := func(moment, to tensor.Tensor) {
 		o.sgd(moment, f.tape.Input(moment).Sub(to), nil, f.one).F = [8]float64{math.Pow(float64(s.steps+1), f.rule.beta2Decay)}
 		o.exec.Launch()
@@ -194,8 +188,8 @@ func (f *factors) updateMoments(o *Optimizer, s *paramState, q squares) {
 		move(s.moments[0], f.gradient(o, s).Square())
 		return
 	}
-	for k, sum := range q.grad {
-		move(s.moments[k], f.tape.Input(sum).Scale(float64(sum.Len())/float64(s.p.GlobalLen())))
+	for k, sum := range q[:2] {
+		move(s.moments[k], f.tape.Input(sum).Scale(float64(sum.Len())/float64(s.P.GlobalLen())))
 	}
 }
 
@@ -204,7 +198,7 @@ var epsilons = map[tensor.DType]float64{tensor.Float32: 0x1p-23, tensor.Float64:
 
 // updateOf returns the update of a parameter before it is clipped, as gradient returns the gradient.
 func (f *factors) updateOf(o *Optimizer, s *paramState) tensor.Tensor {
-	g, v, eps := f.gradient(o, s), f.tape.Input(s.moments[0]), cmp.Or(f.rule.eps1, epsilons[s.dtype])
+	g, v, eps := f.gradient(o, s), f.tape.Input(s.moments[0]), cmp.Or(f.rule.eps1, epsilons[s.DType])
 	if s.isFactored() {
 		b, n, m := g.Dim(0), g.Dim(1), g.Dim(2)
 		rows := v.Reshape(b, n, 1)
@@ -215,19 +209,19 @@ func (f *factors) updateOf(o *Optimizer, s *paramState) tensor.Tensor {
 
 // scaled returns what apply multiplies by the rate: the update of this rank's part, clipped, times the size of the parameter.
 func (f *factors) scaled(o *Optimizer, s *paramState, i int) tensor.Tensor {
-	all := 1 / float64(s.p.GlobalLen())
+	all := 1 / float64(s.P.GlobalLen())
 	rms := func(sum tensor.Tensor) tensor.Tensor { return f.tape.Input(sum).Scale(all).Sqrt() }
-	size := ops.Clamp(rms(f.squares[i].values), f.rule.eps2, math.Inf(1))
+	size := ops.Clamp(rms(f.squares[i][2]), f.rule.eps2, math.Inf(1))
 	clip := ops.Clamp(rms(f.updates.Range(i, i+1)).Scale(1/f.rule.threshold), 1, math.Inf(1))
 	relative := min(1, 1/(o.rate*s.lrScale*math.Sqrt(float64(s.steps+1))))
 	u := f.updateOf(o, s).Mul(size.Div(clip).Scale(relative))
-	part := f.update.Range(0, s.p.Local.Len())
+	part := f.update.Range(0, s.P.Local.Len())
 	if part.Len() == u.Len() {
 		tensor.Copy(part, u.Reshape(u.Len()))
 		return part
 	}
 	whole := f.whole.Range(0, u.Len())
 	tensor.Copy(whole, u.Reshape(u.Len()))
-	toPart(s.p, whole, part)
+	toPart(s.P, whole, part)
 	return part
 }

@@ -42,6 +42,10 @@ type SGDConfig struct {
 	Nonfinite   Nonfinite // what Step does if the loss or a gradient is not finite, unless there is a Scaler; zero: Stop
 }
 
+// Schedule returns the factor of the learning rate in a step; the first step is 0. It may be any function; nil is the constant 1. Package
+// schedule has many.
+type Schedule func(step int) float64
+
 // Group has settings for some of the parameters.
 type Group struct {
 	Match       func(p *tensor.Param) bool // which parameters; see Vectors and Only
@@ -84,8 +88,8 @@ func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	}
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)
-	r := &sgd{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov}
-	return newOptimizer(params, r, nil, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
+	return newOptimizer(params, &sgd{c.Momentum, c.Dampening, c.Nesterov}, nil, AdamConfig{LR: c.LR, WeightDecay: c.WeightDecay,
+		Schedule: c.Schedule, Groups: c.Groups, Clip: c.Clip, Norm: c.Norm, Scaler: c.Scaler, Nonfinite: c.Nonfinite})
 }
 
 // NewAdam returns Adam (Kingma and Ba 2015), torch.optim.Adam: weight decay is added to the gradient.
@@ -105,30 +109,19 @@ func newAdam(params nn.Params, c AdamConfig, decoupled bool, b beside) *Optimize
 		}
 	}
 	notNegative("Eps", c.Eps)
-	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
-	return newOptimizer(params, r, b, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler, c.Nonfinite})
+	return newOptimizer(params, &adam{c.Betas[0], c.Betas[1], c.Eps, decoupled}, b, c)
 }
 
-// common holds the fields of all configurations.
-type common struct {
-	lr, decay float64
-	schedule  Schedule
-	groups    []Group
-	clip      float64
-	norm      Norm
-	scaler    *Scaler
-	nonfinite Nonfinite
-}
-
-func (c *common) check() {
-	notNegative("LR", c.lr)
-	notNegative("WeightDecay", c.decay)
-	if !(c.clip >= 0) { // infinity: compute the norm, but do not clip
-		fail("Clip is %v, want 0 (no clipping) or more", c.clip)
+// check panics if what all configurations have is wrong, and sets the default of LR.
+func (c *AdamConfig) check() {
+	notNegative("LR", c.LR)
+	notNegative("WeightDecay", c.WeightDecay)
+	if !(c.Clip >= 0) { // infinity: compute the norm, but do not clip
+		fail("Clip is %v, want 0 (no clipping) or more", c.Clip)
 	}
-	c.nonfinite.check()
-	c.lr = cmp.Or(c.lr, 1e-3)
-	for i, g := range c.groups {
+	c.Nonfinite.check()
+	c.LR = cmp.Or(c.LR, 1e-3)
+	for i, g := range c.Groups {
 		if g.Match == nil {
 			fail("group %d has no Match", i)
 		}

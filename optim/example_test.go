@@ -5,6 +5,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -15,7 +16,7 @@ func Example() {
 	defer dev.Close()
 	line := nn.NewLinear(1, 1)
 	params := nn.Init(line, dev, tensor.Float64, 1)
-	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Schedule: optim.Linear(1, 0, 200)})
+	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Schedule: schedule.Linear(1, 0, 200)})
 
 	x := tensor.FromSlice([]float64{-1, 0, 1, 2}, 4, 1)
 	y := tensor.FromSlice([]float64{-4, -1, 2, 5}, 4, 1)

@@ -2,7 +2,6 @@ package optim_test
 
 import (
 	"encoding/json"
-	"math"
 	"os"
 	"strconv"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -23,13 +23,8 @@ type run struct {
 }
 
 type fixture struct {
-	Sets      map[string]map[string]run `json:"sets"`
-	Schedules map[string][]float64      `json:"schedules"`
-	Averages  map[string]map[string]run `json:"averages"` // by decay, of adamw
-	Plateaus  struct {
-		Values  []*float64           `json:"values"`  // null: NaN
-		Factors map[string][]float64 `json:"factors"` // after each of these
-	} `json:"plateaus"`
+	Sets     map[string]map[string]run `json:"sets"`
+	Averages map[string]map[string]run `json:"averages"` // by decay, of adamw
 }
 
 func loadFixture(t *testing.T) (f fixture) {
@@ -179,54 +174,6 @@ func follow(t *testing.T, ps nn.Params, opt *optim.Optimizer, want run, d tensor
 	assert.Empty(t, want.Params)
 }
 
-func TestSchedulesMatchTorch(t *testing.T) {
-	f := loadFixture(t)
-	ours := map[string]optim.Schedule{
-		"linear":        optim.Linear(0.25, 0.75, 12),
-		"decay":         optim.Linear(1, 0, 30),
-		"cosine":        optim.Cosine(0.1, 29),
-		"step":          optim.StepDecay(7, 0.3),
-		"warmup_cosine": optim.Warmup(10, optim.Cosine(0, 20)),
-	}
-	require.Len(t, f.Schedules, len(ours))
-	for name, want := range f.Schedules {
-		require.Len(t, want, 30)
-		for step, lr := range want {
-			assert.InDelta(t, lr, 0.4*ours[name](step), 1e-15, "%s, step %d", name, step)
-		}
-	}
-}
-
-func TestPlateausMatchTorch(t *testing.T) {
-	f := loadFixture(t).Plateaus
-	ours := map[string]optim.Plateau{
-		"default":   {},
-		"patience":  {Factor: 0.5, Patience: 2},
-		"threshold": {Patience: 1, Threshold: 0.05},
-		"max":       {Patience: 2, Max: true},
-	}
-	require.Len(t, f.Factors, len(ours))
-	for name, p := range ours {
-		require.Less(t, f.Factors[name][len(f.Values)-1], 1., name)
-		var values []float64
-		for i, v := range f.Values {
-			x := math.NaN()
-			if v != nil {
-				x = *v
-			}
-			if p.Max {
-				x = -x
-			}
-			values = append(values, x)
-			assert.InEpsilon(t, f.Factors[name][i], p.After(values), 1e-14, "%s, value %d", name, i)
-		}
-	}
-	assert.Equal(t, 1., optim.Plateau{}.After(nil))
-	for _, p := range []optim.Plateau{{Factor: 1}, {Factor: -0.1}, {Patience: -1}, {Threshold: -1}, {Threshold: 2}} {
-		assert.Error(t, tensor.Try(func() { p.After(nil) }), "%+v", p)
-	}
-}
-
 // A parameter's rate is that of its group, and of a step.
 func TestRateOf(t *testing.T) {
 	one := tensor.Constant(1)
@@ -237,18 +184,7 @@ func TestRateOf(t *testing.T) {
 		params[i].Make(host, tensor.Float64, 0)
 	}
 	idle.Freeze()
-	o := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.5, Schedule: optim.Linear(0.5, 1, 4),
+	o := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.5, Schedule: schedule.Linear(0.5, 1, 4),
 		Groups: []optim.Group{{Match: optim.Vectors, LRScale: 0.1}}})
 	assert.Equal(t, []float64{0.25, 0.025, 0}, []float64{o.RateOf(w), o.RateOf(b), o.RateOf(idle)})
-}
-
-// Warm-up, stable, decay: each part begins where the one before ends, and the last value stays.
-func TestStable(t *testing.T) {
-	wsd := optim.Warmup(4, optim.Stable(3, optim.Linear(1, 0.5, 2)))
-	var got []float64
-	for step := range 11 {
-		got = append(got, wsd(step))
-	}
-	assert.Equal(t, []float64{0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 0.75, 0.5, 0.5}, got)
-	assert.Equal(t, 1.0, optim.Stable(1, nil)(9))
 }

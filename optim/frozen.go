@@ -7,10 +7,10 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// checkIdle panics if a parameter that was frozen when the optimizer was made has a gradient now. The step would not change it, and the
+// checkFrozen panics if a parameter that was frozen when the optimizer was made has a gradient now. The step would not change it, and the
 // next Backward would find the gradient still there.
-func (o *Optimizer) checkIdle() {
-	for _, p := range o.idle {
+func (o *Optimizer) checkFrozen() {
+	for _, p := range o.frozen {
 		if p.HasGrad() && !p.Frozen() {
 			failStep(p, nil, "it was frozen when the optimizer was made, which has no state for it, and unfrozen since: "+
 				"make the optimizer while all that will train is unfrozen, and freeze again afterwards, or make a new one")
@@ -23,7 +23,7 @@ func (o *Optimizer) mustHaveGradients() {
 	if o.steps > 0 || len(o.states) == 0 || slices.ContainsFunc(o.states, (*paramState).ready) {
 		return
 	}
-	failStep(o.states[0].p, nil, "neither it nor another parameter of this optimizer has a gradient: call Backward with a loss of the model "+
+	failStep(o.states[0].P, nil, "neither it nor another parameter of this optimizer has a gradient: call Backward with a loss of the model "+
 		"whose parameters the optimizer was given (nn.ParamsOf, or what Attach returned), and Step after it. In a pipeline, the schedule "+
 		"trains, and a stage whose output is detached is frozen (Freeze)")
 }

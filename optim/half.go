@@ -9,52 +9,36 @@ import (
 
 // grad returns the gradient in the type in which the kernel computes. The result is valid until the next call.
 func (o *Optimizer) grad(s *paramState) tensor.Tensor {
-	g := s.p.Grad
-	if g.DType() == s.dtype {
+	g := s.P.Grad
+	if g.DType() == s.DType {
 		return g
 	}
-	if s.dtype != tensor.Float32 {
-		fail("gradient of %v is %v; a %v parameter needs one of its own type", s.p, g.DType(), s.dtype)
+	if s.DType != tensor.Float32 {
+		fail("gradient of %v is %v; a %v parameter needs one of its own type", s.P, g.DType(), s.DType)
 	}
 	if o.scratch.IsZero() { // all parameters share it
 		most := 0
 		for _, s := range o.states {
-			most = max(most, s.p.Local.Len())
+			most = max(most, s.P.Local.Len())
 		}
 		o.scratch = newState(o.exec.Device(), tensor.Float32, most)
 	}
 	if s.wide.IsZero() {
-		s.wide = o.scratch.Range(0, s.p.Local.Len())
+		s.wide = o.scratch.Range(0, s.P.Local.Len())
 	}
 	o.exec.Cast(s.wide, g)
 	return s.wide
-}
-
-// syncMaster copies a 16-bit parameter to its master before the first step. It is not done earlier, because a checkpoint may set the value
-// until then.
-func (o *Optimizer) syncMaster(s *paramState) {
-	if !s.master.IsZero() && !s.synced {
-		o.exec.Cast(s.master, s.p.Local)
-		s.synced = true
-	}
 }
 
 // Reload is for values that were loaded without masters or averages. The next step copies the values of these parameters to their masters,
 // and restarts their averages.
 func (o *Optimizer) Reload(masters, averages nn.Params) {
 	for _, s := range o.states {
-		if slices.Contains(masters, s.p) {
-			s.synced = false
+		if slices.Contains(masters, s.P) {
+			s.Synced = false
 		}
-		if o.ema != nil && o.ema.begun && slices.Contains(averages, s.p) {
-			o.syncMaster(s)
-			tensor.Copy(s.average, s.value())
+		if o.ema != nil && slices.Contains(averages, s.P) {
+			o.ema.averages.Restart(&s.Param)
 		}
-	}
-}
-
-func (o *Optimizer) writeBack(s *paramState) {
-	if !s.master.IsZero() {
-		o.exec.Cast(s.p.Local, s.master)
 	}
 }

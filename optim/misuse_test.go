@@ -43,13 +43,6 @@ func TestMisuse(t *testing.T) {
 		do("NewMuon", "optim: Momentum 1 is not in (0,1)", func() { optim.NewMuon(params(), optim.MuonConfig{Momentum: 1}) }),
 		do("NewAdafactor", "optim: ClipThreshold is 0.5, want 1 or more",
 			func() { optim.NewAdafactor(params(), optim.AdafactorConfig{ClipThreshold: 0.5}) }),
-		do("Linear", "optim: Linear needs at least one step, not 0", func() { optim.Linear(1, 0, 0) }),
-		do("Cosine", "optim: Cosine needs at least one step, not 0", func() { optim.Cosine(0, 0) }),
-		do("StepDecay", "optim: StepDecay needs at least one step, not 0", func() { optim.StepDecay(0, 0.1) }),
-		do("Warmup", "optim: Warmup needs at least one step, not 0", func() { optim.Warmup(0, nil) }),
-		do("Stable", "optim: Stable needs at least one step, not 0", func() { optim.Stable(0, nil) }),
-		do("Plateau.After", "optim: {Factor:2 Patience:0 Threshold:0 Max:false}: want a Factor and a Threshold between 0 and 1, and no negative "+
-			"Patience", func() { optim.Plateau{Factor: 2}.After(nil) }),
 		do("NewEMA", "optim: NewEMA: the optimizer is nil", func() { optim.NewEMA(nil, 0.9) }),
 		do("NewEMA", "optim: NewEMA: a decay of 1 is not in [0,1)", func() { optim.NewEMA(adam, 1) }),
 		do("NewEMA", "optim: NewEMA: the optimizer has averages already", func() { optim.NewEMA(averaged, 0.9); optim.NewEMA(averaged, 0.9) }),

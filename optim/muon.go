@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim/internal/orthogonal"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -53,8 +54,8 @@ func (r *muon) op() tensor.Op   { return tensor.OpSGD }
 func (r *muon) state() []string { return []string{"momentum_buffer"} }
 
 // set is for the momentum, which is all that an update of elements has: SGD of a zero, with the rate −1, is its gradient with momentum.
-func (r *muon) set(a *tensor.Args, h hyper) {
-	a.I[0], a.I[1] = flag(r.nesterov), flag(h.step == 1)
+func (r *muon) set(a *tensor.Args, _, _ float64, step int) {
+	a.I[0], a.I[1] = flag(r.nesterov), flag(step == 1)
 	a.F = [8]float64{-1, r.momentum}
 }
 
@@ -71,7 +72,7 @@ type matrices struct {
 // owner of a matrix puts its shards together.
 func NewMuon(params nn.Params, c MuonConfig) *Optimizer {
 	m := &matrices{parts: map[*tensor.Param][]int{},
-		shared: shared{name: "Muon", part: "matrix", parts: "matrices", ranks: c.Ranks}}
+		shared: shared{name: "Muon", parts: "matrices", why: "a part of a matrix cannot be made orthogonal", ranks: c.Ranks}}
 	c.Momentum, c.LR = cmp.Or(c.Momentum, 0.95), cmp.Or(c.LR, 1e-3)
 	notNegative("LR", c.LR)
 	notNegative("WeightDecay", c.WeightDecay)
@@ -122,33 +123,29 @@ func partsOf(x nn.Matrix) []int {
 
 // choose gives a matrix its rule.
 func (m *matrices) choose(o *Optimizer, s *paramState) {
-	if m.parts[s.p] != nil {
-		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.lr, m.rule.decay
+	if m.parts[s.P] != nil {
+		s.rule, s.lrScale, s.decay = m.rule, m.rule.lr/o.conf.LR, m.rule.decay
 	}
 }
 
 // begin makes the memory of the matrices.
 func (m *matrices) begin(o *Optimizer) {
-	m.take(o, "a part of a matrix cannot be made orthogonal", func(s *paramState) bool { return s.rule == rule(m.rule) })
-	if len(m.states) == 0 || m.ranks == nil {
+	if m.ranks == nil {
 		return
 	}
 	size := 0
 	for some := range slices.Chunk(m.states, m.ranks.Size()) {
 		n := 0
 		for _, s := range some {
-			n += s.p.GlobalLen()
+			n += s.P.GlobalLen()
 		}
 		size = max(size, n)
 	}
-	m.whole = newState(o.exec.Device(), m.states[0].dtype, size)
+	m.whole = newState(o.exec.Device(), m.states[0].DType, size)
 }
 
 // step updates the matrices. It is collective over Ranks.
 func (m *matrices) step(o *Optimizer) error {
-	if len(m.states) == 0 {
-		return nil
-	}
 	if err := m.start(o); err != nil {
 		return err
 	}
@@ -168,9 +165,9 @@ func (m *matrices) step(o *Optimizer) error {
 // orthogonalize replaces each matrix in u, the whole of a parameter, by one with nearly the same singular vectors and with singular values
 // near 1, times the adjustment of the rate.
 func (m *matrices) orthogonalize(u tensor.Tensor, s *paramState) {
-	cols, at := s.p.Global()[1], 0
-	for _, rows := range m.parts[s.p] {
-		m.newtonSchulz(u.Range(at*cols, (at+rows)*cols), rows, cols, m.rule.adjust.ratio(rows, cols))
+	cols, at := s.P.Global()[1], 0
+	for _, rows := range m.parts[s.P] {
+		orthogonal.Replace(m.tape, u.Range(at*cols, (at+rows)*cols), rows, cols, m.rule.adjust.ratio(rows, cols), m.rule.half)
 		at += rows
 	}
 }

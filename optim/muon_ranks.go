@@ -11,19 +11,16 @@ import (
 func (m *matrices) stepOnRanks(o *Optimizer) error {
 	first, n := 0, m.ranks.Size()
 	for some := range slices.Chunk(m.states, n) {
-		whole, at := m.whole, make([]tensor.Tensor, len(some))
-		used := 0
+		at, used := make([]tensor.Tensor, len(some)), 0
+		o.exec.Fill(m.whole, 0)
 		for k, s := range some {
-			at[k] = whole.Range(used, used+s.p.GlobalLen())
-			used += s.p.GlobalLen()
-		}
-		whole = whole.Range(0, used)
-		o.exec.Fill(whole, 0)
-		for k, s := range some {
+			at[k] = m.whole.Range(used, used+s.P.GlobalLen())
+			used += s.P.GlobalLen()
 			if u := m.direction(o, s, s.moments[0].Ptr()); m.counted[first+k] {
-				fromPart(s.p, at[k], u)
+				fromPart(s.P, at[k], u)
 			}
 		}
+		whole := m.whole.Range(0, used)
 		if err := m.ranks.SumTensor(whole); err != nil {
 			return err
 		}
@@ -38,8 +35,8 @@ func (m *matrices) stepOnRanks(o *Optimizer) error {
 			return err
 		}
 		for k, s := range some {
-			u := m.update.Range(0, s.p.Local.Len())
-			toPart(s.p, at[k], u)
+			u := m.update.Range(0, s.P.Local.Len())
+			toPart(s.P, at[k], u)
 			m.apply(o, s, u)
 		}
 		first += len(some)

@@ -131,8 +131,8 @@ func TestMuonHasTheSameBitsOnRanks(t *testing.T) {
 // Ranks that have other matrices, or not all parts of them, are an error on all.
 func TestMuonRanksHaveTheSameMatrices(t *testing.T) {
 	for want, divide := range map[string]dividing{
-		"hold 12 of the 24 elements of a matrix": func(p *tensor.Param, _, _ int) { p.Shard(0, p.Len()/2) },
-		"have different matrices":                func(p *tensor.Param, rank, _ int) { p.SetName(p.Name() + "." + strconv.Itoa(rank)) },
+		"Ranks count 12 elements of p0, which has 24": func(p *tensor.Param, _, _ int) { p.Shard(0, p.Len()/2) },
+		"have different matrices":                     func(p *tensor.Param, rank, _ int) { p.SetName(p.Name() + "." + strconv.Itoa(rank)) },
 	} {
 		group := &ranks{n: 2}
 		var wg sync.WaitGroup

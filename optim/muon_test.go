@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -145,7 +146,7 @@ func TestMuonSettings(t *testing.T) {
 	ps, matrices := muonParams(tensor.Float64)
 	ps[3].Freeze()
 	opt := optim.NewMuon(ps, optim.MuonConfig{Matrices: matrices, LR: 0.02, WeightDecay: 0.1, AdamW: optim.AdamWConfig{Clip: 1,
-		Schedule: optim.Linear(1, 0, 2), Groups: []optim.Group{{Match: optim.Only(ps[2]), LRScale: 0.5}}}})
+		Schedule: schedule.Linear(1, 0, 2), Groups: []optim.Group{{Match: optim.Only(ps[2]), LRScale: 0.5}}}})
 	assert.Len(t, opt.State().Tensors, 2+2, "a momentum for each matrix, two moments for the vector")
 	before := flat(ps)
 	muonGradients(ps[:2], 0)

@@ -61,12 +61,12 @@ func (o *Optimizer) OnNonfinite(f func(e *NonfiniteError)) { o.tell = f }
 // SetNonfinite replaces Config.Nonfinite.
 func (o *Optimizer) SetNonfinite(n Nonfinite) {
 	n.check()
-	o.nonfinite = n
+	o.conf.Nonfinite = n
 	o.mustHoldAll()
 }
 
 // Stops reports whether a step that is not finite is an error: neither Skip nor a Scaler leaves it out.
-func (o *Optimizer) Stops() bool { return o.nonfinite == Stop && o.scaler == nil }
+func (o *Optimizer) Stops() bool { return o.conf.Nonfinite == Stop && o.conf.Scaler == nil }
 
 // Skipped returns the number of steps that Skip has left out.
 func (o *Optimizer) Skipped() int { return o.skipped }
@@ -74,11 +74,11 @@ func (o *Optimizer) Skipped() int { return o.skipped }
 // Alike reports whether the gradients of all of size ranks decide in each step whether it is done: whether the Norm sums over all of them,
 // or each rank has all gradients, summed over these axes, which are those of all ranks.
 func (o *Optimizer) Alike(size int, axes tensor.Axes) bool {
-	if o.norm != nil || size == 1 {
-		return size == 1 || o.norm.Size() == size
+	if o.conf.Norm != nil || size == 1 {
+		return size == 1 || o.conf.Norm.Size() == size
 	}
 	return axes != 0 && !slices.ContainsFunc(o.states, func(s *paramState) bool {
-		return s.p.Local.Len() != s.p.GlobalLen() || s.p.Placement().Summed()&axes != axes
+		return s.P.Local.Len() != s.P.GlobalLen() || s.P.Placement().Summed()&axes != axes
 	})
 }
 
@@ -89,22 +89,18 @@ func (o *Optimizer) later() bool {
 
 // checkNorm reports whether the norm of the step is finite. If not, and if the step is not to be skipped, it returns an error.
 func (o *Optimizer) checkNorm() (ok bool, err error) {
-	norm := o.found()[1]
+	norm, _, bad := o.norms.Found()
 	if norm-norm == 0 {
 		o.inRow = 0
 		return true, nil
 	}
-	e := &NonfiniteError{Step: o.steps + 1, Norm: norm, Param: o.firstBad(tensor.Data[float64](tensor.ToHost(o.sums))[1])}
-	if o.inRow < int(o.nonfinite) {
+	e := &NonfiniteError{Step: o.steps + 1, Norm: norm, Param: bad}
+	if o.inRow < int(o.conf.Nonfinite) {
 		o.inRow++
 		o.skipped++
 		e.Skipped = o.inRow
 	}
-	o.report(e)
-	if e.Skipped > 0 {
-		return false, nil
-	}
-	return false, e
+	return false, o.report(e)
 }
 
 // CheckNonfinite returns the *NonfiniteError of the first step that a device with its own memory has left out. It waits for the device.
@@ -112,33 +108,20 @@ func (o *Optimizer) CheckNonfinite() error {
 	if !o.later() {
 		return nil
 	}
-	found := o.found()
-	step := int(found[2])
+	norm, step, bad := o.norms.Found()
 	if step == 0 {
 		return nil
 	}
-	e := &NonfiniteError{Step: step, Late: o.steps - step, Norm: found[1], Param: o.firstBad(found[3])}
-	o.report(e)
-	return e
+	return o.report(&NonfiniteError{Step: step, Late: o.steps - step, Norm: norm, Param: bad})
 }
 
-func (o *Optimizer) report(e *NonfiniteError) {
+// report returns e, unless the step is skipped.
+func (o *Optimizer) report(e *NonfiniteError) error {
 	if o.tell != nil {
 		o.tell(e)
 	}
-}
-
-// firstBad returns the parameter with this block of a gradient.
-func (o *Optimizer) firstBad(block float64) (name string) {
-	for _, f := range o.firsts {
-		if float64(f.at) <= block {
-			name = f.of.p.Name()
-		}
+	if e.Skipped > 0 {
+		return nil
 	}
-	return name
-}
-
-// forget makes a device do steps again.
-func (o *Optimizer) forget() {
-	tensor.Copy(o.factor, tensor.FromSlice(make([]float64, o.factor.Len()), o.factor.Len()))
+	return e
 }

@@ -1,56 +1,59 @@
 package optim
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/ringo-ml/ringo/internal/grads"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim/internal/gradnorm"
+	"github.com/ringo-ml/ringo/optim/internal/master"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Optimizer updates parameters from their gradients. It belongs to one goroutine.
 type Optimizer struct {
-	common
-	rule   rule
-	exec   *tensor.Exec
-	states []*paramState // those of a group are neighbours
-	idle   nn.Params     // frozen when the optimizer was made: they have no state
-	steps  int
-	spans  *trace.Recorder // of Trace, or nil
-	rate   float64         // LR of this step
-	grads  *grads.File     // of RINGO_GRADS; nil before the first step
-	clipping
+	conf    AdamConfig // but for Betas and Eps, what all configurations have
+	rule    rule
+	exec    *tensor.Exec
+	states  []*paramState // those of a group are neighbours
+	frozen  nn.Params     // when the optimizer was made: they have no state
+	steps   int
+	spans   *trace.Recorder // of Trace, or nil
+	rate    float64         // LR of this step
+	grads   *grads.File     // of RINGO_GRADS; nil before the first step
+	norms   *gradnorm.Norm
 	scratch tensor.Tensor // a gradient, in the type of its parameter's moments
 	ema     *EMA          // or nil
 	skipping
-	beside beside // or nil
-	agreed bool   // compared: ranks with parts of the same parameters have the same settings
+	beside beside        // or nil
+	took   []*paramState // in the last step
 }
 
 // paramState is one parameter with its state.
 type paramState struct {
-	p       *tensor.Param
+	master.Param
 	rule    rule
 	lrScale float64
 	decay   float64
 	group   int // index of its Group; if it has none, their number
-	place   int // in the model
-	dtype   tensor.DType
+	index   int // in the model
 	moments [2]tensor.Tensor
 	factors [2]*tensor.Param // whose shapes the moments have, on all ranks whole; nil: p's
-	master  tensor.Tensor    // of a 16-bit parameter
-	synced  bool             // master holds the parameter's value
 	wide    tensor.Tensor    // part of scratch, if the gradient needs a cast
-	average tensor.Tensor    // EMA's
 	steps   int
 }
 
-func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
+func newOptimizer(params nn.Params, r rule, b beside, c AdamConfig) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, beside: b, idle: params.Frozen()}
-	taken := map[string]bool{}
-	for _, p := range params.Trainable() {
+	o := &Optimizer{conf: c, rule: r, beside: b, frozen: params.Frozen()}
+	train, taken := params.Trainable(), map[string]bool{}
+	if len(params) == 0 || len(train) == 0 && o.conf.Norm == nil {
+		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
+	}
+	for _, p := range train {
 		if taken[p.Name()] {
 			fail("parameter %v is given twice, or two have its name", p)
 		}
@@ -58,10 +61,10 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 		if p.Local.IsZero() {
 			fail("parameter %v was never made: call nn.Init or Attach first", p)
 		}
-		o.addParamState(p)
 	}
-	if len(o.states) == 0 && (o.norm == nil || len(params) == 0) {
-		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
+	o.exec = tensor.NewExec(slices.Concat(train, params)[0].Local.Device())
+	for _, p := range train {
+		o.addParamState(p)
 	}
 	o.mustHoldAll()
 	for _, p := range params {
@@ -70,67 +73,51 @@ func newOptimizer(params nn.Params, r rule, b beside, c common) *Optimizer {
 		}
 	}
 	slices.SortStableFunc(o.states, func(a, b *paramState) int { return a.group - b.group })
-	first := params[0]
-	if len(o.states) > 0 {
-		first = o.states[0].p
-	}
-	dev := first.Local.Device()
-	o.exec = tensor.NewExec(dev)
-	blocks := 0
-	for _, s := range o.states {
-		blocks += sumBlocks(s.p.Local.Len())
-	}
-	o.clipping = newClipping(dev, blocks)
-	if b != nil {
+	o.norms = gradnorm.New(o.exec, paramsOf(o.states))
+	if b != nil && b.take(o) {
 		b.begin(o)
+	} else {
+		o.beside = nil
 	}
 	return o
 }
 
 func (o *Optimizer) addParamState(p *tensor.Param) {
-	s := &paramState{p: p, rule: o.rule, lrScale: 1, decay: o.decay, group: len(o.groups), place: len(o.states), dtype: p.Local.DType()}
+	s := &paramState{Param: master.New(p), rule: o.rule, lrScale: 1, decay: o.conf.WeightDecay}
+	s.group, s.index = len(o.conf.Groups), len(o.states)
 	if o.beside != nil {
 		o.beside.choose(o, s)
 	}
-	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
-		g := o.groups[i]
-		s.group, s.decay = i, g.WeightDecay
-		if g.LRScale != 0 {
-			s.lrScale *= g.LRScale
-		}
+	if i := slices.IndexFunc(o.conf.Groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
+		g := o.conf.Groups[i]
+		s.group, s.decay, s.lrScale = i, g.WeightDecay, s.lrScale*cmp.Or(g.LRScale, 1)
 	}
 	dev, n := p.Local.Device(), p.Local.Len()
-	if len(o.states) > 0 {
-		if first := o.states[0].p.Local.Device(); dev != first && !(dev.Host() && first.Host()) {
-			fail("parameters on %v and %v; an optimizer has one device", first, dev)
-		}
-	}
-	if s.dtype.IsHalf() {
-		s.dtype = tensor.Float32
-		s.master = newState(dev, s.dtype, n)
+	if first := o.exec.Device(); dev != first && !(dev.Host() && first.Host()) {
+		fail("parameters on %v and %v; an optimizer has one device", first, dev)
 	}
 	for i := range s.rule.state() {
 		size := n
 		if f := s.factors[i]; f != nil {
 			size = f.GlobalLen()
 		}
-		s.moments[i] = newState(dev, s.dtype, size)
+		s.moments[i] = newState(dev, s.DType, size)
 	}
 	o.states = append(o.states, s)
 }
 
 // LR returns the learning rate of the next step, before a group's LRScale.
 func (o *Optimizer) LR() float64 {
-	if o.schedule == nil {
-		return o.lr
+	if o.conf.Schedule == nil {
+		return o.conf.LR
 	}
-	return o.lr * o.schedule(o.steps)
+	return o.conf.LR * o.conf.Schedule(o.steps)
 }
 
 // SetLR sets the learning rate that the schedule multiplies.
 func (o *Optimizer) SetLR(lr float64) {
 	notNegative("LR", lr)
-	o.lr = lr
+	o.conf.LR = lr
 }
 
 // Steps returns the number of steps done.
@@ -143,11 +130,9 @@ func (o *Optimizer) GradNorm() float64 {
 	if !o.scales() {
 		return 0
 	}
-	return o.found()[1]
+	norm, _, _ := o.norms.Found()
+	return norm
 }
-
-// found returns what OpClip has found.
-func (o *Optimizer) found() []float64 { return tensor.Data[float64](tensor.ToHost(o.factor)) }
 
 // Trace records the phase of each Step, and a span for each kernel, on r.
 func (o *Optimizer) Trace(r *trace.Recorder) {
@@ -163,10 +148,7 @@ func (o *Optimizer) Step() error {
 	o.spans.Phase("optimizer")
 	defer o.spans.Phase("")
 	o.mustNotBeInUse("Step")
-	if err := o.agreeOnce(); err != nil {
-		return err
-	}
-	if err := o.begin(); err != nil {
+	if err := o.checkStep(); err != nil {
 		return err
 	}
 	ok, err := o.gradScale()
@@ -177,42 +159,68 @@ func (o *Optimizer) Step() error {
 		if err := o.apply(); err != nil {
 			return err
 		}
-		o.count()
+		o.countStep()
 	}
 	for _, s := range o.states {
-		s.p.Consume()
-		o.tellScale(s.p) // another optimizer may be newer
+		s.P.Consume()
+		o.tellScale(s.P) // another optimizer may be newer
 	}
 	return nil
 }
 
-// count counts a step that is done.
-func (o *Optimizer) count() {
-	r := o.exec.Recording()
-	var took []*paramState
-	o.steps++
+// checkStep checks that a Step can run, and writes the norms of gradients if RINGO_GRADS asks for them: complete, and before they are
+// clipped.
+func (o *Optimizer) checkStep() (err error) {
+	o.checkFrozen()
+	o.mustHaveGradients()
 	for _, s := range o.states {
-		if s.ready() {
-			s.steps++
-			s.p.Changed()
-			if r != nil {
-				took = append(took, s)
-			}
+		s.check()
+	}
+	if o.grads == nil {
+		if err := o.agree(); err != nil {
+			return err
+		}
+		if o.grads, err = grads.Create(o.exec.Device(), o.steps, o.shares); err != nil {
+			return err
 		}
 	}
-	if r != nil {
-		ema := o.ema
+	switch {
+	case !o.grads.Wanted():
+		return nil
+	case o.exec.Recording() != nil:
+		return errors.New("optim: RINGO_GRADS asks for the gradients of every step, and capture.New records one without reading them: " +
+			"RINGO_DEBUG=1 runs each step")
+	}
+	return o.grads.Step(o.squares())
+}
+
+// countStep counts a step that is done, and consumes its gradients.
+func (o *Optimizer) countStep() {
+	o.took = o.took[:0]
+	for _, s := range o.states {
+		if s.ready() {
+			o.took = append(o.took, s)
+		}
+	}
+	o.count(o.took)
+	if r := o.exec.Recording(); r != nil {
+		took, ema := slices.Clone(o.took), o.ema
 		r.Host(func() {
 			if o.mustNotBeInUse("Step"); o.ema != ema {
 				fail("NewEMA after the step was captured: replays would not average")
 			}
-			o.steps++
-			for _, s := range took {
-				s.steps++
-				s.p.Changed()
-				s.p.Consume()
-			}
+			o.count(took)
 		})
+	}
+}
+
+// count counts a step of these parameters.
+func (o *Optimizer) count(took []*paramState) {
+	o.steps++
+	for _, s := range took {
+		s.steps++
+		s.P.Changed()
+		s.P.Consume()
 	}
 }
 
@@ -221,7 +229,7 @@ func (o *Optimizer) takeRate(p *tensor.Param) {
 	o.rate = o.LR()
 	frozen := uint64(0)
 	for i, s := range o.states {
-		if s.p.Frozen() {
+		if s.P.Frozen() {
 			frozen = frozen*1099511628211 + uint64(i) + 1 // FNV's prime
 		}
 	}
@@ -235,10 +243,10 @@ func (o *Optimizer) apply() error {
 	}
 	for _, s := range o.states {
 		if s.ready() {
-			o.syncMaster(s)
+			s.Sync(o.exec)
 		}
 	}
-	first := o.states[max(slices.IndexFunc(o.states, (*paramState).ready), 0)].p
+	first := o.states[max(slices.IndexFunc(o.states, (*paramState).ready), 0)].P
 	o.takeRate(first)
 	if r := o.exec.Recording(); r != nil {
 		r.Host(func() { o.takeRate(first) })
@@ -252,32 +260,24 @@ func (o *Optimizer) apply() error {
 		i = o.update(i)
 	}
 	if o.ema != nil {
-		o.ema.update()
+		o.ema.averages.Update()
 	}
 	return nil
 }
 
-// of returns the parameter whose shape and division a moment has.
-func (s *paramState) of(moment int) *tensor.Param {
-	if f := s.factors[moment]; f != nil {
-		return f
-	}
-	return s.p
-}
-
 // ready reports whether the parameter is updated in this step.
-func (s *paramState) ready() bool { return s.p.HasGrad() }
+func (s *paramState) ready() bool { return s.P.HasGrad() }
 
 // check panics if the parameter does not fit its state any more. It waits until no collective uses the parameter.
 func (s *paramState) check() {
-	p := s.p
+	p := s.P
 	if !s.ready() {
 		return
 	}
 	mustBeSummed(p)
 	mustBeItsValue(p)
 	v, g := p.Local, p.Grad
-	if v.Len() != g.Len() || v.DType() != s.dtype && s.master.IsZero() || !v.Contiguous() || !g.Contiguous() {
+	if v.Len() != g.Len() || v.DType() != s.DType && s.Master.IsZero() || !v.Contiguous() || !g.Contiguous() {
 		failStep(p, []tensor.Shape{v.Shape(), g.Shape()},
 			"value and gradient must be contiguous, of one length, and of the type that the optimizer was made for")
 	}
@@ -292,46 +292,45 @@ func (o *Optimizer) update(i int) int {
 	if !s.ready() || s.rule != o.rule {
 		return i + 1
 	}
+	d, g := s.P.Local.DType(), s.P.Grad
 	if s.special() {
-		g := o.grad(s)
-		a := o.exec.Args(o.rule.op(), s.dtype)
-		o.add(a, s, g)
-		o.launch(a, s)
-		o.writeBack(s)
-		return i + 1
+		d, g = s.DType, o.grad(s)
 	}
-	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
-	for ; i < len(o.states); i++ {
+	a := o.exec.Args(o.rule.op(), d)
+	o.add(a, s, g)
+	for i++; i < len(o.states) && !s.special(); i++ {
 		x := o.states[i]
 		if !x.ready() || x.rule != o.rule {
 			continue
 		}
-		if x.group != s.group || x.p.Local.DType() != s.p.Local.DType() || x.special() || x.steps != s.steps {
+		if x.group != s.group || x.P.Local.DType() != d || x.special() || x.steps != s.steps {
 			break
 		}
-		o.add(a, x, x.p.Grad)
+		o.add(a, x, x.P.Grad)
 	}
-	o.launch(a, s)
+	if len(a.List) > 0 {
+		a.In(o.norms.Factor)
+		o.set(a, s)
+		if r := o.exec.Recording(); r != nil {
+			r.Vary(func(a *tensor.Args) { o.set(a, s) })
+		}
+		o.exec.Launch()
+	}
+	if s.special() {
+		s.WriteBack(o.exec)
+	}
 	return i
 }
 
 // special reports whether the parameter needs casts, so that its kernel runs for it alone.
-func (s *paramState) special() bool { return s.p.Grad.DType() != s.p.Local.DType() }
-
-// value returns the tensor that the kernel updates.
-func (s *paramState) value() tensor.Tensor {
-	if !s.master.IsZero() {
-		return s.master
-	}
-	return s.p.Local
-}
+func (s *paramState) special() bool { return s.P.Grad.DType() != s.P.Local.DType() }
 
 func (o *Optimizer) add(a *tensor.Args, s *paramState, g tensor.Tensor) {
 	n := g.Len()
 	if n == 0 { // a rank's shard may be empty
 		return
 	}
-	a.List = append(a.List, s.value().Ptr(), g.Ptr())
+	a.List = append(a.List, s.Value().Ptr(), g.Ptr())
 	for k := range 1 + flag(a.Op == tensor.OpAdam) { // moments of the kernel
 		if s.moments[k].IsZero() {
 			a.List = append(a.List, nil)
@@ -340,24 +339,12 @@ func (o *Optimizer) add(a *tensor.Args, s *paramState, g tensor.Tensor) {
 		}
 	}
 	if a.DType.IsHalf() {
-		a.List = append(a.List, s.p.Local.Ptr())
+		a.List = append(a.List, s.P.Local.Ptr())
 	}
 	a.ListLen = append(a.ListLen, n)
 }
 
-func (o *Optimizer) launch(a *tensor.Args, s *paramState) {
-	if len(a.List) == 0 {
-		return
-	}
-	a.In(o.factor)
-	o.set(a, s)
-	if r := o.exec.Recording(); r != nil {
-		r.Vary(func(a *tensor.Args) { o.set(a, s) })
-	}
-	o.exec.Launch()
-}
-
 // set sets the kernel's attributes for the next step of a parameter.
 func (o *Optimizer) set(a *tensor.Args, s *paramState) {
-	o.rule.set(a, hyper{lr: o.rate * s.lrScale, decay: s.decay, step: s.steps + 1})
+	o.rule.set(a, o.rate*s.lrScale, s.decay, s.steps+1)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -66,7 +67,7 @@ func TestGroups(t *testing.T) {
 
 func TestScheduleAndLR(t *testing.T) {
 	a := one("a", tensor.Float64, []float64{0}, []float64{1})
-	opt := optim.NewSGD(nn.Params{a}, optim.SGDConfig{LR: 8, Schedule: optim.Warmup(4, optim.StepDecay(1, 0.5))})
+	opt := optim.NewSGD(nn.Params{a}, optim.SGDConfig{LR: 8, Schedule: schedule.Warmup(4, schedule.StepDecay(1, 0.5))})
 	var rates []float64
 	for range 6 {
 		rates = append(rates, opt.LR())
@@ -78,7 +79,7 @@ func TestScheduleAndLR(t *testing.T) {
 	assert.Equal(t, []float64{2, 4, 6, 8, 8, 4}, rates)
 	opt.SetLR(80)
 	assert.Equal(t, 20.0, opt.LR())
-	assert.Equal(t, 1.0, optim.Warmup(3, nil)(5))
+	assert.Equal(t, 1.0, schedule.Warmup(3, nil)(5))
 }
 
 func TestConfigMisuse(t *testing.T) {
@@ -101,7 +102,7 @@ func TestConfigMisuse(t *testing.T) {
 		"no trainable parameters":   func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1e-3}) },
 		"raw[2] was never made":     func() { optim.NewSGD(nn.Params{raw}, optim.SGDConfig{LR: 1e-3}) },
 		"p0[4 3] is given twice":    func() { optim.NewSGD(append(ps, ps[0]), optim.SGDConfig{LR: 1e-3}) },
-		"Cosine needs at least one": func() { optim.Cosine(0, 0) },
+		"Cosine needs at least one": func() { schedule.Cosine(0, 0) },
 	} {
 		err := tensor.Try(f)
 		var failure *tensor.Failure

@@ -10,14 +10,8 @@ type rule interface {
 	op() tensor.Op
 	// state names the tensors kept for each parameter, with the names of PyTorch's state_dict.
 	state() []string
-	// set sets the kernel's attributes.
-	set(a *tensor.Args, h hyper)
-}
-
-// hyper holds the hyperparameters of one launch of a rule's kernel.
-type hyper struct {
-	lr, decay float64
-	step      int // from 1
+	// set sets the kernel's attributes. The first step is 1.
+	set(a *tensor.Args, lr, decay float64, step int)
 }
 
 type sgd struct {
@@ -28,15 +22,12 @@ type sgd struct {
 func (r *sgd) op() tensor.Op { return tensor.OpSGD }
 
 func (r *sgd) state() []string {
-	if r.momentum == 0 {
-		return nil
-	}
-	return []string{"momentum_buffer"}
+	return []string{"momentum_buffer"}[:flag(r.momentum != 0)]
 }
 
-func (r *sgd) set(a *tensor.Args, h hyper) {
-	a.I[0], a.I[1] = flag(r.nesterov), flag(h.step == 1)
-	a.F = [8]float64{h.lr, r.momentum, r.dampening, h.decay}
+func (r *sgd) set(a *tensor.Args, lr, decay float64, step int) {
+	a.I[0], a.I[1] = flag(r.nesterov), flag(step == 1)
+	a.F = [8]float64{lr, r.momentum, r.dampening, decay}
 }
 
 type adam struct {
@@ -47,9 +38,9 @@ type adam struct {
 func (r *adam) op() tensor.Op   { return tensor.OpAdam }
 func (r *adam) state() []string { return []string{"exp_avg", "exp_avg_sq"} }
 
-func (r *adam) set(a *tensor.Args, h hyper) {
-	a.I[0], a.I[1] = flag(r.decoupled), h.step
-	a.F = [8]float64{h.lr, r.beta1, r.beta2, r.eps, h.decay}
+func (r *adam) set(a *tensor.Args, lr, decay float64, step int) {
+	a.I[0], a.I[1] = flag(r.decoupled), step
+	a.F = [8]float64{lr, r.beta1, r.beta2, r.eps, decay}
 }
 
 // newState returns memory for n elements of an optimizer's state.

@@ -1,10 +1,6 @@
 package optim
 
-import (
-	"math"
-
-	"github.com/ringo-ml/ringo/tensor"
-)
+import "github.com/ringo-ml/ringo/tensor"
 
 // Scaler is dynamic loss scaling, torch.amp.GradScaler with its defaults. Small gradients would become 0 in Float16. So the loss is
 // multiplied by Scale, and the optimizer divides the gradients by it. Give the Scaler to the optimizer's configuration, and its Scale to
@@ -25,7 +21,7 @@ func NewScaler() *Scaler { return &Scaler{Scale: 1 << 16} }
 
 // update adapts Scale after the gradients of a step, which have the given norm. It reports whether the step may be done.
 func (s *Scaler) update(norm float64) bool {
-	if math.IsInf(norm, 0) || math.IsNaN(norm) {
+	if norm-norm != 0 {
 		s.Scale, s.Good = s.Scale/2, 0
 		return false
 	}
@@ -36,16 +32,18 @@ func (s *Scaler) update(norm float64) bool {
 }
 
 // Scaler returns that of the configuration, or nil.
-func (o *Optimizer) Scaler() *Scaler { return o.scaler }
+func (o *Optimizer) Scaler() *Scaler { return o.conf.Scaler }
 
 // unscaled is that of gradients without a Scaler.
 var unscaled = 1.0
 
-// tellScale tells p by what its gradient is divided.
-func (c *common) tellScale(p *tensor.Param) {
-	by := &unscaled
-	if c.scaler != nil {
-		by = &c.scaler.Scale
+// lossScale returns by what gradients are divided.
+func (o *Optimizer) lossScale() *float64 {
+	if o.conf.Scaler == nil {
+		return &unscaled
 	}
-	p.SetLossScale(by)
+	return &o.conf.Scaler.Scale
 }
+
+// tellScale tells p by what its gradient is divided.
+func (o *Optimizer) tellScale(p *tensor.Param) { p.SetLossScale(o.lossScale()) }

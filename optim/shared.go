@@ -3,65 +3,68 @@ package optim
 import (
 	"fmt"
 
+	"github.com/ringo-ml/ringo/optim/internal/held"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // beside is a rule that looks at whole parameters, beside the rules of elements.
 type beside interface {
 	choose(o *Optimizer, s *paramState) // gives s its rule
-	begin(o *Optimizer)
-	step(o *Optimizer) error // collective over Ranks
+	take(o *Optimizer) bool             // takes those with its rules, if there are any
+	begin(o *Optimizer)                 // makes memory
+	step(o *Optimizer) error            // collective over Ranks
 }
 
 // shared has what such rules have in common.
 type shared struct {
-	name, part, parts string // in errors
-	ranks             TensorNorm
-	states            []*paramState
-	counted           []bool // which of states this rank gives to the sum over ranks; nil: not known yet
-	tape              *tensor.Tape
-	update            tensor.Tensor // memory for the update of this rank's part of a parameter
-	whole             tensor.Tensor // memory for what ranks put together
-	one               tensor.Tensor // 1, or NaN if the step is not to be done
+	name, parts, why string // in errors
+	ranks            TensorNorm
+	states           []*paramState
+	counted          []bool // which of states this rank gives to the sum over ranks; nil: not known yet
+	tape             *tensor.Tape
+	update           tensor.Tensor // memory for the update of this rank's part of a parameter
+	whole            tensor.Tensor // memory for what ranks put together
+	one              tensor.Tensor // 1, or NaN if the step is not to be done
 }
 
-// take takes states, and makes their memory. It panics if this rank has a part of one and there are no Ranks.
-func (b *shared) take(o *Optimizer, why string, mine func(s *paramState) bool) {
+// take panics if this rank has a part of a parameter and there are no Ranks.
+func (b *shared) take(o *Optimizer) bool {
 	most := 0
 	for _, s := range o.states {
-		if !mine(s) {
+		if s.rule == o.rule || s.P.GlobalLen() == 0 {
 			continue
 		}
-		if p := s.p; b.ranks == nil && p.Local.Len() != p.GlobalLen() {
-			fail("this rank holds %d of the %d elements of %s, and %s: give %sConfig.Ranks the group of all ranks that hold parts "+
-				"(Ranks: r.World)", p.Local.Len(), p.GlobalLen(), p.Name(), why, b.name)
+		if b.ranks == nil {
+			mustHold(s.P, b.why+": give "+b.name+"Config.Ranks the group of all ranks that hold parts (Ranks: r.World)")
 		}
 		b.states = append(b.states, s)
-		most = max(most, s.p.Local.Len())
-		if s.dtype != b.states[0].dtype {
-			fail("%s of %v and %v: %s needs one type", b.parts, b.states[0].dtype, s.dtype, b.name)
+		most = max(most, s.P.Local.Len())
+		if s.DType != b.states[0].DType {
+			fail("%s of %v and %v: %s needs one type", b.parts, b.states[0].DType, s.DType, b.name)
 		}
 	}
 	if len(b.states) == 0 {
-		return
+		return false
 	}
 	dev := o.exec.Device()
 	b.tape = tensor.NewTape(dev, tensor.NoGrad())
-	b.update = newState(dev, b.states[0].dtype, most)
+	b.update = newState(dev, b.states[0].DType, most)
 	b.one = newState(dev, tensor.Float64, 1)
+	return true
 }
 
 // start begins a step.
-func (b *shared) start(o *Optimizer) error {
+func (b *shared) start(o *Optimizer) (err error) {
 	if o.exec.Recording() != nil {
 		return fmt.Errorf("optim: capture.New cannot record a step of %s: call Step outside it", b.name)
 	}
 	if b.ranks != nil && b.counted == nil {
-		if err := b.findCounted(o); err != nil {
+		sum := held.Sum{Field: b.name + "Config.Ranks", Of: "sum of their parts", Alike: b.parts}
+		if b.counted, err = held.Count(b.ranks, paramsOf(b.states), sum, o.settings()); err != nil {
 			return err
 		}
 	}
-	a := o.exec.Args(tensor.OpAffine, tensor.Float64).Out(b.one).In(o.factor.Range(0, 1))
+	a := o.exec.Args(tensor.OpAffine, tensor.Float64).Out(b.one).In(o.norms.Factor.Range(0, 1))
 	a.F[1] = 1
 	o.exec.Launch()
 	return nil
@@ -69,12 +72,12 @@ func (b *shared) start(o *Optimizer) error {
 
 // direction returns the gradient of this rank's part of a parameter, clipped and without the loss's scale, or its momentum if there is one.
 func (b *shared) direction(o *Optimizer, s *paramState, momentum tensor.Ptr) tensor.Tensor {
-	u := b.update.Range(0, s.p.Local.Len())
+	u := b.update.Range(0, s.P.Local.Len())
 	o.exec.Fill(u, 0)
 	if u.Len() == 0 || !s.ready() {
 		return u
 	}
-	s.rule.set(o.sgd(u, o.grad(s), momentum, o.factor), hyper{step: s.steps + 1})
+	s.rule.set(o.sgd(u, o.grad(s), momentum, o.norms.Factor), 0, 0, s.steps+1)
 	o.exec.Launch()
 	return u
 }
@@ -84,9 +87,9 @@ func (b *shared) apply(o *Optimizer, s *paramState, u tensor.Tensor) {
 	if u.Len() == 0 || !s.ready() {
 		return
 	}
-	o.sgd(s.value(), u, nil, b.one).F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
+	o.sgd(s.Value(), u, nil, b.one).F = [8]float64{o.rate * s.lrScale, 0, 0, s.decay}
 	o.exec.Launch()
-	o.writeBack(s)
+	s.WriteBack(o.exec)
 }
 
 // sgd prepares a launch of SGD's kernel: x is updated by the gradient g, with momentum or nil, unless the factor of g is NaN.
@@ -111,22 +114,4 @@ func each(p *tensor.Param, all, part tensor.Tensor, f func(all, part tensor.Tens
 		f(all.Range(global, global+n), part.Range(at, at+n))
 		at += n
 	}
-}
-
-// findCounted finds out which parameters this rank gives to the sums. It returns an error on all ranks unless they have the same ones,
-// and each element of them.
-func (b *shared) findCounted(o *Optimizer) error {
-	h, err := holdings(b.ranks, b.states)
-	switch {
-	case err != nil:
-		return err
-	case !h.alike:
-		return fmt.Errorf("optim: the ranks of %sConfig.Ranks have different %s: it is the group of the ranks that have parts or copies of "+
-			"the same ones, such as those of one stage of a pipeline", b.name, b.parts)
-	case h.wrong != nil:
-		return fmt.Errorf("optim: the ranks of %sConfig.Ranks hold %v of the %v elements of a %s: give all ranks that have parts of it",
-			b.name, h.elements, h.wrong.want, b.part)
-	}
-	b.counted = h.counted
-	return o.agree(b.ranks)
 }

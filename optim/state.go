@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,33 +29,33 @@ type StateTensor struct {
 // State returns the current state. Its tensors are the optimizer's own: the next Step changes them.
 func (o *Optimizer) State() State {
 	o.mustNotBeInUse("State")
-	st := State{Steps: o.steps, LR: o.lr, Counts: make(map[string]int, len(o.states))}
-	if o.scaler != nil {
-		scaler := *o.scaler
-		st.Scaler = &scaler
+	st := State{Steps: o.steps, LR: o.conf.LR, Counts: make(map[string]int, len(o.states))}
+	if o.conf.Scaler != nil {
+		st.Scaler = new(*o.conf.Scaler)
 	}
-	st.Tensors = make([]StateTensor, 0, len(o.states)*(len(o.rule.state())+1))
 	for _, s := range o.states {
-		o.syncMaster(s)
-		st.Counts[s.p.Name()] = s.steps
-		st.Tensors = o.appendTensors(st.Tensors, s)
+		s.Sync(o.exec)
+		st.Counts[s.P.Name()] = s.steps
 	}
+	st.Tensors = o.tensors()
 	return st
 }
 
-// appendTensors adds the tensors of a parameter's state.
-func (o *Optimizer) appendTensors(ts []StateTensor, s *paramState) []StateTensor {
-	add := func(key string, of *tensor.Param, x tensor.Tensor) {
-		ts = append(ts, StateTensor{s.p.Name() + "." + key, of, x})
-	}
-	for k, key := range s.rule.state() {
-		add(key, s.of(k), s.moments[k])
-	}
-	if !s.master.IsZero() {
-		add("master", s.p, s.master)
-	}
-	if o.ema != nil {
-		add("ema", s.p, s.average)
+// tensors returns the tensors of a State.
+func (o *Optimizer) tensors() (ts []StateTensor) {
+	for _, s := range o.states {
+		add := func(key string, of *tensor.Param, x tensor.Tensor) {
+			ts = append(ts, StateTensor{s.P.Name() + "." + key, of, x})
+		}
+		for k, key := range s.rule.state() {
+			add(key, cmp.Or(s.factors[k], s.P), s.moments[k])
+		}
+		if !s.Master.IsZero() {
+			add("master", s.P, s.Master)
+		}
+		if o.ema != nil {
+			add("ema", s.P, s.Average)
+		}
 	}
 	return ts
 }
@@ -63,64 +64,59 @@ func (o *Optimizer) appendTensors(ts []StateTensor, s *paramState) []StateTensor
 // changes nothing if a name is missing or unknown, if a type or size differs, or if only one of state and optimizer has a Scaler.
 func (o *Optimizer) SetState(st State) error {
 	o.mustNotBeInUse("SetState")
-	given := map[string]tensor.Tensor{}
+	given, own, known := map[string]tensor.Tensor{}, o.tensors(), map[string]bool{}
 	for _, x := range st.Tensors {
 		given[x.Name] = x.Tensor
 	}
-	from := maps.Clone(given)
 	var errs []error
-	if (st.Scaler == nil) != (o.scaler == nil) {
-		errs = append(errs, fmt.Errorf("a Scaler in the state: %v, in the optimizer: %v", st.Scaler != nil, o.scaler != nil))
+	wrong := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	if (st.Scaler == nil) != (o.conf.Scaler == nil) {
+		wrong("a Scaler in the state: %v, in the optimizer: %v", st.Scaler != nil, o.conf.Scaler != nil)
 	}
-	var own []StateTensor
-	unknown := maps.Clone(st.Counts)
 	for _, s := range o.states {
-		name := s.p.Name()
+		name := s.P.Name()
+		known[name] = true
 		if _, ok := st.Counts[name]; !ok {
-			errs = append(errs, fmt.Errorf("no step count for %s", name))
+			wrong("no step count for %s", name)
 		}
-		delete(unknown, name)
-		own = o.appendTensors(own, s)
 	}
-	for _, name := range slices.Sorted(maps.Keys(unknown)) {
-		errs = append(errs, fmt.Errorf("unknown parameter %s", name))
+	for _, name := range slices.Sorted(maps.Keys(st.Counts)) {
+		if !known[name] {
+			wrong("unknown parameter %s", name)
+		}
 	}
+	clear(known)
 	for _, x := range own {
+		known[x.Name] = true
 		from, ok := given[x.Name]
 		switch {
 		case !ok:
-			errs = append(errs, fmt.Errorf("no tensor %s", x.Name))
+			wrong("no tensor %s", x.Name)
 		case from.DType() != x.Tensor.DType() || from.Len() != x.Tensor.Len() || !from.Contiguous():
-			errs = append(errs, fmt.Errorf("%s is %v, not %v", x.Name, from.Shape(), x.Tensor.Shape()))
+			wrong("%s is %v, not %v", x.Name, from.Shape(), x.Tensor.Shape())
 		}
-		delete(given, x.Name)
 	}
 	for _, x := range st.Tensors {
-		if _, left := given[x.Name]; left {
-			errs = append(errs, fmt.Errorf("unknown tensor %s", x.Name))
+		if !known[x.Name] {
+			wrong("unknown tensor %s", x.Name)
 		}
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("optim: the state does not fit: %w", errors.Join(errs...))
 	}
 	for _, x := range own {
-		tensor.Copy(x.Tensor, from[x.Name])
+		tensor.Copy(x.Tensor, given[x.Name])
 	}
-	o.adopt(st)
-	return nil
-}
-
-// adopt takes the numbers of a state.
-func (o *Optimizer) adopt(st State) {
-	o.steps, o.lr = st.Steps, st.LR
-	o.forget()
+	o.steps, o.conf.LR = st.Steps, st.LR
+	o.norms.Forget()
 	if o.ema != nil {
-		o.ema.begun = st.Steps > 0
+		o.ema.averages.Begun = st.Steps > 0
 	}
-	if o.scaler != nil {
-		*o.scaler = *st.Scaler
+	if o.conf.Scaler != nil {
+		*o.conf.Scaler = *st.Scaler
 	}
 	for _, s := range o.states {
-		s.steps, s.synced = st.Counts[s.p.Name()], true
+		s.steps, s.Synced = st.Counts[s.P.Name()], true
 	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/live"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train"
 )
@@ -29,7 +30,7 @@ func TestLiveOptimizer(t *testing.T) {
 			p := tensor.NewParam(tensor.Constant(1), 2)
 			p.SetName("p")
 			p.Make(r.Device, tensor.Float64, 0)
-			opt := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 0.5, Clip: clip, Schedule: optim.Linear(1, 0, 4)})
+			opt := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 0.5, Clip: clip, Schedule: schedule.Linear(1, 0, 4)})
 			tape := tensor.NewTape(r.Device)
 			l, err := train.Start(ctx, r, &train.Options{}, ckpt.State{Params: nn.Params{p}, Optimizer: opt, Tape: tape})
 			require.NoError(t, err)

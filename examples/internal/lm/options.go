@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train"
 )
@@ -84,9 +86,7 @@ func (o *Options) Check() (tensor.DType, error) {
 	case o.LoRA > 0 && o.Load == "":
 		return 0, train.Usagef("-lora needs -load: adapters stand on a trained model")
 	}
-	if o.LR == 0 {
-		o.LR = rates[o.Optim]
-	}
+	o.LR = cmp.Or(o.LR, rates[o.Optim])
 	if err := o.Layout.check(); err != nil {
 		return 0, err
 	}
@@ -105,7 +105,7 @@ func (o *Options) Llama() (*gpt.Model, error) {
 
 // Optimizer returns the optimizer of -optim. norm sums over the ranks that have other gradients; nil: there are none.
 func (o *Options) Optimizer(params nn.Params, norm optim.Norm) *optim.Optimizer {
-	warm := optim.Warmup(50, nil)
+	warm := schedule.Warmup(50, nil)
 	if o.Optim == "sgd" {
 		return optim.NewSGD(params, optim.SGDConfig{LR: o.LR, Momentum: 0.9, Schedule: warm, Clip: 1, Norm: norm})
 	}

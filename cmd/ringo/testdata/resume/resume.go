@@ -22,6 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/optim/schedule"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -118,7 +119,7 @@ func newTrainer(r *dist.Rank) (*trainer, error) {
 	if dtype == tensor.Float16 {
 		t.scaler = &optim.Scaler{Scale: 1 << 24}
 	}
-	t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: 0.01, Schedule: optim.Cosine(0.1, 20), Scaler: t.scaler})
+	t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: 0.01, Schedule: schedule.Cosine(0.1, 20), Scaler: t.scaler})
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(3))
 	set, err := data.Synthetic(200, 3, dtype)
 	if err != nil {

@@ -1,4 +1,4 @@
-package optim
+package orthogonal
 
 import (
 	"math"
@@ -14,22 +14,29 @@ const (
 	smallestNorm                 = 1e-7
 )
 
-// newtonSchulz replaces a matrix x = U·S·Vᵀ by U·Vᵀ, nearly, times scale. All products are of the tall form z of x, n×m with n ≥ m. z is x
-// times the fourth root of c: then (zᵀz)² has the factor c, and no product needs one. Between steps, z is in x's memory.
-func (m *matrices) newtonSchulz(x tensor.Tensor, rows, cols int, scale float64) {
+// Replace replaces a matrix x = U·S·Vᵀ, in contiguous memory, by U·Vᵀ, nearly, times scale. With half, the iteration is in bfloat16. tape
+// is for the steps in between, and is Reset.
+//
+// All products are of the tall form z of x, n×m with n ≥ m. z is x times the fourth root of c: then (zᵀz)² has the factor c, and no product
+// needs one. Between steps, z is in x's memory.
+func Replace(tape *tensor.Tape, x tensor.Tensor, rows, cols int, scale float64, half bool) {
 	root, d := math.Sqrt(math.Sqrt(quinticC)), x.DType()
-	z := m.tape.Input(x.View(rows, cols))
+	replace := func(y tensor.Tensor) {
+		tensor.Copy(x, y.Reshape(x.Len()))
+		tape.Reset()
+	}
+	z := tape.Input(x.View(rows, cols))
 	z = z.Div(ops.Clamp(z.Square().Sum().Sqrt(), smallestNorm, math.Inf(1)).Scale(1 / root))
-	m.replace(x, tall(z, rows, cols))
+	replace(tall(z, rows, cols))
 	n, k := max(rows, cols), min(rows, cols)
 	for range quinticSteps {
-		z = m.tape.Input(x.View(n, k))
-		if m.rule.half {
+		z = tape.Input(x.View(n, k))
+		if half {
 			z = z.Cast(tensor.BFloat16)
 		}
-		m.replace(x, quintic(z).Cast(d))
+		replace(quintic(z).Cast(d))
 	}
-	m.replace(x, tall(m.tape.Input(x.View(n, k)), rows, cols).Scale(scale/root))
+	replace(tall(tape.Input(x.View(n, k)), rows, cols).Scale(scale / root))
 }
 
 // tall returns z, or its transpose if the matrix is wide.
@@ -38,12 +45,6 @@ func tall(z tensor.Tensor, rows, cols int) tensor.Tensor {
 		return z.Transpose(0, 1)
 	}
 	return z
-}
-
-// replace writes y over x, and frees what it was made of.
-func (m *matrices) replace(x, y tensor.Tensor) {
-	tensor.Copy(x, y.Reshape(x.Len()))
-	m.tape.Reset()
 }
 
 // quintic returns a·z + z·(b/√c·g + g²), where g = zᵀz. g is symmetric: gᵀ in LinearAdd is g.

@@ -1,0 +1,2 @@
+// Package gradnorm computes the norm of all gradients, also over ranks, and the factor that clips them.
+package gradnorm
