@@ -58,15 +58,15 @@ func newWire(l *link, conn net.Conn) *wire {
 // newDataWire makes a wire of a connection that was dialed for data. Both sides have shown who they are, and go on below the
 // TLS: with records or, without encryption, checksums.
 func newDataWire(l *link, c *tls.Conn, plain bool) (*wire, error) {
-	p := c.NetConn().(*tlsConn)
-	w := newWire(l, p.Conn)
-	w.r = p.r // the peer may have sent something already
+	p := c.NetConn().(*tlsConn) // the peer may have sent something already, which its reader has
+	w := &wire{l: l, conn: p.Conn, raw: p.Conn, r: p.r, checksummed: plain, wmu: make(channelMutex, 1)}
 	if plain {
+		w.wbuf = make([]byte, tlsRecordBytes)
 		return w, nil
 	}
 	var err error
 	w.cipher, err = newRecordCipher(c)
-	w.checksummed, w.r = false, bufio.NewReaderSize(p.r, cipherBuffer)
+	w.r = bufio.NewReaderSize(p.r, cipherBuffer)
 	w.wbuf = make([]byte, 0, cipherBuffer+headerBytes+3*recordTag)
 	return w, err
 }
