@@ -80,6 +80,7 @@ func TestSaveAfterLateStop(t *testing.T) {
 		p.SetName(fmt.Sprintf("part%d", g.Rank()))
 		p.Make(dev, tensor.Float32, 0)
 		opt, tape := optim.NewAdamW(nn.Params{p}, optim.AdamWConfig{LR: 0.1}), tensor.NewTape(dev)
+		opt.OnNonfinite(func(*optim.NonfiniteError) { t.Error("a save tells others, who may not be there to listen") })
 		step := func(x float64) {
 			tape.Backward(tape.Use(p).Affine(x, 0).Sum())
 			require.NoError(t, opt.Step())

@@ -40,7 +40,7 @@ type State struct {
 	// them.
 	Files map[string][]byte
 	// Nonfinite saves parameters and the optimizer's state also if they are NaN or infinite, or if a device has stopped the training
-	// (Optimizer.CheckNonfinite). Otherwise that is an error, so that a training that has diverged keeps the checkpoints from before.
+	// (Optimizer.Stopped). Otherwise that is an error, so that a training that has diverged keeps the checkpoints from before.
 	Nonfinite bool
 	// Base, if not nil, is stored with adapters that are saved without their frozen base model (see BaseOf). Load
 	// refuses a checkpoint with another base.
@@ -249,7 +249,9 @@ func (st *State) summary(o *optim.State) (c summary, err error) {
 	case st.Step < 0:
 		err = fmt.Errorf("State.Step is %d: it is the number of steps done", st.Step)
 	case st.Optimizer != nil && !st.Nonfinite: // a device leaves out steps that are counted
-		err = st.Optimizer.CheckNonfinite()
+		if e := st.Optimizer.Stopped(); e != nil {
+			err = e
+		}
 	}
 	if err != nil {
 		return c, err

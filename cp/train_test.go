@@ -203,7 +203,7 @@ func TestRingEqualsOneRank(t *testing.T) {
 						continue
 					}
 					j := one
-					j.mesh, j.stage, j.again = mesh, stage, (i+k+stage)%2 == 1
+					j.mesh, j.stage, j.again = mesh, stage, (i+k+stage/2)%2 == 1
 					disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
 				}
 			}

@@ -13,7 +13,7 @@ import (
 // Changed makes the next forward pass gather the unit of p.
 func (s *Sharding) Changed(p *tensor.Param) {
 	s.order.Changed(s.of[p].u.index, s.of[p].in.which)
-	s.changed = true
+	s.changes.edited = true
 }
 
 // BeforeUse gathers the unit of p, unless it is gathered. In Backward it also gives memory to the gradients of the unit.

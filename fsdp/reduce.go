@@ -158,6 +158,7 @@ func (pc *piece) waitPending() error {
 // publishGradients sets the gradient of each parameter to this rank's part of the sum.
 func (s *Sharding) publishGradients() error {
 	n := tensor.Data[int32](s.usage)
+	s.changes.updated = nil
 	if s.last {
 		s.order.Stepped()
 	}
@@ -179,9 +180,13 @@ func (s *Sharding) publishGradients() error {
 			p.Consume() // the next microbatch overwrites
 			if s.last && n[pc.slot] > 0 {
 				p.FillGrad()
+				s.changes.updated = p
 			}
 			pc.stepHasGrad = pc.stepHasGrad && !s.last
 		}
+	}
+	if r, p := s.exec.Recording(), s.changes.updated; r != nil && s.last {
+		r.Host(func() { s.changes.updated = p })
 	}
 	return nil
 }

@@ -32,8 +32,7 @@ type Sharding struct {
 
 	order     *order.Order                             // of the units
 	pools     struct{ values, codes, grads pool.Pool } // memory of gathered units, of their codes, of whole gradients but for kept units
-	changed   bool                                     // values were, since the last use in forward
-	recorded  *tensor.Recording
+	changes   changes
 	orderVote tensor.Tensor
 	running   bool           // a Backward runs
 	last      bool           // it is the last one before the optimizer's step

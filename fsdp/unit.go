@@ -21,7 +21,7 @@ type piece struct {
 	off         int            // of its first element in the unit
 	lo, hi      int            // its elements that this rank owns
 	grad        tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
-	gradPart    tensor.Tensor  // elements lo to hi of the gradient: elements lo to hi
+	gradPart    tensor.Tensor  // elements lo to hi of the gradient
 	hasGrad     bool           // has a gradient in this Backward, or with OncePerStep in an earlier one of the step
 	stepHasGrad bool           // got one in this step
 	after       tensor.Pending // must be over before grad is read

@@ -102,16 +102,29 @@ func (s *Sharding) reshard(u *Unit) {
 	}
 }
 
-// noticeChanges frees what was gathered when values have changed, before a use of u.
+// changes is what happened to values since they were gathered.
+type changes struct {
+	edited   bool          // Param.Changed was called
+	updated  *tensor.Param // has a gradient until an optimizer's step, also of one that consumes it and does not call Param.Changed
+	recorded *tensor.Recording
+}
+
+// noticeChanges frees what was gathered when values have changed, before a use of u. All trained values have in an optimizer's step, also
+// where a rank has no part of them.
 func (s *Sharding) noticeChanges(u *Unit) {
-	if r := s.exec.Recording(); r != s.recorded {
-		if s.recorded = r; r != nil {
+	if r := s.exec.Recording(); r != s.changes.recorded {
+		if s.changes.recorded = r; r != nil {
 			s.must(s.record(r, u))
 		}
 	}
-	if s.changed {
-		s.changed = false
+	stepped := s.changes.updated != nil && !s.changes.updated.HasGrad()
+	if s.changes.edited || stepped {
+		s.changes.edited = false
 		s.do(s.order.ReshardAll())
+	}
+	if stepped {
+		s.changes.updated = nil
+		s.order.Stepped()
 	}
 }
 

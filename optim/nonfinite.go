@@ -103,8 +103,16 @@ func (o *Optimizer) checkNorm() (ok bool, err error) {
 	return false, o.report(e)
 }
 
-// CheckNonfinite returns the *NonfiniteError of the first step that a device with its own memory has left out. It waits for the device.
+// CheckNonfinite returns what Stopped does, and calls the function of OnNonfinite before, as Step does.
 func (o *Optimizer) CheckNonfinite() error {
+	if e := o.Stopped(); e != nil {
+		return o.report(e)
+	}
+	return nil
+}
+
+// Stopped returns the error of the first step that a device with its own memory has left out, or nil. It waits for the device.
+func (o *Optimizer) Stopped() *NonfiniteError {
 	if !o.later() {
 		return nil
 	}
@@ -112,7 +120,7 @@ func (o *Optimizer) CheckNonfinite() error {
 	if step == 0 {
 		return nil
 	}
-	return o.report(&NonfiniteError{Step: step, Late: o.steps - step, Norm: norm, Param: bad})
+	return &NonfiniteError{Step: step, Late: o.steps - step, Norm: norm, Param: bad}
 }
 
 // report returns e, unless the step is skipped.

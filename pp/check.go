@@ -148,13 +148,13 @@ func (k *checker) measure(c Costs) {
 	}
 }
 
-// ended returns how many passes nothing needs any more after a, a forward pass of a schedule without backward ones.
+// ended returns how many passes nothing needs any more after a, a forward pass of a schedule without backward ones: with that of a, those
+// of the stages before it on the same rank.
 func (k *checker) ended(a Action) (n int) {
-	if a.Stage > 0 && k.Ranks[a.Stage-1] == k.Ranks[a.Stage] {
-		n++ // a's input
+	if _, sent := k.sends(a); !sent && !k.isLast(a.Stage) {
+		return 0
 	}
-	if _, sent := k.sends(a); sent || k.isLast(a.Stage) {
-		n++
+	for n = 1; a.Stage >= n && k.Ranks[a.Stage-n] == k.Ranks[a.Stage]; n++ {
 	}
 	return n
 }

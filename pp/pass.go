@@ -18,12 +18,12 @@ type pass struct {
 	got     [2]*buffer    // the input, and the gradient, from other ranks
 	sent    dist.Work     // the output, later the gradient, on its way
 	added   bool          // the weight gradients are, before W
+	before  *pass         // of the stage before, on this rank, whose memory out may have; without backward passes
 }
 
 // at returns the place of a pass.
 func (p *Pipeline) at(stage, micro int) **pass { return &p.live[stage*p.Schedule.Micros+micro] }
 
-// makePasses makes as many as are held at once, and one whose message may still be on its way.
 func (p *Pipeline) makePasses(n int) {
 	opts := []tensor.TapeOption{tensor.ShareMemory(p.Tape)}
 	if !p.Schedule.trains() {
@@ -101,11 +101,10 @@ func (p *Pipeline) forward(t *task) {
 	if p.Schedule.trains() {
 		return
 	}
-	if before != nil {
-		p.retire(t.Stage-1, t.Micro, before)
-	}
-	if t.to >= 0 || p.Schedule.isLast(t.Stage) {
-		p.retire(t.Stage, t.Micro, s)
+	if s.before = before; t.to >= 0 || p.Schedule.isLast(t.Stage) {
+		for stage := t.Stage; s != nil; stage, s = stage-1, s.before {
+			p.retire(stage, t.Micro, s)
+		}
 	}
 }
 

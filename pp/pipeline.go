@@ -85,7 +85,7 @@ func New(c Config) (*Pipeline, error) {
 	p := &Pipeline{Config: c, checks: dist.StepCheck{Every: c.CheckEvery}}
 	p.run = p.tasksOfStep
 	p.plan()
-	p.makePasses(rep.Held[c.Group.Rank()] + 1)
+	p.makePasses(c.passes(rep))
 	if err := p.findTies(); err != nil {
 		return nil, err
 	}
@@ -135,6 +135,16 @@ func (c *Config) check() (*Report, error) {
 		}
 	}
 	return rep, nil
+}
+
+// passes returns how many this rank needs: as many as are held at once, and one whose message may still be on its way. Without backward
+// passes, a rank waits for a message then. If the schedule does not end with such sends, no pass waits for another one.
+func (c *Config) passes(rep *Report) int {
+	if me := c.Group.Rank(); c.Schedule.trains() || rep.Sync {
+		return rep.Held[me] + 1
+	} else {
+		return len(c.Schedule.Actions[me])
+	}
 }
 
 // lines says what all ranks must have alike.

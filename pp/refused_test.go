@@ -427,22 +427,36 @@ func TestCheckEvery(t *testing.T) {
 
 // A schedule of forward passes alone evaluates, without dropout and gradients.
 func TestEvaluation(t *testing.T) {
+	var list []*pp.Schedule
+	for _, lines := range []string{"0F0,0F1,2F0,0F2,0F3,2F1,0F4,2F2,2F3,2F4\n1F0,1F1,1F2,1F3,1F4",
+		"0F0,0F1,0F2,0F3,0F4,0F5,2F0,2F1,2F2,2F3,2F4,2F5\n1F0,1F1,1F2,1F3,1F4,1F5"} {
+		list = append(list, must(pp.ReadCSV(lines, strings.NewReader(lines))))
+	}
+	for _, name := range pp.Names() {
+		list = append(list, must(pp.ByName(name, 3, 2, 9)).Forward())
+	}
+	for _, s := range list {
+		evaluate(t, s)
+	}
+}
+
+// evaluate runs a schedule without backward passes in steps, and compares with one rank.
+func evaluate(t *testing.T, s *pp.Schedule) {
 	dev := cpu.New(1)
 	defer dev.Close()
-	const micros = 5
-	whole := newChain(3, func(int) bool { return true })
+	micros, n := s.Micros, len(s.Ranks)
+	whole := newChain(n, func(int) bool { return true })
 	nn.Init(whole, dev, tensor.Float64, 1)
 	tape, want := tensor.NewTape(dev, tensor.NoGrad()), 0.0
 	for m := range micros {
 		var x nn.T
-		for i := range 3 {
+		for i := range n {
 			x = whole.stage(i, micros)(tape, m, x)
 		}
 		want += x.Item()
 	}
-	s := must(pp.ReadCSV("forward on a V", strings.NewReader("0F0,0F1,2F0,0F2,0F3,2F1,0F4,2F2,2F3,2F4\n1F0,1F1,1F2,1F3,1F4")))
-	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
-		c := newChain(3, func(i int) bool { return s.Ranks[i] == r.World.Rank() })
+	require.NoError(t, disttest.OnRanks(len(s.Actions), func(r *dist.Rank) error {
+		c := newChain(n, func(i int) bool { return s.Ranks[i] == r.World.Rank() })
 		stages := map[int]pp.Stage{}
 		for i, rank := range s.Ranks {
 			if rank == r.World.Rank() {
@@ -453,14 +467,14 @@ func TestEvaluation(t *testing.T) {
 			Params: nn.Init(c, r.Device, tensor.Float64, 1)}))
 		for range 3 {
 			loss := disttest.Must(p.Step())
-			if r.World.Rank() == 0 {
-				assert.InDelta(t, want, loss, 1e-14)
+			if s.Ranks[n-1] == r.World.Rank() {
+				assert.InDelta(t, want, loss, 1e-14, s.Name)
 			} else {
 				assert.Zero(t, loss)
 			}
 		}
 		return nil
-	}))
+	}), s.Name)
 }
 
 // Rows that do not say over which ranks the batch is divided, and steps without gradients, name what is missing.

@@ -112,9 +112,9 @@ func (e *entered) Forward(x nn.T) nn.T {
 }
 
 // enter returns a layer whose output all ranks read for other columns.
-func (p *Parallel) enter(before nn.Layer) nn.Layer {
+func (p *Parallel) enter(op string, before nn.Layer) nn.Layer {
 	if before == nil {
-		fail("Parallelize", "there is no layer before the divided ones, such as a norm")
+		fail(op, "there is no layer before the divided ones, such as a norm")
 	}
 	p.Norm(before)
 	return &entered{before, p.in}
@@ -148,7 +148,7 @@ func (p *Parallel) Columns(before nn.Layer, layers ...*nn.Linear) nn.Layer {
 	for _, l := range layers {
 		p.columns(l, 0)
 	}
-	return p.enter(before)
+	return p.enter("Columns", before)
 }
 
 // columns cuts the outputs of a layer, of which unit stay together.
@@ -220,7 +220,7 @@ func (p *Parallel) Heads(before nn.Layer, headDim int, q, k, v *nn.Linear) nn.La
 			p.down(a)
 		}
 	}
-	return p.enter(before)
+	return p.enter("Heads", before)
 }
 
 // Attention is Heads for an nn.Attention, whose queries, keys and values are one matrix, Row for its output, and says where the heads of
@@ -238,7 +238,7 @@ func (p *Parallel) Attention(before nn.Layer, a *nn.Attention) nn.Layer {
 	if a.Drop != nil {
 		p.Inside(a.Drop, heads)
 	}
-	return p.enter(before)
+	return p.enter("Attention", before)
 }
 
 // keyValue cuts keys or values over KV. The ranks of Replicas use them for other queries, and each has the gradient of its own.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -41,6 +42,7 @@ func serveCommands(in io.Reader, out io.Writer) {
 }
 
 func serveCommand(a ask) answer {
+	defer setEnviron(os.Environ()) // a command may change its own
 	os.Setenv("TMPDIR", a.Tmp)
 	if err := os.Chdir(a.Dir); err != nil {
 		panic(err)
@@ -66,6 +68,14 @@ func serveCommand(a ask) answer {
 	os.Stdout, os.Stderr = streams[0], streams[1]
 	done.Wait()
 	return answer{printed[0], printed[1], code}
+}
+
+func setEnviron(list []string) {
+	os.Clearenv()
+	for _, pair := range list {
+		name, value, _ := strings.Cut(pair, "=")
+		os.Setenv(name, value)
+	}
 }
 
 // servable reports whether a command does to its process no more than another one would do: ringo run becomes the parent of all

@@ -44,9 +44,14 @@ func RunMost(m *testing.M, atOnce int) {
 	os.Exit(m.Run())
 }
 
-// Ranks of tests park at once: to spin takes up to a half of their time. Those of benchmarks and of the long form of Run spin.
+// Ranks of tests park at once: to spin takes up to a half of their time. Those of benchmarks, also in processes that these start, and of
+// the long form of Run spin.
 func init() {
-	wait.ParkAtOnce.Store(!slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench=") }))
+	const spin = "DISTTEST_SPIN"
+	if strings.Contains(strings.Join(os.Args, " "), " -test.bench=") {
+		os.Setenv(spin, "1")
+	}
+	wait.ParkAtOnce.Store(os.Getenv(spin) == "")
 }
 
 // slack is how much a busy machine may add to a time limit.

@@ -113,7 +113,7 @@ var Rows = []Row{
 	{45, "2, 3 and 16 ranks on few cores with random delays", "none: right results, no step above 100 × the median", "60 s", suite,
 		in("Lifetimes/Skew")},
 	{46, "Rebuild after a death, in the middle of another one, in a cut network", "a majority goes on; the rest: generation 1 is over",
-		"2 T + 0.2 s", suite, append(in("Rebuild"), "dist:TestRebuildProcesses", "dist:TestRebuildNoQuorum", "dist:TestLongRebuildCut",
+		"2 T + 0.2 s", suite, append(in("Rebuild"), "dist:TestLongRebuildProcesses", "dist:TestRebuildNoQuorum", "dist:TestLongRebuildCut",
 			"internal/agree:TestOneDecision")},
 	{47, "any operation, a rank is alive but busy with something else", "rank 2 did not arrive; op, seq; on all ranks", "T + 0.2 s", suite,
 		in("EveryOperation/Stuck")},

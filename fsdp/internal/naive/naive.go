@@ -36,11 +36,12 @@ func Attach(model any, g *dist.Group, dtype tensor.DType, seed uint64) (nn.Param
 
 // naive is the Hooks of its parameters.
 type naive struct {
-	g     *dist.Group
-	exec  *tensor.Exec
-	parts []*part
-	of    map[*tensor.Param]*part
-	stale bool // values were changed
+	g       *dist.Group
+	exec    *tensor.Exec
+	parts   []*part
+	of      map[*tensor.Param]*part
+	updated *tensor.Param // has a gradient until the optimizer's step
+	stale   bool          // values were changed otherwise
 }
 
 // part is a rank's part of a parameter.
@@ -77,10 +78,10 @@ func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	case phase == tensor.Backward:
 		p.Grad = n.of[p].whole
 		return
-	case !n.stale:
+	case !n.stale && (n.updated == nil || n.updated.HasGrad()):
 		return
 	}
-	n.stale = false
+	n.updated, n.stale = nil, false
 	for _, pt := range n.parts {
 		if err := n.g.AllGatherV(pt.p.Value.View(pt.p.Len()), pt.p.Local, pt.counts).Wait(); err != nil {
 			panic(&tensor.Failure{Op: "fsdp: gather of " + pt.p.Name(), Err: err})
@@ -120,6 +121,7 @@ func (n *naive) BackwardDone(last bool) error {
 		}
 		pt.p.Grad = pt.grad
 		pt.p.FillGrad()
+		n.updated = pt.p
 	}
 	return nil
 }
