@@ -58,7 +58,7 @@ func TestNorm(t *testing.T) {
 	assert.ErrorIs(t, n.Sum(twice{assert.AnError}), assert.AnError)
 }
 
-// The first step that is not finite is kept, with its parameter, until it is forgotten.
+// The first step that is not finite is kept until it is forgotten.
 func TestNotFinite(t *testing.T) {
 	dev := cpu.New(1)
 	ps := params(dev, 1, math.Inf(1), 2, math.Inf(1))
