@@ -20,7 +20,7 @@ type AdafactorConfig struct {
 	Ranks     TensorNorm
 	Schedule  Schedule  // multiplies LR; nil: constant
 	Groups    []Group   // a parameter uses the first one that matches
-	Clip      float64   // largest norm of all gradients together; 0: neither clipped nor computed
+	Clip      float64   // largest norm of all gradients together; 0: not clipped
 	Norm      Norm      // sums the norm over ranks; nil: this rank holds all gradients whole
 	Scaler    *Scaler   // of the loss, for Float16; nil: the gradients are not scaled
 	Nonfinite Nonfinite // what Step does if the loss or a gradient is not finite, unless there is a Scaler; zero: Stop

@@ -18,7 +18,7 @@ type AdamConfig struct {
 	WeightDecay float64    // 0: none (PyTorch's AdamW has 0.01)
 	Schedule    Schedule   // multiplies LR; nil: constant
 	Groups      []Group    // a parameter uses the first one that matches
-	Clip        float64    // largest norm of all gradients together; 0: neither clipped nor computed
+	Clip        float64    // largest norm of all gradients together; 0: not clipped
 	Norm        Norm       // sums the norm over ranks; nil: this rank holds all gradients whole
 	Scaler      *Scaler    // of the loss, for Float16; nil: the gradients are not scaled
 	Nonfinite   Nonfinite  // what Step does if the loss or a gradient is not finite, unless there is a Scaler; zero: Stop
@@ -36,7 +36,7 @@ type SGDConfig struct {
 	WeightDecay float64   // added to the gradient, times the parameter
 	Schedule    Schedule  // multiplies LR; nil: constant
 	Groups      []Group   // a parameter uses the first one that matches
-	Clip        float64   // largest norm of all gradients together; 0: neither clipped nor computed
+	Clip        float64   // largest norm of all gradients together; 0: not clipped
 	Norm        Norm      // sums the norm over ranks; nil: this rank holds all gradients whole
 	Scaler      *Scaler   // of the loss, for Float16; nil: the gradients are not scaled
 	Nonfinite   Nonfinite // what Step does if the loss or a gradient is not finite, unless there is a Scaler; zero: Stop
@@ -62,8 +62,8 @@ func Only(params ...*tensor.Param) func(*tensor.Param) bool {
 }
 
 // Norm sums x over all ranks of the model, in place; in most cases it is r.World. With data parallelism alone, every rank holds all
-// gradients, and no Norm is needed. If a rank holds a part of a parameter, it is required. Of the ranks that hold an element, one counts
-// it. The first Step returns an error unless the ranks together hold each element.
+// gradients, and no Norm is needed. If a rank holds a part of a parameter, Clip, Skip and a Scaler require it. Of the ranks that hold an
+// element, one counts it. The first Step returns an error unless the ranks together hold each element.
 type Norm interface {
 	SumFloats(x []float64) error
 	Rank() int

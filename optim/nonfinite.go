@@ -12,7 +12,9 @@ import (
 type Nonfinite int
 
 // Stop makes Step return a *NonfiniteError, and change nothing (error_if_nonfinite of torch.nn.utils.clip_grad_norm_). On a device with its
-// own memory, Step does not wait to know: from that step on the device changes no parameter, and CheckNonfinite returns the error.
+// own memory, Step does not wait to know: from that step on the device changes no parameter, and CheckNonfinite returns the error. If
+// ranks hold parts of parameters and there is no Norm, each decides by its own part: the others change theirs until they hear of the error.
+// Then give a Norm, or go on from a checkpoint.
 const Stop Nonfinite = 0
 
 // Skip makes Step leave out such a step, but not more than max of them one after another: the next one is an error. It does not count in
