@@ -12,7 +12,8 @@ import (
 
 // What is read can be checked, and a schedule that passes is the same after it was written.
 func FuzzReadCSV(f *testing.F) {
-	for _, text := range []string{"0F0,0F1,,0B0,0B1\n1F0,1B0,1F1,1B1", "0F0,1F0,1I0,0I0,1W0,0W0", "0F16777215", "0B0,0F0", "2F0\n\n,x"} {
+	for _, text := range []string{"0F0,0F1,,0B0,0B1\n1F0,1B0,1F1,1B1", "0F0,1F0,1I0,0I0,1W0,0W0", "0F16777215", "0B0,0F0", "2F0\n\n,x",
+		"0F0\n,"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -123,11 +123,11 @@ func (s *Schedule) tasks() [][]task {
 	return all
 }
 
-// WriteCSV writes the form that torchtitan and torch read: a line for each rank, with its actions.
+// WriteCSV writes the form that torchtitan and torch read: a line for each rank, with its actions. If it has none, its cells are empty.
 func (s *Schedule) WriteCSV(w io.Writer) error {
 	for _, list := range s.Actions {
 		cells := strings.Fields(strings.Trim(fmt.Sprint(list), "[]"))
-		if _, err := fmt.Fprintln(w, strings.Join(cells, ",")); err != nil {
+		if _, err := fmt.Fprintln(w, cmp.Or(strings.Join(cells, ","), ",")); err != nil {
 			return err
 		}
 	}
