@@ -68,7 +68,7 @@ func child() (err error) {
 	if o.Device, err = dist.Devices("cuda"); err != nil {
 		return err
 	}
-	return runOn(o, 10000, 300, os.Stdout)
+	return runOn(o, synthetics, 300, os.Stdout)
 }
 
 func fiveSteps() options {
