@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // maskings set the masks of a case.
@@ -55,6 +57,8 @@ func TestAttentionMasks(t *testing.T) {
 	bothFloats(t, testAttentionMasks[float32], testAttentionMasks[float64])
 }
 
+func TestLongAttentionMasks(t *testing.T) { reliability.AsLong(t, TestAttentionMasks) }
+
 func testAttentionMasks[T Float](t *testing.T) {
 	for at, s := range []struct{ batch, queries, keys, heads, kvHeads, hd, offset int }{
 		{1, 1, 1, 1, 1, 1, 0}, {5, 3, 5, 4, 2, 2, 2}, {5, 70, 300, 2, 1, 5, 230}, {2, 300, 70, 2, 2, 3, -100}, {1, 70, 520, 2, 1, 4, 450},
@@ -99,6 +103,8 @@ func TestAttentionWindows(t *testing.T) {
 	bothFloats(t, testAttentionWindows[float32], testAttentionWindows[float64])
 }
 
+func TestLongAttentionWindows(t *testing.T) { reliability.AsLong(t, TestAttentionWindows) }
+
 func testAttentionWindows[T Float](t *testing.T) {
 	for at, s := range windowed {
 		testMasked(t, at, fmt.Sprintf("%+v", s), func() *attentionCase[T] { return newWindowedCase[T](at) })
@@ -128,13 +134,16 @@ func TestAttentionSkipsKeysBeforeWindows(t *testing.T) {
 	}
 }
 
-// testMasked compares a case with the definition: whole and, with one of the
-// instruction sets, in parts.
+// testMasked compares a case with the definition, whole and in parts: in the short
+// form with one of the instruction sets.
 func testMasked[T Float](t *testing.T, number int, what string, newCase func() *attentionCase[T]) {
 	c := newCase()
 	gq, gk, gv := make([]float64, len(c.Q)), make([]float64, len(c.K)), make([]float64, len(c.V))
 	out := c.plain(gq, gk, gv)
 	for i, isa := range isas {
+		if i != number%len(isas) && !reliability.Long(t) {
+			continue
+		}
 		withISA(isa, func() {
 			what := isa.name + " " + what
 			c := newCase()
@@ -150,9 +159,7 @@ func testMasked[T Float](t *testing.T, number int, what string, newCase func() *
 				}
 				require.Equal(t, !seen, math.IsInf(float64(lse), -1), what)
 			}
-			if i == number%len(isas) {
-				requireInParts(t, c, newCase(), what)
-			}
+			requireInParts(t, c, newCase(), what)
 		})
 	}
 }

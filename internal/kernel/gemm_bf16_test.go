@@ -80,7 +80,10 @@ func (c *caseBF16) result(f func(g *GemmBF16)) []float32 {
 	return wide
 }
 
-func (c *caseBF16) reference() []float32 { return c.result(RefGemmBF16) }
+func (c *caseBF16) reference() []float32 {
+	return remembered(c.String(), func() []float32 { return c.result(RefGemmBF16) },
+		bytesOf(c.a), bytesOf(c.b), bytesOf(c.h), bytesOf(c.c), bytesOf(c.g.Bias))
+}
 
 // run returns the result of e in one block, in a workspace with guards.
 func (c *caseBF16) run(t *testing.T, e *engineBF16) []float32 {

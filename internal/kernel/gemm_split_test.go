@@ -190,7 +190,8 @@ func watch[T Float](e *testEngine[T]) (products, packed *int) {
 // last 200 µs, even on a processor that does one multiply-add or one element per
 // nanosecond.
 func TestGemmAssemblyCallsAreShort(t *testing.T) {
-	onEveryISA(t, gemmCallsAreShort[float32], gemmCallsAreShort[float64])
+	onEveryVectorISA(t, func(t *testing.T, s *isa) { gemmCallsAreShort(t, &testEngine[float32]{engine: s.gemm32}) },
+		func(t *testing.T, s *isa) { gemmCallsAreShort(t, &testEngine[float64]{engine: s.gemm64}) })
 }
 
 func gemmCallsAreShort[T Float](t *testing.T, e *testEngine[T]) {
