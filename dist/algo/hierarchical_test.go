@@ -106,10 +106,13 @@ func TestHierarchicalAllReduce(t *testing.T) {
 	atLayouts(t, func(t *testing.T, w *world) {
 		n := len(w.at)
 		for index, x := range reductions() {
-			for _, count := range counts(t, n, index) {
+			if !reliability.Long(t) && x.dt != tensor.Float32 && (index+n)%2 == 0 {
+				continue
+			}
+			for k, count := range counts(t, n, index) {
 				in := w.inputs(x, count)
 				want := w.linear(x, in)
-				for _, inPlace := range []bool{false, true} {
+				for _, inPlace := range places(t, x, index+k) {
 					out, sent := w.reduceOn(backend.AllReduce, "hierarchical", x, in, 0, inPlace)
 					for r := range n {
 						require.True(t, bytes.Equal(want, out[r]), "%d of %v, rank %d, in place %v", count, x, r, inPlace)

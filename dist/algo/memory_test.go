@@ -93,7 +93,6 @@ func newWorldAt(t testing.TB, l algo.Layout) *world {
 
 // run does one operation on all ranks, with the input of rank r from fill, and returns the bytes that each rank sent.
 func (w *world) run(fill func(r int) backend.Op) []uint64 {
-	w.t.Helper()
 	ops, sent := make([]backend.Op, len(w.ranks)), make([]uint64, len(w.ranks))
 	for r := range ops {
 		ops[r] = fill(r)

@@ -131,6 +131,9 @@ func others(k backend.Kind) []string { return algo.Names(k)[1:] }
 func TestReductionsEqualLinear(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for index, x := range reductions() {
+			if !reliability.Long(t) && x.dt != tensor.Float32 && (index+n)%2 == 0 {
+				continue
+			}
 			for _, count := range counts(t, n, index) {
 				in := w.inputs(x, count)
 				want := w.linear(x, in)
@@ -189,7 +192,7 @@ func (w *world) reduceToRoots(x reduction, in [][]byte, want []byte, index int) 
 	}
 }
 
-// Large buffers take many chunks and rounds of them.
+// Large buffers take several chunks and rounds of them.
 func TestLargeReductions(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -197,7 +200,7 @@ func TestLargeReductions(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, n)
 				for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.PreMulSum, tensor.BFloat16}, {backend.Avg, tensor.Float64}} {
-					count := n*1_200_000/x.dt.Size() + 5
+					count := n*800_000/x.dt.Size() + 5
 					in := w.inputs(x, count)
 					want := w.linear(x, in)
 					for _, name := range others(backend.AllReduce) {

@@ -159,7 +159,7 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 	}
 	in := w.inputs(x, total)
 	want := w.linear(x, in)
-	for _, inPlace := range []bool{false, true} {
+	for _, inPlace := range places(w.t, x, total) {
 		for _, name := range algo.Names(backend.ReduceScatter) {
 			if w.at.Hosts() > 1 && name != "hierarchical" && !reliability.Long(w.t) {
 				continue // the others do not look at hosts
