@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for n, k := range order {
-		if !reliability.Long(t) && n > ops/3 && !lacks() {
+		if !reliability.Long(t) && n > ops/5 && !lacks() {
 			break
 		}
 		for i, cause := range []error{syscall.ENOSPC, syscall.EIO} {

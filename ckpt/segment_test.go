@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -135,7 +136,7 @@ func eachTensor(t require.TestingT, g *dist.Group, l division, st *State, fn fun
 
 // A checkpoint saved on any layout has the right values in its files, and every layout loads it, bit for bit.
 func TestSegments(t *testing.T) {
-	for _, from := range []string{"ddp1", "ddp3", "fsdp2", "fsdp5", "tp2", "tp2fsdp2", "tp2dp2"} {
+	for i, from := range []string{"ddp1", "ddp3", "fsdp2", "fsdp5", "tp2", "tp2fsdp2", "tp2dp2"} {
 		dir := t.TempDir()
 		onRanks(t, layouts[from].ranks, func(g *dist.Group) error {
 			s := newSaver(g, disk.OS{}, dir, Config{Async: from == "fsdp2"})
@@ -151,13 +152,17 @@ func TestSegments(t *testing.T) {
 		path := filepath.Join(dir, storage.StepName(3))
 		requireStored(t, path)
 		require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
-		for _, to := range []string{"ddp1", "ddp2", "fsdp1", "fsdp3", "fsdp4", "tp2", "tp2fsdp2"} {
-			for _, strategy := range []Strategy{Sharded, Broadcast} {
-				loadSegments(t, path, layouts[to], strategy, from+" to "+to)
+		for k, to := range []string{"ddp1", "ddp2", "fsdp1", "fsdp3", "fsdp4", "tp2", "tp2fsdp2"} {
+			for s, strategy := range []Strategy{Sharded, Broadcast} {
+				if (i+k+s)%2 == 0 || reliability.Long(t) {
+					loadSegments(t, path, layouts[to], strategy, from+" to "+to)
+				}
 			}
 		}
 	}
 }
+
+func TestLongSegments(t *testing.T) { reliability.AsLong(t, TestSegments) }
 
 func loadSegments(t *testing.T, path string, l division, strategy Strategy, what string) {
 	onRanks(t, l.ranks, func(g *dist.Group) error {
@@ -170,7 +175,9 @@ func loadSegments(t *testing.T, path string, l division, strategy Strategy, what
 			return fmt.Errorf("%+v", r)
 		}
 		eachTensor(t, g, l, st, func(x []float32, k int, want float32, at string) {
-			require.Equal(t, want, x[k], "%s: rank %d, %s", what, g.Rank(), at)
+			if want != x[k] {
+				require.Equal(t, want, x[k], "%s: rank %d, %s", what, g.Rank(), at)
+			}
 		})
 		for name, n := range st.Optimizer.State().Counts {
 			require.Equal(t, 3, n, name)
