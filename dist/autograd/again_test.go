@@ -14,22 +14,25 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Tokens that are gathered again, at once or in pieces, train as on one rank.
 func TestTokensEqualOneRank(t *testing.T) {
-	for _, chunks := range []int{1, 2, 5} {
+	for i, chunks := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(chunks), func(t *testing.T) {
 			requireOneRank(t, job{model: func() model {
 				m := newSequenceGPT().(*gpt)
 				m.chunks = chunks
 				return m
-			}}, "dp=2,tp=2", "fsdp=2,tp=3")
+			}}, turns(t, i, "dp=2,tp=2", "fsdp=2,tp=3")...)
 		})
 	}
 }
+
+func TestLongTokensEqualOneRank(t *testing.T) { reliability.AsLong(t, TestTokensEqualOneRank) }
 
 // Backward of both is the adjoint, also with ranks without tokens, and with more pieces than tokens.
 func TestTokensAdjoint(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -195,10 +196,18 @@ func (m *gpt) units(s *fsdp.Sharding, _ *ranks) {
 
 // A transformer with divided heads, hidden features and vocabulary trains as on one rank, under ddp, fsdp and both.
 func TestTensorParallelEqualsOneRank(t *testing.T) {
-	requireOneRank(t, job{model: newGPT}, "dp=2,tp=2", "fsdp=3,tp=2", "tp=3", "dp=2,fsdp=2,tp=2", "fsdp=2,tp=1")
+	requireOneRank(t, job{model: newGPT}, turns(t, 0, "fsdp=3,tp=2", "dp=2,tp=2", "tp=3", "dp=2,fsdp=2,tp=2", "fsdp=2,tp=1")...)
+}
+
+func TestLongTensorParallelEqualsOneRank(t *testing.T) {
+	reliability.AsLong(t, TestTensorParallelEqualsOneRank)
 }
 
 // The same with tokens that are cut between the divided layers. With five ranks of data, one has no rows.
 func TestSequenceParallelEqualsOneRank(t *testing.T) {
-	requireOneRank(t, job{model: newSequenceGPT}, "dp=2,tp=2", "fsdp=3,tp=2", "tp=3", "dp=2,fsdp=2,tp=2", "dp=5,tp=2")
+	requireOneRank(t, job{model: newSequenceGPT}, turns(t, 0, "dp=2,tp=2", "fsdp=3,tp=2", "dp=2,fsdp=2,tp=2", "tp=3", "dp=5,tp=2")...)
+}
+
+func TestLongSequenceParallelEqualsOneRank(t *testing.T) {
+	reliability.AsLong(t, TestSequenceParallelEqualsOneRank)
 }

@@ -1,10 +1,13 @@
 package autograd_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -54,7 +57,7 @@ func layeredJob(lossOf func(x, y nn.T) nn.T, net func() nn.Sequential) job {
 // Recurrent layers, convolutions of all kinds, and their losses train on uneven ranks, one of which may have no rows, as on one rank.
 func TestLayersEqualOneRank(t *testing.T) {
 	transposed := ops.ConvTranspose2dOptions{Conv2dOptions: ops.Conv2dOptions{Stride: [2]int{2, 2}}, OutputPadding: [2]int{1, 1}}
-	for name, c := range map[string]job{
+	jobs := map[string]job{
 		"LSTM, L1": layeredJob(nn.L1, func() nn.Sequential {
 			return nn.Sequential{nn.NewLSTM(8, 5, nn.RecurrentOptions{Layers: 2, Bidirectional: true}), nn.Flatten{}, nn.NewLinear(60, 3)}
 		}),
@@ -69,10 +72,13 @@ func TestLayersEqualOneRank(t *testing.T) {
 			return nn.Sequential{view{6, 2, 4}, nn.NewConvTranspose2d(6, 2, 3, transposed), nn.Tanh, nn.NewUpsample(2, ops.Bilinear),
 				nn.NewUpsample(2, ops.Nearest), nn.NewAvgPool2d(8), nn.Flatten{}, nn.NewLinear(30, 3)}
 		}),
-	} {
-		t.Run(name, func(t *testing.T) { requireOneRank(t, c, "dp=2", "dp=3", "fsdp=2", "fsdp=3") })
+	}
+	for i, name := range slices.Sorted(maps.Keys(jobs)) {
+		t.Run(name, func(t *testing.T) { requireOneRank(t, jobs[name], turns(t, i, "dp=2", "dp=3", "fsdp=3", "fsdp=2")...) })
 	}
 }
+
+func TestLongLayersEqualOneRank(t *testing.T) { reliability.AsLong(t, TestLayersEqualOneRank) }
 
 // A mean over a rank's own rows, in place of the loss that counts the batch, is refused.
 func TestWrongLossOfLayersIsRefused(t *testing.T) {

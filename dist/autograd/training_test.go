@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -171,6 +172,17 @@ func requireOneRank(t *testing.T, c job, meshes ...string) {
 		whole, saved = c.saving(dir)
 		disttest.RequireEqual(t, want, whole.run(t), 1e-10)
 	}
+}
+
+// turns are the meshes of a parity test: every other one, from the first or the second on, and in the long form all.
+func turns(t *testing.T, from int, meshes ...string) []string {
+	var list []string
+	for i, m := range meshes {
+		if (i+from)%2 == 0 || reliability.Long(t) {
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 // wrong changes one thing in a right program. The error that it makes contains want.
