@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
-	reliability.RunMost(m, 4)
+	reliability.RunMost(m, 6)
 }
 
 // program returns the path of a program: a link to this binary.
