@@ -8,6 +8,7 @@ import (
 	"runtime/pprof"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -41,30 +42,30 @@ func TestLabels(t *testing.T) {
 
 // A goroutine that waits for long has the labels of the operation, and only then.
 func TestLabelsOfStuckOperations(t *testing.T) {
-	seen := make(chan struct{})
-	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-		labels := func() string {
-			var all bytes.Buffer
-			require.NoError(t, pprof.Lookup("goroutine").WriteTo(&all, 1))
-			return all.String()
-		}
-		g := r.World.With(dist.Name("late"))
-		require.NoError(t, g.Barrier().Wait())
-		if r.World.Rank() == 1 {
-			barrier := `"op":"barrier"` // of a rank that had no processor for a second
-			assert.Eventually(t, func() bool { return !strings.Contains(labels(), barrier) }, 20*time.Second, 10*time.Millisecond)
-			want := `{"group":"late", "op":"allreduce", "rank":"0", "seq":"2"}`
-			assert.Eventually(t, func() bool { return strings.Contains(labels(), want) }, 20*time.Second, 10*time.Millisecond)
-			close(seen)
-		}
-		x := tensor.FromSlice([]float32{1}, 1)
-		err := g.AllReduce(x, dist.Sum).Wait()
-		if r.World.Rank() == 0 {
-			<-seen // the wait was that long
-			assert.NotContains(t, labels(), `"rank":"0", "seq"`)
-		}
-		return err
-	}))
+	synctest.Test(t, func(t *testing.T) {
+		seen := make(chan struct{})
+		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+			labels := func() string {
+				var all bytes.Buffer
+				require.NoError(t, pprof.Lookup("goroutine").WriteTo(&all, 1))
+				return all.String()
+			}
+			g := r.World.With(dist.Name("late"))
+			require.NoError(t, g.Barrier().Wait())
+			if r.World.Rank() == 1 {
+				want := `{"group":"late", "op":"allreduce", "rank":"0", "seq":"2"}`
+				assert.Eventually(t, func() bool { return strings.Contains(labels(), want) }, 20*time.Second, 10*time.Millisecond)
+				close(seen)
+			}
+			x := tensor.FromSlice([]float32{1}, 1)
+			err := g.AllReduce(x, dist.Sum).Wait()
+			if r.World.Rank() == 0 {
+				<-seen // the wait was that long
+				assert.NotContains(t, labels(), `"rank":"0", "seq"`)
+			}
+			return err
+		}))
+	})
 }
 
 func TestNoEngines(t *testing.T) {

@@ -17,7 +17,7 @@ type lane struct {
 	be     backend.Backend
 	async  bool  // progresses by itself: a busy wait would take the core from the engine's goroutines
 	ranks  []int // world ranks of the members
-	ring   [backend.Depth]slot
+	ring   backend.History[slot]
 	uses   [backend.Depth]use // of the operations in ring; apart from them, because each issue goes through all
 	issued uint64
 	done   atomic.Uint64 // operations up to this one succeeded
@@ -54,7 +54,7 @@ type slot struct {
 	xs          [2]tensor.Tensor // kept until it is done: the garbage collector does not see a device address
 }
 
-func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
+func (l *lane) slot(seq uint64) *slot { return l.ring.At(seq % backend.Depth) }
 
 func (l *lane) idle() bool { return l.over.Load() || l.done.Load() == l.issued }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	heed()
-	os.Exit(m.Run())
+	reliability.RunMost(m, 6)
 }
 
 // heed has children get signals, even where who started the tests ignores some: nohup, or a script that runs them in the background.
@@ -113,6 +114,7 @@ func start(t *testing.T, mode, save string) (cmd *exec.Cmd, stderr *bytes.Buffer
 
 // The first signal ends the training after a step and saves it; the status is what shells expect.
 func TestSignals(t *testing.T) {
+	t.Parallel()
 	for s, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		dir := t.TempDir()
 		cmd, stderr := start(t, "loop", dir)
@@ -140,6 +142,7 @@ func TestSignals(t *testing.T) {
 
 // A rank may get a signal several times, from a scheduler and from its launcher: it still saves.
 func TestSameSignal(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd, stderr := start(t, "again", dir)
 	require.Error(t, cmd.Wait())
@@ -148,6 +151,7 @@ func TestSameSignal(t *testing.T) {
 }
 
 func TestNothingSaved(t *testing.T) {
+	t.Parallel()
 	cmd, stderr := start(t, "loop", "")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Error(t, cmd.Wait())
@@ -157,6 +161,7 @@ func TestNothingSaved(t *testing.T) {
 
 // After Close, the first signal kills.
 func TestSignalAfterClose(t *testing.T) {
+	t.Parallel()
 	cmd, stderr := start(t, "after", "")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, cmd.Wait())
@@ -177,6 +182,7 @@ func TestIgnoredSignal(t *testing.T) {
 
 // A signal a second after the first kills, whatever the program is doing.
 func TestSecondSignal(t *testing.T) {
+	t.Parallel()
 	cmd, _ := start(t, "stuck", "")
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -197,6 +203,7 @@ func TestSecondSignal(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	cmd, stderr := start(t, "usage", "")
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 2, cmd.ProcessState.ExitCode())
@@ -224,6 +231,7 @@ func TestFlagsWithoutValues(t *testing.T) {
 
 // A signal to one process ends all: both after the same step.
 func TestSignalToOneProcess(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmds, outs := disttest.StartProcesses(t.Context(), t, 2, "TRAIN_TEST_CHILD=self", "TRAIN_TEST_SAVE="+dir)
 	for rank, cmd := range cmds {

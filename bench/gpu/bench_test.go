@@ -83,6 +83,7 @@ func TestTargets(t *testing.T) {
 
 // TestTorchStops: if Python hangs, ends or fails in a section, its rows are kept, and the next section gets a new one.
 func TestTorchStops(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("this test needs bash")
 	}

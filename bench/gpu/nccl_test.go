@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/bench/gpu/measure"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
@@ -15,6 +16,9 @@ var overNCCL = []string{measure.NCCLPair, "stages", "ring"}
 
 // TestNCCLPair measures sums of two ranks that share a GPU, in a process that begins with NCCL's variable. An older NCCL is named.
 func TestNCCLPair(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Only(t, "on a GPU the section itself runs")
 	emu.Start(t, emu.Config{})
 	file := testPrograms(t)
@@ -37,6 +41,9 @@ func TestNCCLPair(t *testing.T) {
 // TestTwoGPUs measures a pipeline and a ring, of which two ranks on GPUs of their own must have the losses and gradients of one. With one
 // GPU, the sections say so.
 func TestTwoGPUs(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Only(t, "on GPUs the sections themselves run")
 	emu.Start(t, emu.Config{}) // two devices
 	file := testPrograms(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringo-ml/ringo/bench/gpu/bundle"
 	"github.com/ringo-ml/ringo/bench/gpu/measure"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
@@ -82,6 +83,9 @@ var faults = []string{
 
 // TestFaultsAreNamed: a NaN, a wrong kernel and a section that hangs cost only their own rows.
 func TestFaultsAreNamed(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Start(t, emu.Config{})
 	file := testPrograms(t)
 	machineWithoutGo(t)
@@ -103,6 +107,9 @@ func TestFaultsAreNamed(t *testing.T) {
 
 // TestGoesOn: problems that the doctor finds stop nothing if there is a device.
 func TestGoesOn(t *testing.T) {
+	if disttest.Apart(t) {
+		return
+	}
 	emu.Start(t, emu.Config{})
 	t.Setenv("RINGO_CUBLASLT_LIB", "/nowhere/libcublasLt.so")
 	out, err := program(t, testPrograms(t), "-small", "-python", "", "-run", "TestSummary")

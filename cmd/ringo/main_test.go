@@ -26,7 +26,6 @@ import (
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/shrink"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/stuck"
 	"github.com/ringo-ml/ringo/cmd/ringo/testdata/watched"
-	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
@@ -60,7 +59,7 @@ func TestMain(m *testing.M) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
-	disttest.RunMost(m, 4)
+	reliability.RunMost(m, 6)
 }
 
 // program returns the path of a program: a link to this binary.

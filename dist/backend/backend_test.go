@@ -175,3 +175,20 @@ func TestPostingCarriesSmallInputs(t *testing.T) {
 	_, eager = p.Eager()
 	assert.False(t, eager)
 }
+
+// Entries of operations that are remembered at once are apart, and stay where they are; the next ones use their memory.
+func TestHistory(t *testing.T) {
+	var h backend.History[uint64]
+	at := map[*uint64]uint64{}
+	for seq := uint64(1); seq <= 5*backend.Depth; seq++ {
+		x := h.At(seq)
+		if seq > 2*backend.Depth {
+			require.Equal(t, seq-2*backend.Depth, *x)
+		}
+		*x, at[x] = seq, seq
+	}
+	assert.Len(t, at, 2*backend.Depth)
+	for x, seq := range at {
+		assert.Same(t, x, h.At(seq))
+	}
+}

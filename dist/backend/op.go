@@ -144,6 +144,23 @@ type Issued struct {
 	of    Op // behind Copy.Of
 }
 
+// History has an entry for each of the last 2*Depth operations of a group. The first use of an entry makes it, and those next to it: most
+// groups have few operations, and all entries together take more memory than what else a group has.
+type History[T any] struct {
+	parts [2 * Depth / historyPart]*[historyPart]T
+}
+
+const historyPart = 16
+
+// At returns the entry of operation seq. Another goroutine may only ask for one that was made before.
+func (h *History[T]) At(seq uint64) *T {
+	part := &h.parts[seq/historyPart%uint64(len(h.parts))]
+	if *part == nil {
+		*part = new([historyPart]T)
+	}
+	return &(*part)[seq%historyPart]
+}
+
 // Keep remembers op, which was issued in the group whose name has this hash. It uses the memory of the operation before.
 func (r *Issued) Keep(op *Op, group uint64) {
 	r.Op, r.Print = op, Fingerprint(op, group)

@@ -1,12 +1,10 @@
 package disttest
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,18 +28,6 @@ func OnDevices(start Start) Start {
 		cfg.Device = tensortest.Remotes(t)
 		return start(t, n, cfg, fn)
 	}
-}
-
-// RunMost runs a package's tests, of those that may run beside each other so many at once: more than there are cores, as most of them wait.
-// TestMain calls it.
-func RunMost(m *testing.M, atOnce int) {
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
 }
 
 // Ranks of tests park at once: to spin takes up to a half of their time. Those of benchmarks, also in processes that these start, and of

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // TestMain turns the test binary into a worker when its first argument names a role.
@@ -26,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // a worker with the race detector would take a second to exit
-	os.Exit(m.Run())
+	reliability.RunMost(m, 6)
 }
 
 // play is what the workers of the tests do. It returns the exit status.

@@ -145,12 +145,13 @@ func TestSignalWhileWaiting(t *testing.T) {
 	assert.Equal(t, "ended by signal interrupt", requireExit(t, <-dialing.ended, 130))
 
 	zero := startNode(rdzv, 0, 3, 1, nil, "env")
-	joined := startNode(rdzv, 1, 3, 1, func(c *Config) { c.JoinTimeout = time.Second }, "env") // it may come too late, and wait for nobody
+	joined := startNode(rdzv, 1, 3, 1, nil, "env")
 	twin := startNode(rdzv, 2, 3, 1, func(c *Config) { c.JoinTimeout = time.Nanosecond }, "env")
 	assert.ErrorContains(t, <-twin.ended, "launch: node 2 cannot join within 1ns")
 	zero.signals <- syscall.SIGTERM
 	assert.Equal(t, "ended by signal terminated", requireExit(t, <-zero.ended, 143))
-	err := <-joined.ended // it was told, or came too late
+	joined.signals <- syscall.SIGTERM // for a node that came too late, and waits for nobody
+	err := <-joined.ended
 	assert.Error(t, err)
 	if exit, ok := err.(*ExitError); ok {
 		assert.Equal(t, 143, exit.Code)

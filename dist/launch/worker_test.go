@@ -1,10 +1,11 @@
 package launch
 
 import (
-	"bufio"
 	"encoding/json"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,35 +27,34 @@ func TestNoAgent(t *testing.T) {
 }
 
 func TestWorkerMessages(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	agent, err := l.Accept()
-	require.NoError(t, err)
-	w := newWorker(conn, false)
-	in := bufio.NewScanner(agent)
-	next := func() (m message) {
-		require.True(t, in.Scan(), "%v", in.Err())
-		require.NoError(t, json.Unmarshal(in.Bytes(), &m))
-		return m
-	}
-	assert.Equal(t, message{}, next())
-	assert.Equal(t, message{}, next(), "a second heartbeat")
-	require.NoError(t, w.ReportError(Echo, 2, "rank 2: no\nprogress"))
-	m := next()
-	for m.Kind == "" {
-		m = next()
-	}
-	assert.Equal(t, message{Kind: Echo, Rank: 2, Text: "rank 2: no\nprogress"}, m)
-	assert.ErrorContains(t, w.ReportError("odd", 0, ""), `unknown kind "odd"`)
+	synctest.Test(t, func(t *testing.T) {
+		conn, agent := net.Pipe()
+		notes := make(chan message, 9)
+		go func() {
+			for in := json.NewDecoder(agent); ; {
+				var m message
+				if in.Decode(&m) != nil {
+					return
+				}
+				notes <- m
+			}
+		}()
+		w := newWorker(conn, false)
+		began := time.Now()
+		assert.Equal(t, message{}, <-notes)
+		assert.Zero(t, time.Since(began))
+		assert.Equal(t, message{}, <-notes, "a second heartbeat")
+		assert.Equal(t, heartbeat, time.Since(began))
+		require.NoError(t, w.ReportError(Echo, 2, "rank 2: no\nprogress"))
+		assert.Equal(t, message{Kind: Echo, Rank: 2, Text: "rank 2: no\nprogress"}, <-notes)
+		assert.ErrorContains(t, w.ReportError("odd", 0, ""), `unknown kind "odd"`)
 
-	select {
-	case <-w.Lost():
-		t.Fatal("lost while the agent is there")
-	default:
-	}
-	agent.Close()
-	<-w.Lost()
+		select {
+		case <-w.Lost():
+			t.Fatal("lost while the agent is there")
+		default:
+		}
+		agent.Close()
+		<-w.Lost()
+	})
 }

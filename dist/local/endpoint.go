@@ -216,13 +216,12 @@ func (b *endpoint) Posted(peer int) uint64 {
 
 // Posting returns what peer posted as operation seq.
 func (b *endpoint) Posting(peer int, seq uint64) *backend.Posting {
-	m := b.group.members[peer].Load()
-	return &m.ring[seq%uint64(len(m.ring))]
+	return b.group.members[peer].Load().ring.At(seq)
 }
 
 // posting returns what this rank posted as operation seq.
 func (b *endpoint) posting(seq uint64) *backend.Posting {
-	return &b.me.ring[seq%uint64(len(b.me.ring))]
+	return b.me.ring.At(seq)
 }
 
 // Finish publishes that this rank no longer uses any peer's memory for operation seq. It wakes the peers that may wait for this rank

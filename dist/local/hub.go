@@ -153,7 +153,7 @@ type member struct {
 	closed   atomic.Bool
 	busy     sync.Mutex // held while this rank accesses peers' memory
 	stream   Stream     // nil: no operation on device memory yet; written under busy
-	ring     [2 * backend.Depth]backend.Posting
+	ring     backend.History[backend.Posting]
 }
 
 // Open returns this rank's side of a group.

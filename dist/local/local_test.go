@@ -50,6 +50,7 @@ func onHub(hub *local.Hub, n int, cfg dist.Config, fn func(r *dist.Rank) error) 
 }
 
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	disttest.RunFaults(t, func(f disttest.Fault) disttest.Start {
 		return func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 			hub := local.NewHub(n)

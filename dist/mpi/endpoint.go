@@ -28,7 +28,7 @@ type endpoint struct {
 	spec     backend.Spec
 	hash     uint64 // of the name
 	counters backend.Counters
-	ops      [history]backend.Issued
+	ops      backend.History[backend.Issued]
 	issued   uint64
 	done     uint64
 	running  bool // a goroutine runs an algorithm
@@ -84,7 +84,7 @@ func (l locker) Unlock() { l.e.mu.Unlock() }
 // index returns the number in the group of a rank of the job, or -1.
 func (b *endpoint) index(rank int) int { return slices.Index(b.spec.Ranks, rank) }
 
-func (b *endpoint) op(seq uint64) *backend.Issued { return &b.ops[seq%history] }
+func (b *endpoint) op(seq uint64) *backend.Issued { return b.ops.At(seq) }
 
 // Counters returns the bytes that this rank gave to MPI for the group. How often MPI sends them is not known.
 func (b *endpoint) Counters() *backend.Counters { return &b.counters }

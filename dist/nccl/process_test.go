@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	disttest.RunMost(m, 8)
+	reliability.RunMost(m, 8)
 }
 
 // programs are what a rank does that is a process.

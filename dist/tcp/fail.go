@@ -171,7 +171,7 @@ func (g *group) peerError(peer member, cause error) *backend.Error {
 		e.Seq = g.done + 1
 	}
 	if e.Seq > 0 {
-		e.Op = g.ops[e.Seq%history].Copy.Asked().String()
+		e.Op = g.ops.At(e.Seq).Copy.Asked().String()
 	}
 	return e
 }
@@ -290,7 +290,7 @@ func (g *group) Overdue(d time.Duration) bool {
 
 // monitors reports whether operation seq is a MonitoredBarrier: a rank that does not answer counts as absent, too.
 func (g *group) monitors(seq uint64) bool {
-	return g.ops[seq%history].Copy.Kind == backend.MonitoredBarrier
+	return g.ops.At(seq).Copy.Kind == backend.MonitoredBarrier
 }
 
 // ask asks all peers how far they are, and waits a moment for the answers. Absent ranks have not issued operation seq.

@@ -36,7 +36,7 @@ type group struct {
 	hash    uint64 // of the name
 	pipes   map[int]*pipe
 	peers   []*pipe // by rank in the group; nil for this rank
-	ops     [history]backend.Issued
+	ops     backend.History[backend.Issued]
 	issued  uint64
 	done    uint64
 	running bool            // the worker is inside an operation
@@ -151,7 +151,7 @@ func (g *group) admit(op *backend.Op) error {
 // remember remembers an operation that is issued. g.mu is held.
 func (g *group) remember(op *backend.Op) *backend.Issued {
 	g.issued = op.Seq
-	r := &g.ops[op.Seq%history]
+	r := g.ops.At(op.Seq)
 	r.Keep(op, g.hash)
 	return r
 }
@@ -186,7 +186,7 @@ func (g *group) compare(p *pipe, h *header) {
 	switch {
 	case g.peers == nil || h.seq > g.issued:
 		p.prints = append(p.prints, print{h.seq, h.print})
-	case g.issued-h.seq < history && g.ops[h.seq%history].Print != h.print:
+	case g.issued-h.seq < history && g.ops.At(h.seq).Print != h.print:
 		g.reportMismatch(p, h.seq)
 	}
 }
@@ -195,7 +195,7 @@ func (g *group) compare(p *pipe, h *header) {
 // group with what it finds; until then this rank sends nothing and no operation ends well. g.mu is held.
 func (g *group) reportMismatch(p *pipe, seq uint64) {
 	if p.link.unusable.Load() {
-		op := g.ops[seq%history].Copy.Asked().String()
+		op := g.ops.At(seq).Copy.Asked().String()
 		go g.fail(&backend.Error{Rank: p.link.peer.Rank, Host: p.link.peer.where(), Group: g.spec.Name, Op: op, Seq: seq,
 			Cause: errors.New("gave a different operation, and has left the job")}, true)
 		return
@@ -206,7 +206,7 @@ func (g *group) reportMismatch(p *pipe, seq uint64) {
 
 // describe returns the descriptor of an operation that was issued. g.mu is held.
 func (g *group) describe(seq uint64) backend.Desc {
-	op := &g.ops[seq%history].Copy
+	op := &g.ops.At(seq).Copy
 	d := backend.DescOf(op, g.spec.Name)
 	d.Choice = g.tuner.Choose(op)
 	return d

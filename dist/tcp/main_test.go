@@ -4,10 +4,10 @@ import (
 	"runtime/debug"
 	"testing"
 
-	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(100) // here a larger heap costs more than collections: its pages are new
-	disttest.RunMost(m, 6)
+	reliability.RunMost(m, 6)
 }

@@ -270,7 +270,7 @@ func (s *shared) advance(done uint64) bool {
 func (s *shared) current() *backend.Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &s.ops[(s.done+1)%history].Copy
+	return &s.ops.At(s.done + 1).Copy
 }
 
 // deserted fails the group when a peer will never issue the operation in progress.

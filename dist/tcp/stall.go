@@ -33,7 +33,7 @@ func (e *Engine) checkStalls(groups []*group) []*group {
 func (g *group) checkStall() {
 	g.mu.Lock()
 	running, seq, peer := g.running && g.err == nil, g.done+1, int(g.waitsFor.Load())
-	print := g.ops[seq%history].Print
+	print := g.ops.At(seq).Print
 	g.mu.Unlock()
 	var w request
 	if p := g.peers[peer]; running && p != nil {

@@ -49,7 +49,7 @@ func (g *group) next() (*backend.Op, uint64) {
 			return nil, 0
 		case g.issued > g.done:
 			g.running = true
-			r := &g.ops[(g.done+1)%history]
+			r := g.ops.At(g.done + 1)
 			return r.Op, r.Print
 		}
 		g.work.Wait()
@@ -69,7 +69,7 @@ func (g *group) finish(op *backend.Op, err error) {
 	if err == nil {
 		g.done = op.Seq
 	}
-	g.ops[op.Seq%history].Op = nil
+	g.ops.At(op.Seq).Op = nil
 	g.wakeAll()
 	g.mu.Unlock()
 	g.e.wake()

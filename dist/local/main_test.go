@@ -1,0 +1,9 @@
+package local_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
+)
+
+func TestMain(m *testing.M) { reliability.RunMost(m, 8) }
