@@ -30,8 +30,8 @@ func flashOf[T interface {
 		func(a *kernel.Attention[T]) (*kernel.AttentionOperands[T, T], *kernel.AttentionHalf[T]) {
 			return &a.AttentionOperands, &a.AttentionHalf
 		},
-		func(q *cpu.Queue, thread int) *kernel.AttentionWork[T] {
-			return kernel.NewAttentionWork(cpu.GemmWorkspaceOf[T](q, thread).Memory)
+		func(q *cpu.Queue, i int) *kernel.AttentionWork[T] {
+			return kernel.NewAttentionWork(cpu.GemmWorkspaceOf[T](q, i).Memory)
 		}, (*kernel.AttentionWork[T]).Grow, kernel.AttentionForward[T], kernel.AttentionGrad[T]}
 }
 
