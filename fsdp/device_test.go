@@ -16,10 +16,21 @@ import (
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
+// forDevices is a toy, of two blocks in the short form: the emulator is slow.
+func forDevices(t *testing.T) func() model {
+	return func() model {
+		n := newToy()
+		if !reliability.Long(t) {
+			n.Blocks = n.Blocks[:2]
+		}
+		return n
+	}
+}
+
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
 // in host memory. In the short form each kind of GPUs has one of the stages, and a mesh.
 func TestDevicesEqualOneRank(t *testing.T) {
-	one := job{cfg: fsdp.Config{DType: tensor.Float64}}
+	one := job{cfg: fsdp.Config{DType: tensor.Float64}, model: forDevices(t)}
 	if !reliability.Long(t) {
 		one.Steps = 4
 	}
@@ -52,7 +63,7 @@ func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevic
 
 // In 16 bits, with the optimizer's values in float32, devices compute nearly the same as host memory.
 func TestMixedPrecisionOnDevices(t *testing.T) {
-	j := job{cfg: fsdp.Config{Compute: tensor.BFloat16, Reduce: tensor.Float32}}
+	j := job{cfg: fsdp.Config{Compute: tensor.BFloat16, Reduce: tensor.Float32}, model: forDevices(t)}
 	if !reliability.Long(t) {
 		j.Steps = 4
 	}
@@ -96,10 +107,10 @@ func TestValuesMoveToDevices(t *testing.T) {
 
 // captured is a training of steps of two microbatches with dropout and clipping, of which one has fewer rows. Now and then the model is
 // evaluated, and a frozen value changed. Its losses are the ranks' last ones, and what the evaluation gave.
-func captured(launch disttest.Launcher, cfg fsdp.Config, captures bool) training {
+func captured(t *testing.T, launch disttest.Launcher, cfg fsdp.Config, captures bool) training {
 	c := training{Ranks: 2, On: launch, Steps: 10}
 	c.Attach = func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
-		m, last, eval := newToy(), tensor.New(r.Device, tensor.Float64), tensor.NewTape(r.Device, tensor.NoGrad())
+		m, last, eval := forDevices(t)().(*toy), tensor.New(r.Device, tensor.Float64), tensor.NewTape(r.Device, tensor.NoGrad())
 		m.Scale.Freeze()
 		cfg := cfg
 		cfg.Shard, cfg.DType, cfg.Seed = r.World, tensor.Float64, 5
@@ -167,7 +178,7 @@ func TestCapturedSteps(t *testing.T) {
 					continue
 				}
 				cfg := fsdp.Config{Stage: s, OncePerStep: once}
-				disttest.RequireEqual(t, captured(launch, cfg, false).Run(t), captured(launch, cfg, true).Run(t), 0)
+				disttest.RequireEqual(t, captured(t, launch, cfg, false).Run(t), captured(t, launch, cfg, true).Run(t), 0)
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -85,14 +86,16 @@ func TestNaiveUnused(t *testing.T) {
 }
 
 // Where sums have the same order, there is no other bit: ranks are summed in their order, and whole gradients of
-// microbatches before that. Stages 2 and 3 without OncePerStep sum microbatches last.
+// microbatches before that. Stages 2 and 3 without OncePerStep sum microbatches last. In the short form one stage is left out each time.
 func TestEqualsNaive(t *testing.T) {
 	for _, ranks := range []int{2, 3, 5} {
 		for micro, dtype := range map[int]tensor.DType{1: tensor.Float64, 3: tensor.Float32} {
 			j := job{training: training{Ranks: ranks, Micro: micro, Batch: 24, Rule: unclipped}, cfg: fsdp.Config{DType: dtype, OncePerStep: true}}
 			want := naively(j).run(t)
 			for stage := 1; stage <= 3; stage++ {
-				j.cfg.Stage = stage
+				if j.cfg.Stage = stage; (ranks+micro/2+stage)%3 == 0 && !reliability.Long(t) {
+					continue
+				}
 				got := j.run(t)
 				want.Norms = got.Norms // sums of other parts
 				disttest.RequireEqual(t, want, got, 0)
@@ -102,6 +105,8 @@ func TestEqualsNaive(t *testing.T) {
 		disttest.RequireEqual(t, naively(j).run(t), j.run(t), 1e-10)
 	}
 }
+
+func TestLongEqualsNaive(t *testing.T) { reliability.AsLong(t, TestEqualsNaive) }
 
 // Copies of the model on a mesh, each cut over two ranks.
 func TestHybrid(t *testing.T) {

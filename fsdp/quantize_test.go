@@ -163,7 +163,7 @@ func TestCodesOfLargeValues(t *testing.T) {
 
 // GPUs train with rounded values and gradients as host memory does.
 func TestCodesOnDevices(t *testing.T) {
-	j := job{training: training{Mesh: "dp=1,host=2,gpu=2", Steps: 10}, near: true,
+	j := job{training: training{Mesh: "dp=1,host=2,gpu=2", Steps: 10}, near: true, model: forDevices(t),
 		cfg: fsdp.Config{DType: tensor.Float64, Weights: fsdp.Int8, Grads: fsdp.Int4}}
 	if !reliability.Long(t) {
 		j.Steps = 4

@@ -66,7 +66,7 @@ func stepDir(dir string, step int) string { return filepath.Join(dir, fmt.Sprint
 
 // A checkpoint of a pipeline, with the optimizer, goes on in other layouts, and theirs in the pipeline.
 func TestCheckpoints(t *testing.T) {
-	p := program{layers: 8, tied: true, drop: true}
+	p := program{layers: 5, tied: true, drop: true}
 	first, second := 3, 6 // steps that are saved
 	want := p.training(layout{}).Run(t)
 	dir := t.TempDir()

@@ -79,10 +79,9 @@ type AttentionWork[T Float] struct {
 	head, i, n     int // the head, its first query in the block, and the number of queries
 }
 
-// NewAttentionWork returns the memory that a thread needs.
-func NewAttentionWork[T Float]() *AttentionWork[T] {
-	return &AttentionWork[T]{ws: make([]T, WorkspaceLen[T]()), p: make([]T, attnRows*attnCols), dS: make([]T, attnRows*attnCols),
-		slopes: make([]T, attnCols)}
+// NewAttentionWork returns the memory that a thread needs. ws is its workspace for products, of [WorkspaceLen] elements.
+func NewAttentionWork[T Float](ws []T) *AttentionWork[T] {
+	return &AttentionWork[T]{ws: ws, p: make([]T, attnRows*attnCols), dS: make([]T, attnRows*attnCols), slopes: make([]T, attnCols)}
 }
 
 // Blocks returns the number of parts of [AttentionForward], all heads of the batch together.

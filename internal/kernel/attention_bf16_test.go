@@ -95,7 +95,7 @@ func relativeError[T Float](want []T, got []BF16) float64 {
 // gradient is that of the rounded output, as its definition says.
 func requireAttention(t *testing.T, what string, newCase func() *attentionCase[float32]) {
 	t.Helper()
-	h, w := newAttentionCaseBF16(newCase()), NewAttentionWork[float32]()
+	h, w := newAttentionCaseBF16(newCase()), NewAttentionWork(make([]float32, WorkspaceLen[float32]()))
 	h.runHalf(math.MaxInt32)
 	AttentionForward(&h.Attention, w, 0, h.Blocks())
 	require.LessOrEqual(t, relativeError(h.Out, h.half.Out), 0.005, what)
@@ -330,7 +330,7 @@ func TestAttentionOfHalves(t *testing.T) {
 			a.KeyLengths = []int64{int64(keys), int64(keys+1) / 2}
 			run := func(a Attention[float32]) (out, lse []float32) {
 				a.Out, a.LSE = make([]float32, len(a.Q)), make([]float32, batch*heads*queries)
-				AttentionForward(&a, NewAttentionWork[float32](), 0, a.Blocks())
+				AttentionForward(&a, NewAttentionWork(make([]float32, WorkspaceLen[float32]())), 0, a.Blocks())
 				return a.Out, a.LSE
 			}
 			out, lse := run(a)

@@ -202,7 +202,8 @@ func TestAttentionSkipsOtherDocuments(t *testing.T) {
 }
 
 func TestMaskedAttentionAllocatesNothing(t *testing.T) {
-	c, w := newCrossCase[float32](2, 70, 300, 2, 1, 8, true, 230, 0.1).mask("lengths", "documents"), NewAttentionWork[float32]()
+	c := newCrossCase[float32](2, 70, 300, 2, 1, 8, true, 230, 0.1).mask("lengths", "documents")
+	w := NewAttentionWork(make([]float32, WorkspaceLen[float32]()))
 	assert.Zero(t, testing.AllocsPerRun(2, func() {
 		AttentionForward(&c.Attention, w, 0, c.Blocks())
 		AttentionGrad(&c.Attention, w, 0, c.Groups())

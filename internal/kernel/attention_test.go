@@ -53,7 +53,7 @@ func (c *attentionCase[T]) slot(n int, key uint64) []T {
 
 // run computes outputs and gradients in parts of the given size, the last one first.
 func (c *attentionCase[T]) run(part int) {
-	w := NewAttentionWork[T]()
+	w := NewAttentionWork(make([]T, WorkspaceLen[T]()))
 	parts := func(n int, f func(a *Attention[T], w *AttentionWork[T], lo, hi int)) {
 		for lo := (n - 1) / part * part; lo >= 0; lo -= part {
 			f(&c.Attention, w, lo, min(lo+part, n))
@@ -207,13 +207,13 @@ func TestAttentionOfExtremeScores(t *testing.T) {
 					qkv[3] = float32(math.Inf(-1))
 				}
 			}
-			AttentionForward(&c.Attention, NewAttentionWork[float32](), 0, c.Blocks())
+			AttentionForward(&c.Attention, NewAttentionWork(make([]float32, WorkspaceLen[float32]())), 0, c.Blocks())
 			for i := range 600 { // each score is larger than the one before by 100/sqrt(2)
 				assert.InDelta(t, c.qkv[6*599+4], c.Out[2*i], 1e-6)
 			}
 			c = newAttentionCase[float32](1, 300, 1, 1, true, 0)
 			c.qkv[3*290] = float32(math.NaN()) // a query: it affects only its own output
-			AttentionForward(&c.Attention, NewAttentionWork[float32](), 0, c.Blocks())
+			AttentionForward(&c.Attention, NewAttentionWork(make([]float32, WorkspaceLen[float32]())), 0, c.Blocks())
 			for i, v := range c.Out {
 				assert.Equal(t, i == 290, v != v, i)
 			}
@@ -222,7 +222,7 @@ func TestAttentionOfExtremeScores(t *testing.T) {
 }
 
 func TestAttentionAllocatesNothing(t *testing.T) {
-	c, w := newAttentionCase[float32](1, 300, 2, 8, true, 0.1), NewAttentionWork[float32]()
+	c, w := newAttentionCase[float32](1, 300, 2, 8, true, 0.1), NewAttentionWork(make([]float32, WorkspaceLen[float32]()))
 	assert.Zero(t, testing.AllocsPerRun(2, func() {
 		AttentionForward(&c.Attention, w, 0, c.Blocks())
 		AttentionGrad(&c.Attention, w, 0, 2)
@@ -234,7 +234,7 @@ func TestAttentionAllocatesNothing(t *testing.T) {
 func BenchmarkAttention(b *testing.B) {
 	for _, steps := range []int{128, 1024} {
 		for _, causal := range []bool{true, false} {
-			c, w := newAttentionCase[float32](1, steps, 4, 64, causal, 0), NewAttentionWork[float32]()
+			c, w := newAttentionCase[float32](1, steps, 4, 64, causal, 0), NewAttentionWork(make([]float32, WorkspaceLen[float32]()))
 			flops := 2 * float64(steps) * float64(steps) * 64 * 4
 			if causal {
 				flops /= 2

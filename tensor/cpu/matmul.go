@@ -91,7 +91,7 @@ func spare[T kernel.Float](n int) []T {
 	return make([]T, n)
 }
 
-// freeWorkspaces gives the memory of threads that have ended to other devices.
+// freeWorkspaces gives the memory of threads that have ended to other devices. What kernels keep may use it, too.
 func (q *Queue) freeWorkspaces() {
 	for i := range q.workspaces32 {
 		spares32.Put(&q.workspaces32[i].Memory)
@@ -102,7 +102,7 @@ func (q *Queue) freeWorkspaces() {
 	for i := range q.workspacesBF16 {
 		spares32.Put(&q.workspacesBF16[i].Memory)
 	}
-	q.workspaces32, q.workspaces64, q.workspacesBF16 = nil, nil, nil
+	q.workspaces32, q.workspaces64, q.workspacesBF16, q.locals = nil, nil, nil, nil
 }
 
 // set makes l.Gemm the product of matrix b of the batch. With two outputs, C keeps the input of the activation, and Out gets its result.

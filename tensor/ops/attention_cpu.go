@@ -11,7 +11,7 @@ import (
 // flash says how attention of elements E is computed, whose sums are S: A is the attention, and W the memory of a thread.
 type flash[E tensor.Elem, S float, A, W any] struct {
 	operands      func(a *A) (*kernel.AttentionOperands[E, S], *kernel.AttentionHalf[S]) // the latter may be nil
-	work          func() *W
+	work          func(q *cpu.Queue, thread int) *W
 	grow          func(w *W, a *A)
 	forward, grad func(a *A, w *W, lo, hi int)
 }
@@ -30,14 +30,17 @@ func flashOf[T interface {
 		func(a *kernel.Attention[T]) (*kernel.AttentionOperands[T, T], *kernel.AttentionHalf[T]) {
 			return &a.AttentionOperands, &a.AttentionHalf
 		},
-		kernel.NewAttentionWork[T], (*kernel.AttentionWork[T]).Grow, kernel.AttentionForward[T], kernel.AttentionGrad[T]}
+		func(q *cpu.Queue, i int) *kernel.AttentionWork[T] {
+			return kernel.NewAttentionWork(cpu.GemmWorkspaceOf[T](q, i).Memory)
+		}, (*kernel.AttentionWork[T]).Grow, kernel.AttentionForward[T], kernel.AttentionGrad[T]}
 }
 
 var flashBF16 = flash[tensor.BF16, float32, kernel.AttentionBF16, kernel.AttentionWorkBF16]{
 	func(a *kernel.AttentionBF16) (*kernel.AttentionOperands[tensor.BF16, float32], *kernel.AttentionHalf[float32]) {
 		return &a.AttentionOperands, nil
 	},
-	kernel.NewAttentionWorkBF16, (*kernel.AttentionWorkBF16).Grow, kernel.AttentionForwardBF16, kernel.AttentionGradBF16}
+	func(*cpu.Queue, int) *kernel.AttentionWorkBF16 { return kernel.NewAttentionWorkBF16() },
+	(*kernel.AttentionWorkBF16).Grow, kernel.AttentionForwardBF16, kernel.AttentionGradBF16}
 
 // attentionKernels are the kernels of attention, or of its gradient. That of bfloat16 is for CPUs that multiply such numbers. Otherwise it
 // is faster to convert the operands.
@@ -64,7 +67,7 @@ func (f *flash[E, S, A, W]) kernel(grad bool) tensor.Kernel {
 		c := q.(*cpu.Queue)
 		all := workspaces.Of(c)
 		for len(*all) < c.Threads() {
-			*all = append(*all, attnWorkspace[A, W]{w: f.work()})
+			*all = append(*all, attnWorkspace[A, W]{w: f.work(c, len(*all))})
 		}
 		l := &(*all)[0].a
 		parts, keys := f.set(l, a)

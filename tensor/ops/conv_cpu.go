@@ -66,8 +66,7 @@ func grown[T any](x []T, n int) []T {
 func (s *convWork[T]) begin(q *cpu.Queue, bytes int) {
 	cpu.GemmWorkspaceOf[T](q, 0) // makes those of all threads
 	w := &s.window
-	k := w.depth()
-	size := 4
+	k, size := w.depth(), 4
 	if _, double := any(T(0)).(float64); double {
 		size = 8
 	}

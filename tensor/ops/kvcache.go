@@ -34,8 +34,7 @@ func (c *KVCache) Truncate(n int) {
 // queries q [batch, time, heads·headDim] over all tokens in the cache. A full cache is a Failure, and so is a
 // tape that records: a cache has no gradient.
 func (c *KVCache) Attention(q, k, v tensor.Tensor, headDim int, s AttentionScores) tensor.Tensor {
-	t := OpCrossAttention.Tape(q, k, v)
-	in := []tensor.Tensor{q, k, v}
+	t, in := OpCrossAttention.Tape(q, k, v), []tensor.Tensor{q, k, v}
 	if k.NDim() != 3 || q.NDim() != 3 {
 		OpCrossAttention.Fail(in, "wants queries, keys and values [batch, time, heads·headDim]")
 	}

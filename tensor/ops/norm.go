@@ -74,8 +74,7 @@ func RMSNorm(x, w tensor.Tensor, eps float64) tensor.Tensor {
 	t, x := lastDim(OpRMSNorm, x)
 	w = normOperand(t, OpRMSNorm, x, w, "the weight")
 	t.NoteNumber("RMSNorm", x, 0, eps)
-	out := t.NewLike(x)
-	rstd := t.New(statType(x.DType()), x.Len()/max(x.Dim(-1), 1))
+	out, rstd := t.NewLike(x), t.New(statType(x.DType()), x.Len()/max(x.Dim(-1), 1))
 	if x.Len() > 0 {
 		maybeIn(byRow(t, OpRMSNorm, x, x.DType()).Out(out).Out(rstd).In(x), w).F[0] = eps
 		t.Launch()

@@ -78,7 +78,7 @@ func ExamplePipeline() {
 		if err != nil {
 			return err
 		}
-		opt := optim.NewAdamW(a.Params, optim.AdamWConfig{LR: 0.02, Clip: 1, Norm: r.World})
+		opt := optim.NewAdamW(a.Params, optim.AdamWConfig{LR: 0.05, Clip: 1, Norm: r.World})
 		eval := tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
 		if err := p.Start(a, opt, tensor.NewTape(r.Device, tensor.Seed(1)), eval); err != nil {
 			return err
@@ -93,7 +93,7 @@ func ExamplePipeline() {
 		}
 		batches := data.NewLoader(set, data.Config{Batch: 16, Sharder: a.Data})
 		var losses [2]float64
-		for step := range 20 {
+		for step := range 10 {
 			for _, b := range batches.Epoch(ctx, step) {
 				loss, err := p.Train(b)
 				if err != nil {

@@ -161,15 +161,18 @@ func TestLateAdapterOfARouter(t *testing.T) {
 	require.ErrorContains(t, err, "blocks.0.mlp.gate.weight has got its adapter after Parallelize: call nn.LoRA first")
 }
 
-// So are models with windows of attention; a ring refuses them.
+// So are models with windows of attention, by turns, too; a ring refuses them.
 func TestWindowsEqualOneRank(t *testing.T) {
-	for _, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Gemma2, gpt.Gemma3} {
+	for k, kind := range []gpt.Kind{gpt.Mistral, gpt.Qwen2, gpt.Gemma2, gpt.Gemma3} {
 		want := plan{kind: kind, window: 3}.training().Run(t)
-		for _, l := range []struct {
+		for i, l := range []struct {
 			parallel.Layout
 			sequence bool
 		}{{parallel.Layout{DP: 2}, false}, {parallel.Layout{TP: 2}, false}, {parallel.Layout{TP: 2}, true}, {parallel.Layout{FSDP: 2}, false},
 			{parallel.Layout{FSDP: 2, TP: 2}, true}, {parallel.Layout{CP: 2}, false}} {
+			if (i+k)%2 == 1 != reliability.Long(t) {
+				continue
+			}
 			disttest.RequireEqual(t, want, plan{kind: kind, layout: &l.Layout, sequence: l.sequence, window: 3}.training().Run(t), 1e-10)
 		}
 		require.NotEqual(t, plan{kind: kind, window: 8}.training().Run(t), want, "the window hides nothing")
@@ -186,6 +189,8 @@ func TestWindowsEqualOneRank(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+func TestLongWindowsEqualOneRank(t *testing.T) { reliability.AsLong(t, TestWindowsEqualOneRank) }
 
 // Ranks that share sequences take documents apart from tokens, and say so; labels must be cut with them, too.
 func TestDocumentsRefused(t *testing.T) {
