@@ -1,10 +1,10 @@
-// Command sim measures all-reduces of two ranks on this machine, fits the latency and the bandwidth of a link of package dist/sim to two
-// sizes, and prints what that predicts for other sizes beside what was measured:
+// Command sim measures collectives of two ranks on this machine, fits what a message takes and a bandwidth of package dist/sim to two
+// sizes of the all-reduce, and prints what that predicts for other sizes, and for other operations, beside what was measured:
 //
 //	go run ./bench/sim
 //
-// The machine must have nothing else to do. Every time is that of the fastest block of all rounds. Sizes that the caches of a core do not
-// hold are printed, too, but not counted: there each byte takes longer, the longer the more there are, and a link has one bandwidth.
+// The machine must have nothing else to do. Every time is that of the fastest block of all rounds. How much slower memory is beyond the
+// caches, and how long two cores need to meet, is measured without collectives (machine.go).
 package main
 
 import (
@@ -24,21 +24,23 @@ import (
 
 const kib, mib = 1 << 10, 1 << 20
 
-// series is sizes that one link predicts. It is fitted to two of them.
+// series is an engine, and the sizes to which it is fitted. Window says that its ranks share memory.
 type series struct {
 	backend string
+	window  bool
 	fitted  [2]int
-	sizes   []int
 }
-
-// cached is the largest size that counts.
-const cached = mib
 
 var all = []series{
-	{"local", [2]int{64, 256 * kib}, []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, mib, 16 * mib, 64 * mib}},
-	{"shm", [2]int{64, 256 * kib}, []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, mib, 16 * mib, 64 * mib}},
-	{"tcp", [2]int{4 * kib, mib}, []int{8, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 16 * mib}},
+	{"local", true, [2]int{64, 256 * kib}},
+	{"shm", true, [2]int{64, 256 * kib}},
+	{"tcp", false, [2]int{kib, mib}},
 }
+
+var (
+	sizes = []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, 512 * kib, mib, 4 * mib, 16 * mib, 64 * mib}
+	ops   = []backend.Kind{backend.AllReduce, backend.Broadcast, backend.AllGather, backend.ReduceScatter}
+)
 
 func main() {
 	rounds := flag.Int("rounds", 5, "how often each size is measured")
@@ -59,52 +61,56 @@ func run(rounds int) error {
 	if out, err := exec.Command("go", "build", "-o", ringo, "github.com/ringo-ml/ringo/cmd/ringo").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
-	good, points := 0, 0
+	m := measureMachine()
+	fmt.Printf("two cores meet in %.0f ns; memory is so many times as fast as at 16 MiB:", m.meetNS)
+	for _, c := range m.caches {
+		fmt.Printf(" %.0f KiB %.3g", c[0]/kib, c[1])
+	}
+	fmt.Println()
+	good, points := map[backend.Kind]int{}, map[backend.Kind]int{}
 	for _, s := range all {
-		times, err := measure(ringo, s, rounds)
-		if err != nil {
-			return err
-		}
-		link, err := fit(s, times)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.backend, err)
-		}
-		fmt.Printf("%s, all-reduce by direct, 2 ranks: a message takes %.2f µs, and its bytes %.3g GB/s\n", s.backend, 2*link.NS/1e3, link.GBs)
-		for _, bytes := range s.sizes {
-			x, err := predict(link, bytes)
+		model := &model{machine: m, series: s}
+		for _, op := range ops {
+			times, err := measure(ringo, s.backend, op, rounds)
+			if err == nil && op == backend.AllReduce {
+				err = model.fit(times)
+			}
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", s.backend, err)
 			}
-			if bytes == s.fitted[0] || bytes == s.fitted[1] {
-				fmt.Printf("  %9d  %10.2f µs  fitted\n", bytes, times[bytes])
-				continue
+			fmt.Printf("%s, %v by direct, 2 ranks: %.2f µs and %.3g GB/s are fitted\n", s.backend, op, model.a/1e3, 1/model.b)
+			for _, bytes := range sizes {
+				if op == backend.AllReduce && (bytes == s.fitted[0] || bytes == s.fitted[1]) {
+					fmt.Printf("  %9d  %10.2f µs  fitted\n", bytes, times[bytes])
+					continue
+				}
+				x, err := model.predict(op, model.a, model.b, bytes)
+				if err != nil {
+					return err
+				}
+				off := x/times[bytes] - 1
+				if points[op]++; math.Abs(off) <= 0.25 {
+					good[op]++
+				}
+				fmt.Printf("  %9d  %10.2f µs  predicted %10.2f  %+6.1f%%\n", bytes, times[bytes], x, 100*off)
 			}
-			off, note := x/times[bytes]-1, ""
-			switch {
-			case bytes > cached:
-				note = "  not counted"
-			case math.Abs(off) <= 0.25:
-				good++
-				fallthrough
-			default:
-				points++
-			}
-			fmt.Printf("  %9d  %10.2f µs  predicted %10.2f  %+6.1f%%%s\n", bytes, times[bytes], x, 100*off, note)
 		}
 	}
-	fmt.Printf("%d of %d predictions are within 25%%\n", good, points)
+	for _, op := range ops {
+		fmt.Printf("%v: %d of %d predictions are within 25%%\n", op, good[op], points[op])
+	}
 	return nil
 }
 
 // measure returns the time of the fastest block of calls, in µs, by bytes.
-func measure(ringo string, s series, rounds int) (map[int]float64, error) {
-	sizes, times := make([]string, len(s.sizes)), map[int]float64{}
-	for i, n := range s.sizes {
-		sizes[i] = strconv.Itoa(n)
+func measure(ringo, engine string, op backend.Kind, rounds int) (map[int]float64, error) {
+	text, times := make([]string, len(sizes)), map[int]float64{}
+	for i, n := range sizes {
+		text[i] = strconv.Itoa(n)
 	}
 	for range rounds {
-		cmd := exec.Command(ringo, "bench", "-ops", "allreduce", "-algo", "direct", "-ranks", "2", "-backend", s.backend, "-sizes",
-			strings.Join(sizes, ","), "-json")
+		cmd := exec.Command(ringo, "bench", "-ops", op.String(), "-algo", "direct", "-ranks", "2", "-backend", engine, "-sizes",
+			strings.Join(text, ","), "-json")
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
@@ -126,38 +132,43 @@ func measure(ringo string, s series, rounds int) (map[int]float64, error) {
 	return times, nil
 }
 
-// predict returns what package sim says for two ranks with a link, in µs.
-func predict(link sim.Link, bytes int) (float64, error) {
-	top := sim.Topology{Name: "two", Host: 2, Links: []sim.Link{link}}
-	r, err := top.Run(backend.AllReduce, "direct", 2, bytes)
+// model is two ranks on this machine. Fitted are a, the nanoseconds of a message, and b, those of a byte beyond all caches.
+type model struct {
+	machine
+	series
+	a, b float64
+}
+
+// predict returns what package sim says, in µs.
+func (m *model) predict(op backend.Kind, a, b float64, bytes int) (float64, error) {
+	top := sim.Topology{Name: "two", Host: 2, Caches: m.caches, Window: m.window}
+	link := sim.Link{Name: "link", From: "rank", To: "switch", Ports: 2, Half: true, GBs: 1 / b, NS: a / 2}
+	if m.window {
+		link.GBs, link.NS, top.MemoryGBs, top.MessageNS = 1e9, m.meetNS/2, 1/b, a
+	}
+	top.Links = []sim.Link{link}
+	r, err := top.Run(op, "direct", 2, bytes)
 	if err != nil {
 		return 0, err
 	}
 	return r.Time.Seconds() * 1e6, nil
 }
 
-// fit returns the link with which both fitted sizes take as long as measured: their times are a·latency + b/bandwidth.
-func fit(s series, times map[int]float64) (sim.Link, error) {
-	link := sim.Link{Name: "link", From: "rank", To: "switch", Ports: 2}
+// fit finds a and b with which both fitted sizes take as long as measured: their times are a constant, and parts that a and b multiply.
+func (m *model) fit(times map[int]float64) error {
 	var a, b, t [2]float64
-	for i, n := range s.fitted {
-		link.GBs, link.NS = 1e9, 1e6
-		late, err := predict(link, n)
+	for i, n := range m.fitted {
+		base, err := m.predict(backend.AllReduce, 0, 1e-9, n)
 		if err != nil {
-			return link, err
+			return err
 		}
-		link.GBs, link.NS = 1, 0
-		wide, err := predict(link, n)
-		if err != nil {
-			return link, err
-		}
-		a[i], b[i], t[i] = late/1e6, wide, times[n]
+		late, _ := m.predict(backend.AllReduce, 1e6, 1e-9, n)
+		wide, _ := m.predict(backend.AllReduce, 0, 1, n)
+		a[i], b[i], t[i] = (late-base)/1e6, wide-base, times[n]-base
 	}
 	det := a[0]*b[1] - a[1]*b[0]
-	ns, each := (t[0]*b[1]-t[1]*b[0])/det, (a[0]*t[1]-a[1]*t[0])/det
-	if !(ns >= 0 && each > 0) {
-		return link, fmt.Errorf("no link takes %.2f µs for %d bytes and %.2f µs for %d", t[0], s.fitted[0], t[1], s.fitted[1])
+	if m.a, m.b = (t[0]*b[1]-t[1]*b[0])/det, (a[0]*t[1]-a[1]*t[0])/det; !(m.a >= 0 && m.b > 0) {
+		return fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d", times[m.fitted[0]], m.fitted[0], times[m.fitted[1]], m.fitted[1])
 	}
-	link.NS, link.GBs = ns, 1/each
-	return link, nil
+	return nil
 }
