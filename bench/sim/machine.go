@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -8,14 +9,9 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/sim"
 	"github.com/ringo-ml/ringo/tensor"
 )
-
-// machine is what two cores of this machine can do, measured without collectives.
-type machine struct {
-	meetNS float64      // from when both say that they are there to when both know
-	caches [][2]float64 // of sim.Topology
-}
 
 // short is how long one measurement takes at least, and long for how long there are more: the fastest one counts.
 const (
@@ -23,18 +19,24 @@ const (
 	long  = 300 * time.Millisecond
 )
 
-func measureMachine() machine {
-	var m machine
-	var each []float64 // nanoseconds of a byte
-	for bytes := 256 * kib; bytes <= 16*mib; bytes *= 4 {
-		each = append(each, memory(bytes)/float64(bytes))
-		m.caches = append(m.caches, [2]float64{float64(bytes)})
+// machine returns two ranks that share memory, and two with a loopback between them, by what two cores can do.
+func machine() (shared, loopback model) {
+	var caches [][2]float64
+	for bytes := 256 * kib; bytes <= cached; bytes *= 4 {
+		caches = append(caches, [2]float64{float64(bytes), float64(bytes) / memory(bytes)})
 	}
-	for i := range each {
-		m.caches[i][1] = each[len(each)-1] / each[i]
+	fmt.Print("memory is so many times as fast as at 16 MiB:")
+	for i := range caches {
+		caches[i][1] /= caches[len(caches)-1][1]
+		fmt.Printf(" %.0f KiB %.2f", caches[i][0]/kib, caches[i][1])
 	}
-	m.meetNS = meet()
-	return m
+	ns := barrier()
+	fmt.Printf("; a barrier of two cores takes %.0f ns\n", ns)
+	link := sim.Link{Name: "link", From: "rank", To: "host", Ports: 2, Half: true}
+	loopback.Topology = sim.Topology{Name: "two", Host: 2, Caches: caches, Links: []sim.Link{link}}
+	link.NS, link.GBs = ns/2, 1
+	shared.Topology = sim.Topology{Name: "two", Host: 2, Caches: caches, Window: true, Links: []sim.Link{link}}
+	return shared, loopback
 }
 
 // memory returns the ns in which a core that touches so many bytes, in two places, adds them and stores the sum in both. Another core does
@@ -75,8 +77,8 @@ func fastest(f func()) float64 {
 	return best
 }
 
-// meet returns the ns of a turn in which two cores each write a number and ring a bell, as engines do, and wait for the other's number.
-func meet() float64 {
+// barrier returns the ns of a turn in which two cores each write a number and ring a bell, as engines do, and wait for the other's number.
+func barrier() float64 {
 	const turns = 1000
 	type counter struct {
 		atomic.Uint64

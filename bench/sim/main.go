@@ -3,8 +3,9 @@
 //
 //	go run ./bench/sim
 //
-// The machine must have nothing else to do. Every time is that of the fastest block of all rounds. How much slower memory is beyond the
-// caches, and how long two cores need to meet, is measured without collectives (machine.go).
+// The machine must have nothing else to do. Every time is that of the fastest block of all rounds. How much slower memory is where a
+// core's own cache ends, and how long a barrier of two cores takes, is measured without collectives (machine.go). 64 MiB are printed, but
+// not counted: how much of the cache that all cores share is this machine's may change from one minute to the next.
 package main
 
 import (
@@ -24,22 +25,18 @@ import (
 
 const kib, mib = 1 << 10, 1 << 20
 
-// series is an engine, and the sizes to which it is fitted. Window says that its ranks share memory.
-type series struct {
-	backend string
-	window  bool
-	fitted  [2]int
-}
+// cached is the largest size that counts.
+const cached = 16 * mib
 
-var all = []series{
-	{"local", true, [2]int{64, 256 * kib}},
-	{"shm", true, [2]int{64, 256 * kib}},
-	{"tcp", false, [2]int{kib, mib}},
-}
+// engines are fitted to two sizes each.
+var engines = []struct {
+	name   string
+	fitted [2]int
+}{{"local", [2]int{64, 256 * kib}}, {"shm", [2]int{64, 256 * kib}}, {"tcp", [2]int{kib, mib}}}
 
 var (
 	sizes = []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, 512 * kib, mib, 4 * mib, 16 * mib, 64 * mib}
-	ops   = []backend.Kind{backend.AllReduce, backend.Broadcast, backend.AllGather, backend.ReduceScatter}
+	ops   = []backend.Kind{backend.AllReduce, backend.Broadcast, backend.AllGather} // the first is fitted
 )
 
 func main() {
@@ -61,43 +58,45 @@ func run(rounds int) error {
 	if out, err := exec.Command("go", "build", "-o", ringo, "github.com/ringo-ml/ringo/cmd/ringo").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
-	m := measureMachine()
-	fmt.Printf("two cores meet in %.0f ns; memory is so many times as fast as at 16 MiB:", m.meetNS)
-	for _, c := range m.caches {
-		fmt.Printf(" %.0f KiB %.3g", c[0]/kib, c[1])
-	}
-	fmt.Println()
-	good, points := map[backend.Kind]int{}, map[backend.Kind]int{}
-	for _, s := range all {
-		model := &model{machine: m, series: s}
-		for _, op := range ops {
-			times, err := measure(ringo, s.backend, op, rounds)
-			if err == nil && op == backend.AllReduce {
-				err = model.fit(times)
+	shared, loopback := machine()
+	good, points := make([]int, len(ops)), make([]int, len(ops))
+	for _, e := range engines {
+		m := shared
+		if e.name == "tcp" {
+			m = loopback
+		}
+		for i, op := range ops {
+			times, err := measure(ringo, e.name, op, rounds)
+			if err == nil && i == 0 {
+				err = m.fit(e.fitted, times)
 			}
 			if err != nil {
-				return fmt.Errorf("%s: %w", s.backend, err)
+				return fmt.Errorf("%s: %w", e.name, err)
 			}
-			fmt.Printf("%s, %v by direct, 2 ranks: %.2f µs and %.3g GB/s are fitted\n", s.backend, op, model.a/1e3, 1/model.b)
-			for _, bytes := range sizes {
-				if op == backend.AllReduce && (bytes == s.fitted[0] || bytes == s.fitted[1]) {
-					fmt.Printf("  %9d  %10.2f µs  fitted\n", bytes, times[bytes])
-					continue
-				}
-				x, err := model.predict(op, model.a, model.b, bytes)
+			fmt.Printf("%s, %v by direct, 2 ranks: %.2f µs and %.3g GB/s\n", e.name, op, m.a/1e3, 1/m.b)
+			for _, n := range sizes {
+				x, err := m.predict(op, m.a, m.b, n)
 				if err != nil {
 					return err
 				}
-				off := x/times[bytes] - 1
-				if points[op]++; math.Abs(off) <= 0.25 {
-					good[op]++
+				off, note := x/times[n]-1, ""
+				switch {
+				case i == 0 && (n == e.fitted[0] || n == e.fitted[1]):
+					note = "  fitted"
+				case n > cached:
+					note = "  not counted"
+				case math.Abs(off) <= 0.25:
+					good[i]++
+					fallthrough
+				default:
+					points[i]++
 				}
-				fmt.Printf("  %9d  %10.2f µs  predicted %10.2f  %+6.1f%%\n", bytes, times[bytes], x, 100*off)
+				fmt.Printf("  %9d  %10.2f µs  predicted %10.2f  %5.2f%s\n", n, times[n], x, x/times[n], note)
 			}
 		}
 	}
-	for _, op := range ops {
-		fmt.Printf("%v: %d of %d predictions are within 25%%\n", op, good[op], points[op])
+	for i, op := range ops {
+		fmt.Printf("%v: %d of %d predictions are within 25%%\n", op, good[i], points[i])
 	}
 	return nil
 }
@@ -132,22 +131,22 @@ func measure(ringo, engine string, op backend.Kind, rounds int) (map[int]float64
 	return times, nil
 }
 
-// model is two ranks on this machine. Fitted are a, the nanoseconds of a message, and b, those of a byte beyond all caches.
+// model is two ranks. Fitted are a, the nanoseconds of a message, and b, those of a byte where caches are not counted.
 type model struct {
-	machine
-	series
+	sim.Topology
 	a, b float64
 }
 
-// predict returns what package sim says, in µs.
-func (m *model) predict(op backend.Kind, a, b float64, bytes int) (float64, error) {
-	top := sim.Topology{Name: "two", Host: 2, Caches: m.caches, Window: m.window}
-	link := sim.Link{Name: "link", From: "rank", To: "switch", Ports: 2, Half: true, GBs: 1 / b, NS: a / 2}
-	if m.window {
-		link.GBs, link.NS, top.MemoryGBs, top.MessageNS = 1e9, m.meetNS/2, 1/b, a
+// predict returns what package sim says with other a and b, in µs.
+func (m model) predict(op backend.Kind, a, b float64, bytes int) (float64, error) {
+	link := m.Links[0]
+	if m.Window {
+		m.MessageNS, m.MemoryGBs = a, 1/b
+	} else {
+		link.NS, link.GBs = a/2, 1/b
 	}
-	top.Links = []sim.Link{link}
-	r, err := top.Run(op, "direct", 2, bytes)
+	m.Links = []sim.Link{link}
+	r, err := m.Run(op, "direct", 2, bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -155,20 +154,29 @@ func (m *model) predict(op backend.Kind, a, b float64, bytes int) (float64, erro
 }
 
 // fit finds a and b with which both fitted sizes take as long as measured: their times are a constant, and parts that a and b multiply.
-func (m *model) fit(times map[int]float64) error {
+func (m *model) fit(sizes [2]int, times map[int]float64) error {
+	const few = 1e-9
 	var a, b, t [2]float64
-	for i, n := range m.fitted {
-		base, err := m.predict(backend.AllReduce, 0, 1e-9, n)
-		if err != nil {
-			return err
+	for i, n := range sizes {
+		for k, at := range [3][2]float64{{0, few}, {1e6, few}, {0, 1}} {
+			us, err := m.predict(ops[0], at[0], at[1], n)
+			if err != nil {
+				return err
+			}
+			switch k {
+			case 0:
+				t[i] = us
+			case 1:
+				a[i] = (us - t[i]) / 1e6
+			case 2:
+				b[i], t[i] = us-t[i], times[n]-t[i]
+			}
 		}
-		late, _ := m.predict(backend.AllReduce, 1e6, 1e-9, n)
-		wide, _ := m.predict(backend.AllReduce, 0, 1, n)
-		a[i], b[i], t[i] = (late-base)/1e6, wide-base, times[n]-base
 	}
 	det := a[0]*b[1] - a[1]*b[0]
-	if m.a, m.b = (t[0]*b[1]-t[1]*b[0])/det, (a[0]*t[1]-a[1]*t[0])/det; !(m.a >= 0 && m.b > 0) {
-		return fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d", times[m.fitted[0]], m.fitted[0], times[m.fitted[1]], m.fitted[1])
+	m.a, m.b = (t[0]*b[1]-t[1]*b[0])/det, (a[0]*t[1]-a[1]*t[0])/det
+	if !(m.a >= 0 && m.b > 0) {
+		return fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d", times[sizes[0]], sizes[0], times[sizes[1]], sizes[1])
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ type Topology struct {
 	Host int `json:"host"`
 	// MemoryGBs is how fast a rank adds bytes to others, or copies them, in 10⁹ bytes of the result per second; 0: it takes no time.
 	MemoryGBs float64 `json:"memory_gbs,omitempty"`
-	// Caches say how many times as fast that is, and links inside a host, as their bytes are memory, too, while an operation touches few
-	// bytes of a rank: pairs of such a number and the times. Between two the time of a byte is on a line over the logarithm; beyond them
-	// it is that of the nearest.
+	// Caches are pairs of a number of bytes, and how many times as fast memory is while an operation touches so many of a rank: that of
+	// MemoryGBs, and that behind links to switches of one host (Ports is at most Host), which carry bytes from memory to memory. Between
+	// two pairs, the time of a byte is on a line over the logarithm; beyond them it is that of the nearest. Programs touch most.
 	Caches [][2]float64 `json:"caches,omitempty"`
 	// Window says that the ranks of a host read and write each other's memory, as with the engines local and shm. All of their operations
 	// are then direct: a rank shows the operation to the others, which takes MessageNS and the latency, moves its share, and says so.
@@ -32,7 +32,8 @@ type Topology struct {
 	Links []Link `json:"links"`
 }
 
-// Link is a kind of link: each rank, or each switch of a kind, has one of it. It carries bytes in both directions at the same time.
+// Link is a kind of link: each rank, or each switch of a kind, has one of it. It carries bytes in both directions at the same time,
+// unless Half is set.
 type Link struct {
 	Name string `json:"name"`
 	// From is "rank", or the kind of switch that is below the link. To is the kind of switch above it.
@@ -42,7 +43,7 @@ type Link struct {
 	Ports int `json:"ports"`
 	// Rails says that rank i of every host goes to a switch of rail i. Ports are then those of a rail.
 	Rails bool `json:"rails,omitempty"`
-	// Half says that the directions take turns, as on a loopback, where a core does the work of both.
+	// Half says that the directions take turns, as on a loopback, where a core does the work of both: a message waits for one that comes.
 	Half bool    `json:"half,omitempty"`
 	GBs  float64 `json:"gbs"` // 10⁹ bytes per second in each direction
 	NS   float64 `json:"ns"`  // latency in nanoseconds

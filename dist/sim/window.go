@@ -29,16 +29,16 @@ func (t *Topology) slow(touched int) float64 {
 // along, the operation is over when all have done so.
 func (r *rank) window(c *call) error {
 	r.pause(r.net.perMessage)
-	err := r.meet()
+	err := r.barrier()
 	r.Work(c.share(r.number, len(r.ranks)))
 	if op := c.op(r); op.Src.Bytes <= backend.EagerBytes || err != nil {
 		return err
 	}
-	return r.meet()
+	return r.barrier()
 }
 
-// meet tells all ranks of the group that this one is here, and waits for them.
-func (r *rank) meet() (err error) {
+// barrier tells all ranks of the group that this one is here, and waits for them.
+func (r *rank) barrier() (err error) {
 	for _, what := range []action{send, receive} {
 		for p := range r.ranks {
 			if p != r.number && err == nil {
