@@ -153,29 +153,21 @@ func (m model) predict(op backend.Kind, a, b float64, bytes int) (float64, error
 	return r.Time.Seconds() * 1e6, nil
 }
 
-// fit finds a and b with which both fitted sizes take as long as measured: their times are a constant, and parts that a and b multiply.
+// fit finds a and b with which both fitted sizes take as long as measured: most of the smaller one is a, and of the larger one b.
 func (m *model) fit(sizes [2]int, times map[int]float64) error {
-	const few = 1e-9
-	var a, b, t [2]float64
-	for i, n := range sizes {
-		for k, at := range [3][2]float64{{0, few}, {1e6, few}, {0, 1}} {
-			us, err := m.predict(ops[0], at[0], at[1], n)
+	m.a, m.b = 1e3, 1
+	var off [2]float64
+	for range 100 {
+		for i, n := range sizes {
+			us, err := m.predict(ops[0], m.a, m.b, n)
 			if err != nil {
 				return err
 			}
-			switch k {
-			case 0:
-				t[i] = us
-			case 1:
-				a[i] = (us - t[i]) / 1e6
-			case 2:
-				b[i], t[i] = us-t[i], times[n]-t[i]
-			}
+			off[i] = times[n] / us
 		}
+		m.a, m.b = m.a*off[0], m.b*off[1]
 	}
-	det := a[0]*b[1] - a[1]*b[0]
-	m.a, m.b = (t[0]*b[1]-t[1]*b[0])/det, (a[0]*t[1]-a[1]*t[0])/det
-	if !(m.a >= 0 && m.b > 0) {
+	if !(math.Abs(off[0]-1)+math.Abs(off[1]-1) < 1e-3) {
 		return fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d", times[sizes[0]], sizes[0], times[sizes[1]], sizes[1])
 	}
 	return nil
