@@ -155,20 +155,22 @@ func (m model) predict(op backend.Kind, a, b float64, bytes int) (float64, error
 
 // fit finds a and b with which both fitted sizes take as long as measured: most of the smaller one is a, and of the larger one b.
 func (m *model) fit(sizes [2]int, times map[int]float64) error {
+	unfit := fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d: let the machine do nothing else", times[sizes[0]], sizes[0],
+		times[sizes[1]], sizes[1])
 	m.a, m.b = 1e3, 1
 	var off [2]float64
 	for range 100 {
 		for i, n := range sizes {
 			us, err := m.predict(ops[0], m.a, m.b, n)
-			if err != nil {
-				return err
+			if err != nil { // a or b is out of all bounds
+				return unfit
 			}
 			off[i] = times[n] / us
 		}
 		m.a, m.b = m.a*off[0], m.b*off[1]
 	}
 	if !(math.Abs(off[0]-1)+math.Abs(off[1]-1) < 1e-3) {
-		return fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d", times[sizes[0]], sizes[0], times[sizes[1]], sizes[1])
+		return unfit
 	}
 	return nil
 }
