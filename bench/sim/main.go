@@ -1,10 +1,11 @@
-// Command sim measures all-reduces of two ranks on this machine, fits the latency and the bandwidth of a link of package dist/sim to two
-// sizes, and prints what that predicts for other sizes beside what was measured:
+// Command sim measures collectives of two ranks on this machine, fits what a message takes and a bandwidth of package dist/sim to two
+// sizes of the all-reduce, and prints what that predicts for other sizes, and for other operations, beside what was measured:
 //
 //	go run ./bench/sim
 //
-// The machine must have nothing else to do. Every time is that of the fastest block of all rounds. Sizes that the caches of a core do not
-// hold are printed, too, but not counted: there each byte takes longer, the longer the more there are, and a link has one bandwidth.
+// The machine must have nothing else to do. Every time is that of the fastest block of all rounds. How much slower memory is where a
+// core's own cache ends, and how long a barrier of two cores takes, is measured without collectives (machine.go). 64 MiB are printed, but
+// not counted: how much of the cache that all cores share is this machine's may change from one minute to the next.
 package main
 
 import (
@@ -24,21 +25,19 @@ import (
 
 const kib, mib = 1 << 10, 1 << 20
 
-// series is sizes that one link predicts. It is fitted to two of them.
-type series struct {
-	backend string
-	fitted  [2]int
-	sizes   []int
-}
-
 // cached is the largest size that counts.
-const cached = mib
+const cached = 16 * mib
 
-var all = []series{
-	{"local", [2]int{64, 256 * kib}, []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, mib, 16 * mib, 64 * mib}},
-	{"shm", [2]int{64, 256 * kib}, []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, mib, 16 * mib, 64 * mib}},
-	{"tcp", [2]int{4 * kib, mib}, []int{8, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, mib, 4 * mib, 16 * mib}},
-}
+// engines are fitted to two sizes each.
+var engines = []struct {
+	name   string
+	fitted [2]int
+}{{"local", [2]int{64, 256 * kib}}, {"shm", [2]int{64, 256 * kib}}, {"tcp", [2]int{kib, mib}}}
+
+var (
+	sizes = []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, 512 * kib, mib, 4 * mib, 16 * mib, 64 * mib}
+	ops   = []backend.Kind{backend.AllReduce, backend.Broadcast, backend.AllGather} // the first is fitted
+)
 
 func main() {
 	rounds := flag.Int("rounds", 5, "how often each size is measured")
@@ -59,52 +58,58 @@ func run(rounds int) error {
 	if out, err := exec.Command("go", "build", "-o", ringo, "github.com/ringo-ml/ringo/cmd/ringo").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
-	good, points := 0, 0
-	for _, s := range all {
-		times, err := measure(ringo, s, rounds)
-		if err != nil {
-			return err
+	shared, loopback := machine()
+	good, points := make([]int, len(ops)), make([]int, len(ops))
+	for _, e := range engines {
+		m := shared
+		if e.name == "tcp" {
+			m = loopback
 		}
-		link, err := fit(s, times)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.backend, err)
-		}
-		fmt.Printf("%s, all-reduce by direct, 2 ranks: a message takes %.2f µs, and its bytes %.3g GB/s\n", s.backend, 2*link.NS/1e3, link.GBs)
-		for _, bytes := range s.sizes {
-			x, err := predict(link, bytes)
+		for i, op := range ops {
+			times, err := measure(ringo, e.name, op, rounds)
+			if err == nil && i == 0 {
+				err = m.fit(e.fitted, times)
+			}
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", e.name, err)
 			}
-			if bytes == s.fitted[0] || bytes == s.fitted[1] {
-				fmt.Printf("  %9d  %10.2f µs  fitted\n", bytes, times[bytes])
-				continue
+			fmt.Printf("%s, %v by direct, 2 ranks: %.2f µs and %.3g GB/s\n", e.name, op, m.a/1e3, 1/m.b)
+			for _, n := range sizes {
+				x, err := m.predict(op, m.a, m.b, n)
+				if err != nil {
+					return err
+				}
+				off, note := x/times[n]-1, ""
+				switch {
+				case i == 0 && (n == e.fitted[0] || n == e.fitted[1]):
+					note = "  fitted"
+				case n > cached:
+					note = "  not counted"
+				case math.Abs(off) <= 0.25:
+					good[i]++
+					fallthrough
+				default:
+					points[i]++
+				}
+				fmt.Printf("  %9d  %10.2f µs  predicted %10.2f  %5.2f%s\n", n, times[n], x, x/times[n], note)
 			}
-			off, note := x/times[bytes]-1, ""
-			switch {
-			case bytes > cached:
-				note = "  not counted"
-			case math.Abs(off) <= 0.25:
-				good++
-				fallthrough
-			default:
-				points++
-			}
-			fmt.Printf("  %9d  %10.2f µs  predicted %10.2f  %+6.1f%%%s\n", bytes, times[bytes], x, 100*off, note)
 		}
 	}
-	fmt.Printf("%d of %d predictions are within 25%%\n", good, points)
+	for i, op := range ops {
+		fmt.Printf("%v: %d of %d predictions are within 25%%\n", op, good[i], points[i])
+	}
 	return nil
 }
 
 // measure returns the time of the fastest block of calls, in µs, by bytes.
-func measure(ringo string, s series, rounds int) (map[int]float64, error) {
-	sizes, times := make([]string, len(s.sizes)), map[int]float64{}
-	for i, n := range s.sizes {
-		sizes[i] = strconv.Itoa(n)
+func measure(ringo, engine string, op backend.Kind, rounds int) (map[int]float64, error) {
+	text, times := make([]string, len(sizes)), map[int]float64{}
+	for i, n := range sizes {
+		text[i] = strconv.Itoa(n)
 	}
 	for range rounds {
-		cmd := exec.Command(ringo, "bench", "-ops", "allreduce", "-algo", "direct", "-ranks", "2", "-backend", s.backend, "-sizes",
-			strings.Join(sizes, ","), "-json")
+		cmd := exec.Command(ringo, "bench", "-ops", op.String(), "-algo", "direct", "-ranks", "2", "-backend", engine, "-sizes",
+			strings.Join(text, ","), "-json")
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
@@ -126,38 +131,46 @@ func measure(ringo string, s series, rounds int) (map[int]float64, error) {
 	return times, nil
 }
 
-// predict returns what package sim says for two ranks with a link, in µs.
-func predict(link sim.Link, bytes int) (float64, error) {
-	top := sim.Topology{Name: "two", Host: 2, Links: []sim.Link{link}}
-	r, err := top.Run(backend.AllReduce, "direct", 2, bytes)
+// model is two ranks. Fitted are a, the nanoseconds of a message, and b, those of a byte where caches are not counted.
+type model struct {
+	sim.Topology
+	a, b float64
+}
+
+// predict returns what package sim says with other a and b, in µs.
+func (m model) predict(op backend.Kind, a, b float64, bytes int) (float64, error) {
+	link := m.Links[0]
+	if m.Window {
+		m.MessageNS, m.MemoryGBs = a, 1/b
+	} else {
+		link.NS, link.GBs = a/2, 1/b
+	}
+	m.Links = []sim.Link{link}
+	r, err := m.Run(op, "direct", 2, bytes)
 	if err != nil {
 		return 0, err
 	}
 	return r.Time.Seconds() * 1e6, nil
 }
 
-// fit returns the link with which both fitted sizes take as long as measured: their times are a·latency + b/bandwidth.
-func fit(s series, times map[int]float64) (sim.Link, error) {
-	link := sim.Link{Name: "link", From: "rank", To: "switch", Ports: 2}
-	var a, b, t [2]float64
-	for i, n := range s.fitted {
-		link.GBs, link.NS = 1e9, 1e6
-		late, err := predict(link, n)
-		if err != nil {
-			return link, err
+// fit finds a and b with which both fitted sizes take as long as measured: most of the smaller one is a, and of the larger one b.
+func (m *model) fit(sizes [2]int, times map[int]float64) error {
+	unfit := fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d: let the machine do nothing else", times[sizes[0]], sizes[0],
+		times[sizes[1]], sizes[1])
+	m.a, m.b = 1e3, 1
+	var off [2]float64
+	for range 100 {
+		for i, n := range sizes {
+			us, err := m.predict(ops[0], m.a, m.b, n)
+			if err != nil { // a or b is out of all bounds
+				return unfit
+			}
+			off[i] = times[n] / us
 		}
-		link.GBs, link.NS = 1, 0
-		wide, err := predict(link, n)
-		if err != nil {
-			return link, err
-		}
-		a[i], b[i], t[i] = late/1e6, wide, times[n]
+		m.a, m.b = m.a*off[0], m.b*off[1]
 	}
-	det := a[0]*b[1] - a[1]*b[0]
-	ns, each := (t[0]*b[1]-t[1]*b[0])/det, (a[0]*t[1]-a[1]*t[0])/det
-	if !(ns >= 0 && each > 0) {
-		return link, fmt.Errorf("no link takes %.2f µs for %d bytes and %.2f µs for %d", t[0], s.fitted[0], t[1], s.fitted[1])
+	if !(math.Abs(off[0]-1)+math.Abs(off[1]-1) < 1e-3) {
+		return unfit
 	}
-	link.NS, link.GBs = ns, 1/each
-	return link, nil
+	return nil
 }

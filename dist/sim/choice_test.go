@@ -17,7 +17,7 @@ import (
 // bytes between hosts: a Tuner takes no other for large buffers. Algorithms of which the Tuner's own model says that they take four times
 // as long are left out: those with a message from each rank to each other have too many messages.
 func choice(t testing.TB, top *Topology, kind backend.Kind, ranks, bytes int) (chosen, best, frugal *Result) {
-	net, err := top.network(ranks)
+	net, err := top.network(ranks, 0)
 	require.NoError(t, err)
 	at := net.group(upTo(ranks)).tuner
 	c := at.Explain(kind, bytes)

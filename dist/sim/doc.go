@@ -13,6 +13,10 @@
 // Send returns when the last byte is on the first link, Recv when the last one has come. A rank may also need time for each message
 // (MessageNS), and for the bytes that it copies or adds (MemoryGBs). Payloads are left out: nobody allocates or reads buffers.
 //
+// Where ranks share memory (Window), as with the engines local and shm, there are no messages: an operation is two barriers, or one, and
+// what a rank reads and writes between them, as fast as its caches are (Caches). A loopback is work of cores: its directions take turns
+// (Half). bench/sim compares both with measurements of two ranks.
+//
 // Times are whole picoseconds, and what happens at the same time happens in a fixed order. So results are the same on every machine.
 // There is no noise in them. On real clusters there is: on Leonardo it takes up to half of the bandwidth of an all-reduce of 1,024 GPUs
 // (De Sensi et al. 2024, arXiv 2408.14090).
@@ -35,7 +39,7 @@
 //	topology.go  Topology, and what is wrong with one; file.go: JSON; topologies: those that come with the package
 //	wiring.go    the links of so many ranks, and the path between two of them
 //	clock.go     threads in virtual time: they write down steps ahead of it
-//	network.go   messages on links
+//	network.go   messages on links; window.go: shared memory
 //	rank.go      the Transport of a rank, and its steps
 //	run.go       Run: an operation of all ranks
 //	program.go   Play: the programs of ranks

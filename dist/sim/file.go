@@ -55,22 +55,17 @@ func Parse(text []byte) (*Topology, error) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return nil, fmt.Errorf("no JSON object: %s", bounded.Plain(err.Error()))
 	}
-	t := &Topology{}
 	if _, ok := fields["latency_us"]; ok {
 		var m measured
 		if err := json.Unmarshal(text, &m); err != nil {
 			return nil, fmt.Errorf("not what ringo topo prints: %s", bounded.Plain(err.Error()))
 		}
-		var err error
-		if t, err = m.topology(); err != nil {
-			return nil, err
-		}
-	} else {
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(t); err != nil {
-			return nil, fmt.Errorf("no topology: %s", bounded.Plain(err.Error()))
-		}
+		return m.topology()
+	}
+	t, d := &Topology{}, json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(t); err != nil {
+		return nil, fmt.Errorf("no topology: %s", bounded.Plain(err.Error()))
 	}
 	return t, t.Check()
 }
@@ -120,5 +115,5 @@ func (m *measured) topology() (*Topology, error) {
 			t.Links = append(t.Links, l)
 		}
 	}
-	return t, nil
+	return t, t.Check()
 }

@@ -141,7 +141,7 @@ func (l *Library) time(by *Topology, h rotation) (Time, error) {
 	if t, ok := l.times[h]; ok || h.n < 2 {
 		return t, nil
 	}
-	net, err := by.network(l.ranks(h.far, h.n))
+	net, err := by.network(l.ranks(h.far, h.n), everything)
 	if err != nil {
 		return 0, err
 	}

@@ -27,15 +27,21 @@ type hop struct {
 	*cable
 }
 
-// network is that of a job of so many ranks. Its error says why that cannot be.
-func (t *Topology) network(ranks int) (*network, error) {
+// network is that of a job of so many ranks, each of which touches so many bytes. Its error says why that cannot be.
+func (t *Topology) network(ranks, touched int) (*network, error) {
 	w, err := t.wire(ranks)
 	if err != nil {
 		return nil, err
 	}
 	n := &network{engine: engine{at: map[Time]*bucket{}}, plan: w, ways: make([]way, w.ways), perMessage: nanoseconds(t.MessageNS)}
+	slow := t.slow(touched)
 	if t.MemoryGBs > 0 {
-		n.perByte = 1e3 / t.MemoryGBs
+		n.perByte = slow * 1e3 / t.MemoryGBs
+	}
+	for _, c := range w.cables {
+		if c.From == "rank" && c.Ports <= t.Host {
+			c.each *= slow
+		}
 	}
 	return n, nil
 }

@@ -46,7 +46,7 @@ type player struct {
 
 // Play runs a program. Collectives are those that the Tuner chooses.
 func (t *Topology) Play(prog *Program) (*Played, error) {
-	net, err := t.network(len(prog.Acts))
+	net, err := t.network(len(prog.Acts), everything)
 	if err != nil {
 		return nil, err
 	}
@@ -85,24 +85,19 @@ func (p *player) acts(r *rank, span int) error {
 	threadOf, queue := map[int]int{}, map[int][]int{} // numbers of threads: of exchanges, and those of a group
 	for k, a := range p.Acts[r.number] {
 		r.pause(a.Compute)
-		err := r.net.record(step{n: span + k, what: begin})
-		if a.Of >= 0 && err == nil {
-			if a.Await {
-				n, begun := threadOf[a.Of]
-				if !begun {
-					return fmt.Errorf("sim: rank %d awaits exchange %d, which it has not begun", r.number, a.Of)
-				}
-				err = r.join(n)
-			} else {
-				g := p.Exchanges[a.Of].Group
-				threadOf[a.Of], err = p.issue(r, a.Of, queue[g])
-				queue[g] = append(queue[g], threadOf[a.Of])
+		_ = r.net.record(step{n: span + k, what: begin}) // the last step has the error, too
+		if a.Of >= 0 && a.Await {
+			n, begun := threadOf[a.Of]
+			if !begun {
+				return fmt.Errorf("sim: rank %d awaits exchange %d, which it has not begun", r.number, a.Of)
 			}
+			_ = r.join(n)
+		} else if a.Of >= 0 {
+			g := p.Exchanges[a.Of].Group
+			threadOf[a.Of] = p.issue(r, a.Of, queue[g])
+			queue[g] = append(queue[g], threadOf[a.Of])
 		}
-		if err == nil {
-			err = r.net.record(step{n: span + k, what: end})
-		}
-		if err != nil {
+		if err := r.net.record(step{n: span + k, what: end}); err != nil {
 			return err
 		}
 	}
@@ -110,19 +105,17 @@ func (p *player) acts(r *rank, span int) error {
 }
 
 // issue begins an exchange on a rank, when those before it in its group are over. It returns the number of its thread.
-func (p *player) issue(r *rank, of int, before []int) (int, error) {
+func (p *player) issue(r *rank, of int, before []int) int {
 	n, last := len(before), -1
 	if n >= backend.Depth {
-		if err := r.join(before[n-backend.Depth]); err != nil {
-			return 0, err
-		}
+		_ = r.join(before[n-backend.Depth]) // the next step has the error, too
 	}
 	if n > 0 {
 		last = before[n-1]
 	}
 	g := p.Exchanges[of].Group
 	me := p.groups[g].ranks[slices.Index(p.Groups[g], r.number)]
-	return me.fork(func() error { return p.exchange(me, of) }, last), nil
+	return me.fork(func() error { return p.exchange(me, of) }, last)
 }
 
 // exchange does an operation on a rank.

@@ -47,11 +47,19 @@ func (t *Topology) Run(kind backend.Kind, name string, ranks, bytes int) (*Resul
 	case bytes < 0 || bytes > 1<<40:
 		return nil, fmt.Errorf("sim: %d bytes: want 0 to 1 TiB", bytes)
 	}
-	net, err := t.network(ranks)
+	touched := bytes + bytes/2 // a half is on the way, or in another buffer
+	if t.Window && kind == backend.AllReduce {
+		touched = bytes // a part of all buffers
+	}
+	net, err := t.network(ranks, touched)
 	if err != nil {
 		return nil, err
 	}
-	g, c := net.group(upTo(ranks)), newCall(kind, name, ranks, bytes)
+	g := net.group(upTo(ranks))
+	if g.shared && name == "" {
+		name = "direct"
+	}
+	c := newCall(kind, name, ranks, bytes)
 	for _, r := range g.ranks {
 		r.start(func() error { return r.do(c) })
 	}
@@ -60,21 +68,14 @@ func (t *Topology) Run(kind backend.Kind, name string, ranks, bytes int) (*Resul
 	}
 	op := c.op(g.ranks[0])
 	res := &Result{Op: kind.String(), Algo: g.tuner.Choose(&op), Ranks: ranks, Bytes: c.bytes, Time: net.last, Links: net.traffic(),
-		Messages: net.messages, Across: net.across}
-	res.Seconds = res.Time.Seconds()
+		Seconds: net.last.Seconds(), Messages: net.messages, Across: net.across}
 	if res.Time > 0 {
 		res.BusGBs = float64(c.bytes) / res.Seconds / 1e9 * busFactor(kind, ranks)
 	}
 	return res, nil
 }
 
-func upTo(n int) []int {
-	list := make([]int, n)
-	for i := range list {
-		list[i] = i
-	}
-	return list
-}
+func upTo(n int) []int { return turned(1, n, 1, 0) }
 
 func newCall(kind backend.Kind, name string, ranks, bytes int) *call {
 	c := &call{kind: kind, algo: name, count: bytes, bytes: bytes, seq: 1}
@@ -134,6 +135,9 @@ func (c *call) op(r *rank) backend.Op {
 
 // do runs an operation. As threads run ahead of the clock, those of a rank may be in several at a time, and each has buffers of its own.
 func (r *rank) do(c *call) error {
+	if r.shared && (c.algo == "" || c.algo == "direct") {
+		return r.window(c)
+	}
 	op := c.op(r)
 	return algo.NewMessages(r, r.tuner).Run(&op)
 }

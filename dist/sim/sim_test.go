@@ -159,7 +159,7 @@ func TestSharedLinks(t *testing.T) {
 		{Name: "leaf", From: "rank", To: "leaf", Ports: 4, GBs: 1, NS: 1},
 		{Name: "trunk", From: "leaf", To: "spine", Ports: 2, GBs: 1, NS: 1}}}
 	exchange := func(pairs int) Time {
-		net, err := top.network(8)
+		net, err := top.network(8, 0)
 		require.NoError(t, err)
 		g := net.group(upTo(8))
 		for i := range pairs {
@@ -205,7 +205,7 @@ func TestEveryAlgorithm(t *testing.T) {
 // A rank that waits forever is named, and so are messages of different lengths.
 func TestWrongPrograms(t *testing.T) {
 	run := func(f func(g *group)) error {
-		net, err := two(0).network(4)
+		net, err := two(0).network(4, 0)
 		require.NoError(t, err)
 		f(net.group(upTo(4)))
 		return net.run()
@@ -251,7 +251,7 @@ func TestCopies(t *testing.T) {
 
 // A sender that is always ahead takes no more memory, and its messages keep their order.
 func TestMailStaysSmall(t *testing.T) {
-	net, err := flat(0, 0).network(2)
+	net, err := flat(0, 0).network(2, 0)
 	require.NoError(t, err)
 	r, from := net.group(upTo(2)).ranks[0], sender{rank: 1}
 	r.put(from, message{bytes: 0})

@@ -16,6 +16,13 @@ type Topology struct {
 	Host int `json:"host"`
 	// MemoryGBs is how fast a rank adds bytes to others, or copies them, in 10⁹ bytes of the result per second; 0: it takes no time.
 	MemoryGBs float64 `json:"memory_gbs,omitempty"`
+	// Caches are pairs of a number of bytes, and how many times as fast memory is while an operation touches so many of a rank: that of
+	// MemoryGBs, and that behind links to switches of one host (Ports is at most Host), which carry bytes from memory to memory. Between
+	// two pairs, the time of a byte is on a line over the logarithm; beyond them it is that of the nearest. Programs touch most.
+	Caches [][2]float64 `json:"caches,omitempty"`
+	// Window says that the ranks of a host read and write each other's memory, as with the engines local and shm. All of their operations
+	// are then direct: a rank shows the operation to the others, which takes MessageNS and the latency, moves its share, and says so.
+	Window bool `json:"window,omitempty"`
 	// MessageNS is what a rank needs to send a message, in nanoseconds, before its first byte is on a link.
 	MessageNS float64 `json:"message_ns,omitempty"`
 	// Protocols are how a library for GPUs sends around a ring: Library takes the fastest of them. Package algo has one, which needs no more.
@@ -25,7 +32,8 @@ type Topology struct {
 	Links []Link `json:"links"`
 }
 
-// Link is a kind of link: each rank, or each switch of a kind, has one of it. It carries bytes in both directions at the same time.
+// Link is a kind of link: each rank, or each switch of a kind, has one of it. It carries bytes in both directions at the same time,
+// unless Half is set.
 type Link struct {
 	Name string `json:"name"`
 	// From is "rank", or the kind of switch that is below the link. To is the kind of switch above it.
@@ -34,9 +42,11 @@ type Link struct {
 	// Ports is how many links one switch above has; those of neighbors go to one switch.
 	Ports int `json:"ports"`
 	// Rails says that rank i of every host goes to a switch of rail i. Ports are then those of a rail.
-	Rails bool    `json:"rails,omitempty"`
-	GBs   float64 `json:"gbs"` // 10⁹ bytes per second in each direction
-	NS    float64 `json:"ns"`  // latency in nanoseconds
+	Rails bool `json:"rails,omitempty"`
+	// Half says that the directions take turns, as on a loopback, where a core does the work of both: a message waits for one that comes.
+	Half bool    `json:"half,omitempty"`
+	GBs  float64 `json:"gbs"` // 10⁹ bytes per second in each direction
+	NS   float64 `json:"ns"`  // latency in nanoseconds
 	// Sums says that switches above add up and copy what ranks send (NVLS), at this part of GBs, and SumsNS what that takes at least. Only
 	// Library.AllReduce uses it.
 	Sums   float64 `json:"sums,omitempty"`
@@ -65,6 +75,11 @@ func (t *Topology) Check() error {
 	}
 	if bad(t.MemoryGBs) || t.MemoryGBs != 0 && t.MemoryGBs < slowest || bad(t.MessageNS) {
 		return t.wrong("memory_gbs and message_ns are numbers from 0 to 1e9, and memory_gbs is 0 or from %v on", slowest)
+	}
+	for i, c := range t.Caches {
+		if !(c[0] >= 1) || i > 0 && c[0] <= t.Caches[i-1][0] || bad(c[0]) || bad(c[1]) || c[1] < slowest || len(t.Caches) > maxLinks {
+			return t.wrong("cache %d is %v: bytes go up from 1 to 1e9, times are from %v to 1e9, and there are %d at most", i, c, slowest, maxLinks)
+		}
 	}
 	if len(t.Links) == 0 || len(t.Links) > maxLinks {
 		return t.wrong("it has %d links: 1 to %d kinds", len(t.Links), maxLinks)

@@ -5,7 +5,8 @@ import "slices"
 // cable is the links of a kind: as many up as down.
 type cable struct {
 	*Link
-	first   int // number of the first way up; the ways down follow those up
+	first   int // number of the first way up
+	down    int // and down: those follow, or are the same
 	count   int
 	host    int     // ranks of a host, if it has rails
 	each    float64 // picoseconds for a byte
@@ -61,8 +62,11 @@ func (w *wiring) grow(i, below int) (roots, ports int) {
 	for ports = 1; i >= 0; i = w.top.up(w.top.Links[i].To) {
 		l := &w.top.Links[i]
 		if w.cables[i] == nil {
-			w.cables[i] = &cable{Link: l, first: w.ways, count: below, host: w.top.Host, each: 1e3 / l.GBs, latency: nanoseconds(l.NS)}
-			w.ways += 2 * below
+			c := &cable{Link: l, first: w.ways, down: w.ways, count: below, host: w.top.Host, each: 1e3 / l.GBs, latency: nanoseconds(l.NS)}
+			if !l.Half {
+				c.down += below
+			}
+			w.cables[i], w.ways = c, w.ways+2*below
 		}
 		tree = append(tree, w.cables[i])
 		if ports *= l.Ports; l.Rails {
@@ -83,7 +87,7 @@ func (w *wiring) route(path []hop, from, to int) []hop {
 		a, b, n := from, to, len(path)
 		w.down = w.down[:0]
 		for _, c := range tree {
-			path, w.down = append(path, hop{c.first + a, c}), append(w.down, hop{c.first + c.count + b, c})
+			path, w.down = append(path, hop{c.first + a, c}), append(w.down, hop{c.down + b, c})
 			if a, b = c.above(a), c.above(b); a == b {
 				for _, h := range slices.Backward(w.down) {
 					path = append(path, h)
