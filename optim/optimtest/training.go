@@ -2,14 +2,12 @@ package optimtest
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -57,15 +55,11 @@ func optimizerCases() map[string]func(ps nn.Params) *optim.Optimizer {
 
 func (s *suite) optimizers(t *testing.T) {
 	dev := s.Device(t)
-	for i, name := range slices.Sorted(maps.Keys(optimizerCases())) {
-		c := optimizerCases()[name]
-		for k, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+	for name, c := range optimizerCases() {
+		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 			t.Run(fmt.Sprintf("%s/%v", name, d), func(t *testing.T) {
-				rows := 300
-				if (i+k)%4 > 0 && !reliability.Long(t) { // one type has several blocks
-					rows = 9
-				}
 				var want [][]float64
+				rows := s.Share(t, d, 300, 9)
 				if s.Needs(t, dev, func() { want = optimize(t, s.CPU(), d, rows, c) }) {
 					tensortest.RequireGrads(t, want, optimize(t, dev, d, rows, c), s.GradTol(d), "values, states and norms")
 				}
@@ -74,8 +68,8 @@ func (s *suite) optimizers(t *testing.T) {
 	}
 }
 
-// optimize does steps with given gradients, of a matrix with so many rows and others. If the loss is scaled, one gradient is not finite. It returns the parameters, the optimizer's
-// tensors and the norms.
+// optimize does steps with given gradients, of a matrix of so many rows and others. If the loss is scaled, one gradient is not finite. It
+// returns the parameters, the optimizer's tensors and the norms.
 func optimize(t *testing.T, dev tensor.Device, d tensor.DType, rows int, c func(ps nn.Params) *optim.Optimizer) (out [][]float64) {
 	var ps nn.Params
 	for i, dims := range [][]int{{5}, {rows, 130}, {1}, {0, 3}, {17, 3}} {
@@ -207,11 +201,8 @@ func (s *suite) training(t *testing.T) {
 	for _, k := range tasks() {
 		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16} {
 			t.Run(fmt.Sprintf("%s/%v", k.name, d), func(t *testing.T) {
-				steps := 20
-				if d != tensor.Float32 && !reliability.Long(t) {
-					steps = 5
-				}
 				var want []float64
+				steps := s.Share(t, d, 20, 5)
 				if s.Needs(t, dev, func() { want = k.train(t, s.CPU(), d, steps) }) {
 					tensortest.RequireClose(t, want, k.train(t, dev, d, steps), 8*s.Tolerance(d), "losses")
 				}

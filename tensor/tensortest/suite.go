@@ -63,6 +63,15 @@ func (s *Suite) CPU() tensor.Device { return s.spy }
 // long reports whether every case runs with all kinds of inputs: in tests of the long runs, and on a real GPU.
 func long(t *testing.T) bool { return reliability.Long(t) || os.Getenv("RINGO_TEST_GPU") == "1" }
 
+// Share returns n in the long form, and for types with kernels of their own: Float32, and one of the two of 16 bits. For others it returns
+// less.
+func (s *Suite) Share(t *testing.T, d tensor.DType, n, less int) int {
+	if d == tensor.Float32 || d == tensor.BFloat16 || long(t) {
+		return n
+	}
+	return less
+}
+
 // Run compares a device with the CPU; in a test whose name begins with TestLong, with more kinds of inputs. newDevice is called for each
 // test; the test's Cleanup closes the device. Run does not run the kernels of optimizers, and trains nothing: package optim/optimtest does
 // that.
@@ -275,16 +284,13 @@ func (s *Suite) gradients(t *testing.T) {
 	}
 }
 
-// gradient compares one case on inputs that are made in all ways; in the short form in two of five ways, or one if d is not Float32,
+// gradient compares one case on inputs that are made in all ways; in the short form in two of five ways,
 // others for each shape and type.
 func (s *Suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.DType, dims [][]int, key uint64) {
 	t.Helper()
-	here, there, ways := NewGradRun(t, s.spy, d, c, dims, key), (*GradRun)(nil), 1
-	if d == tensor.Float32 {
-		ways = 2
-	}
+	here, there := NewGradRun(t, s.spy, d, c, dims, key), (*GradRun)(nil)
 	for i, h := range append(Ways(), How{Name: "plain"}) {
-		if h.Scope && c.Alone || (2*int(key)+int(d)+i)%5 >= ways && !long(t) {
+		if h.Scope && c.Alone || (2*int(key)+int(d)+i)%5 > 1 && !long(t) {
 			continue
 		}
 		var loss float64
