@@ -100,7 +100,7 @@ func reduceEach(g *dist.Group, c call, long bool, rng *rand.Rand, results map[st
 			p.op = dist.PreMulSum(1 / (3 + float64(g.Rank())))
 		}
 		dst, src := p.tensors()
-		edit(src, func(x tensor.Tensor) { fillRandom(x, rng) })
+		overwrite(src, func(x tensor.Tensor) { fillRandom(x, rng) })
 		OK(c.start(p, dst, src).Wait())
 		results[p.String()] = bytes.Clone(bytesOf(dst))
 	}

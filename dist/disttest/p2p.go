@@ -175,8 +175,8 @@ func (c *call) post() pending {
 			if x.IsZero() {
 				continue
 			}
-			if err := holds(fmt.Sprint(c, ", from rank ", from, " of the group"), x, c.message(from, me)); err != nil {
-				return err
+			if err := holds("message", x, c.message(from, me)); err != nil {
+				return fmt.Errorf("%v, from rank %d of the group: %w", c, from, err)
 			}
 		}
 		if sum.IsZero() {

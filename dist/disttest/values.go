@@ -91,12 +91,17 @@ func big(n int) int {
 }
 
 func set(x tensor.Tensor, at func(i int) float64) {
-	edit(x, func(x tensor.Tensor) { setHost(x, at) })
+	overwrite(x, func(x tensor.Tensor) { setHost(x, at) })
 }
 
-// edit calls f with x in host memory.
-func edit(x tensor.Tensor, f func(x tensor.Tensor)) {
-	h := tensor.ToHost(x)
+var host = tensor.FromSlice([]uint8{0}, 1).Device()
+
+// overwrite calls f, which sets all elements, with x in host memory.
+func overwrite(x tensor.Tensor, f func(x tensor.Tensor)) {
+	h := x
+	if !x.Device().Host() {
+		h = tensor.New(host, x.DType(), x.Shape().Dims...)
+	}
 	if f(h); h != x {
 		tensor.Copy(x, h)
 	}
@@ -135,17 +140,13 @@ func setAll[T any](x []T, at func(i int) T) {
 // period divides by the period of tag, value and reduced.
 const period = 97 * 12
 
-// list returns at(first), …, at(first+n-1), for a function that repeats itself after period elements.
-func list(first, n int, at func(i int) float64) []float64 {
-	out := make([]float64, n)
-	for i := range out {
-		if i < period {
-			out[i] = at(first + i)
-		} else {
-			out[i] = out[i-period]
-		}
+// repeat sets x, in host memory, to at(0), at(1), …, for a function that repeats itself after period elements.
+func repeat(x tensor.Tensor, at func(i int) float64) {
+	n := min(x.Len(), period)
+	setHost(x.Range(0, n), at)
+	for b, done := x.Bytes(), n*x.DType().Size(); done < len(b); done *= 2 {
+		copy(b[done:], b[:done])
 	}
-	return out
 }
 
 // bf16 and f16 store numbers that are exact in 16 bits, and NaN.

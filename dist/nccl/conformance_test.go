@@ -24,7 +24,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// devices is the number of GPUs: no test has more ranks, except TestRun.
+// devices is the number of GPUs: no test has more ranks.
 const devices = 16
 
 // machine sets up the emulator for a test and its subtests, also those that run at the same time.
@@ -170,8 +170,9 @@ func join(t *testing.T, n int, shared bool) []*tcp.Engine {
 // Package dist uses NCCL over an engine of processes by itself, unless they share a GPU.
 func TestRun(t *testing.T) {
 	machine(t)
-	for n, want := range map[int]string{2: "nccl", devices + 1: "tcp"} {
-		cfg := dist.Config{Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % devices) }}
+	emu.Start(t, emu.Config{Devices: 2})
+	for n, want := range map[int]string{2: "nccl", 3: "tcp"} {
+		cfg := dist.Config{Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % 2) }}
 		var engines []backend.Engine
 		for _, e := range join(t, n, false) {
 			engines = append(engines, e)

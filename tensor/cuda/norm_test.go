@@ -90,13 +90,17 @@ func TestNormGradients(t *testing.T) {
 					centered     bool
 					weight, bias rune
 				}{{true, 'w', 'w'}, {false, 'w', 'n'}, {true, 'n', 'w'}, {true, 'w', 'n'}} {
+					turn := (i/2+j)%2 == 0
+					if !turn && !long(t) {
+						continue
+					}
 					add := (i+j)%2 == 1
 					l := normGrad(d, s[0], s[1], c.centered, c.weight, c.bias, add)
 					if i%3 == 2 {
 						l.x[l.outs].offset = 1 // not aligned to 16 bytes
 					}
 					want, got := l.single(t, host, add), l.on(t, dev)
-					if j == i%4 {
+					if turn && j/2 == i%2 {
 						require.Equal(t, got, l.on(t, dev), "another run")
 					}
 					for k, w := range want {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -18,7 +19,10 @@ func TestSum(t *testing.T) {
 		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
 			r := rng(12)
 			tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 10}
-			for _, s := range reductions {
+			for i, s := range reductions {
+				if !turn(t, d, i, 2) {
+					continue
+				}
 				launch{op: tensor.OpSum, d: d, outs: 1, x: []operand{random(r, d, s[0]*s[2]), random(r, d, s[0]*s[1]*s[2])},
 					set: func(a *tensor.Args) { a.Dim = [6]int{s[0], s[1], s[2]} }}.agree(t, dev, tol)
 			}
@@ -46,7 +50,10 @@ func TestTopK(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
 			r := rng(15)
-			for _, s := range [][3]int{{1, 1, 1}, {3, 8, 2}, {70, 64, 6}, {5, 300, 300}, {2, 5000, 3}} {
+			for i, s := range [][3]int{{1, 1, 1}, {3, 8, 2}, {70, 64, 6}, {5, 300, 300}, {2, 5000, 3}} {
+				if !turn(t, d, i, 2) {
+					continue
+				}
 				x := values(d, s[0]*s[1], func(i int) float64 { return float64(r.IntN(40)) })
 				if d.IsFloat() {
 					for i := 0; i < x.n(); i += 13 {
@@ -66,8 +73,8 @@ func TestExtremes(t *testing.T) {
 		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
 			r := rng(14)
 			for _, op := range []tensor.Op{ops.OpMax, ops.OpMin} {
-				for _, s := range reductions {
-					if s[1] == 0 {
+				for i, s := range reductions {
+					if s[1] == 0 || !turn(t, d, i+int(op), 2) {
 						continue
 					}
 					n := s[0] * s[2]
@@ -165,8 +172,8 @@ func TestScatterAdd(t *testing.T) {
 	each(t, numberTypes, func(t *testing.T, d tensor.DType) {
 		r := rng(17)
 		for _, g := range append([][4]int{{1, 7, 70000, 1}}, gathers...) {
-			if g[2] > 1000 && d.IsHalf() {
-				continue // it compares each pair of elements
+			if g[2] > 1000 && (d.IsHalf() || !turn(t, d, 0, 4)) {
+				continue // it compares each pair of elements of 16 bits
 			}
 			n := g[0] * g[2] * g[3]
 			launch{op: ops.OpScatterAdd, d: d, outs: 1, x: []operand{random(r, d, g[0]*g[1]*g[3]), random(r, d, n), indices(18, n, g[1])},
@@ -175,14 +182,19 @@ func TestScatterAdd(t *testing.T) {
 	})
 }
 
+func TestLongScatterAdd(t *testing.T) { reliability.AsLong(t, TestScatterAdd) }
+
 // TestDropout: the mask is the CPU's, wherever an element is in the whole batch.
 func TestDropout(t *testing.T) {
 	dev := device(t)
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 		r := rng(19)
 		for i, n := range append([]int{4096}, lengths...) {
-			for _, rows := range [][3]int{{0, 1, n}, {3, 1, n}, {3, 1, 1}, {2, 4, n}, {1, 3, max(n/16, 1)}, {1 << 40, 1, n}} {
-				for _, p := range []float64{0.1, 0.5} {
+			for k, rows := range [][3]int{{0, 1, n}, {3, 1, n}, {3, 1, 1}, {2, 4, n}, {1, 3, max(n/16, 1)}, {1 << 40, 1, n}} {
+				for j, p := range []float64{0.1, 0.5} {
+					if !turn(t, d, i+k+j, 3) {
+						continue
+					}
 					launch{op: ops.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n).shifted(i % 2)},
 						set: func(a *tensor.Args) {
 							a.Key, a.F[0] = 0x123456789abcdef0, p
@@ -193,8 +205,11 @@ func TestDropout(t *testing.T) {
 			// a part of the columns, the lines, both; two runs of lines
 			regions := [][8]int{{86, 28, 12, 3, 7}, {87, 27, 12, 3, 3}, {59, 90, 12, 4, 9}, {36, 12, 12, 12, 12}, {4, 12, 12, 4, 9},
 				{4, 8, 8, 4, 4, 0, 4, 4}, {36, 81, 12, 4, 9, 0, 8, 18}}
-			for _, region := range regions {
-				for _, region[5] = range []int{0, 3, 8, 29} { // and not from the first row on
+			for k, region := range regions {
+				for j, first := range []int{0, 3, 8, 29} { // and not from the first row on
+					if region[5] = first; !turn(t, d, i+k+j, 4) {
+						continue
+					}
 					launch{op: ops.OpDropout, d: d, outs: 1, x: []operand{blank(d, n), random(r, d, n)},
 						set: func(a *tensor.Args) { a.Key, a.F[0], a.I = 77, 0.5, region }}.agree(t, dev, exact)
 				}
@@ -202,6 +217,8 @@ func TestDropout(t *testing.T) {
 		}
 	})
 }
+
+func TestLongDropout(t *testing.T) { reliability.AsLong(t, TestDropout) }
 
 // TestRotaryRuns: angles are the CPU's also where later positions are not side by side with the first ones.
 func TestRotaryRuns(t *testing.T) {

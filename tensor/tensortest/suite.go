@@ -63,6 +63,15 @@ func (s *Suite) CPU() tensor.Device { return s.spy }
 // long reports whether every case runs with all kinds of inputs: in tests of the long runs, and on a real GPU.
 func long(t *testing.T) bool { return reliability.Long(t) || os.Getenv("RINGO_TEST_GPU") == "1" }
 
+// Share returns n in the long form, and for types with kernels of their own: Float32, and one of the two of 16 bits. For others it returns
+// less.
+func (s *Suite) Share(t *testing.T, d tensor.DType, n, less int) int {
+	if d == tensor.Float32 || d == tensor.BFloat16 || long(t) {
+		return n
+	}
+	return less
+}
+
 // Run compares a device with the CPU; in a test whose name begins with TestLong, with more kinds of inputs. newDevice is called for each
 // test; the test's Cleanup closes the device. Run does not run the kernels of optimizers, and trains nothing: package optim/optimtest does
 // that.
@@ -223,14 +232,13 @@ func (s *Suite) values(t *testing.T) {
 	}
 }
 
-// value compares one case on one set of inputs, with all placings. In the short form it uses the aligned one and one other, which changes
-// with the type and from case to case.
+// value compares one case on one set of inputs, with all placings; in the short form with one, another for each shape and type.
 func (s *Suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DType, in []tensor.Tensor, msg string) {
 	t.Helper()
 	here := placings(s.spy)
 	s.compared++
 	for i, p := range placings(dev) {
-		if !long(t) && i > 0 && i-1 != s.compared%(len(here)-1) {
+		if !long(t) && i != s.compared%len(here) {
 			continue
 		}
 		var want []float64
@@ -276,7 +284,7 @@ func (s *Suite) gradients(t *testing.T) {
 	}
 }
 
-// gradient compares one case on inputs that are made in all ways; in the short form, in two of five ways,
+// gradient compares one case on inputs that are made in all ways; in the short form in two of five ways,
 // others for each shape and type.
 func (s *Suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.DType, dims [][]int, key uint64) {
 	t.Helper()

@@ -34,13 +34,9 @@ API Result cuMemcpyDtoHAsync_v2(void* dst, Addr src, size_t n, void* h) {
   bool pin = is_pinned((Addr)dst, n) || S.config.reaches;
   auto s = stream_of(h);
   if (!pin && s && s->capture) return s->capture->broken = true, CaptureUnsupported;
-  if (pin) return queue(h, "copy to host", [=] { memcpy(dst, (void*)src, n); });
-  auto stage = std::make_shared<std::vector<char>>(n);
-  if (Result r = queue(h, "copy to host", [=] { memcpy(stage->data(), (void*)src, n); })) return r;
+  if (Result r = queue(h, "copy to host", [=] { memcpy(dst, (void*)src, n); }); r || pin) return r;
   wait_for(l, *s, s->issued);  // pageable memory has been written when the call returns
-  if (Result r = S.devices[s->device].error) return r;
-  memcpy(dst, stage->data(), n);
-  return Ok;
+  return S.devices[s->device].error;
 }
 static Result copy(Addr dst, Addr src, size_t n, void* h) {
   if (!is_memory(dst, n) || !is_memory(src, n)) return InvalidValue;

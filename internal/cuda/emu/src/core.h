@@ -66,8 +66,8 @@ struct Event {
 
 struct Module;
 
-// Gear is what the kernels of one stream need. The next stream gets that of one
-// that has ended.
+// Gear is what the kernels of one stream need, from its first kernel on. The next
+// stream gets that of one that has ended.
 struct Gear {
   std::map<Module*, const EmuModule*> instances;
   unsigned char* dynamic;             // dynamic shared memory ends where this does
@@ -91,7 +91,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
 
 // Module is an image; each stream loads a copy of its own, so that kernels of
 // different streams run at the same time and share nothing.
-struct Module { int device; std::string image; const EmuModule* first; };
+struct Module { int device; std::string image; const EmuModule* first; bool taken = false; };  // taken: a gear has the first
 struct Function { Module* module; unsigned index; int shared; };
 
 struct Device {

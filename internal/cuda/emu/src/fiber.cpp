@@ -19,6 +19,7 @@ namespace emu {
 struct Warp {
   unsigned threads, started, nfibers;
   uint32_t ready, at_barrier, in_warp;  // of fibers
+  bool alike;                           // all that wait want the same, in the same line
   uint32_t alive, waiting;              // of lanes, as are the following
   uint32_t want[32], source[32];
   uint64_t in[32], out[32];
@@ -105,16 +106,16 @@ int barrier_vote(int line, bool p, int kind) {
 // wake makes the lanes of mask ready but for that of the running fiber, if it is
 // one of them.
 static void wake(Warp& w, uint32_t mask) {
-  for (uint32_t m = mask; m; m &= m - 1) {
-    uint32_t bit = 1u << w.fiber[__builtin_ctz(m)];
-    w.ready |= w.in_warp & bit;
-    w.in_warp &= ~bit;
-  }
+  uint32_t bits = 0;
+  for (uint32_t m = mask; m; m &= m - 1) bits |= 1u << w.fiber[__builtin_ctz(m)];
+  w.ready |= w.in_warp & bits;
+  w.in_warp &= ~bits;
   w.waiting &= ~mask;
 }
 // wait_for_warp notes that this lane waits with a value.
 static unsigned wait_for_warp(Warp& w, uint32_t mask, uint64_t value, Kind kind, int line) {
-  unsigned lane = cur->tid & 31;
+  unsigned lane = cur->tid & 31, first = __builtin_ctz(w.waiting | 1u << 31);
+  w.alike = !w.waiting || (w.alike && w.want[first] == mask && w.line[first] == line);
   w.in[lane] = value;
   w.want[lane] = mask;
   w.line[lane] = line;
@@ -134,11 +135,16 @@ static bool complete(Warp& w, uint32_t mask) {
   if ((w.waiting & mask) != mask) return false;
   if (w.kind[__builtin_ctz(mask)] == Joint) return false;  // see together
   uint32_t votes = 0;
-  for (uint32_t m = mask; m; m &= m - 1) votes |= w.in[__builtin_ctz(m)] ? m & -m : 0;
+  bool counted = false;
+  auto count = [&] {
+    for (uint32_t m = counted ? 0 : mask; m; m &= m - 1) votes |= w.in[__builtin_ctz(m)] ? m & -m : 0;
+    counted = true;
+    return votes;
+  };
   for (uint32_t m = mask; m; m &= m - 1) {
     unsigned i = __builtin_ctz(m);
     bool there = mask >> w.source[i] & 1;
-    w.out[i] = w.kind[i] == Ballot ? votes : there ? w.in[w.source[i]] : ~0ull;  // NaN: no such lane
+    w.out[i] = w.kind[i] == Ballot ? count() : there ? w.in[w.source[i]] : ~0ull;  // NaN: no such lane
   }
   wake(w, mask);
   return true;
@@ -148,7 +154,7 @@ uint64_t exchange(uint32_t mask, uint64_t value, unsigned source, Kind kind, int
   if (!(mask >> (cur->tid & 31) & 1)) fail(LaunchFailed, "line %d: a lane waits for its warp with mask %#x, which leaves it out,", line, mask);
   unsigned lane = wait_for_warp(w, mask, value, kind, line);
   w.source[lane] = source;
-  for (uint32_t m = mask & w.waiting; m; m &= m - 1) {
+  for (uint32_t m = w.alike ? 0 : mask & w.waiting; m; m &= m - 1) {
     unsigned i = __builtin_ctz(m);
     if (w.want[i] != mask || w.line[i] != line)
       fail(LaunchFailed, "lanes of a warp meet with masks %#x (line %d) and %#x (line %d)", w.want[i], w.line[i], mask, line);
@@ -181,7 +187,8 @@ static void entry() {
       unsigned k = warp->started++;
       unsigned t = (unsigned)(warp - warps) * 32 + (launch->reverse ? warp->threads - 1 - k : k);
       cur->tid = t;
-      threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
+      if (nthreads == blockDim.x) threadIdx = {t, 0, 0};
+      else threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
       kernel->body(launch->args);
       left(t);
     }

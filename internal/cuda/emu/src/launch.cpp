@@ -4,28 +4,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 
 static constexpr char Magic[] = "EMUCUBIN";
 static constexpr size_t Header = 16;  // magic and length; then a shared library
 
-// load opens a copy of the image. Each has a file of its own: the loader gives
-// out the same library for the same name.
+// load opens a copy of the image. Each has a file of its own, in memory, and another path: the loader gives
+// out the same library for the same name. The path is the number of the copy, "/." for 1 and "/" for 0.
 static const EmuModule* load(const std::string& image, void** handle) {
-  const char* tmp = getenv("TMPDIR");
-  std::string path = std::string(tmp ? tmp : "/tmp") + "/ringo-emu-XXXXXX";
-  int fd = mkstemp(&path[0]);
+  static std::atomic<unsigned> copies;
+  int fd = memfd_create("ringo-emu", MFD_CLOEXEC);
   if (fd < 0) return nullptr;
+  std::string path = "/proc/self/fd";
+  for (unsigned n = ++copies; n; n /= 2) path += n % 2 ? "/." : "/";
+  path += "/" + std::to_string(fd);
   const char* p = image.data() + Header;
   for (size_t n = image.size() - Header; n;) {
     ssize_t k = write(fd, p, n);
     if (k <= 0) break;
     p += k, n -= k;
   }
-  close(fd);
   *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  unlink(path.c_str());
+  close(fd);
   if (!*handle) {
     fprintf(stderr, "CUDA emulator: %s\n", dlerror());
     return nullptr;
@@ -110,15 +113,31 @@ static std::string check_params(const EmuKernel& k, void** params, int device) {
   return "";
 }
 
-static const EmuModule* instance(Gear& g, Module* m) {
-  auto& i = g.instances[m];
+// instance is the stream's copy of a module.
+static const EmuModule* instance(Stream& s, Module* m) {
+  if (!s.gear) {
+    Lock l;
+    auto best = std::find_if(S.gear.rbegin(), S.gear.rend(), [&](auto& g) { return g->instances.count(m); });
+    if (best == S.gear.rend()) best = S.gear.rbegin();
+    if (best == S.gear.rend()) {
+      s.gear = std::make_unique<Gear>();
+    } else {
+      s.gear = std::move(*best);
+      S.gear.erase(std::next(best).base());
+    }
+  }
+  auto& i = s.gear->instances[m];
+  if (i) return i;
+  {
+    Lock l;
+    if (!m->taken) return m->taken = true, i = m->first;
+  }
   void* handle;
-  if (!i) i = load(m->image, &handle);
-  return i;
+  return i = load(m->image, &handle);
 }
 
 static Result run_kernel(Launch& k, Stream& s) {
-  const EmuModule* m = instance(*s.gear, k.module);
+  const EmuModule* m = instance(s, k.module);
   if (!m) return InvalidImage;
   const EmuKernel& kernel = m->kernels[k.index];
   std::string detail = k.wrong;

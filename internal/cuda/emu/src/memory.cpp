@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <algorithm>
 
 namespace {
@@ -109,6 +110,27 @@ static bool reserve(Arena& a) {
   return true;
 }
 
+// blank gives pages from at on access, filled with NaN. Large memory is mapped from a file of NaN, so that pages that nobody uses cost nothing.
+static bool blank(Addr at, uint64_t n) {
+  constexpr uint64_t large = 256 << 10, piece = 1 << 20;
+  static int file = -1;
+  if (n < large) {
+    if (mprotect((void*)at, n, PROT_READ | PROT_WRITE)) return false;
+    memset((void*)at, Fill, n);
+    return true;
+  }
+  if (file < 0) {
+    int fd = memfd_create("ringo-emu", MFD_CLOEXEC);
+    const std::vector<char> nan(piece, (char)Fill);
+    if (fd < 0 || write(fd, nan.data(), piece) != (ssize_t)piece) return false;
+    file = fd;
+  }
+  for (Addr end = at + n; at < end; at += piece)
+    if (mmap((void*)at, std::min(piece, end - at), PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, file, 0) == MAP_FAILED)
+      return false;
+  return true;
+}
+
 API Result cuMemAlloc_v2(Addr* out, size_t n) {
   Lock l;
   int d;
@@ -121,10 +143,9 @@ API Result cuMemAlloc_v2(Addr* out, size_t n) {
   if (!reserve(a) || a.next + b.room + Guard > a.base + ArenaBytes) return OutOfMemory;
   b.pages = a.next;
   a.next += b.room + Guard;
-  if (mprotect((void*)b.pages, b.room, PROT_READ | PROT_WRITE)) return OutOfMemory;
+  if (!blank(b.pages, b.room)) return OutOfMemory;
   b.at = S.config.left ? b.pages : b.pages + b.room - (n + Align - 1) / Align * Align;
   memset((void*)b.pages, Canary, b.before());
-  memset((void*)b.at, Fill, n);
   memset((void*)b.end(), Canary, b.behind());
   S.devices[d].used += n;
   blocks[b.at] = places[b.pages] = b;

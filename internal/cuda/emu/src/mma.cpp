@@ -25,32 +25,40 @@ static inline float half_float(uint16_t h, bool f16) {
   return r;
 }
 
+// Product is a lane's part. Elements of one register are beside each other in a, and in a column of b.
 struct Product { const unsigned* a; unsigned b[2]; float* d; bool f16; };
-static void multiply(void* const* lanes) {
-  float a[16][16], b[16][8], d[16][8];
+typedef float Eight __attribute__((vector_size(32)));
+template <bool F16> static inline __attribute__((always_inline)) void multiply_as(void* const* lanes) {
+  uint16_t ha[16][16], hb[8][16];
+  float a[16][16], d[16][8];
+  Eight b[16];
   for (int l = 0; l < 32; l++) {
     const Product& p = *(const Product*)lanes[l];
     int g = l / 4, t = l % 4 * 2;
-    for (int e = 0; e < 2; e++) {
-      auto part = [&](unsigned v) { return half_float((uint16_t)(v >> 16 * e), p.f16); };
-      a[g][t + e] = part(p.a[0]), a[g + 8][t + e] = part(p.a[1]);
-      a[g][t + 8 + e] = part(p.a[2]), a[g + 8][t + 8 + e] = part(p.a[3]);
-      b[t + e][g] = part(p.b[0]), b[t + 8 + e][g] = part(p.b[1]);
-      d[g][t + e] = p.d[e], d[g + 8][t + e] = p.d[2 + e];
-    }
+    memcpy(&ha[g][t], &p.a[0], 4), memcpy(&ha[g + 8][t], &p.a[1], 4);
+    memcpy(&ha[g][t + 8], &p.a[2], 4), memcpy(&ha[g + 8][t + 8], &p.a[3], 4);
+    memcpy(&hb[g][t], &p.b[0], 4), memcpy(&hb[g][t + 8], &p.b[1], 4);
+    memcpy(&d[g][t], p.d, 8), memcpy(&d[g + 8][t], p.d + 2, 8);
   }
+  for (int i = 0; i < 16; i++)
+    for (int k = 0; k < 16; k++) a[i][k] = half_float(ha[i][k], F16);
+  for (int k = 0; k < 16; k++)
+    for (int j = 0; j < 8; j++) b[k][j] = half_float(hb[j][k], F16);
   for (int i = 0; i < 16; i++) {
-    float sum[8];
-    memcpy(sum, d[i], sizeof sum);
-    for (int k = 0; k < 16; k++)
-      for (int j = 0; j < 8; j++) sum[j] += a[i][k] * b[k][j];
-    memcpy(d[i], sum, sizeof sum);
+    Eight sum;
+    memcpy(&sum, d[i], sizeof sum);
+#pragma GCC unroll 1
+    for (int k = 0; k < 16; k++) sum += a[i][k] * b[k];
+    memcpy(d[i], &sum, sizeof sum);
   }
   for (int l = 0; l < 32; l++) {
     float* to = ((const Product*)lanes[l])->d;
     int g = l / 4, t = l % 4 * 2;
-    for (int e = 0; e < 2; e++) to[e] = d[g][t + e], to[2 + e] = d[g + 8][t + e];
+    memcpy(to, &d[g][t], 8), memcpy(to + 2, &d[g + 8][t], 8);
   }
+}
+__attribute__((target_clones("avx2", "default"))) static void multiply(void* const* lanes) {
+  return ((const Product*)lanes[0])->f16 ? multiply_as<true>(lanes) : multiply_as<false>(lanes);
 }
 
 struct Tiles { const unsigned char* row; unsigned* r; bool trans; };

@@ -68,12 +68,6 @@ static void fail(Stream& s, Result r, const std::string& name) {
 static void work(std::shared_ptr<Stream> s) {
   worker_stack();
   Lock l;
-  if (S.gear.empty()) {
-    s->gear = std::make_unique<Gear>();
-  } else {
-    s->gear = std::move(S.gear.back());
-    S.gear.pop_back();
-  }
   for (;;) {
     while (!may_run(*s) && !(s->closing && s->queue.empty())) {
       s->asleep = true;
@@ -98,7 +92,7 @@ static void work(std::shared_ptr<Stream> s) {
     l.lock();
   }
   S.closed.erase(s.get());
-  S.gear.push_back(std::move(s->gear));
+  if (s->gear) S.gear.push_back(std::move(s->gear));
   l.unlock();
   free_worker_stack();
 }
