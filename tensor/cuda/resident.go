@@ -31,9 +31,9 @@ func newResident(file, name string, t tensor.DType, packs int, block bool) *kern
 	return k
 }
 
-// resident makes a row of kernels that keep a row of a matrix in registers. Others compute float64, rows that are too long, and those that are
-// not whole packs: kernels of this name in file, launched by other. The first n operands are parameters; those in whole are read or written
-// by packs. more adds the parameters after the size.
+// resident makes a row of kernels that keep a row of a matrix in registers. Others compute float64, rows that are too long, and those that
+// are not whole packs: kernels of this name in file, launched by other. The first n operands are parameters; those in whole are read or
+// written by packs. more adds the parameters after the size.
 func resident(file, name string, n int, whole []int, more func(*Queue, *tensor.Args),
 	other func(int, func(*Queue, *tensor.Args)) launcher) [tensor.NumDTypes]tensor.Kernel {
 	r := floats(file, name, other(n, more))
@@ -63,8 +63,8 @@ func resident(file, name string, n int, whole []int, more func(*Queue, *tensor.A
 	return r
 }
 
-// residentGrads are the kernels of all gradients of a norm, for rows of a warp. Shared memory has two rows of two matrices for each warp; its
-// sums, at the end, need no more.
+// residentGrads are the kernels of all gradients of a norm, for rows of a warp. Shared memory has two rows of two matrices for each warp;
+// its sums, at the end, need no more.
 func residentGrads(t tensor.DType) (ks []*kernel) {
 	for _, p := range residentPacks {
 		if 32*p <= residentGradPacks && t != tensor.Float64 {

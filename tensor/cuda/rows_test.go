@@ -17,9 +17,10 @@ import (
 var rowShapes = [][2]int{{1, 1}, {3, 7}, {33, 10}, {2, 32}, {16, 40}, {12, 31}, {5, 104}, {7, 1000}, {8, 1023}, {4, 1024}, {3, 1025},
 	{2, 1500}, {3, 4096}, {2, 9001}}
 
-// residentShapes have a row for each number of packs of a warp's lane, and for a block, of 32-bit and of 16-bit elements; and one that is too
-// long.
-var residentShapes = [][2]int{{3, 8}, {9, 256}, {11, 384}, {2, 504}, {9, 768}, {3, 1024}, {2, 1536}, {3, 2048}, {2, 2056}, {1, 8192}, {1, 16400}}
+// residentShapes have a row for each number of packs of a warp's lane, and for a block, of 32-bit and of 16-bit elements; and one that is
+// too long.
+var residentShapes = [][2]int{{3, 8}, {9, 256}, {11, 384}, {2, 504}, {9, 768}, {3, 1024}, {2, 1536}, {3, 2048}, {2, 2056}, {1, 8192},
+	{1, 16400}}
 
 // allRowShapes are both.
 var allRowShapes = slices.Concat(rowShapes, residentShapes)

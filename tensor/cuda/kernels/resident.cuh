@@ -1,6 +1,6 @@
-// Rows that stay in registers: a warp computes a row, or with BLOCK a block. A thread has up to PACKS packs of 16 bytes of it, which it loads
-// before it uses the first: so many loads are under way. Rows are whole packs, aligned. blockDim is (32, warps) for warps, (threads) for
-// blocks. Every sum has an order that depends on the row's length alone.
+// Rows that stay in registers: a warp computes a row, or with BLOCK a block. A thread has up to PACKS packs of 16 bytes of it, which it
+// loads before it uses the first: so many loads are under way. Rows are whole packs, aligned. blockDim is (32, warps) for warps, (threads)
+// for blocks. Every sum has an order that depends on the row's length alone.
 
 enum { MAX_WARPS = 32, VEC = 16 / (int)sizeof(T), LANES = BLOCK ? 512 : 256 };
 typedef Pack<T, VEC> P16;

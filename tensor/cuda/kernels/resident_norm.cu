@@ -184,7 +184,14 @@ __device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, sizeof(T) == 2 && PACKS <= 3 ? 2 : 1)
+// Two blocks run on a multiprocessor where their registers suffice: compilers for sm_100 need more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+enum { TWO_BLOCKS = 2 };
+#else
+enum { TWO_BLOCKS = 3 };
+#endif
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, sizeof(T) == 2 && PACKS <= TWO_BLOCKS ? 2 : 1)
 norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, int cols, int add) {
   if (mean && add) norm_grads<true, true>(d, part, x, g, w, mean, rstd, rows, cols);
   else if (mean) norm_grads<true, false>(d, part, x, g, w, mean, rstd, rows, cols);
