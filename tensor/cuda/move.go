@@ -35,6 +35,7 @@ var (
 	stridedCopies = movers("strided_copy", 5)
 	transposes    = movers("transpose", 5)
 	rowGathers    = movers("gather_rows", 5)
+	repeats       = movers("fill_from", 4)
 )
 
 const (
@@ -53,6 +54,11 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 		q.flatCopy(a.X[0], a.X[1], int(s.n)*size)
 		return
 	}
+	if s.repeats() {
+		n := int(s.n)
+		q.ptrs(a, 2).i64(n).spread(repeats[unitOf(size)], (n*size+15)/16)
+		return
+	}
 	for n := 16 / size; n > 1; n /= 2 { // larger units if lines are multiples of them
 		if s.dim[0]%int64(n) == 0 && s.lines(0, a.X[0], size, n, false) && s.lines(1, a.X[1], size, n, false) {
 			s.group(n)
@@ -65,6 +71,18 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 		return
 	}
 	q.ptrs(a, 2).places().spread(stridedCopies[unitOf(size)], int(s.n))
+}
+
+// repeats reports whether operand 0 is contiguous, and operand 1 one element: the gradient of a sum.
+func (s *strided) repeats() bool {
+	n := int64(1)
+	for d := range int(s.rank) {
+		if s.stride[0][d] != n || s.stride[1][d] != 0 {
+			return false
+		}
+		n *= s.dim[d]
+	}
+	return true
 }
 
 // flatCopy copies n bytes on the stream.

@@ -54,20 +54,29 @@ func truthOf(v float64) int { return int(truth(v != 0)) }
 // added.
 func normGrads(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range floatTypes {
+		residents := residentGrads(t)
 		ends, warps := newKernel("norm.cu", "norm_grad_ends", elems[t]), newKernel("norm.cu", "warp_norm_grad", elems[t])
 		r[t] = cell(newKernel("norm.cu", "norm_grad", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
 			cols := a.Dim[1]
 			vec, lanes := wholeRows(a, cols*t.Size(), 0, a.Outs, a.Outs+1, a.Outs+2), cols*t.Size()/16
+			add := truthOf(a.F[0])
 			switch {
+			case vec && t != tensor.Float64 && lanes <= residentGradPacks:
+				k, parts := residents[fewestPacks(lanes)], min(max(a.Dim[0]/warpNormPart, 1), warpNormParts)
+				mid := q.normParts(a, centered, parts)
+				q.args.I32(cols).I32(add)
+				q.run(k, cuda.Dim{X: parts}, cuda.Dim{X: 32, Y: normWarps}, k.shared)
+				q.normEnds(ends, a, centered, mid, parts)
 			case cols <= warpRow:
 				length, parts := cut(a.Dim[0], warpNormPart, warpNormParts)
-				mid := q.normParts(a, centered, parts, length)
-				q.args.I32(int(truth(vec)))
+				mid := q.normParts(a, centered, parts)
+				q.i64(cols).i64(length).args.I32(add).I32(int(truth(vec)))
 				q.run(warps, cuda.Dim{X: parts}, cuda.Dim{X: 32, Y: normWarps}, 0)
 				q.normEnds(ends, a, centered, mid, parts)
 			case vec && lanes <= normThreads:
 				length, parts := cut(a.Dim[0], normPart, normParts)
-				mid := q.normParts(a, centered, parts, length)
+				mid := q.normParts(a, centered, parts)
+				q.i64(cols).i64(length).args.I32(add)
 				q.run(k, cuda.Dim{X: parts}, cuda.Dim{X: (lanes + 31) &^ 31}, 0)
 				q.normEnds(ends, a, centered, mid, parts)
 			default:
@@ -78,9 +87,8 @@ func normGrads(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// normParts sets the parameters of norm_grad, whose blocks have so many rows, and returns the memory of their parts of the gradients of w
-// and b.
-func (q *Queue) normParts(a *tensor.Args, centered bool, parts, length int) cuda.Ptr {
+// normParts sets the parameters of norm_grad up to the number of rows, and returns the memory of the parts of the gradients of w and b.
+func (q *Queue) normParts(a *tensor.Args, centered bool, parts int) cuda.Ptr {
 	x, mid := a.Outs, q.scratch(2*parts*a.Dim[1]*wideSize(a.DType))
 	q.args.Reset() // scratch may have used q.args for a launch
 	q.ptr(a, 0).args.Ptr(mid)
@@ -91,7 +99,7 @@ func (q *Queue) normParts(a *tensor.Args, centered bool, parts, length int) cuda
 	for i := x + 3; i < a.N; i++ {
 		q.ptr(a, i)
 	}
-	q.i64(a.Dim[0]).i64(a.Dim[1]).i64(length).args.I32(truthOf(a.F[0]))
+	q.i64(a.Dim[0])
 	return mid
 }
 
@@ -168,12 +176,12 @@ func byNormRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
 func normAdd(q *Queue, a *tensor.Args) { q.args.I32(truthOf(a.F[0])) }
 
 var normKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	ops.OpLayerNorm:      floats("norm.cu", "layer_norm", byNormRow(6, eps)),
-	ops.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byNormRow(6, normAdd)),
+	ops.OpLayerNorm:      resident("norm.cu", "layer_norm", 6, []int{0, 3, 4, 5}, eps, byNormRow),
+	ops.OpLayerNormGradX: resident("norm.cu", "layer_norm_grad_x", 6, []int{0, 1, 2, 3}, normAdd, byNormRow),
 	ops.OpLayerNormGradW: gradW(true),
 	ops.OpLayerNormGrad:  normGrads(true),
-	ops.OpRMSNorm:        floats("norm.cu", "rms_norm", byNormRow(4, eps)),
-	ops.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byNormRow(5, normAdd)),
+	ops.OpRMSNorm:        resident("norm.cu", "rms_norm", 4, []int{0, 2, 3}, eps, byNormRow),
+	ops.OpRMSNormGradX:   resident("norm.cu", "rms_norm_grad_x", 5, []int{0, 1, 2, 3}, normAdd, byNormRow),
 	ops.OpRMSNormGradW:   gradW(false),
 	ops.OpRMSNormGrad:    normGrads(false),
 }

@@ -11,7 +11,7 @@ import (
 const (
 	listMax     = 64   // MAX_GROUPS of optim.cu
 	listTensors = 5    // largest number of tensors in a group
-	stepPart    = 4096 // elements that a block of an optimizer updates
+	stepPart    = 2048 // elements that a block of an optimizer updates: two packs of float32 for each thread
 )
 
 // tensorList is struct List of optim.cu. It is passed as a kernel parameter, so no copy to the device is needed before. Long lists need

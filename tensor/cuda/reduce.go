@@ -15,7 +15,9 @@ const (
 	sumParts   = 256
 	colPart    = 256 // the same for a norm's weights
 	colParts   = 64
-	colThreads = 32 // COLS and ROWS of reduce.cu
+	allParts   = 1056         // of a sum of all elements, or of few long lines: eight blocks for each multiprocessor of an H100
+	fourPacks  = 64 * threads // the bytes of four packs of each thread of a block
+	colThreads = 32           // COLS and ROWS of reduce.cu
 	rowThreads = 8
 )
 
@@ -25,6 +27,13 @@ func cut(n, shortest, most int) (length, parts int) {
 		return max(n, 1), 1
 	}
 	length = max(shortest, (n+most-1)/most)
+	return length, (n + length - 1) / length
+}
+
+// steps is cut, but parts are multiples of step, which is also the shortest.
+func steps(n, step, most int) (length, parts int) {
+	length, _ = cut(n, step, most)
+	length = (length + step - 1) / step * step
 	return length, (n + length - 1) / length
 }
 
@@ -40,11 +49,11 @@ func wideSize(d tensor.DType) int {
 }
 
 // sums are the kernels of a sum in one type: of one pass, or of two, which sum parts and then the parts' sums.
-type sums struct{ once, parts, ends *kernel }
+type sums struct{ once, parts, ends, part *kernel }
 
 func newSums(direction string, d tensor.DType) sums {
 	of := func(what string) *kernel { return newKernel("reduce.cu", "sum_"+direction+what, elems[d]) }
-	return sums{of("s"), of("_parts"), of("_ends")}
+	return sums{of("s"), of("_parts"), of("_ends"), newKernel("reduce.cu", "sum_part", elems[d])}
 }
 
 // rows sums each of `lines` lines of n elements.
@@ -58,6 +67,14 @@ func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
 	}
 	if parts == 1 {
 		launch(s.once, y, x, n, length, 1)
+		return
+	}
+	if step := fourPacks / a.DType.Size(); lines == 1 && n >= step && x%16 == 0 {
+		length, parts = steps(n, step, allParts)
+		mid := q.scratch(parts * wideSize(a.DType))
+		q.args.Reset().Ptr(mid).Ptr(x)
+		q.i64(n).i64(length).run(s.part, cuda.Dim{X: parts}, cuda.Dim{X: threads}, 0)
+		launch(s.ends, y, mid, parts, parts, 1)
 		return
 	}
 	mid := q.scratch(lines * parts * wideSize(a.DType))
@@ -116,15 +133,37 @@ func colSumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
 	return r
 }
 
-// extreme launches k for the largest or smallest elements and their positions.
+// extreme launches k for the largest or smallest elements and their positions: for parts of long lines first, if the lines are few. The
+// result does not depend on the parts.
 func extreme(q *Queue, k *kernel, a *tensor.Args) {
 	n, inner, all := a.Dim[1], a.Dim[2], a.Len[0]
-	lanes := lanesFor(n)
-	if inner > 1 {
-		lanes = min(lanes, rowThreads)
+	if all == 0 {
+		return
 	}
-	q.ptrs(a, 3).i64(n).i64(inner).i64(all).args.I32(lanes)
-	q.cover(k, all*lanes)
+	x, size := devPtr(a.X[2]), a.DType.Size()
+	vec := truth(inner == 1 && x%16 == 0 && (all == 1 || n*size%16 == 0))
+	launch := func(y, at, of cuda.Ptr, all, count, length, parts int) {
+		lanes := lanesFor(count)
+		if inner > 1 {
+			lanes = min(lanes, rowThreads)
+		}
+		q.args.Reset().Ptr(y).Ptr(at).Ptr(x).Ptr(of)
+		q.i64(n).i64(inner).i64(length).i64(parts).i64(all).args.I32(lanes).I32(int(vec))
+		q.cover(k, all*lanes)
+	}
+	y, at := devPtr(a.X[0]), devPtr(a.X[1])
+	step, most := fourPacks/size, allParts
+	if inner > 1 {
+		step, most = 16*rowThreads, allParts*threads/rowThreads
+	}
+	length, parts := steps(n, step, max(most/all, 1))
+	if parts <= 1 {
+		launch(y, at, 0, all, n, n, 1)
+		return
+	}
+	mid := q.scratch(8 * all * parts)
+	launch(0, mid, 0, all*parts, length, length, parts)
+	launch(y, at, mid, all, parts, 0, parts)
 }
 
 // topK launches k for the positions of the largest elements of rows.

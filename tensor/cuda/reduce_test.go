@@ -4,8 +4,11 @@ import (
 	"math"
 	"testing"
 
+"github.com/stretchr/testify/require"
+
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -42,6 +45,36 @@ func TestColSum(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// TestWholeSums: the sum of all elements is cut into parts that blocks read 16 bytes at a time; its gradient is one number, written
+// everywhere.
+func TestWholeSums(t *testing.T) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		host := cpu.New(1)
+		defer host.Close()
+		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
+			eps := tolerance{f32: 1e-4, f64: 1e-12, half: 0x1p-7}.of(d)
+			for i, n := range []int{4097, 16384, 20003, 70001} {
+				x := random(rng(3), d, n).shifted(i % 3 / 2)
+				l := launch{op: tensor.OpSum, d: d, outs: 1, x: []operand{blank(d, 1), x}, set: func(a *tensor.Args) { a.Dim = [6]int{1, n, 1} }}
+				requireClose(t, l.exactly(t, host)[0], l.on(t, dev)[0], eps, "sum of %d of %v", n, d)
+			}
+			x := random(rng(4), d, 20003)
+			x.set(20001, math.NaN())
+			l := launch{op: tensor.OpSum, d: d, outs: 1, x: []operand{blank(d, 1), x}, set: func(a *tensor.Args) { a.Dim = [6]int{1, 20003, 1} }}
+			require.True(t, !d.IsFloat() || math.IsNaN(l.on(t, dev)[0].at(0)))
+		})
+		require.NotEmpty(t, cuda.Compiled(dev, "sum_part"))
+		for i, d := range numberTypes {
+			for _, n := range []int{1, 7, 231, 5003} {
+				launch{op: tensor.OpCopy, d: d, outs: 1, x: []operand{blank(d, 3*n).shifted(i % 2), random(rng(5), d, 2)}, set: func(a *tensor.Args) {
+					a.NDim, a.Dim, a.Stride[0] = 2, [6]int{3, n}, [6]int{n, 1}
+				}}.agree(t, dev, exact)
+			}
+		}
+		require.NotEmpty(t, cuda.Compiled(dev, "fill_from"))
 	})
 }
 
@@ -85,6 +118,36 @@ func TestExtremes(t *testing.T) {
 						}
 					}
 					launch{op: op, d: d, outs: 2, x: []operand{blank(d, n), blank(tensor.Int64, n), x},
+						set: func(a *tensor.Args) { a.Dim = [6]int{s[0], s[1], s[2]} }}.agree(t, dev, exact)
+				}
+			}
+		})
+	})
+}
+
+// TestExtremesOfLongLines has lines that are cut into parts, with the best element at two places, and NaN: at the ends of parts, and in the
+// last elements. The first one counts.
+func TestExtremesOfLongLines(t *testing.T) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
+			r := rng(16)
+			for i, s := range [][3]int{{1, 70001, 1}, {2, 40016, 1}, {3, 16401, 1}, {1, 20001, 3}, {2, 300, 7}, {1, 200001, 1}} {
+				n, all := s[1], s[0]*s[2]
+				x := values(d, all*n, func(int) float64 { return float64(5 + r.IntN(90)) })
+				for c := range all {
+					at := func(k int) int { return c/s[2]*n*s[2] + k*s[2] + c%s[2] }
+					first := []int{n - 1, 2047, 4096, 8191, 128, 16384}[(c+i)%6] % n
+					x.set(at(first), 100)
+					x.set(at((first+8192)%n), 100)
+					x.set(at((first+1)%n), 3)
+					x.set(at((first+4097)%n), 3)
+					if d.IsFloat() && c%2 == 1 {
+						x.set(at(n-1), math.NaN())
+						x.set(at(max(first-n/3, n/5)), math.NaN())
+					}
+				}
+				for _, op := range []tensor.Op{ops.OpMax, ops.OpMin} {
+					launch{op: op, d: d, outs: 2, x: []operand{blank(d, all), blank(tensor.Int64, all), x.shifted(i % 2)},
 						set: func(a *tensor.Args) { a.Dim = [6]int{s[0], s[1], s[2]} }}.agree(t, dev, exact)
 				}
 			}

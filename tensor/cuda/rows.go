@@ -52,12 +52,12 @@ func crossEntropyGrad(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 var rowKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	ops.OpSoftmax:          floats("rows.cu", "softmax", byRow(2, nil)),
-	ops.OpSoftmaxGrad:      floats("rows.cu", "softmax_grad", byRow(3, nil)),
-	ops.OpSoftmaxCausal:    floats("rows.cu", "softmax_causal", byRow(2, causal)),
-	ops.OpLogSoftmax:       floats("rows.cu", "log_softmax", byRow(2, nil)),
-	ops.OpLogSoftmaxGrad:   floats("rows.cu", "log_softmax_grad", byRow(3, nil)),
-	ops.OpLogSumExp:        floats("rows.cu", "log_sum_exp", byRow(2, nil)),
+	ops.OpSoftmax:          resident("rows.cu", "softmax", 2, []int{0, 1}, nil, byRow),
+	ops.OpSoftmaxGrad:      resident("rows.cu", "softmax_grad", 3, []int{0, 1, 2}, nil, byRow),
+	ops.OpSoftmaxCausal:    resident("rows.cu", "softmax_causal", 2, []int{0, 1}, causal, byRow),
+	ops.OpLogSoftmax:       resident("rows.cu", "log_softmax", 2, []int{0, 1}, nil, byRow),
+	ops.OpLogSoftmaxGrad:   resident("rows.cu", "log_softmax_grad", 3, []int{0, 1, 2}, nil, byRow),
+	ops.OpLogSumExp:        resident("rows.cu", "log_sum_exp", 2, []int{1}, nil, byRow),
 	ops.OpLogSumExpGrad:    floats("rows.cu", "log_sum_exp_grad", byRow(4, nil)),
 	ops.OpCrossEntropy:     floats("rows.cu", "cross_entropy", crossEntropy),
 	ops.OpCrossEntropyBoth: floats("rows.cu", "cross_entropy", crossEntropy),

@@ -40,6 +40,21 @@ extern "C" __global__ void fill(T* y, i64 n, T v) {
   for (i64 i = done + first_item(); i < n; i += all_threads()) y[i] = v;
 }
 
+// fill_from sets the n elements of y to *x.
+extern "C" __global__ void fill_from(T* y, const T* x, i64 n) {
+  typedef Pack<T, VEC> P;
+  T v = *x;
+  i64 done = 0;
+  if (aligned(y, 16)) {
+    P p;
+#pragma unroll
+    for (int k = 0; k < VEC; k++) p.v[k] = v;
+    for (i64 i = first_item(); i < n / VEC; i += all_threads()) ((P*)y)[i] = p;
+    done = n / VEC * VEC;
+  }
+  for (i64 i = done + first_item(); i < n; i += all_threads()) y[i] = v;
+}
+
 // where computes y = c ? a : b.
 extern "C" __global__ void where(T* y, const bool* c, const T* a, const T* b, i64 n) {
   typedef Pack<T, VEC> P;

@@ -2,7 +2,7 @@
 // 16-bit values are in another tensor, which gets the rounded new value. The order of operations, and what counts as 0, are those of
 // internal/kernel.
 
-enum { MAX_GROUPS = 64, LANES = 256, N = 16 / sizeof(W) };
+enum { MAX_GROUPS = 64, LANES = 256, N = 16 / sizeof(W), AHEAD = 2 };
 
 // List is up to MAX_GROUPS groups of tensors of one length; blocks start[i] on work on group i. (tensorList in optim.go)
 struct List {
@@ -28,7 +28,8 @@ __device__ __forceinline__ W flush(W x, W limit) { return -limit < x && x < limi
 // Element is what a step reads and writes.
 struct Element { W p, g, m, v; };
 
-// step_all applies f to the elements of this block's part: `part` of them. m and v may be missing.
+// step_all applies f to the elements of this block's part: `part` of them. m and v may be missing. A thread loads AHEAD packs of each tensor
+// before it uses the first.
 template <class F> __device__ __forceinline__ void step_all(const List& list, int part, F f) {
   int i = group_of(list, blockIdx.x);
   i64 from = (i64)(blockIdx.x - list.start[i]) * part, n = list.len[i] - from < part ? list.len[i] - from : part;
@@ -41,24 +42,37 @@ template <class F> __device__ __forceinline__ void step_all(const List& list, in
   if (aligned(p, 16) && aligned(m, 16) && aligned(v, 16) && aligned(g, N * sizeof(T)) && aligned(low, N * sizeof(T))) {
     typedef Pack<W, N> P;
     typedef Pack<T, N> L;
-    for (i64 k = threadIdx.x; k < n / N; k += LANES) {
-      P a = ((P*)p)[k], b, c;
-      L d = ((const L*)g)[k];
-      if (m) b = ((P*)m)[k];
-      if (v) c = ((P*)v)[k];
+    int packs = (int)(n / N);
+    for (int first = threadIdx.x; first < packs; first += AHEAD * LANES) {
+      P a[AHEAD], b[AHEAD], c[AHEAD];
+      L d[AHEAD];
 #pragma unroll
-      for (int j = 0; j < N; j++) {
-        Element e = {a.v[j], widen(d.v[j]), m ? b.v[j] : W(0), v ? c.v[j] : W(0)};
-        f(e);
-        a.v[j] = e.p;
-        b.v[j] = e.m;
-        c.v[j] = e.v;
-        d.v[j] = narrow<T>(e.p);
+      for (int u = 0; u < AHEAD; u++) {
+        int k = first + u * LANES;
+        if (k >= packs) break;
+        a[u] = ((P*)p)[k];
+        d[u] = ((const L*)g)[k];
+        if (m) b[u] = ((P*)m)[k];
+        if (v) c[u] = ((P*)v)[k];
       }
-      ((P*)p)[k] = a;
-      if (m) ((P*)m)[k] = b;
-      if (v) ((P*)v)[k] = c;
-      if (low) ((L*)low)[k] = d;
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        int k = first + u * LANES;
+        if (k >= packs) break;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+          Element e = {a[u].v[j], widen(d[u].v[j]), m ? b[u].v[j] : W(0), v ? c[u].v[j] : W(0)};
+          f(e);
+          a[u].v[j] = e.p;
+          b[u].v[j] = e.m;
+          c[u].v[j] = e.v;
+          d[u].v[j] = narrow<T>(e.p);
+        }
+        ((P*)p)[k] = a[u];
+        if (m) ((P*)m)[k] = b[u];
+        if (v) ((P*)v)[k] = c[u];
+        if (low) ((L*)low)[k] = d[u];
+      }
     }
     done = n / N * N;
   }
@@ -74,7 +88,7 @@ template <class F> __device__ __forceinline__ void step_all(const List& list, in
 
 // The optimizers multiply gradients by *factor first, if there is one. If it is NaN, they change nothing.
 
-extern "C" __global__ void sgd(const __grid_constant__ List list, int part, const double* factor, int nesterov, int first, W lr, W mu, W in, W wd, W tiny) {
+extern "C" __global__ void __launch_bounds__(LANES) sgd(const __grid_constant__ List list, int part, const double* factor, int nesterov, int first, W lr, W mu, W in, W wd, W tiny) {
   W scale = factor ? (W)*factor : W(1);
   if (scale != scale) return;
   step_all(list, part, [=](Element& e) {
@@ -87,7 +101,7 @@ extern "C" __global__ void sgd(const __grid_constant__ List list, int part, cons
   });
 }
 
-extern "C" __global__ void adam(const __grid_constant__ List list, int part, const double* factor, W step, W root, W eps, W in1, W b2, W in2, W tiny,
+extern "C" __global__ void __launch_bounds__(LANES) adam(const __grid_constant__ List list, int part, const double* factor, W step, W root, W eps, W in1, W b2, W in2, W tiny,
                                 W least, W normal, W wd, W keep) {
   W scale = factor ? (W)*factor : W(1);
   if (scale != scale) return;

@@ -42,6 +42,32 @@ extern "C" __global__ void sum_row_ends(T* y, const W* x, i64 n, i64 len, i64 pa
   sum_lines(y, x, n, len, parts, all, lanes);
 }
 
+// sum_part computes y[p] = the sum of part p of the n elements of x, which is aligned to 16 bytes: `len` of them, a multiple of four packs of all
+// threads. A block has LANES threads and one part. Each loads four packs before it adds the first.
+extern "C" __global__ void __launch_bounds__(LANES) sum_part(W* y, const T* x, i64 n, i64 len) {
+  constexpr int N = 16 / sizeof(T);
+  __shared__ W shared[LANES];
+  i64 from = blockIdx.x * len, to = from + len < n ? from + len : n, i = from + threadIdx.x * N;
+  W sum[4] = {};
+  for (; i + (3 * LANES + 1) * N <= to; i += 4 * LANES * N) {
+    Pack<T, N> p[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) p[k] = load<N>(x + i + k * LANES * N);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+      for (int j = 0; j < N; j++) sum[k] = plus(sum[k], widen(p[k].v[j]));
+  }
+  for (; i + N <= to; i += LANES * N) {
+    Pack<T, N> p = load<N>(x + i);
+#pragma unroll
+    for (int j = 0; j < N; j++) sum[0] = plus(sum[0], widen(p.v[j]));
+  }
+  for (; i < to; i++) sum[1] = plus(sum[1], widen(x[i]));  // less than a pack, of one thread
+  sum[0] = sum_lanes(plus(plus(sum[0], sum[1]), plus(sum[2], sum[3])), shared, LANES);
+  if (threadIdx.x == 0) y[blockIdx.x] = sum[0];
+}
+
 // sum_columns computes y[o, p, i] = the sum of rows p*len on of x[o, :, i], added to what is there if add. Blocks are COLS*N
 // columns by ROWS.
 template <int N, class D, class S> __device__ __forceinline__ void sum_columns(D* y, const S* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
@@ -105,20 +131,55 @@ template <bool MAX> __device__ __forceinline__ Best better(Best a, Best b) {
   return (MAX ? a.v > b.v : a.v < b.v) ? a : b;
 }
 
-// extreme finds the best of the n elements of each of all lines: `lanes` threads a line.
-template <bool MAX> __device__ __forceinline__ void extreme(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
+// take makes element i the best one, if it is: places come in ascending order.
+template <bool MAX> __device__ __forceinline__ void take(Best& best, W v, i64 i) {
+  if (best.at < 0 || !(MAX ? v <= best.v : v >= best.v) && best.v == best.v) best = {v, i};
+}
+
+// extreme finds the best of `all` pieces of lines: `lanes` threads do one. Lines are x[o, :, c], and have n elements. Without `of`, a piece is
+// one of the line's `parts`, of `len` elements, whole packs. With `of` [outer, parts, inner], it is the elements at those places: the
+// best of the parts. Parts have no y, and there may be no at. vec says that a line can be loaded 16 bytes at a time.
+template <bool MAX>
+__device__ __forceinline__ void extreme(T* y, i64* at, const T* x, const i64* of, i64 n, i64 inner, i64 len, i64 parts, i64 all, int lanes, int vec) {
+  constexpr int N = 16 / sizeof(T), AHEAD = 4;
   __shared__ Best shared[LANES];
   // Neighbouring threads read neighbouring elements: of a line, or of neighbouring columns.
   int groups = LANES / lanes, t = threadIdx.x, lane = t % lanes, group = t / lanes;
   if (inner > 1) lane = t / groups, group = t % groups;
-  i64 r = (i64)blockIdx.x * groups + group;
-  const T* line = x + r / inner * n * inner + r % inner;
+  i64 r = (i64)blockIdx.x * groups + group, c = r % inner, o = r / inner, from = 0, to = parts;
+  if (!of) {
+    from = o % parts * len, to = from + len < n ? from + len : n;
+    o /= parts;
+  }
+  const T* line = x + o * n * inner + c;
   Best best = {0, -1};
-  if (r < all)
-    for (i64 i = lane; i < n; i += lanes) {
-      Best e = {widen(line[i * inner]), i};
-      best = better<MAX>(best, e);
+  if (r >= all) {
+  } else if (of) {
+    of += o * parts * inner + c;
+    for (i64 i = lane; i < to; i += lanes) {
+      i64 place = of[i * inner];
+      take<MAX>(best, widen(line[place * inner]), place);
     }
+  } else if (vec) {
+    i64 i = from + lane * N, step = (i64)lanes * N;
+    for (; i + (AHEAD - 1) * step + N <= to; i += AHEAD * step) {
+      Pack<T, N> p[AHEAD];
+#pragma unroll
+      for (int k = 0; k < AHEAD; k++) p[k] = load<N>(line + i + k * step);
+#pragma unroll
+      for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+        for (int j = 0; j < N; j++) take<MAX>(best, widen(p[k].v[j]), i + k * step + j);
+    }
+    for (; i + N <= to; i += step) {
+      Pack<T, N> p = load<N>(line + i);
+#pragma unroll
+      for (int j = 0; j < N; j++) take<MAX>(best, widen(p.v[j]), i + j);
+    }
+    for (; i < to; i++) take<MAX>(best, widen(line[i]), i);  // less than a pack, of one thread
+  } else {
+    for (i64 i = from + lane; i < to; i += lanes) take<MAX>(best, widen(line[i * inner]), i);
+  }
   int me = lane * groups + group;
   shared[me] = best;
   __syncthreads();
@@ -127,7 +188,7 @@ template <bool MAX> __device__ __forceinline__ void extreme(T* y, i64* at, const
     __syncthreads();
   }
   if (r < all && lane == 0) {
-    y[r] = line[shared[me].at * inner];
+    if (y) y[r] = line[shared[me].at * inner];
     if (at) at[r] = shared[me].at;
   }
 }
@@ -159,9 +220,10 @@ extern "C" __global__ void top_k(i64* at, const T* x, i64 n, i64 k, i64 rows, in
   }
 }
 
-extern "C" __global__ void maximum_of(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
-  extreme<true>(y, at, x, n, inner, all, lanes);
-}
-extern "C" __global__ void minimum_of(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
-  extreme<false>(y, at, x, n, inner, all, lanes);
-}
+#define EXTREME(NAME, MAX)                                                                                                                \
+  extern "C" __global__ void NAME(T* y, i64* at, const T* x, const i64* of, i64 n, i64 inner, i64 len, i64 parts, i64 all, int lanes,     \
+                                  int vec) {                                                                                              \
+    extreme<MAX>(y, at, x, of, n, inner, len, parts, all, lanes, vec);                                                                    \
+  }
+EXTREME(maximum_of, true)
+EXTREME(minimum_of, false)
