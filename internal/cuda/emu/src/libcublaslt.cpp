@@ -1,5 +1,5 @@
-// libcublasLt stand-in: plain loops that run on the stream, and the checks of
-// the real one. What the real one may refuse (epilogues of float64, algorithms
+// libcublasLt stand-in: plain loops that run on the stream, and those checks of
+// the real one that are documented or were seen. What the real one may refuse (epilogues of float64, algorithms
 // whose alignment or workspace is not there), this one always refuses.
 #pragma GCC optimize("O3")  // products are most of the time of a test that trains
 #include <dlfcn.h>
