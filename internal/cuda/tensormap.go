@@ -6,8 +6,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// TensorMap describes matrices of 16-bit floats to the copy engine of compute capability 9.0 and later, which copies a box of one of them to
-// shared memory (a CUtensorMap). It must be on the heap.
+// TensorMap describes matrices of 16-bit floats to the copy engine of compute capability 9.0 and later, which copies a box of one of them
+// to shared memory (a CUtensorMap). It must be on the heap.
 type TensorMap struct {
 	bytes     [24]uint64 // a CUtensorMap, from the first multiple of 64 on
 	dims      [3]uint64

@@ -133,7 +133,11 @@ func (m *mutation) test(t *testing.T) string {
 	changed, overlay := filepath.Join(t.TempDir(), "changed.go"), filepath.Join(t.TempDir(), "overlay.json")
 	require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(text), "\n"+m.old, "\n"+m.new, 1)), 0o600))
 	require.NoError(t, os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: %q}}`, path, changed), 0o600))
-	out, err := goTool("build", "-o", os.DevNull, "-overlay", overlay, "./"+filepath.Dir(m.file))
+	builds := "./" + filepath.Dir(m.file)
+	if !strings.HasSuffix(m.file, ".go") { // an embedded file, perhaps of a directory without Go
+		builds = m.tests[0]
+	}
+	out, err := goTool("build", "-o", os.DevNull, "-overlay", overlay, builds)
 	require.NoError(t, err, "it does not compile:\n%s", out)
 	out, err = goTool(append([]string{"test", "-overlay", overlay, "-vet=off", "-failfast", "-count=1", "-timeout=3m"}, m.tests...)...)
 	if !assert.Error(t, err) {

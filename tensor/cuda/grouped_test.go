@@ -145,8 +145,8 @@ func TestGroupedAndPlainKernel(t *testing.T) {
 	}
 }
 
-// A group's gradient takes nothing of the rows behind its last, which are the next group's: a NaN there stays there. A product's rows do not
-// either.
+// A group's gradient takes nothing of the rows behind its last, which are the next group's: a NaN there stays there. A product's rows do
+// not either.
 func TestGroupsKeepNaN(t *testing.T) {
 	dev := device(t)
 	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float32} {
