@@ -37,6 +37,7 @@ func TestParams(t *testing.T) {
 		n int32
 		p [3]cuda.Ptr
 	}{3, [3]cuda.Ptr{0, 0, q}}
+	require.NoError(t, r.s.Fill(z, 0xff, 2))
 	args := cuda.NewArgs().I32(99).Reset().Ptr(y).Ptr(z).I32(-1).I64(-1<<40).F32(0.5).F64(0.1).U32(1<<31).U64(1<<50).
 		Struct(unsafe.Pointer(&l), int(unsafe.Sizeof(l)))
 	require.NoError(t, r.s.Launch(r.kernel(launchSource, "params"), dim(1), dim(1), 0, args))

@@ -33,7 +33,11 @@ type Module struct {
 // are compiled and loaded once per device. Code in the disk cache is not compiled
 // again.
 func (dev *Device) Module(src Source, options ...string) (*Module, error) {
-	key := strings.Join(append([]string{src.Name, src.Text}, options...), "\x00")
+	arch := dev.Arch()
+	if src.Specific {
+		arch += "a"
+	}
+	key := strings.Join(append([]string{arch, src.Name, src.Text}, options...), "\x00")
 	dev.mu.Lock()
 	defer dev.mu.Unlock()
 	if m := dev.modules[key]; m != nil {
@@ -43,7 +47,7 @@ func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	code, err := c.CompileCached(src, dev.Arch(), options...)
+	code, err := c.CompileCached(src, arch, options...)
 	if err != nil {
 		return nil, err
 	}

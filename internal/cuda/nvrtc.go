@@ -77,6 +77,8 @@ func openCompiler(q dl.Query) (*Compiler, error) {
 type Source struct {
 	Name string // of the file, for messages: "norm.cu"
 	Text string // without the prelude, which is put before it
+	// Specific code uses instructions of one architecture alone: sm_90 is then compiled as sm_90a, and runs on no later device.
+	Specific bool
 }
 
 // Compile compiles a source for an architecture ("sm_90") and returns the

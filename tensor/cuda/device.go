@@ -44,6 +44,8 @@ type Device struct {
 	hosts  hosts
 
 	plain bool // do not use tensor cores: for tests
+	// hopper: compute capability 9.0, whose own instructions (wgmma) run on no other. The emulator, which has them not, has no tensor maps.
+	hopper bool
 }
 
 // NewDevice opens the GPU with the given index in CUDA's order (see CUDA_VISIBLE_DEVICES). The error says in one sentence what is missing
@@ -66,6 +68,7 @@ func NewDevice(index int) (*Device, error) {
 	}
 	opened.Store(true)
 	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{inUse: map[tensor.Ptr]*cuda.Host{}}}
+	d.hopper = gpu.Major == 9 && gpu.Minor == 0 && gpu.HasTensorMaps()
 	if d.sms, err = gpu.Attribute(cuda.Multiprocessors); err != nil {
 		return nil, err
 	}

@@ -89,6 +89,12 @@ func Compiled(d *Device, prefix string) (names []string) {
 	return names
 }
 
+// Hopper says whether the device uses kernels for compute capability 9.0 alone; on = false stops that.
+func Hopper(d *Device, on bool) bool {
+	d.hopper = d.hopper && on
+	return d.hopper
+}
+
 // Alter compiles the kernels of a file again, with from replaced by to; from must occur once.
 func Alter(d *Device, file, from, to string, defines ...string) error {
 	src, err := source(file)
@@ -98,14 +104,14 @@ func Alter(d *Device, file, from, to string, defines ...string) error {
 	if from != "" && strings.Count(src.Text, from) != 1 {
 		return fmt.Errorf("%s has %q %d times", file, from, strings.Count(src.Text, from))
 	}
-	src = cuda.Source{Name: file, Text: strings.Replace(src.Text, from, to, 1)}
+	text := strings.Replace(src.Text, from, to, 1)
 	for i, k := range kernels {
 		if k.file != file || d.funcs[i] == nil {
 			continue
 		}
 		altered := *k
 		altered.defines = append(defines, k.defines...)
-		m, err := d.gpu.Module(src, altered.options()...)
+		m, err := d.gpu.Module(cuda.Source{Name: file, Text: text, Specific: k.specific}, altered.options()...)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package cuda
 import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 const (
@@ -12,26 +13,35 @@ const (
 	groupMMATile   = 128              // TILE of grouped_mma.cu
 	groupMMALanes  = 256              // LANES
 	groupMMAShared = 2 * 3 * 5120 * 2 // two sides of STAGES of STAGE elements
+
+	groupWGMMALanes  = 384                  // LANES of grouped_wgmma.cu
+	groupWGMMAShared = 4*(384*64*2) + 1<<10 // STAGES of (TILE_M + TILE_N) * DEPTH elements, and what aligns them
 )
 
-// groupMMAKernels compute products of groups on tensor cores: with b, with b transposed, and the gradient of b.
-type groupMMAKernels struct{ plain, tb, grad *kernel }
+// groupKernels compute products of groups on tensor cores: with b, with b transposed, and the gradient of b.
+type groupKernels struct{ plain, tb, grad *kernel }
 
-var groupMMATable = func() (table [tensor.NumDTypes]groupMMAKernels) {
+// groupMMA are for sm_80 and later, groupWGMMA for compute capability 9.0.
+var (
+	groupMMA   = groupTable("grouped_mma", func(k *kernel) { k.shared = groupMMAShared })
+	groupWGMMA = groupTable("grouped_wgmma", func(k *kernel) { k.shared, k.specific = groupWGMMAShared, true })
+)
+
+func groupTable(name string, set func(*kernel)) (table [tensor.NumDTypes]groupKernels) {
 	for _, t := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-		of := func(name string) *kernel {
-			k := newKernel("grouped_mma.cu", name, elems[t])
-			k.shared = groupMMAShared
+		of := func(end string) *kernel {
+			k := newKernel(name+".cu", name+end, elems[t])
+			set(k)
 			return k
 		}
-		table[t] = groupMMAKernels{of("grouped_mma"), of("grouped_mma_tb"), of("grouped_mma_grad")}
+		table[t] = groupKernels{of(""), of("_tb"), of("_grad")}
 	}
 	return table
-}()
+}
 
 // groupsOnTensorCores returns the kernels for a launch, or nil if the plain kernel computes it: for other types than bfloat16 and float16,
 // rows that are not aligned to 16 bytes, devices before sm_80, and 2^30 rows or columns or more.
-func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupMMAKernels {
+func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupKernels {
 	rows, n, k := a.Dim[0], a.Dim[1], a.Dim[2]
 	if !a.DType.IsHalf() || n%8 != 0 || k%8 != 0 || q.dev.gpu.Major < 8 || q.dev.plain || max(rows, n, k) >= 1<<30 {
 		return nil
@@ -41,7 +51,10 @@ func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupMMAKernels {
 			return nil
 		}
 	}
-	return &groupMMATable[a.DType]
+	if q.dev.hopper && min(rows, n, k) > 0 { // a tensor map has no empty dimension
+		return &groupWGMMA[a.DType]
+	}
+	return &groupMMA[a.DType]
 }
 
 func tilesOf(n, tile int) int { return (n + tile - 1) / tile }
@@ -64,7 +77,7 @@ func grouped(q *Queue, k *kernel, a *tensor.Args) {
 		if a.I[0] != 0 {
 			of = ks.tb
 		}
-		q.runGroupsMMA(of, a, tilesOf(n, groupMMATile)*(rows/groupMMATile+groups))
+		q.runGroups(of, a, tilesOf(n, groupMMATile)*(rows/groupMMATile+groups))
 		return
 	}
 	q.groups(a).args.I32(a.I[0])
@@ -78,7 +91,7 @@ func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {
 		return // no gradient to write
 	}
 	if ks := groupsOnTensorCores(q, a); ks != nil {
-		q.runGroupsMMA(ks.grad, a, tilesOf(inner, groupMMATile)*tilesOf(n, groupMMATile)*groups)
+		q.runGroups(ks.grad, a, tilesOf(inner, groupMMATile)*tilesOf(n, groupMMATile)*groups)
 		return
 	}
 	q.groups(a).wide(a.DType, a.F[0]).check()
@@ -91,10 +104,44 @@ func (q *Queue) runTiles(k *kernel, grid cuda.Dim) {
 	}
 }
 
-// runGroupsMMA launches a kernel on tensor cores, a block for each tile.
-func (q *Queue) runGroupsMMA(k *kernel, a *tensor.Args, tiles int) {
-	if tiles > 0 {
+// runGroups launches a kernel on tensor cores: a block for each tile, or for each multiprocessor, which then computes several.
+func (q *Queue) runGroups(k *kernel, a *tensor.Args, tiles int) {
+	if k.specific {
+		x, b := boxesOfGroups(a)
+		q.ptr(a, 0).boxes(a, 1, x).boxes(a, 2, b).ptr(a, 3)
+		for _, n := range a.Dim[:4] {
+			q.i64(n)
+		}
+		q.wide(a.DType, a.F[0]).check()
+		q.run(k, cuda.Dim{X: q.dev.sms}, cuda.Dim{X: groupWGMMALanes}, k.shared)
+	} else if tiles > 0 {
 		q.groups(a).wide(a.DType, a.F[0]).check()
 		q.run(k, cuda.Dim{X: tiles}, cuda.Dim{X: groupMMALanes}, k.shared)
 	}
+}
+
+// boxes says how an operand is copied to shared memory: `matrices` of rows x cols elements, in boxes of `height` rows of 64 elements.
+type boxes struct{ matrices, rows, cols, height int }
+
+// boxesOfGroups returns the boxes that grouped_wgmma.cu fetches of its two factors. Where k is along the rows, a box has 128 of them, else
+// it is a step of 64 along k.
+func boxesOfGroups(a *tensor.Args) (x, b boxes) {
+	rows, n, k, groups := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
+	switch {
+	case a.Op == ops.OpGroupedGrad:
+		return boxes{1, rows, n, 64}, boxes{1, rows, k, 64}
+	case a.I[0] != 0:
+		return boxes{1, rows, k, 128}, boxes{groups, n, k, 128}
+	}
+	return boxes{1, rows, k, 128}, boxes{groups, k, n, 64}
+}
+
+// boxes adds the tensor map of operand i.
+func (q *Queue) boxes(a *tensor.Args, i int, b boxes) *Queue {
+	dims, box := [3]int{b.cols, b.rows, b.matrices}, [2]int{64, b.height}
+	if err := q.tmap.Set(q.dev.gpu, a.DType == tensor.BFloat16, devPtr(a.X[i]), dims, box); err != nil {
+		panic(q.dev.fail(a.Op.String(), err))
+	}
+	q.args.TensorMap(&q.tmap)
+	return q
 }

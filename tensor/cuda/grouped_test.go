@@ -120,18 +120,47 @@ func TestGroupedOnTensorCores(t *testing.T) {
 	}
 }
 
-// TestGroupedAndPlainKernel compares the two kernels, and two runs.
+// TestGroupedAndPlainKernel compares the two kernels, and two runs; on compute capability 9.0, those of other devices, too.
 func TestGroupedAndPlainKernel(t *testing.T) {
 	dev := device(t)
-	for i, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-		g := grouped{72, 136, []int{1, 0, 17, 65}, i == 0, float64(i)}
+	for range 2 {
+		for i, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
+			for _, g := range []grouped{{72, 136, []int{1, 0, 17, 65}, i == 0, float64(i)}, {264, 328, []int{0, 257, 64, 1, 0, 130}, i == 0, 0},
+				{328, 72, []int{129, 63}, i != 0, 0.5}} {
+				for _, l := range []launch{g.forward(d), g.grad(d)} {
+					got := l.on(t, dev)
+					require.Equal(t, got, l.on(t, dev))
+					cuda.Plain(dev, true)
+					want := l.on(t, dev)
+					cuda.Plain(dev, false)
+					require.Negative(t, differs(want[0], got[0], sumsOf(max(g.k, g.rows()))), "%v %v %+v", l.op, d, g)
+				}
+			}
+		}
+		if !cuda.Hopper(dev, true) {
+			return
+		}
+		require.Len(t, cuda.Compiled(dev, "grouped_wgmma"), 6)
+		cuda.Hopper(dev, false)
+	}
+}
+
+// A group's gradient takes nothing of the rows behind its last, which are the next group's: a NaN there stays there. A product's rows do
+// not either.
+func TestGroupsKeepNaN(t *testing.T) {
+	dev := device(t)
+	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float32} {
+		g := grouped{72, 136, []int{70, 1, 0, 65}, true, 0}
 		for _, l := range []launch{g.forward(d), g.grad(d)} {
-			got := l.on(t, dev)
-			require.Equal(t, got, l.on(t, dev))
-			cuda.Plain(dev, true)
-			want := l.on(t, dev)
-			cuda.Plain(dev, false)
-			require.Negative(t, differs(want[0], got[0], sumsOf(g.k)), "%v %v %+v", l.op, d, g)
+			width := l.x[1].n() / g.rows()
+			x := l.x[1]
+			l.x[1] = values(d, x.n(), func(i int) float64 {
+				if i/width == 70 {
+					return math.NaN()
+				}
+				return x.at(i)
+			})
+			l.agree(t, dev, sumsOf(max(g.k, g.rows())))
 		}
 	}
 }
@@ -165,6 +194,9 @@ func TestGroupedWithoutTensorCores(t *testing.T) {
 		if c.mma {
 			want = "grouped_mma_tb grouped_mma_grad"
 		}
+		if cuda.Hopper(dev, true) {
+			want = strings.ReplaceAll(want, "_mma_", "_wgmma_")
+		}
 		require.Equal(t, want, strings.Join(cuda.Compiled(dev, "grouped"), " "), "%+v", c)
 	}
 }
@@ -195,6 +227,37 @@ func TestDeletedBarrierInGrouped(t *testing.T) {
 	}
 }
 
+// TestWrongConstantsOnHopper plants mistakes in the kernels for compute capability 9.0. Without such a device it only finds their places.
+func TestWrongConstantsOnHopper(t *testing.T) {
+	g := grouped{264, 328, []int{0, 257, 65, 1, 130}, true, 0.5}
+	plain := g
+	plain.tb, plain.beta = false, 0
+	for _, c := range []struct {
+		from, to string
+		l        launch
+	}{
+		{"da + i * (ACROSS_A ? 128 : 2)", "da + i * (ACROSS_A ? 128 : 4)", g.forward(tensor.BFloat16)},
+		{"db + i * (ACROSS_B ? 128 : 2)", "db + i * (ACROSS_B ? 64 : 2)", plain.forward(tensor.Float16)},
+		{"lead = ACROSS ? box / 16 : 1", "lead = ACROSS ? box / 32 : 1", g.grad(tensor.BFloat16)},
+		{"stride = 1024 / 16", "stride = 512 / 16", g.forward(tensor.BFloat16)},
+		{"r = valid + i / 40", "r = valid + 1 + i / 40", g.grad(tensor.Float16)},
+		{"i * 2 * BOX, b, at, j.n + i * 128", "i * 2 * BOX, b, at, j.n", g.forward(tensor.BFloat16)},
+		{"acc[2 * i] + beta * widen(old.v[0])", "acc[2 * i] + widen(old.v[0])", g.forward(tensor.BFloat16)},
+		{"int col = 32 * i + 8 * q;", "int col = 32 * i + 8 * (q ^ 1);", plain.forward(tensor.BFloat16)},
+		{"role * 64 + warp * 16", "role * 64 + (warp ^ 1) * 16", g.grad(tensor.BFloat16)},
+		{"s > 0 || i > 0", "s > 0", g.forward(tensor.BFloat16)},
+	} {
+		dev := device(t)
+		if !cuda.Hopper(dev, true) {
+			require.NoError(t, cuda.Alter(dev, "grouped_wgmma.cu", c.from, c.to))
+			continue
+		}
+		want := c.l.on(t, dev)
+		require.NoError(t, cuda.Alter(dev, "grouped_wgmma.cu", c.from, c.to))
+		require.NotEqual(t, want, c.l.on(t, dev), "nobody noticed %s", c.to)
+	}
+}
+
 // Only the device knows the groups' sizes. Wrong ones are an error of the next Sync, and nothing outside of the result is written.
 func TestGroupsThatDoNotFit(t *testing.T) {
 	dev := device(t)
@@ -208,7 +271,11 @@ func TestGroupsThatDoNotFit(t *testing.T) {
 			require.ErrorContains(t, dev.Queue(0).Sync(), "grouped_linear", fmt.Sprint(d, sizes))
 		}
 	}
-	require.ElementsMatch(t, []string{"grouped", "grouped_mma_tb"}, cuda.Compiled(dev, "grouped"))
+	want := []string{"grouped", "grouped_mma_tb"}
+	if cuda.Hopper(dev, true) {
+		want[1] = "grouped_wgmma_tb"
+	}
+	require.ElementsMatch(t, want, cuda.Compiled(dev, "grouped"))
 }
 
 func TestGroupedAllocatesNothing(t *testing.T) {

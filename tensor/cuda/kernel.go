@@ -21,6 +21,7 @@ type kernel struct {
 	shared     int      // dynamic shared memory of a launch, if it needs more than 48 KiB
 	defines    []string // of a file with variants
 	text       string   // of a registered kernel
+	specific   bool     // for sm_90a alone
 }
 
 // kernels are all kernels of the process. A device keeps its compiled ones by their index in it.
@@ -53,7 +54,9 @@ func source(file string) (cuda.Source, error) {
 
 func (k *kernel) source() (cuda.Source, error) {
 	if k.text == "" {
-		return source(k.file)
+		src, err := source(k.file)
+		src.Specific = k.specific
+		return src, err
 	}
 	shared, err := included("tensor.cuh")
 	return cuda.Source{Name: k.file, Text: fmt.Sprintf("%s#line 1 %q\n%s\n", shared, k.file, k.text)}, err

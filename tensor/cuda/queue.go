@@ -20,7 +20,8 @@ type Queue struct {
 	op     tensor.Op
 	s      strided // parameters
 	list   tensorList
-	gemm   blas.Gemm   // the product that is being prepared
+	gemm   blas.Gemm // the product that is being prepared
+	tmap   cuda.TensorMap
 	sub    tensor.Args // of a kernel that another kernel's launcher launches
 
 	varying *varying // the varying launch that current launches belong to

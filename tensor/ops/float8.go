@@ -25,8 +25,11 @@ func init() {
 type Float8 uint8
 
 // The scalings. In both, inputs and weights become float8_e4m3fn and gradients float8_e5m2. Scales come from the largest magnitude of the
-// data itself (torchao's dynamic scaling). Sums are float32. As with torchao's Float8Linear (use_fast_accum), tensor cores may keep fewer
-// bits of the sums of the forward product, but not of the gradients'.
+// data itself (torchao's dynamic scaling). A CPU sums in float32, and so do tensor cores for gradients. In the forward product they use
+// fast accumulation, as torchao's Float8Linear does (use_fast_accum): Hopper's keep 14 bits of each term and sum, cut and not rounded. On
+// an H100, with 4096 terms, sums whose terms have one sign were 5% too small (0.17% off without it, as bfloat16 rounds), and torch's were
+// the same. Where signs are mixed, errors are those of the rounding to 8 bits, 4%: so it stays, though the gradients' products, without
+// it, were only 4 to 6% slower. Leave out a Linear whose inputs and weights are mostly positive.
 const (
 	NoFloat8 Float8 = iota // no 8-bit floats
 	// PerTensor has one scale for each operand. All three products (Forward and the two gradients) are of 8-bit floats. A rank uses the

@@ -160,16 +160,23 @@ func TestTuneLater(t *testing.T) {
 // The results of a product that was timed are those without it: also where it adds to C, and what epilogues store.
 func TestTunedResults(t *testing.T) {
 	r := newTuner(t, t.TempDir())
+	want := 0
+	product := func(g *blas.Gemm) {
+		if r.product(g, 0) {
+			want++
+		}
+	}
 	for _, e := range []blas.Epilogue{blas.None, blas.ReLUBias, blas.GELUAux, blas.GELUAuxBias, blas.DGELU, blas.DGELUBias, blas.BiasGradA} {
 		g := &blas.Gemm{Type: blas.Float32, M: 24, N: 16, K: 32, Alpha: 1, Beta: 0.5, LDA: 40, LDB: 16, LDC: 24, LDAux: 16, Epilogue: e}
 		if e != blas.None {
 			g.Beta = 0
 		}
-		r.product(g, 0)
+		product(g)
 	}
-	r.product(&blas.Gemm{Type: blas.BFloat16, M: 8, N: 16, K: 24, Alpha: 1, Beta: 1, LDA: 24, LDB: 16, LDC: 16, Batch: 3, StrideA: 192,
-		StrideB: 384, StrideC: 128}, 0)
+	product(&blas.Gemm{Type: blas.BFloat16, M: 8, N: 16, K: 24, Alpha: 1, Beta: 1, LDA: 24, LDB: 16, LDC: 16, Batch: 3, StrideA: 192,
+		StrideB: 384, StrideC: 128})
 	files, err := filepath.Glob(filepath.Join(r.h.Folder(), "gemm-*.txt"))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), 8)
+	require.Len(t, files, want, "one for each product that this cuBLASLt has")
+	require.True(t, want == 8 || emu.OnGPU() && want > 1, "%d products", want)
 }

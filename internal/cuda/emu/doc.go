@@ -23,9 +23,10 @@
 //     a CUDA_ERROR_ILLEGAL_ADDRESS with kernel, thread and distance. A pool rounds and
 //     caches; RINGO_CUDA_DEBUG=1 stops that.
 //
-//   - Misaligned vector accesses, indices outside of shared arrays, traps, asserts,
-//     endless kernels, and parameters that are host pointers or memory of other devices
-//     are the errors that CUDA would give, with the place.
+//   - Misaligned vector accesses, indices outside of shared arrays, traps, asserts and
+//     endless kernels are the errors that CUDA would give, with the place. Too few or too
+//     many parameters, and those that are host pointers or memory of other devices, are
+//     errors here only: a driver takes what it finds.
 //
 //   - Tests can make it run out of memory, fail launches, or hang in a call (Block),
 //     and find what was not closed (Leaks).

@@ -126,6 +126,7 @@ static const std::map<Result, std::pair<const char*, const char*>> errors = {
     {InvalidImage, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
     {InvalidContext, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
     {InvalidHandle, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
+    {IllegalState, {"CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"}},
     {NotFound, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
     {NotReady, {"CUDA_ERROR_NOT_READY", "device not ready"}},
     {IllegalAddress, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},

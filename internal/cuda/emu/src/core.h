@@ -19,7 +19,7 @@ typedef int Result;
 typedef uint64_t Addr;
 enum : Result {
   Ok = 0, InvalidValue = 1, OutOfMemory = 2, NotInitialized = 3, InvalidImage = 200, InvalidContext = 201,
-  NoDevice = 100, InvalidDevice = 101, PeerUnsupported = 217, InvalidHandle = 400, NotFound = 500, NotReady = 600, IllegalAddress = 700,
+  NoDevice = 100, InvalidDevice = 101, PeerUnsupported = 217, InvalidHandle = 400, IllegalState = 401, NotFound = 500, NotReady = 600, IllegalAddress = 700,
   LaunchTimeout = 702, PeerEnabled = 704, Misaligned = 716, LaunchFailed = 719, NotSupported = 801,
   CaptureUnsupported = 900, CaptureInvalidated = 901, CaptureMerge = 902, CaptureUnmatched = 903,
   CaptureUnjoined = 904, CaptureIsolation = 905, CapturedEvent = 907, CaptureWrongThread = 908,

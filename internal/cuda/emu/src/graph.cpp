@@ -56,10 +56,14 @@ API Result cuStreamEndCapture(void* h, void** graph) {
   Lock l;
   *graph = nullptr;
   auto s = stream_of(h);
-  if (!s || !s->capture) return InvalidValue;
+  if (!s) return InvalidValue;
+  if (!s->capture) return IllegalState;
   auto c = s->capture;
   if (c->origin != s.get()) return CaptureUnmatched;
-  if (c->mode != Capture::Relaxed && c->thread != std::this_thread::get_id()) return CaptureWrongThread;
+  if (c->mode != Capture::Relaxed && c->thread != std::this_thread::get_id()) {
+    end_capture(*c);  // as a driver of CUDA 13.0 did
+    return CaptureWrongThread;
+  }
   auto joined = before(c->graph, s->frontier);
   bool all = std::all_of(joined.begin(), joined.end(), [](bool b) { return b; });
   end_capture(*c);
@@ -99,7 +103,7 @@ Result wait_in_capture(const std::shared_ptr<Stream>& s, const std::shared_ptr<E
     s->capture->broken = true;
     return CaptureIsolation;
   }
-  if (e->capture->ended) return CapturedEvent;
+  if (e->capture->ended) return InvalidValue;
   if (s->capture && s->capture != e->capture) return CaptureMerge;
   if (!s->capture) {
     s->capture = e->capture;

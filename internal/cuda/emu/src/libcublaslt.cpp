@@ -1,5 +1,5 @@
-// libcublasLt stand-in: plain loops that run on the stream, and the checks of
-// the real one. What the real one may refuse (epilogues of float64, algorithms
+// libcublasLt stand-in: plain loops that run on the stream, and those checks of
+// the real one that are documented or were seen. What the real one may refuse (epilogues of float64, algorithms
 // whose alignment or workspace is not there), this one always refuses.
 #pragma GCC optimize("O3")  // products are most of the time of a test that trains
 #include <dlfcn.h>
@@ -135,7 +135,8 @@ static Status check8(const Desc* d, const Layout* a, const Layout* b, const Layo
   if (d->compute != Compute32 || d->scale != F32 || is8(o->type) || o->type == F64 || c->type != o->type) return NotSupported;
   if (!d->ta || d->tb || k % 16 || o->rows % 16 || a->ld % 16 || b->ld % 16 || o->batch > 1 || d->epilogue != 1) return NotSupported;
   if ((d->mode_a != 0 && d->mode_a != 3) || d->mode_a != d->mode_b) return NotSupported;
-  return d->scale_a && d->scale_b && !((uintptr_t)d->scale_a % 4) && !((uintptr_t)d->scale_b % 4) ? Ok : InvalidValue;
+  if (!d->scale_a || !d->scale_b) return InvalidValue;
+  return (uintptr_t)d->scale_a % 16 || (uintptr_t)d->scale_b % 16 ? NotSupported : Ok;
 }
 
 // check says whether the descriptors fit each other and what is implemented.
@@ -306,14 +307,25 @@ static void bias_gradient(const Job& j, int64_t m, int64_t n, int64_t k) {
   }
 }
 
-// few_bits cuts a sum to 14 bits, about what Hopper's tensor cores keep (with fast accumulation, to the end).
-static float few_bits(float v) {
-  uint32_t u;
-  memcpy(&u, &v, 4);
-  u &= ~((1u << 10) - 1);
-  memcpy(&v, &u, 4);
-  return v;
+// few_bits adds up as Hopper's tensor cores do with fast accumulation: 32 products and the sum so far are cut to the place of the 14th bit
+// of the largest of them. Of 4096 squares of normal numbers that loses 5%, which is what an H100 lost.
+static double few_bits(const float* x, const float* y, int64_t k) {
+  double sum = 0;
+  for (int64_t t = 0; t < k; t += 32) {
+    int64_t end = t + 32 < k ? t + 32 : k;
+    double most = fabs(sum);
+    for (int64_t i = t; i < end; i++) most = fmax(most, fabs((double)x[i] * y[i]));
+    if (most == 0 || !isfinite(most)) {
+      for (int64_t i = t; i < end; i++) sum += (double)x[i] * y[i];
+      continue;
+    }
+    double place = ldexp(1, ilogb(most) - 13), parts = trunc(sum / place);
+    for (int64_t i = t; i < end; i++) parts += trunc((double)x[i] * y[i] / place);
+    sum = parts * place;
+  }
+  return sum;
 }
+static double few_bits(const double*, const double*, int64_t) { return NAN; }  // not of 8-bit floats
 
 template <class T> static void multiply(const Job& j, int64_t m, int64_t n, int64_t k) {
   bool round = j.d.compute == ComputeTF32;
@@ -321,8 +333,7 @@ template <class T> static void multiply(const Job& j, int64_t m, int64_t n, int6
     auto x = pack<T>(j.A, j.a, j.d.ta, m, k, q * j.a.stride, round), y = pack<T>(j.B, j.b, !j.d.tb, n, k, q * j.b.stride, round);
     for (int64_t c = 0; c < n; c++)
       for (int64_t r = 0; r < m; r++) {
-        T v = dot(&x[r * k], &y[c * k], k);
-        if (j.d.fast) v = few_bits((float)v);
+        T v = j.d.fast ? (T)few_bits(&x[r * k], &y[c * k], k) : dot(&x[r * k], &y[c * k], k);
         if (j.work_size) {  // a sum passes through the workspace, as split k does
           ((T*)j.work)[r + c * m] = v;
           v = ((T*)j.work)[r + c * m];

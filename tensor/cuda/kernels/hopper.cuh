@@ -1,0 +1,63 @@
+// Instructions of sm_90a, as inline PTX: the copy engine, barriers that count its bytes, and products of four warps (PTX ISA, "mbarrier",
+// "cp.async.bulk.tensor", "wgmma"). The emulator has none of them.
+
+// TensorMap is a CUtensorMap: what the copy engine knows of a matrix.
+struct __align__(64) TensorMap { u64 words[16]; };
+
+// A barrier is eight bytes of shared memory. A phase ends when n threads have arrived and the expected bytes are there.
+__device__ __forceinline__ void barrier_init(u32 b, u32 n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(b), "r"(n) : "memory"); }
+__device__ __forceinline__ void barriers_ready() { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
+__device__ __forceinline__ void barrier_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(b) : "memory"); }
+__device__ __forceinline__ void barrier_expect(u32 b, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(b), "r"(bytes) : "memory");
+}
+// barrier_wait waits until the phase of this parity is over.
+__device__ __forceinline__ void barrier_wait(u32 b, u32 parity) {
+  asm volatile("{\n .reg .pred p;\nAGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @p bra DONE_%=;\n bra AGAIN_%=;\nDONE_%=:\n}"
+               : : "r"(b), "r"(parity) : "memory");
+}
+// group_barrier waits for the 128 threads of a warpgroup.
+__device__ __forceinline__ void group_barrier(int number) { asm volatile("bar.sync %0, 128;" : : "r"(number) : "memory"); }
+
+// copy_box copies the map's box at column x, row y of matrix z to shared memory, and tells a barrier. What lies outside is 0.
+__device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int x, int y, int z, u32 bar) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+               : : "r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory");
+}
+// zero16 clears 16 bytes of shared memory; see_stores lets wgmma see what threads stored.
+__device__ __forceinline__ void zero16(u32 p) { asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" : : "r"(p), "r"(0) : "memory"); }
+__device__ __forceinline__ void see_stores() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
+
+// The registers of a thread, from now on: a warpgroup that only copies gives its own to those that compute.
+template <int N> __device__ __forceinline__ void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N)); }
+template <int N> __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N)); }
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+template <int N> __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory"); }
+
+#define TEN(t) "%" t "0, %" t "1, %" t "2, %" t "3, %" t "4, %" t "5, %" t "6, %" t "7, %" t "8, %" t "9, "
+#define FOUR_SUMS(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SUMS_OF(i) FOUR_SUMS(i), FOUR_SUMS(i + 4), FOUR_SUMS(i + 8), FOUR_SUMS(i + 12), FOUR_SUMS(i + 16), FOUR_SUMS(i + 20), FOUR_SUMS(i + 24), FOUR_SUMS(i + 28)
+#define WGMMA256(TYPES)                                                                                                                  \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %130, 0;\n wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " {"                     \
+      TEN("") TEN("1") TEN("2") TEN("3") TEN("4") TEN("5") TEN("6") TEN("7") TEN("8") TEN("9") TEN("10") TEN("11")                         \
+      "%120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, p, 1, 1, %131, %132;\n}"                                               \
+      : SUMS_OF(0), SUMS_OF(32), SUMS_OF(64), SUMS_OF(96) : "l"(a), "l"(b), "r"(add), "n"(ACROSS_A), "n"(ACROSS_B))
+
+// wgmma256 is d = a b, or d += a b if add, for a [64,16] and b [16,256] in shared memory, which matrix_at describes. With ACROSS_A, not k
+// but the rows of a are neighbours in memory; with ACROSS_B, the columns of b. Warp w of the four has rows 16w..16w+15; of these a thread
+// has rows lane/4 and 8 more: d[4j], d[4j+1] are columns 8j + 2(lane%4) and the next one, d[4j+2], d[4j+3] those 8 rows on.
+template <int ACROSS_A, int ACROSS_B> __device__ __forceinline__ void wgmma256(float (&d)[128], u64 a, u64 b, int add) {
+  if (IsHalf<T>::value)
+    WGMMA256("f16.f16");
+  else
+    WGMMA256("bf16.bf16");
+}
+
+// matrix_at describes a matrix of rows of 128 bytes, swizzled by 128 bytes. If k is along the rows, eight rows and eight columns of 16 bytes
+// are a block. With ACROSS, 64 elements by eight rows are one; the next 64 elements are `box` bytes on.
+template <int ACROSS> __device__ __forceinline__ u64 matrix_at(u32 p, int box) {
+  u64 lead = ACROSS ? box / 16 : 1, stride = 1024 / 16;
+  return (u64)((p & 0x3ffff) >> 4) | lead << 16 | stride << 32 | 1ull << 62;
+}
