@@ -25,17 +25,19 @@ extern "C" __global__ void read(unsigned long long* y, map a, map b) { y[threadI
 	x, y, m, args := r.alloc(3*40*24*2), r.alloc(8*32), new(cuda.TensorMap), cuda.NewArgs()
 	require.NoError(t, m.Set(r.dev, true, x, [3]int{24, 40, 3}, [2]int{64, 128}))
 	args.Ptr(y).TensorMap(m)
-	require.NoError(t, m.Set(r.dev, false, x+16, [3]int{48, 3, 1}, [2]int{64, 64}))
+	require.NoError(t, m.SetHeads(r.dev, false, x+16, [4]int{48, 5, 2, 3}, 104, 96))
 	require.NoError(t, r.s.Launch(read, dim(1), dim(32), 0, args.TensorMap(m)))
 	const bfloat16, float16 = 9, 6
 	require.Equal(t, []uint64{
-		uint64(x), bfloat16, 3, 24, 40, 3, 2 * 24, 2 * 24 * 40, 64, 128, 1, 1, 1, 1, 3, 0,
-		uint64(x) + 16, float16, 3, 48, 3, 1, 2 * 48, 2 * 48 * 3, 64, 64, 1, 1, 1, 1, 3, 0,
+		uint64(x), bfloat16, 3, 24, 40, 3, 0, 2 * 24, 2 * 24 * 40, 0, 64, 128, 1, 0, 3, 3,
+		uint64(x) + 16, float16, 4, 48, 5, 2, 3, 2 * 104, 2 * 48, 2 * 104 * 5, 64, 96, 1, 1, 3, 2,
 	}, get[uint64](r, r.s, y, 32))
 	for what, err := range map[string]error{
 		"address": m.Set(r.dev, true, x+2, [3]int{24, 40, 3}, [2]int{64, 128}),
 		"rows":    m.Set(r.dev, true, x, [3]int{20, 40, 3}, [2]int{64, 128}),
 		"empty":   m.Set(r.dev, true, x, [3]int{24, 0, 3}, [2]int{64, 128}),
+		"heads":   m.SetHeads(r.dev, true, x, [4]int{64, 40, 0, 3}, 64, 128),
+		"between": m.SetHeads(r.dev, true, x, [4]int{64, 40, 2, 3}, 132, 128),
 		"box":     m.Set(r.dev, true, x, [3]int{24, 40, 3}, [2]int{72, 128}),
 	} {
 		require.ErrorContains(t, err, "cuTensorMapEncodeTiled on device 0: CUDA_ERROR_INVALID_VALUE", what)

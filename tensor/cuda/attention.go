@@ -44,20 +44,22 @@ func shapesOf(a *tensor.Args) shapes {
 	return shapes{a.Dim[0], a.Dim[1], a.Dim[3], a.Dim[2] / hd, a.Dim[4] / hd, a.Dim[2], a.Dim[4]}
 }
 
-// parts adds the addresses of queries, keys and values, or of their gradients: operands from i on, or parts of operand i.
-func (q *Queue) parts(a *tensor.Args, i int) *Queue {
-	if operands(a) == 1 {
-		for part := range 3 {
-			q.part(a, i, part)
+// partsOf returns the addresses of queries, keys and values, or of their gradients: operands from i on, or thirds of operand i.
+func partsOf(a *tensor.Args, i int) (x [3]cuda.Ptr) {
+	for part := range x {
+		if operands(a) == 1 {
+			x[part] = devPtr(a.X[i]) + cuda.Ptr(part*a.Dim[2]/3*a.DType.Size())
+		} else {
+			x[part] = devPtr(a.X[i+part])
 		}
-		return q
 	}
-	return q.ptr(a, i).ptr(a, i+1).ptr(a, i+2)
+	return x
 }
 
-// part adds the address of a third of qkv.
-func (q *Queue) part(a *tensor.Args, i, part int) *Queue {
-	q.args.Ptr(devPtr(a.X[i]) + cuda.Ptr(part*a.Dim[2]/3*a.DType.Size()))
+// parts adds them.
+func (q *Queue) parts(a *tensor.Args, i int) *Queue {
+	x := partsOf(a, i)
+	q.args.Ptr(x[0]).Ptr(x[1]).Ptr(x[2])
 	return q
 }
 
@@ -122,6 +124,10 @@ func attention(q *Queue, k *kernel, a *tensor.Args) {
 	const in, masks = 2, 5
 	q.ptrs(a, 2).parts(a, in)
 	if ks := onTensorCores(q, a, in+operands(a), 1, masks); ks != nil {
+		if hopper := q.onHopper(a, masks); hopper != nil {
+			attentionWGMMA(q, hopper, a, in, masks)
+			return
+		}
 		q.runMMA(ks.forward, a, headGrid, masks)
 		return
 	}
@@ -154,11 +160,8 @@ func (q *Queue) lseGrad(a *tensor.Args, o gradOperands) {
 
 // keyGrads adds the addresses of the gradients of keys and values.
 func (q *Queue) keyGrads(a *tensor.Args) {
-	if operands(a) == 1 {
-		q.part(a, 0, 1).part(a, 0, 2)
-	} else {
-		q.ptr(a, 1).ptr(a, 2)
-	}
+	x := partsOf(a, 0)
+	q.args.Ptr(x[1]).Ptr(x[2])
 }
 
 // attentionGrads makes the kernels of OpAttentionGrad and OpCrossAttentionGrad. Keys and values are one kernel and queries another, so
@@ -169,7 +172,11 @@ func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
 		r[t] = cell(newKernel("attention.cu", "attention_grad_q", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
 			o := gradOperandsOf(a)
 			if ks := onTensorCores(q, a, o.lse, -1, o.masks); ks != nil {
-				attentionGradMMA(q, ks, a)
+				if hopper := q.onHopper(a, o.masks); hopper != nil {
+					attentionGradWGMMA(q, hopper, a)
+				} else {
+					attentionGradMMA(q, ks, a)
+				}
 				return
 			}
 			tile, shared := attentionTile(a.DType, a.I[0], 4, 2)

@@ -1,13 +1,16 @@
 package cuda
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // CompileAll compiles every file for every element type in the table, several at a time; with variants, also all variants of files. It
@@ -93,6 +96,28 @@ func Compiled(d *Device, prefix string) (names []string) {
 func Hopper(d *Device, on bool) bool {
 	d.hopper = d.hopper && on
 	return d.hopper
+}
+
+// HopperParams is what a kernel of attention for compute capability 9.0 gets, whose own rows are queries, or keys.
+func HopperParams(d *Device, a *tensor.Args, ofKeys bool) []byte {
+	q := d.Queue(0).(*Queue)
+	q.op = a.Op
+	k := wgmmaTable[a.DType][1][0].forward
+	if ofKeys {
+		k = wgmmaTable[a.DType][1][0].kv
+	}
+	p := q.wgmmaParams(a, k, 5, ofKeys)
+	return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p)))
+}
+
+// HopperKernel is how the forward kernel for a launch of cross-attention was compiled, if the device had compute capability 9.0.
+func HopperKernel(d *Device, a *tensor.Args) string {
+	defer func(was bool) { d.hopper = was }(d.hopper)
+	d.hopper = true
+	if ks := d.Queue(0).(*Queue).onHopper(a, 5); ks != nil {
+		return strings.Join(ks.forward.defines, " ")
+	}
+	return ""
 }
 
 // Alter compiles the kernels of a file again, with from replaced by to; from must occur once.

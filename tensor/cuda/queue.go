@@ -31,6 +31,7 @@ type Queue struct {
 	seq   uint64        // of the last mark
 	past  atomic.Uint64 // marks up to this one are over
 	work  scratch
+	count tensor.Tensor // see counters
 }
 
 // marksKept is the number of marks with an event of their own. An older mark counts as over when the mark that took its event is over.

@@ -20,6 +20,17 @@ func (q *Queue) scratch(n int) cuda.Ptr {
 	return devPtr(q.work.x.Ptr())
 }
 
+// counters returns two words that are 0 before and after each kernel that uses them.
+func (q *Queue) counters() cuda.Ptr {
+	if q.count.IsZero() {
+		q.count = tensor.NewFor(memory.Other, q.dev, tensor.Int32, 2)
+		if err := q.stream.Fill(devPtr(q.count.Ptr()), 0, 8); err != nil {
+			panic(q.dev.fail(q.op.String(), err))
+		}
+	}
+	return devPtr(q.count.Ptr())
+}
+
 // badAddress is the address of the word in which kernels report an index out of range: page-locked memory has the same address on host and
 // device.
 func badAddress(d *Device) cuda.Ptr {

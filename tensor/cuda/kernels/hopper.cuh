@@ -24,6 +24,34 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int x, in
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
                : : "r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory");
 }
+// copy_box of a map of four dimensions; prefetch_box brings the box to L2.
+__device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int x, int y, int z, int w, u32 bar) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
+               : : "r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+__device__ __forceinline__ void prefetch_box(const TensorMap& map, int x, int y, int z, int w) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" : : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory"); }
+// copy_bytes copies neighbours, 16 bytes or a multiple.
+__device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 bytes, u32 bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               : : "r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+}
+// two_groups_wait waits for 256 threads, of which those of two_groups_arrive go on.
+__device__ __forceinline__ void two_groups_wait(int number) { asm volatile("bar.sync %0, 256;" : : "r"(number) : "memory"); }
+__device__ __forceinline__ void two_groups_arrive(int number) { asm volatile("bar.arrive %0, 256;" : : "r"(number) : "memory"); }
+
+// load16 and store16 move 16 bytes from shared memory and to memory; store_matrices is ldmatrix (mma.cuh) the other way around.
+__device__ __forceinline__ void load16(u32 (&v)[4], u32 from) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void store16(void* to, const u32 (&v)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" : : "l"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+__device__ __forceinline__ void store_matrices(u32 row, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" : : "r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
 // zero16 clears 16 bytes of shared memory; see_stores lets wgmma see what threads stored.
 __device__ __forceinline__ void zero16(u32 p) { asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" : : "r"(p), "r"(0) : "memory"); }
 __device__ __forceinline__ void see_stores() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
@@ -60,4 +88,54 @@ template <int ACROSS_A, int ACROSS_B> __device__ __forceinline__ void wgmma256(f
 template <int ACROSS> __device__ __forceinline__ u64 matrix_at(u32 p, int box) {
   u64 lead = ACROSS ? box / 16 : 1, stride = 1024 / 16;
   return (u64)((p & 0x3ffff) >> 4) | lead << 16 | stride << 32 | 1ull << 62;
+}
+
+// Products of 64 rows with N columns, of a thread's N/2 sums. wgmma_ss is d = a bT, or d += a bT if add, for a [64,16] and b [N,16] in
+// shared memory, k along the rows. wgmma_rs is d += a b for a in registers, the layout of which is that of d, packed, and b [16,N], columns
+// along the rows.
+#define WGMMA_SS(N, D, A, B, ADD, OF, TYPES)                                                                                             \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" D "}, "         \
+               A ", " B ", p, 1, 1, 0, 0;\n}" : OF : "l"(a), "l"(b), "r"(add))
+#define WGMMA_RS(N, D, A, B, ADD, OF, TYPES)                                                                                             \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" D "}, {"        \
+               A "}, " B ", p, 1, 1, 1;\n}" : OF : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(add))
+#define SUMS_64 SUMS_OF(0)
+#define D_64 TEN("") TEN("1") TEN("2") "%30, %31"
+__device__ __forceinline__ void wgmma_ss(float (&d)[32], u64 a, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_SS("64", D_64, "%32", "%33", "%34", SUMS_64, "f16.f16");
+  else WGMMA_SS("64", D_64, "%32", "%33", "%34", SUMS_64, "bf16.bf16");
+}
+__device__ __forceinline__ void wgmma_rs(float (&d)[32], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_RS("64", D_64, "%32, %33, %34, %35", "%36", "%37", SUMS_64, "f16.f16");
+  else WGMMA_RS("64", D_64, "%32, %33, %34, %35", "%36", "%37", SUMS_64, "bf16.bf16");
+}
+#define SUMS_80 SUMS_OF(0), FOUR_SUMS(32), FOUR_SUMS(36)
+#define D_80 TEN("") TEN("1") TEN("2") "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39"
+__device__ __forceinline__ void wgmma_ss(float (&d)[40], u64 a, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_SS("80", D_80, "%40", "%41", "%42", SUMS_80, "f16.f16");
+  else WGMMA_SS("80", D_80, "%40", "%41", "%42", SUMS_80, "bf16.bf16");
+}
+__device__ __forceinline__ void wgmma_rs(float (&d)[40], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_RS("80", D_80, "%40, %41, %42, %43", "%44", "%45", SUMS_80, "f16.f16");
+  else WGMMA_RS("80", D_80, "%40, %41, %42, %43", "%44", "%45", SUMS_80, "bf16.bf16");
+}
+#define SUMS_96 SUMS_OF(0), FOUR_SUMS(32), FOUR_SUMS(36), FOUR_SUMS(40), FOUR_SUMS(44)
+#define D_96 TEN("") TEN("1") TEN("2") TEN("3") "%40, %41, %42, %43, %44, %45, %46, %47"
+__device__ __forceinline__ void wgmma_ss(float (&d)[48], u64 a, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_SS("96", D_96, "%48", "%49", "%50", SUMS_96, "f16.f16");
+  else WGMMA_SS("96", D_96, "%48", "%49", "%50", SUMS_96, "bf16.bf16");
+}
+__device__ __forceinline__ void wgmma_rs(float (&d)[48], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_RS("96", D_96, "%48, %49, %50, %51", "%52", "%53", SUMS_96, "f16.f16");
+  else WGMMA_RS("96", D_96, "%48, %49, %50, %51", "%52", "%53", SUMS_96, "bf16.bf16");
+}
+#define SUMS_128 SUMS_OF(0), SUMS_OF(32)
+#define D_128 TEN("") TEN("1") TEN("2") TEN("3") TEN("4") TEN("5") "%60, %61, %62, %63"
+__device__ __forceinline__ void wgmma_ss(float (&d)[64], u64 a, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_SS("128", D_128, "%64", "%65", "%66", SUMS_128, "f16.f16");
+  else WGMMA_SS("128", D_128, "%64", "%65", "%66", SUMS_128, "bf16.bf16");
+}
+__device__ __forceinline__ void wgmma_rs(float (&d)[64], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+  if (IsHalf<T>::value) WGMMA_RS("128", D_128, "%64, %65, %66, %67", "%68", "%69", SUMS_128, "f16.f16");
+  else WGMMA_RS("128", D_128, "%64, %65, %66, %67", "%68", "%69", SUMS_128, "bf16.bf16");
 }

@@ -224,13 +224,15 @@ int leaked_memory(std::string& out) {
 // emu_tensor_map is cuTensorMapEncodeTiled for tests: it checks what is documented, and writes down its arguments. It has not that name,
 // because kernels that use maps do not run here.
 API Result emu_tensor_map(uint64_t* map, int type, unsigned rank, Addr p, const uint64_t* dims, const uint64_t* strides, const unsigned* box,
-                          const unsigned* steps, int interleave, int swizzle, int, int fill) {
+                          const unsigned* steps, int interleave, int swizzle, int l2, int fill) {
   constexpr int Float16 = 6, BFloat16 = 9, Swizzle128 = 3;
-  if ((uint64_t)map % 64 || p % 16 || rank != 3 || (type != Float16 && type != BFloat16) || interleave || swizzle != Swizzle128 || fill) return InvalidValue;
+  if ((uint64_t)map % 64 || p % 16 || (rank != 3 && rank != 4) || (type != Float16 && type != BFloat16) || interleave || swizzle != Swizzle128 || fill) return InvalidValue;
   for (unsigned i = 0; i < rank; i++)
     if (!dims[i] || dims[i] >> 32 || !box[i] || box[i] > 256 || !steps[i] || steps[i] > 8 || (i && (strides[i - 1] % 16 || strides[i - 1] >> 40))) return InvalidValue;
   if (box[0] * 2 > 128) return InvalidValue;
-  uint64_t words[16] = {p, (uint64_t)type, rank, dims[0], dims[1], dims[2], strides[0], strides[1], box[0], box[1], box[2], steps[0], steps[1], steps[2], (uint64_t)swizzle, 0};
+  bool four = rank == 4;
+  uint64_t words[16] = {p, (uint64_t)type, rank, dims[0], dims[1], dims[2], four ? dims[3] : 0, strides[0], strides[1], four ? strides[2] : 0, box[0], box[1],
+                        box[2], four ? box[3] : 0, (uint64_t)swizzle, (uint64_t)l2};
   std::copy(words, words + 16, map);
   return Ok;
 }

@@ -1,0 +1,121 @@
+package cuda_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	gpu "github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
+
+// crossArgs are those of a launch of OpCrossAttention: 3 sequences of 130 queries with 6 heads of 80 features, and 200 keys with 2 heads.
+func crossArgs(drop float64) *tensor.Args {
+	a := &tensor.Args{Op: ops.OpCrossAttention, DType: tensor.BFloat16, Dim: [6]int{3, 130, 480, 200, 160}, Key: 1 << 40,
+		I: [8]int{80, 1, 8, 12, 3 * 6 * 130 * 200, 0, 0, -20}, F: [8]float64{0.125, drop}}
+	return a
+}
+
+// Kernels for compute capability 9.0 see what the launcher gives them: struct Params has the same fields in Go and in C.
+func TestParamsOfHopper(t *testing.T) {
+	emu.Only(t, "a GPU shows it by its results")
+	dev := device(t)
+	file, err := os.ReadFile("kernels/attention_wgmma.cuh")
+	require.NoError(t, err)
+	text := regexp.MustCompile(`(?s)struct Params \{.*?\n\};`).FindString(string(file))
+	require.NotEmpty(t, text)
+	names := []string{"steps", "keys", "heads", "kv", "causal", "offset", "tiles", "works", "group", "all_heads", "padded", "hd", "op", "qstep",
+		"kstep", "key", "limit", "first", "stride", "elems"}
+	var body strings.Builder
+	for i, name := range names {
+		fmt.Fprintf(&body, "  y[%d] = (i64)p.%s;\n", i, name)
+	}
+	fmt.Fprintf(&body, "  y[%d] = (i64)(p.scale * 1000), y[%d] = (i64)(p.keep * 1000), y[%d] = sizeof(Params);\n", len(names), len(names)+1, len(names)+2)
+	source := text + "\nextern \"C\" __global__ void read(i64* y, Params p) {\n" + body.String() + "}\n"
+	for ofKeys, want := range map[bool][]int{
+		false: {130, 200, 6, 2, 1, -20, 2, 36, 18, 18, 384, 80, 7, 480, 160, 1 << 40, 1 << 30, 8, 12, 3 * 6 * 130 * 200, 125, 1333},
+		true:  {130, 200, 6, 2, 1, -20, 2, 12, 6, 6, 384, 80, 7, 480, 160, 1 << 40, 1 << 30, 8, 12, 3 * 6 * 130 * 200, 125, 1333},
+	} {
+		params := cuda.HopperParams(dev, crossArgs(0.25), ofKeys)
+		y := blank(tensor.Int64, len(names)+3)
+		require.NoError(t, dev.Bind())
+		f, err := cuda.Header(dev, "mma.cuh", source, "bf16", "read")
+		require.NoError(t, err)
+		launchOn(t, dev, f, 1, 0, []operand{y}, func(a *gpu.Args) { a.Struct(unsafe.Pointer(&params[0]), len(params)) })
+		for i, w := range append(want, len(params)) {
+			name := append(names, "scale", "keep", "sizeof")[i]
+			if name == "op" {
+				w = int(ops.OpCrossAttention)
+			}
+			require.EqualValues(t, w, y.at(i), "%s, of keys: %v", name, ofKeys)
+		}
+	}
+}
+
+// What the kernels for compute capability 9.0 cannot do is left to the others.
+func TestHopperOrNot(t *testing.T) {
+	dev := device(t)
+	for what, c := range map[string]struct {
+		change func(a *tensor.Args)
+		want   string
+	}{
+		"plain":                  {func(a *tensor.Args) { a.F[1] = 0 }, "-DHD=128 -DWGS=2 -DBLOCK_N=128 -DDOCS=0 -DDROP=0"},
+		"dropout":                {func(*tensor.Args) {}, "-DHD=128 -DWGS=2 -DBLOCK_N=128 -DDOCS=0 -DDROP=1"},
+		"heads of 64":            {func(a *tensor.Args) { a.I[0], a.F[1] = 64, 0 }, "-DHD=64 -DWGS=3 -DBLOCK_N=128 -DDOCS=0 -DDROP=0"},
+		"heads of 48":            {func(a *tensor.Args) { a.I[0] = 48 }, "-DHD=64 -DWGS=2 -DBLOCK_N=128 -DDOCS=0 -DDROP=1"},
+		"heads of 32":            {func(a *tensor.Args) { a.I[0], a.F[1] = 32, 0 }, ""},
+		"no queries":             {func(a *tensor.Args) { a.Dim[1] = 0 }, ""},
+		"dropout of odd rows":    {func(a *tensor.Args) { a.Dim[3], a.I[4] = 202, 3*6*130*202 }, ""},
+		"dropout from element 2": {func(a *tensor.Args) { a.I[2] = 2 }, ""},
+		"dropout by parts":       {func(a *tensor.Args) { a.I[4] = 130 * 100 }, ""},
+	} {
+		a := crossArgs(0.25)
+		c.change(a)
+		require.Equal(t, c.want, cuda.HopperKernel(dev, a), what)
+	}
+	for drop, want := range map[float64]string{0: "-DHD=128 -DWGS=2 -DBLOCK_N=128 -DDOCS=1 -DDROP=0", 0.25: ""} {
+		a, x := crossArgs(drop), tensor.New(dev, tensor.Int64, 600)
+		a.X[6], a.X[7] = x.Ptr(), x.Ptr()
+		require.Equal(t, want, cuda.HopperKernel(dev, a), "documents")
+	}
+}
+
+// TestWrongConstantsInAttentionOnHopper plants mistakes in the kernels for compute capability 9.0. Without such a device it only finds their
+// places.
+func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
+	plain, wide, dropped := heads{2, 260, 2, 64, true, 0}, heads{1, 200, 2, 128, false, 0}, heads{2, 132, 1, 64, true, 0.3}
+	narrow := heads{1, 150, 2, 48, true, 0}
+	for _, c := range []struct {
+		file, from, to string
+		h              heads
+	}{
+		{"attention_wgmma.cu", "limit = min(limit, row0 + 8 * h + 1 + p.offset)", "limit = min(limit, row0 + 8 * h + 2 + p.offset)", plain},
+		{"attention_wgmma.cu", "o[i] *= rescale[i / 2 & 1]", "o[i] *= rescale[i & 1]", plain},
+		{"attention_wgmma.cu", "log2_(total) * 0.69314718f", "log2_(total)", wide},
+		{"attention_wgmma.cu", "(k / 4 * A_ROWS * 128 + k % 4 * 32)", "(k / 4 * A_ROWS * 128 + k % 4 * 16)", wide},
+		{"attention_wgmma.cu", "8 * c < p.hd", "8 * c < p.hd - 8", narrow},
+		{"attention_wgmma.cu", "drop0 >>= 2, drop1 >>= 2;", "drop0 >>= 2, drop1 >>= 1;", dropped},
+		{"attention_wgmma_q.cu", "s[i] = pr * (dp[i] - delta[i / 2 & 1]);", "s[i] = pr * dp[i];", plain},
+		{"attention_wgmma_q.cu", "lse2[h] = l * LOG2E", "lse2[h] = l", wide},
+		{"attention_wgmma_kv.cu", "least = p.causal ? row - p.offset : 0", "least = p.causal ? row + 1 - p.offset : 0", plain},
+		{"attention_wgmma_kv.cu", "v[e % 2 * 2 + 1]", "v[e % 2 * 2]", wide},
+		{"attention_wgmma_kv.cu", "first_of_dropout(p, head) + (u64)(i * BN) * p.keys", "first_of_dropout(p, head)", dropped},
+	} {
+		dev := device(t)
+		if !cuda.Hopper(dev, true) {
+			require.NoError(t, cuda.Alter(dev, c.file, c.from, c.to))
+			continue
+		}
+		want := c.h.run(t, dev, tensor.BFloat16, nil)
+		require.NoError(t, cuda.Alter(dev, c.file, c.from, c.to))
+		require.NotEqual(t, want, c.h.run(t, dev, tensor.BFloat16, nil), "nobody noticed %s", c.to)
+	}
+}
