@@ -29,7 +29,17 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spills(float* x) {
 
 // targets are the architectures, and the PTX that each is given: where that of sm_80 is what NVRTC makes for the other too, it is made
 // once.
-var targets = []struct{ arch, ptx string }{{"sm_80", "compute_80"}, {"sm_90", "compute_80"}, {"sm_100", "compute_100"}}
+var targets = []target{{"sm_80", "compute_80"}, {"sm_90", "compute_80"}, {"sm_100", "compute_100"}}
+
+type target struct{ arch, ptx string }
+
+// of is the PTX for src: its own, if the text asks which architecture it is for.
+func (to target) of(src gpu.Source) string {
+	if strings.Contains(src.Text, "__CUDA_ARCH__") {
+		return strings.Replace(to.arch, "sm", "compute", 1)
+	}
+	return to.ptx
+}
 
 // TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time: by NVRTC to PTX,
 // and by ptxas to machine code. No kernel may spill registers. Then one module of each file is compiled by NVRTC alone, as on a GPU, also
@@ -81,7 +91,7 @@ type usage struct {
 // add compiles a module for all targets.
 func (u *usage) add(t *testing.T, m *ptxMaker, a *assembler, what string, src gpu.Source, options []string) error {
 	for _, to := range targets {
-		ptx, err := m.make(src, to.ptx, options...)
+		ptx, err := m.make(src, to.of(src), options...)
 		if err != nil {
 			return err
 		}
@@ -178,7 +188,7 @@ func alone(t *testing.T, m *ptxMaker) {
 			if ptxas == "" {
 				continue
 			}
-			ptx, err := m.make(src, to.ptx, options...)
+			ptx, err := m.make(src, to.of(src), options...)
 			if err != nil {
 				return err
 			}
