@@ -12,7 +12,7 @@ var float8Types = []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16
 
 var float8Kernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	ops.OpRound8:    row("float8.cu", "round8", round8, []tensor.DType{tensor.Float32}),
-	ops.OpQuantize8: row("float8.cu", "quantize8", quantize8, float8Types),
+	ops.OpQuantize8: quantizers(),
 	ops.OpScaledMM:  scaledMMs(),
 }
 
@@ -20,13 +20,6 @@ var float8Kernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 func round8(q *Queue, k *kernel, a *tensor.Args) {
 	q.ptrs(a, 2).i64(a.Len[0]).args.I32(a.I[0])
 	q.spread(k, a.Len[0])
-}
-
-// quantize8 writes four codes per thread: the length of rows is a multiple of 16.
-func quantize8(q *Queue, k *kernel, a *tensor.Args) {
-	n := a.Len[0]
-	q.ptrs(a, 3).i64(n).i64(a.Dim[1]).i64(a.I[1]).i64(a.I[2]).args.I32(a.I[0])
-	q.spread(k, n/4)
 }
 
 // formats are cuBLASLt's names of the formats.

@@ -51,7 +51,7 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 		return
 	}
 	if s.rank == 1 && s.stride[0][0] == 1 && s.stride[1][0] == 1 {
-		q.flatCopy(a.X[0], a.X[1], int(s.n)*size)
+		q.flatCopy(devPtr(a.X[0]), devPtr(a.X[1]), int(s.n)*size)
 		return
 	}
 	if s.repeats() {
@@ -86,11 +86,11 @@ func (s *strided) repeats() bool {
 }
 
 // flatCopy copies n bytes on the stream.
-func (q *Queue) flatCopy(dst, src tensor.Ptr, n int) {
+func (q *Queue) flatCopy(dst, src cuda.Ptr, n int) {
 	q.fixed("a copy")
 	q.checkFailed()
-	if err := q.stream.Copy(devPtr(dst), devPtr(src), n); err != nil {
-		q.retry(err, func() error { return q.stream.Copy(devPtr(dst), devPtr(src), n) })
+	if err := q.stream.Copy(dst, src, n); err != nil {
+		q.retry(err, func() error { return q.stream.Copy(dst, src, n) })
 	}
 }
 

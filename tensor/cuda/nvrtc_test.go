@@ -44,6 +44,14 @@ func targetsOf(src gpu.Source) []target {
 	return targets
 }
 
+// of is the PTX for src: its own, if the text asks which architecture it is for.
+func (to target) of(src gpu.Source) string {
+	if strings.Contains(src.Text, "__CUDA_ARCH__") {
+		return strings.Replace(to.arch, "sm", "compute", 1)
+	}
+	return to.ptx
+}
+
 // TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time: by NVRTC to PTX,
 // and by ptxas to machine code. No kernel may spill registers, nor products wait for each other. Then one module of each file is compiled by
 // NVRTC alone, as on a GPU, also for sm_90a and sm_100a: it must be the same code. Kernels for sm_90a are compiled for it alone. Without ptxas, only that is done. A child process does it, because a process opens only
@@ -101,7 +109,7 @@ type usage struct {
 // add compiles a module for all targets.
 func (u *usage) add(t *testing.T, m *ptxMaker, a *assembler, what string, src gpu.Source, options []string) error {
 	for _, to := range targetsOf(src) {
-		ptx, err := m.make(src, to.ptx, options...)
+		ptx, err := m.make(src, to.of(src), options...)
 		if err != nil {
 			return err
 		}
@@ -219,7 +227,7 @@ func alone(t *testing.T, m *ptxMaker) {
 			if ptxas == "" {
 				continue
 			}
-			ptx, err := m.make(src, to.ptx, options...)
+			ptx, err := m.make(src, to.of(src), options...)
 			if err != nil {
 				return err
 			}

@@ -13,34 +13,10 @@ func (q *Queue) channels(a *tensor.Args) *Queue {
 	return q.ptrs(a, a.N).i64(a.Dim[0]).i64(a.Dim[1]).i64(a.Dim[2])
 }
 
-// conv adds the sizes of a convolution: struct Conv of pictures.cu.
-func (q *Queue) conv(a *tensor.Args) *Queue {
-	c := ops.ConvOf(a)
-	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups),
-		int64(c.Groups), int64(c.KH), int64(c.KW), int64(c.StrideH), int64(c.StrideW), int64(c.PadH), int64(c.PadW),
-		int64(c.DilationH), int64(c.DilationW), int64(c.OutH), int64(c.OutW)}, 16)
-}
-
 // sizes adds a struct of n numbers.
 func (q *Queue) sizes(v [16]int64, n int) *Queue {
 	q.args.Struct(unsafe.Pointer(&v), 8*n)
 	return q
-}
-
-// conv2d is for conv2d_grad_x, too: a convolution has a bias, or none.
-func conv2d(q *Queue, k *kernel, a *tensor.Args) {
-	q.ptrs(a, 3)
-	if a.N > 3 {
-		q.ptr(a, 3)
-	} else {
-		q.args.Ptr(0)
-	}
-	q.conv(a).spread(k, a.Len[0])
-}
-
-func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
-	q.ptrs(a, 3).conv(a).args.I32(truthOf(a.F[0]))
-	q.blocks(k, a.Len[0])
 }
 
 // blocks launches n blocks.
@@ -90,9 +66,9 @@ func runningStats(q *Queue, k *kernel, a *tensor.Args) {
 
 var pictureKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	ops.OpConv2d:          floats("pictures.cu", "conv2d", conv2d),
-	ops.OpConv2dGradX:     floats("pictures.cu", "conv2d_grad_x", conv2d),
+	ops.OpConv2dGradX:     floats("pictures.cu", "conv2d_grad_x", conv2dGradX),
 	ops.OpConv2dGradW:     floats("pictures.cu", "conv2d_grad_w", conv2dGradW),
-	ops.OpConvTranspose2d: floats("pictures.cu", "conv2d_grad_x", conv2d),
+	ops.OpConvTranspose2d: floats("pictures.cu", "conv2d_grad_x", conv2dGradX),
 	ops.OpUpsample2d:      floats("pictures.cu", "upsample2d", upsample),
 	ops.OpUpsample2dGrad:  floats("pictures.cu", "upsample2d_grad", upsample),
 	ops.OpMaxPool2d:       floats("pictures.cu", "max_pool2d", pooling),

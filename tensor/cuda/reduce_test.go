@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-"github.com/stretchr/testify/require"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"

@@ -70,6 +70,9 @@ func Float8Linear(x, w tensor.Tensor, s Float8) tensor.Tensor {
 	case x.Len() == 0:
 		return tensor.Linear(x, w, tensor.Tensor{})
 	}
+	if s == PerTensor && t.Has(OpScaledMM, x.DType()) {
+		return t.Apply(codedLinear{}, x, w)
+	}
 	return t.Apply(float8Linears[s], x, w)
 }
 
@@ -113,6 +116,45 @@ func (f *float8Linear) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.T
 	}
 }
 
+// codedLinear is the Function of PerTensor on a device with 8-bit products. Gradients multiply the codes of the forward pass, transposed.
+type codedLinear struct{}
+
+func (codedLinear) Name() string { return "float8_linear" }
+
+func (codedLinear) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	t, x, w := c.Tape(), in[0], in[1]
+	cx, cw := quantize8(t, matrix(x), kernel.E4M3, false, true, c.Need(1)), quantize8(t, w, kernel.E4M3, false, true, c.Need(0))
+	if c.Need(0) {
+		c.Save(cw.transposed)
+		c.Save(cw.inverse)
+	}
+	if c.Need(1) {
+		c.Save(cx.transposed)
+		c.Save(cx.inverse)
+	}
+	return withLast(scaledMM(t, x.DType(), cx, cw, cx.codes, cw.codes, true), x, w.Dim(0))
+}
+
+func (codedLinear) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if g.IsZero() {
+		return
+	}
+	t, cg, next := c.Tape(), quantize8(c.Tape(), matrix(g), kernel.E5M2, false, c.Need(0), c.Need(1)), 0
+	saved := func() codes8 {
+		next += 2
+		return codes8{format: kernel.E4M3, transposed: c.Saved(next - 2), inverse: c.Saved(next - 1)}
+	}
+	if c.Need(0) {
+		cw := saved()
+		dx := scaledMM(t, g.DType(), cg, cw, cg.codes, cw.transposed, false)
+		grads[0] = withLast(dx, g, dx.Dim(1))
+	}
+	if c.Need(1) {
+		cx := saved()
+		grads[1] = scaledMM(t, g.DType(), cg, cx, cg.transposed, cx.transposed, false)
+	}
+}
+
 // matrix returns x [..., n] as rows of n.
 func matrix(x tensor.Tensor) tensor.Tensor {
 	n := x.Dim(-1)
@@ -139,7 +181,10 @@ type operand8 struct {
 func product8(t *tensor.Tape, a, b operand8, fast bool) tensor.Tensor {
 	a.x, b.x = matrix(a.x), matrix(b.x)
 	if t.Has(OpScaledMM, a.x.DType()) {
-		return scaledMM(t, a, b, fast)
+		// Sums go over the last dimension of both.
+		x := quantize8(t, a.x, a.format, a.perRow, !a.transposed, a.transposed)
+		y := quantize8(t, b.x, b.format, b.perRow, b.transposed, !b.transposed)
+		return scaledMM(t, a.x.DType(), x, y, x.only(), y.only(), fast)
 	}
 	x, xs := round8(t, a, a.transposed)
 	y, ys := round8(t, b, !b.transposed)
@@ -154,36 +199,58 @@ func product8(t *tensor.Tape, a, b operand8, fast bool) tensor.Tensor {
 	return c.Mul(xs.Reshape(rows, 1)).Mul(ys.Reshape(1, cols)).Cast(a.x.DType())
 }
 
-// scaledMM is product8 by OpScaledMM, which needs both matrices with the summed dimension last.
-func scaledMM(t *tensor.Tape, a, b operand8, fast bool) tensor.Tensor {
-	x, xs := quantize8(t, a, a.transposed)
-	y, ys := quantize8(t, b, !b.transposed)
-	c := t.New(a.x.DType(), x.Dim(0), y.Dim(0))
-	args := t.Args(OpScaledMM, c.DType()).Out(c).In(x).In(y).In(xs).In(ys)
-	args.Dim[0], args.Dim[1], args.Dim[2] = x.Dim(0), y.Dim(0), x.Dim(1)
-	args.I[0], args.I[1], args.I[2], args.I[3] = int(a.format), int(b.format), b2i(a.perRow), b2i(fast)
+// codes8 are the codes of a matrix, those of the transposed matrix, and the inverse scales: one, or one for each line.
+type codes8 struct {
+	format                     kernel.Float8
+	perLine                    bool
+	codes, transposed, inverse tensor.Tensor
+}
+
+// quantize8 makes the codes of x, and those of the transposed matrix, if they are wanted. With perLine, codes have a scale for each row,
+// transposed ones for each column: then only one of the two is made.
+func quantize8(t *tensor.Tape, x tensor.Tensor, format kernel.Float8, perLine, plain, transposed bool) codes8 {
+	c, scales := codes8{format: format, perLine: perLine}, 1
+	if perLine {
+		scales = x.Dim(b2i(transposed))
+	}
+	if plain {
+		c.codes = t.New(tensor.Uint8, x.Dim(0), x.Dim(1))
+	}
+	if transposed {
+		c.transposed = t.New(tensor.Uint8, x.Dim(1), x.Dim(0))
+	}
+	c.inverse = t.New(tensor.Float32, scales)
+	args := t.Args(OpQuantize8, x.DType())
+	maybeOut(args, c.codes)
+	maybeOut(args, c.transposed)
+	args.Out(c.inverse).In(x)
+	args.Dim[0], args.Dim[1] = x.Dim(0), x.Dim(1)
+	args.I[0], args.I[1] = int(format), b2i(perLine)
 	t.Launch()
 	return c
 }
 
-// quantize8 returns the codes of o, multiplied by the scales, and the inverse scales. If columns is set, each column has a scale, not each
-// row, and the codes are transposed.
-func quantize8(t *tensor.Tape, o operand8, columns bool) (codes, inverse tensor.Tensor) {
-	scale, shape := scale8(t, o, columns)
-	codes = t.New(tensor.Uint8, o.x.Dim(0), o.x.Dim(1))
-	args := t.Args(OpQuantize8, o.x.DType()).Out(codes).In(o.x).In(scale)
-	args.Dim[0], args.Dim[1] = o.x.Dim(0), o.x.Dim(1)
-	args.I[0], args.I[1], args.I[2] = int(o.format), b2i(shape[0] > 1), b2i(shape[1] > 1)
-	t.Launch()
-	if columns {
-		codes = codes.Permute(1, 0).Reshape(o.x.Dim(1), o.x.Dim(0))
+// only returns the codes of which there is one kind.
+func (c codes8) only() tensor.Tensor {
+	if c.codes.IsZero() {
+		return c.transposed
 	}
-	return codes, scale.Recip()
+	return c.codes
 }
 
-// scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o. The codes
-// need another pass over o: the first of them depends on the last element. One kernel could keep a row, but not a column or the whole,
-// between the two. torch.compile has two passes, too; the magnitudes that are written and read here are a third.
+// scaledMM returns the product of x, codes of a, and of y, codes of b, both with the summed dimension last, in type d. If fast, a device
+// may sum with fewer bits, as torchao lets it in the forward pass but not in gradients.
+func scaledMM(t *tensor.Tape, d tensor.DType, a, b codes8, x, y tensor.Tensor, fast bool) tensor.Tensor {
+	c := t.New(d, x.Dim(0), y.Dim(0))
+	args := t.Args(OpScaledMM, d).Out(c).In(x).In(y).In(a.inverse).In(b.inverse)
+	args.Dim[0], args.Dim[1], args.Dim[2] = x.Dim(0), y.Dim(0), x.Dim(1)
+	args.I[0], args.I[1], args.I[2], args.I[3] = int(a.format), int(b.format), b2i(a.perLine), b2i(fast)
+	t.Launch()
+	return c
+}
+
+// scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o. OpQuantize8
+// makes the same.
 func scale8(t *tensor.Tape, o operand8, columns bool) (scale tensor.Tensor, shape [2]int) {
 	magnitudes := o.x.Abs()
 	shape = [2]int{1, 1}

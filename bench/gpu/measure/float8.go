@@ -63,22 +63,13 @@ func (m *meter) float8Product(shape [3]int, name string, s ops.Float8) error {
 
 // quantized is the codes of x and the inverse scales, on the device.
 func (m *meter) quantized(x tensor.Tensor, f *factor8) (codes, inverse tensor.Tensor) {
-	inverses := make([]float32, len(f.scales))
-	for i, s := range f.scales {
-		inverses[i] = 1 / s
-	}
-	on := func(v []float32) tensor.Tensor {
-		y := tensor.New(m.dev, tensor.Float32, len(v))
-		tensor.Copy(y, tensor.FromSlice(v, len(v)))
-		return y
-	}
-	codes = tensor.New(m.dev, tensor.Uint8, x.Dim(0), x.Dim(1))
-	a := &tensor.Args{Op: ops.OpQuantize8, DType: x.DType(), Outs: 1, Dim: [6]int{x.Dim(0), x.Dim(1)}, I: [8]int{int(f.format)}}
+	codes, inverse = tensor.New(m.dev, tensor.Uint8, x.Dim(0), x.Dim(1)), tensor.New(m.dev, tensor.Float32, len(f.scales))
+	a := &tensor.Args{Op: ops.OpQuantize8, DType: x.DType(), Outs: 3, Dim: [6]int{x.Dim(0), x.Dim(1)}, I: [8]int{int(f.format)}}
 	if len(f.scales) > 1 {
 		a.I[1] = 1
 	}
-	m.launch(a, codes, x, on(f.scales))
-	return codes, on(inverses)
+	m.launch(a, codes, tensor.Tensor{}, inverse, x)
+	return codes, inverse
 }
 
 // float8Step measures a Linear without a bias: its output and both gradients.

@@ -207,7 +207,9 @@ func (m *meter) adamw() error {
 func (m *meter) launch(a *tensor.Args, x ...tensor.Tensor) {
 	a.N = len(x)
 	for i, x := range x {
-		a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
+		if !x.IsZero() { // else it is absent
+			a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
+		}
 	}
 	m.dev.Kernels()[a.Op][a.DType](m.dev.Queue(0), a)
 }

@@ -78,13 +78,31 @@ struct Pool {
   i64 planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw;
 };
 
+// divide is i / n and the rest, by 32 bits where these are enough: divisions of 64 bits are slow, and there are several for each element.
+struct Divided { i64 q, rest; };
+__device__ __forceinline__ Divided divide(i64 i, i64 n) {
+  if ((i | n) >> 32) {
+    i64 q = i / n;
+    return {q, i - q * n};
+  }
+  u32 q = (u32)i / (u32)n;
+  return {q, (u32)i - q * (u32)n};
+}
+// Spot is element i of planes of h x w.
+struct Spot { i64 plane, row, col; };
+__device__ __forceinline__ Spot spot(i64 i, i64 h, i64 w) {
+  Divided line = divide(i, w), plane = divide(line.q, h);
+  return {plane.q, plane.rest, line.rest};
+}
+
 __device__ __forceinline__ i64 max_(i64 a, i64 b) { return a > b ? a : b; }
 __device__ __forceinline__ i64 min_(i64 a, i64 b) { return a < b ? a : b; }
 
 extern "C" __global__ void max_pool2d(T* y, int* places, const T* x, Pool p) {
   for (i64 e = first_item(); e < p.planes * p.oh * p.ow; e += all_threads()) {
-    i64 top = e / p.ow % p.oh * p.sh - p.ph, left = e % p.ow * p.sw - p.pw;
-    const T* in = x + e / (p.oh * p.ow) * p.h * p.w;
+    Spot out = spot(e, p.oh, p.ow);
+    i64 top = out.row * p.sh - p.ph, left = out.col * p.sw - p.pw;
+    const T* in = x + out.plane * p.h * p.w;
     i64 at = max_(top, 0) * p.w + max_(left, 0);
     W best = widen(in[at]);
     for (i64 r = max_(top, 0); r < min_(top + p.kh, p.h); r++)
@@ -97,18 +115,21 @@ extern "C" __global__ void max_pool2d(T* y, int* places, const T* x, Pool p) {
   }
 }
 
-// windows calls f(output) for the windows that have pixel e, in their order.
-template <class F> __device__ __forceinline__ void windows(const Pool& p, i64 e, F f) {
-  i64 row = e / p.w % p.h + p.ph, col = e % p.w + p.pw, plane = e / (p.h * p.w);
-  for (i64 r = row < p.kh ? 0 : (row - p.kh) / p.sh + 1; r <= min_(row / p.sh, p.oh - 1); r++)
-    for (i64 q = col < p.kw ? 0 : (col - p.kw) / p.sw + 1; q <= min_(col / p.sw, p.ow - 1); q++) f((plane * p.oh + r) * p.ow + q);
+// windows calls f(output) for the windows that have a pixel, in their order.
+template <class F> __device__ __forceinline__ void windows(const Pool& p, const Spot& at, F f) {
+  i64 row = at.row + p.ph, col = at.col + p.pw;
+  i64 r0 = row < p.kh ? 0 : divide(row - p.kh, p.sh).q + 1, r1 = min_(divide(row, p.sh).q, p.oh - 1);
+  i64 q0 = col < p.kw ? 0 : divide(col - p.kw, p.sw).q + 1, q1 = min_(divide(col, p.sw).q, p.ow - 1);
+  for (i64 r = r0; r <= r1; r++)
+    for (i64 q = q0; q <= q1; q++) f((at.plane * p.oh + r) * p.ow + q);
 }
 
 extern "C" __global__ void max_pool2d_grad(T* d, const T* g, const int* places, Pool p) {
   for (i64 e = first_item(); e < p.planes * p.h * p.w; e += all_threads()) {
     W sum = 0;
-    windows(p, e, [&](i64 out) {
-      if (places[out] == e % (p.h * p.w)) sum += widen(g[out]);
+    Spot at = spot(e, p.h, p.w);
+    windows(p, at, [&](i64 out) {
+      if (places[out] == at.row * p.w + at.col) sum += widen(g[out]);
     });
     d[e] = narrow<T>(sum);
   }
@@ -116,8 +137,9 @@ extern "C" __global__ void max_pool2d_grad(T* d, const T* g, const int* places, 
 
 extern "C" __global__ void avg_pool2d(T* y, const T* x, Pool p) {
   for (i64 e = first_item(); e < p.planes * p.oh * p.ow; e += all_threads()) {
-    i64 top = e / p.ow % p.oh * p.sh - p.ph, left = e % p.ow * p.sw - p.pw;
-    const T* in = x + e / (p.oh * p.ow) * p.h * p.w;
+    Spot out = spot(e, p.oh, p.ow);
+    i64 top = out.row * p.sh - p.ph, left = out.col * p.sw - p.pw;
+    const T* in = x + out.plane * p.h * p.w;
     W sum = 0;
     for (i64 r = max_(top, 0); r < min_(top + p.kh, p.h); r++)
       for (i64 q = max_(left, 0); q < min_(left + p.kw, p.w); q++) sum += widen(in[r * p.w + q]);
@@ -128,7 +150,7 @@ extern "C" __global__ void avg_pool2d(T* y, const T* x, Pool p) {
 extern "C" __global__ void avg_pool2d_grad(T* d, const T* g, Pool p) {
   for (i64 e = first_item(); e < p.planes * p.h * p.w; e += all_threads()) {
     W sum = 0;
-    windows(p, e, [&](i64 out) { sum += widen(g[out]) / (W)(p.kh * p.kw); });
+    windows(p, spot(e, p.h, p.w), [&](i64 out) { sum += widen(g[out]) / (W)(p.kh * p.kw); });
     d[e] = narrow<T>(sum);
   }
 }
@@ -198,7 +220,8 @@ template <class F> __device__ __forceinline__ Sums channel(i64 rows, i64 channel
   __shared__ double shared[THREADS];
   Sums s = {0, 0};
   for (i64 k = threadIdx.x; k < rows * size; k += THREADS) {
-    Sums v = f((k / size * channels + blockIdx.x) * size + k % size);
+    Divided row = divide(k, size);
+    Sums v = f((row.q * channels + blockIdx.x) * size + row.rest);
     s.a += v.a, s.b += v.b;
   }
   s.a = total(s.a, shared);
@@ -218,7 +241,7 @@ extern "C" __global__ void channel_sums(double* sums, const T* x, i64 rows, i64 
 
 extern "C" __global__ void channel_sums_grad(T* d, const T* x, const double* g, i64 rows, i64 channels, i64 size) {
   for (i64 i = first_item(); i < rows * channels * size; i += all_threads()) {
-    i64 c = i / size % channels;
+    i64 c = divide(divide(i, size).q, channels).rest;
     d[i] = narrow<T>((W)(g[c] + 2 * g[channels + c] * (double)widen(x[i])));
   }
 }
@@ -233,7 +256,7 @@ __device__ __forceinline__ Moments moments(const double* sums, i64 channels, i64
 
 extern "C" __global__ void batch_norm(T* y, const T* x, const double* sums, const T* w, const T* b, i64 rows, i64 channels, i64 size, double eps) {
   for (i64 i = first_item(); i < rows * channels * size; i += all_threads()) {
-    i64 c = i / size % channels;
+    i64 c = divide(divide(i, size).q, channels).rest;
     Moments m = moments(sums, channels, c);
     W scale = (W)((w ? (double)widen(w[c]) : 1.0) / sqrt(m.variance + eps));
     y[i] = narrow<T>((widen(x[i]) - (W)m.mean) * scale + (b ? widen(b[c]) : (W)0));

@@ -160,6 +160,17 @@ static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+// The bytes of a and b are numbered 0 to 7; byte i of the result is the one that digit i of s names.
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
+  unsigned long long all = (unsigned long long)b << 32 | a;
+  unsigned r = 0;
+  for (int i = 0; i < 4; i++) {
+    unsigned v = (unsigned)(all >> 8 * (s >> 4 * i & 7)) & 0xff;
+    if (s >> 4 * i & 8) v = v & 0x80 ? 0xff : 0;
+    r |= v << 8 * i;
+  }
+  return r;
+}
 // glibc declares some of these names for itself.
 #define __expf(x) expf(x)
 #define __exp10f(x) exp10f(x)
