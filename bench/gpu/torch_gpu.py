@@ -77,6 +77,11 @@ def random(dtype, *dims):
     return torch.empty(dims, device=DEVICE).uniform_(-1, 1).to(dtype)
 
 
+def uneven(*dims):
+    """Random rows that differ in size."""
+    return random(torch.bfloat16, *dims) * torch.empty((dims[0], 1), device=DEVICE).uniform_(0.25, 1).to(torch.bfloat16)
+
+
 def copy():
     n = 1 << 30 if GPU else 1 << 20
     x = random(torch.float32, n)
@@ -218,11 +223,11 @@ class Linear8(torch.autograd.Function):
 def float8():
     for name, per_row in (("per tensor", False), ("per row", True)):
         for m, n, k in ((4096, 4096, 4096), (8192, 8192, 8192), (32768, 768, 3072)) if GPU else ((32, 64, 48),):
-            x, w = (rounded(random(torch.bfloat16, rows, k), E4M3, per_row) for rows in (m, n))
+            x, w = (rounded(uneven(rows, k), E4M3, per_row) for rows in (m, n))
             row("float8", f"{m}x{n}x{k} {name}", "_scaled_mm", "TFLOP/s", 2e-12 * m * n * k, lambda: product8(x, w, True))
         m, n, k = (8192, 4096, 4096) if GPU else (32, 48, 64)
-        x, w = (random(torch.bfloat16, rows, k).requires_grad_() for rows in (m, n))
-        g = random(torch.bfloat16, m, n)
+        x, w = (uneven(rows, k).requires_grad_() for rows in (m, n))
+        g = uneven(m, n)
         for variant in ("compiled", "eager") if GPU else ("eager",):
             forward = (lambda x, w: Linear8.apply(x, w, per_row)) if variant == "eager" else torch.compile(lambda x, w: Linear8.apply(x, w, per_row))
             case = f"Linear of {m} rows, {k} to {n} {name}, and backward"
@@ -309,17 +314,18 @@ class GPT(nn.Module):
 
 
 class Training:
-    """A language model with what a step needs."""
+    """A language model with what a step needs. half: products in bfloat16."""
 
-    def __init__(self, vocabulary, length, width, layers, heads, batch, compiled=False):
+    def __init__(self, vocabulary, length, width, layers, heads, batch, compiled=False, half=True):
+        self.half = half
         self.net = GPT(vocabulary, length, width, layers, heads).to(DEVICE)
-        self.opt = torch.optim.AdamW(self.net.parameters(), lr=3e-4, weight_decay=0.1, fused=True, capturable=GPU)
+        self.opt = torch.optim.AdamW(self.net.parameters(), lr=1e-5 if half else 3e-4, weight_decay=0.1, fused=True, capturable=GPU)
         self.ids, self.labels = (torch.randint(0, vocabulary, (batch, length), device=DEVICE) for _ in range(2))
         self.loss = torch.compile(self.net) if compiled else self.net
         self.case = f"{layers} layers of {width}, batch {batch}, length {length}"
 
     def work(self):
-        with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=self.half, cache_enabled=False):
             value = self.loss(self.ids, self.labels)
         value.backward()
         nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
@@ -356,15 +362,18 @@ class Training:
 
 
 def losses(section, sizes):
-    """Prints the first loss and that after 20 steps, from Ringo's weights."""
-    path = os.path.join(FOLDER, section)
-    if not FOLDER or not os.path.exists(path + ".tokens"):
-        return
-    training = Training(*sizes)
-    training.load(path)
-    found = [training.step().item() for _ in range(21)]
-    for what, x in (("first loss", found[0]), ("loss after 20 steps", found[20])):
-        print(section, f"{training.case}, {what}", "eager", "loss", *([f"{x:.6g}"] * 3), sep="\t")
+    """Prints the first and the last loss of some steps from Ringo's weights: a few small ones in bfloat16, whose losses are soon chaotic
+    otherwise, and more in float32 with a quarter of the batch."""
+    for half, dtype, steps in ((False, "float32", 20), (True, "bfloat16", 5)):
+        path = os.path.join(FOLDER, f"{section}.{dtype}")
+        if not FOLDER or not os.path.exists(path + ".tokens"):
+            continue
+        training = Training(*sizes[:5], sizes[5] if half else max(sizes[5] // 4, 2), half=half)
+        training.load(path)
+        case = training.case if half else training.case + ", float32"
+        found = [training.step().item() for _ in range(steps + 1)]
+        for what, x in (("first loss", found[0]), (f"loss after {steps} steps", found[steps])):
+            print(section, f"{case}, {what}", "eager", "loss", *([f"{x:.6g}"] * 3), sep="\t")
 
 
 def gpt():
