@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -152,6 +153,66 @@ func TestFloat8Section(t *testing.T) {
 	}
 }
 
+// Operands of a product with other keys have independent signs, so its sums are much smaller than those of the magnitudes.
+func TestOperandsDiffer(t *testing.T) {
+	dev := cpu.New(1)
+	defer dev.Close()
+	m := &meter{dev: dev}
+	x, w := tensor.Floats(m.random(1, tensor.BFloat16, 4096)), tensor.Floats(m.random(2, tensor.BFloat16, 4096))
+	sum, size := 0., 0.
+	for i := range x {
+		sum, size = sum+x[i]*w[i], size+math.Abs(x[i]*w[i])
+	}
+	assert.Less(t, math.Abs(sum), 0.1*size)
+	assert.InDelta(t, 1024, size, 100)
+	uneven := tensor.Floats(m.uneven(1, 2, 4096))
+	assert.Greater(t, math.Abs(slices.Max(uneven[:4096])-slices.Max(uneven[4096:])), 0.05, "rows differ in size")
+}
+
+// TestPassesAreChecked: a kernel whose last element is wrong has no rate. Convolutions have rates on a host, too.
+func TestPassesAreChecked(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, closer, err := OpenDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	for _, c := range []struct {
+		op     tensor.Op
+		dtype  tensor.DType
+		run    func(m *meter) error
+		output int
+		what   string
+	}{
+		{ops.OpConv2d, tensor.Float32, measureConv, 0, "2 pictures of 6x6, 3 to 5 channels, forward"},
+		{ops.OpConv2dGradX, tensor.Float32, measureConv, 0, "2 pictures of 6x6, 3 to 5 channels, gradient of x"},
+		{ops.OpConv2dGradW, tensor.Float32, measureConv, 0, "2 pictures of 6x6, 3 to 5 channels, gradient of w"},
+		{ops.OpLayerNormGrad, tensor.BFloat16, halfNorm, 0, "bfloat16 layernorm gradient 33x24"},
+		{ops.OpLayerNormGrad, tensor.BFloat16, halfNorm, 1, "bfloat16 layernorm gradient 33x24"},
+		{ops.OpLayerNormGrad, tensor.BFloat16, halfNorm, 2, "bfloat16 layernorm gradient 33x24"},
+		{ops.OpCrossEntropyBoth, tensor.BFloat16, halfLogits, 0, "bfloat16 cross-entropy and gradient 5x40"},
+		{ops.OpCrossEntropyBoth, tensor.BFloat16, halfLogits, 2, "bfloat16 cross-entropy and gradient 5x40"},
+	} {
+		m := &meter{dev: dev, device: "cuda", small: true}
+		require.NoError(t, c.run(m), c.what)
+		require.Contains(t, Print(io.Discard, m.rows), c.what+"\tringo\t")
+
+		kernel := &dev.Kernels()[c.op][c.dtype]
+		right := *kernel
+		*kernel = func(q tensor.Queue, a *tensor.Args) {
+			right(q, a)
+			size := a.DT[c.output].Size()
+			last := gpu.Ptr(uintptr(a.X[c.output])) + gpu.Ptr((a.Len[c.output]*size-1)&^3)
+			must(q.(*cuda.Queue).Stream().Fill32(last, math.Float32bits(1.5), 1))
+		}
+		m.rows = nil
+		assert.ErrorContains(t, c.run(m), c.what+": ", "output %d", c.output)
+		assert.NotContains(t, Print(io.Discard, m.rows), c.what)
+		*kernel = right
+	}
+}
+
+func halfNorm(m *meter) error   { return m.normGradient(tensor.BFloat16, 33, 24) }
+func halfLogits(m *meter) error { return m.crossEntropy(tensor.BFloat16, 5, 40) }
+
 // TestDevices opens GPUs as ranks do, and measures the operations that only move bytes.
 func TestDevices(t *testing.T) {
 	emu.Start(t, emu.Config{}) // two devices
@@ -207,7 +268,7 @@ func TestAgreeing(t *testing.T) {
 	got, err := Agreeing(rows)
 	require.NoError(t, err)
 	assert.Len(t, got, 6)
-	for _, wrong := range []float64{9.5, 10.65, 10.8, math.NaN()} { // 10.65 and 10.8 are within 1%: the loss fell by half and by five times as much
+	for _, wrong := range []float64{9.5, 10.65, 10.8, math.NaN()} { // of 10.65 and 10.8, only what the loss has lost differs
 		rows[4].Median = wrong
 		got, err = Agreeing(append([]Row(nil), rows...))
 		assert.ErrorContains(t, err, "case, loss after 5 steps: 10.72, by PyTorch from the same weights ")

@@ -31,6 +31,8 @@ var Sections = []Section{
 	{"float8", "products of 8-bit floats with scales, and a Linear of them", false, measureFloat8},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"conv", "the second convolution of the network of cnn, float32", false, measureConv},
+	{"cnn", "training steps of the network of examples/ddp-mnist -model cnn, SGD with momentum, float32", false, measureCNN},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"host", "what the host needs for a small operation", false, measureHost},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
@@ -134,7 +136,9 @@ func measureRows(m *meter) error {
 		failed = errors.Join(failed, m.rowKernels(dtype, m.pick(16384, 64), m.pick(4096, 64), "add gelu softmax layernorm"),
 			m.rowKernels(dtype, m.pick(32768, 32), m.pick(768, 48), "layernorm rmsnorm")) // rows of GPT-2
 	}
-	return errors.Join(failed, m.adamw())
+	return errors.Join(failed, m.normGradient(tensor.Float32, m.pick(32768, 100), m.pick(768, 48)),
+		m.normGradient(tensor.BFloat16, m.pick(32768, 100), m.pick(768, 48)),
+		m.crossEntropy(tensor.BFloat16, m.pick(32768, 16), m.pick(50304, 200)), m.adamw())
 }
 
 // rowKernels measures some kernels on r rows of c elements.
@@ -203,11 +207,13 @@ func (m *meter) adamw() error {
 	return m.add(fmt.Sprintf("float32 sum, gradient and AdamW of %dx%d", n, n), "GB/s", 36e-9*float64(n*n), check, step)
 }
 
-// launch runs a kernel with the given operands.
+// launch runs a kernel with the given operands, which may be none.
 func (m *meter) launch(a *tensor.Args, x ...tensor.Tensor) {
 	a.N = len(x)
 	for i, x := range x {
-		a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
+		if !x.IsZero() {
+			a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
+		}
 	}
 	m.dev.Kernels()[a.Op][a.DType](m.dev.Queue(0), a)
 }

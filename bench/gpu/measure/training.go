@@ -50,7 +50,8 @@ func (t *training) losses(n int) (all []float64, err error) {
 func measureMLP(m *meter) error {
 	var failed error
 	for _, batch := range []int{64, 256} {
-		_, err := m.addSteps("steps/s", 1, func() *training { return m.mlp(batch) }, func(t *training) error { return m.likeCPU(t, batch) })
+		start := func(m *meter) *training { return m.mlp(batch) }
+		_, err := m.addSteps("steps/s", 1, func() *training { return start(m) }, func(t *training) error { return m.likeCPU(t, start) })
 		failed = errors.Join(failed, err)
 	}
 	return failed
@@ -67,11 +68,10 @@ func (m *meter) mlp(batch int) *training {
 }
 
 // likeCPU does five steps here and on the CPU, and compares the losses.
-func (m *meter) likeCPU(t *training, batch int) error {
+func (m *meter) likeCPU(t *training, start func(on *meter) *training) error {
 	host := cpu.New(1)
 	defer host.Close()
-	on := &meter{dev: host}
-	want, err := on.mlp(batch).losses(5)
+	want, err := start(&meter{dev: host, small: m.small}).losses(5)
 	got, failed := t.losses(5)
 	if err = errors.Join(err, failed); err != nil {
 		return err
