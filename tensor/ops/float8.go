@@ -180,7 +180,7 @@ func quantize8(t *tensor.Tape, o operand8, columns bool) (codes, inverse tensor.
 
 // scale8 returns the scales of o, for each row, for each column or for the whole, and the shape in which they broadcast to o. The codes
 // need another pass over o: the first of them depends on the last element. One kernel could keep a row, but not a column or the whole,
-// between the two. torch.compile has two passes, too; the magnitudes that are written and read here are a third.
+// between the two. torch.compile has two passes; the magnitudes that are written and read here are a third.
 func scale8(t *tensor.Tape, o operand8, columns bool) (scale tensor.Tensor, shape [2]int) {
 	magnitudes := o.x.Abs()
 	shape = [2]int{1, 1}
