@@ -28,6 +28,9 @@ func run(args []string, out io.Writer) error {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		command, args = args[0], args[1:]
 	}
+	if command == "example" { // its flags are its own
+		return example(args)
+	}
 	fs := flag.NewFlagSet("gpu "+command, flag.ContinueOnError)
 	var o options
 	fs.DurationVar(&o.limit, "limit", 9*time.Minute, "end after this time, whatever is left")
@@ -61,6 +64,8 @@ func run(args []string, out io.Writer) error {
 		return o.list(out)
 	case "test":
 		return o.test(fs.Args(), out).write(out)
+	case "smoke":
+		return o.smoke(out)
 	case "bench":
 		rows, err := o.bench(fs.Args(), out)
 		writeTargets(out, rows)
@@ -73,7 +78,7 @@ func run(args []string, out io.Writer) error {
 		}
 		return pack(fs.Arg(0), out)
 	}
-	return fmt.Errorf("no command %s: all, doctor, list, test, bench, measure or pack", command)
+	return fmt.Errorf("no command %s: all, doctor, list, test, smoke, bench, measure or pack", command)
 }
 
 // options are the flags.
@@ -99,7 +104,7 @@ func (o *options) findWheels() {
 	}
 }
 
-// all shows the machine, tests for half of the time, and then measures even if something failed. If there is no device, it stops. The
+// all shows the machine, tests for half of the time, trains examples, and then measures even if something failed. If there is no device, it stops. The
 // important results are printed again at the end, because often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
 	found := o.child(out, "doctor")
@@ -110,6 +115,7 @@ func (o *options) all(out io.Writer) error {
 	half := *o
 	half.deadline = o.deadline.Add(-o.limit / 2)
 	tests := half.test(nil, out)
+	trained := o.smoke(out)
 	compiled()
 	rows, measured := o.bench(nil, out)
 	fmt.Fprintln(out)
@@ -117,7 +123,7 @@ func (o *options) all(out io.Writer) error {
 	if found != nil {
 		found = fmt.Errorf("doctor: %w: see the beginning", found)
 	}
-	all := errors.Join(found, measured)
+	all := errors.Join(found, trained, measured)
 	if all != nil {
 		fmt.Fprintln(out, all)
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -32,6 +34,11 @@ func TestMain(m *testing.M) {
 	case "ringo-gpu": // with the archive at its end
 		code, err = bundle.Run(os.Args[1:])
 	case bundle.Program:
+		for _, s := range smoked {
+			linked[strings.Fields(s.args)[0]] = func() {
+				fmt.Printf(`{"steps": 3, "first_loss": 2.5, "final_loss": %s, "steps_per_s": 12}`, cmp.Or(os.Getenv("GPU_TEST_LOSS"), "2.25"))
+			}
+		}
 		if err = plantFaults(os.Args[1:]); err == nil {
 			if err = run(os.Args[1:], os.Stdout); err == nil {
 				code = 0
@@ -192,6 +199,23 @@ func TestMeasureInAnotherProcess(t *testing.T) {
 	require.Error(t, err)
 	assert.Contains(t, out, `mlp by Ringo: exit status 1`)
 	assert.Contains(t, out, `no device "tpu"`)
+}
+
+// TestSmoke: examples that are linked train, and one whose loss does not fall is wrong.
+func TestSmoke(t *testing.T) {
+	file := testPrograms(t)
+	out, err := program(t, file, "smoke", "-device", "cpu", "-python", "")
+	require.NoError(t, err, out)
+	assert.Regexp(t, `(?m)^example gpt -steps 200 .*-steps 3 .*: loss 2\.5 to 2\.25, 12\.0 steps/s, [0-9.]+ s in all$`, out)
+	assert.Equal(t, len(smoked), strings.Count(out, "example "))
+	for _, loss := range []string{"2.5", "9"} {
+		t.Setenv("GPU_TEST_LOSS", loss)
+		out, err = program(t, file, "smoke", "-device", "cpu", "-python", "")
+		require.Error(t, err)
+		assert.Contains(t, out, "example moe -steps 100")
+		assert.Contains(t, out, "after 3 steps the loss is "+loss+", before them 2.5")
+	}
+	assert.ErrorContains(t, example([]string{"gpt"}), "no example gpt in this file")
 }
 
 func TestGPUTests(t *testing.T) {

@@ -46,7 +46,11 @@ func pack(file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	program, err := build("bench/gpu", "build")
+	overlay, err := overlayExamples(tmp)
+	if err != nil {
+		return err
+	}
+	program, err := build("bench/gpu", "build", "-overlay="+overlay)
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,11 @@ def random(dtype, *dims):
     return torch.empty(dims, device=DEVICE).uniform_(-1, 1).to(dtype)
 
 
+def uneven(*dims):
+    """Random rows that differ in size."""
+    return random(torch.bfloat16, *dims) * torch.empty((dims[0], 1), device=DEVICE).uniform_(0.25, 1).to(torch.bfloat16)
+
+
 def copy():
     n = 1 << 30 if GPU else 1 << 20
     x = random(torch.float32, n)
@@ -114,10 +119,31 @@ def row_kernels(name, dtype, r, c, kernels):
             row("rows", f"{name} {what} {r}x{c}", "eager", "GB/s", moved * size, call)
 
 
+def norm_gradient(name, dtype, r, c):
+    x, g, w, b = random(dtype, r, c), random(dtype, r, c), random(dtype, c), random(dtype, c)
+    mean, rstd = torch.native_layer_norm(x, (c,), w, b, 1e-5)[1:]
+    row(
+        "rows",
+        f"{name} layernorm gradient {r}x{c}",
+        "eager",
+        "GB/s",
+        3e-9 * x.numel() * x.element_size(),
+        lambda: torch.ops.aten.native_layer_norm_backward(g, x, (c,), mean, rstd, w, b, [True] * 3),
+    )
+
+
+def logits(r, c):
+    x, y = random(torch.bfloat16, r, c).requires_grad_(), torch.randint(0, c, (r,), device=DEVICE)
+    call = lambda: torch.autograd.grad(F.cross_entropy(x, y), x)
+    row("rows", f"bfloat16 cross-entropy and gradient {r}x{c}", "eager", "GB/s", 4e-9 * x.numel(), call)
+
+
 def rows():
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         row_kernels(name, dtype, *((16384, 4096) if GPU else (64, 64)), ("add", "gelu", "softmax", "layernorm"))
         row_kernels(name, dtype, *((32768, 768) if GPU else (32, 48)), ("layernorm", "rmsnorm"))
+        norm_gradient(name, dtype, *((32768, 768) if GPU else (100, 48)))
+    logits(*((32768, 50304) if GPU else (16, 200)))
     n = 11264 if GPU else 64
     p = nn.Parameter(random(torch.float32, n, n))
     opt = torch.optim.AdamW([p], lr=1e-4, weight_decay=0.1, fused=True)
@@ -218,34 +244,69 @@ class Linear8(torch.autograd.Function):
 def float8():
     for name, per_row in (("per tensor", False), ("per row", True)):
         for m, n, k in ((4096, 4096, 4096), (8192, 8192, 8192), (32768, 768, 3072)) if GPU else ((32, 64, 48),):
-            x, w = (rounded(random(torch.bfloat16, rows, k), E4M3, per_row) for rows in (m, n))
+            x, w = (rounded(uneven(rows, k), E4M3, per_row) for rows in (m, n))
             row("float8", f"{m}x{n}x{k} {name}", "_scaled_mm", "TFLOP/s", 2e-12 * m * n * k, lambda: product8(x, w, True))
         m, n, k = (8192, 4096, 4096) if GPU else (32, 48, 64)
-        x, w = (random(torch.bfloat16, rows, k).requires_grad_() for rows in (m, n))
-        g = random(torch.bfloat16, m, n)
+        x, w = (uneven(rows, k).requires_grad_() for rows in (m, n))
+        g = uneven(m, n)
         for variant in ("compiled", "eager") if GPU else ("eager",):
             forward = (lambda x, w: Linear8.apply(x, w, per_row)) if variant == "eager" else torch.compile(lambda x, w: Linear8.apply(x, w, per_row))
             case = f"Linear of {m} rows, {k} to {n} {name}, and backward"
             row("float8", case, variant, "TFLOP/s", 6e-12 * m * n * k, lambda: torch.autograd.grad(forward(x, w), (x, w), g))
 
 
+def conv():
+    """TF32, which Ringo does not use, is a variant of its own. cuDNN chooses algorithms by time."""
+    n, i, o, size = (128, 32, 64, 14) if GPU else (2, 3, 5, 6)
+    x, w, b, g = (random(torch.float32, *dims) for dims in ((n, i, size, size), (o, i, 3, 3), (o,), (n, o, size, size)))
+
+    def gradient(*which):
+        return lambda: torch.ops.aten.convolution_backward(g, x, w, [o], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*which, False])
+
+    for tf32 in (False, True) if GPU else (False,):
+        torch.backends.cudnn.allow_tf32 = tf32
+        for what, call in (
+            ("forward", lambda: F.conv2d(x, w, b, padding=1)),
+            ("gradient of x", gradient(True, False)),
+            ("gradient of w", gradient(False, True)),
+        ):
+            case = f"{n} pictures of {size}x{size}, {i} to {o} channels, {what}"
+            row("conv", case, "TF32" if tf32 else "eager", "TFLOP/s", 18e-12 * g.numel() * i, call)
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def cnn():
+    batch, first, second, wide = (128, 32, 64, 128) if GPU else (2, 2, 3, 8)
+    net = nn.Sequential(
+        *(nn.Conv2d(1, first, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(first, second, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(second * 49, wide), nn.ReLU(), nn.Linear(wide, 10)),
+    )
+    steps("cnn", net, random(torch.float32, batch, 1, 28, 28), 0.01)
+
+
 def mlp():
     for batch in (64, 256):
-        net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).to(DEVICE)
-        opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
-        x, y = random(torch.float32, batch, 784), torch.randint(0, 10, (batch,), device=DEVICE)
+        net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+        steps("mlp", net, random(torch.float32, batch, 784), 0.1)
 
-        def work():
-            F.cross_entropy(net(x), y).backward()
-            opt.step()
 
-        def step():
-            opt.zero_grad(set_to_none=True)
-            work()
+def steps(section, net, x, lr):
+    """Training steps of a network with ten outputs, and those of a CUDA graph."""
+    net.to(DEVICE)
+    opt = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9, fused=True)
+    y = torch.randint(0, 10, (len(x),), device=DEVICE)
 
-        row("mlp", f"batch {batch}", "eager", "steps/s", 1, step)
-        if GPU:
-            row("mlp", f"batch {batch}, captured", "CUDA graph", "steps/s", 1, captured(work, opt))
+    def work():
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+
+    def step():
+        opt.zero_grad(set_to_none=True)
+        work()
+
+    row(section, f"batch {len(x)}", "eager", "steps/s", 1, step)
+    if GPU:
+        row(section, f"batch {len(x)}, captured", "CUDA graph", "steps/s", 1, captured(work, opt))
 
 
 def captured(work, opt):
@@ -309,17 +370,18 @@ class GPT(nn.Module):
 
 
 class Training:
-    """A language model with what a step needs."""
+    """A language model with what a step needs. half: products in bfloat16."""
 
-    def __init__(self, vocabulary, length, width, layers, heads, batch, compiled=False):
+    def __init__(self, vocabulary, length, width, layers, heads, batch, compiled=False, half=True):
+        self.half = half
         self.net = GPT(vocabulary, length, width, layers, heads).to(DEVICE)
-        self.opt = torch.optim.AdamW(self.net.parameters(), lr=3e-4, weight_decay=0.1, fused=True, capturable=GPU)
+        self.opt = torch.optim.AdamW(self.net.parameters(), lr=1e-5 if half else 3e-4, weight_decay=0.1, fused=True, capturable=GPU)
         self.ids, self.labels = (torch.randint(0, vocabulary, (batch, length), device=DEVICE) for _ in range(2))
         self.loss = torch.compile(self.net) if compiled else self.net
         self.case = f"{layers} layers of {width}, batch {batch}, length {length}"
 
     def work(self):
-        with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=self.half, cache_enabled=False):
             value = self.loss(self.ids, self.labels)
         value.backward()
         nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
@@ -356,15 +418,18 @@ class Training:
 
 
 def losses(section, sizes):
-    """Prints the first loss and that after 20 steps, from Ringo's weights."""
-    path = os.path.join(FOLDER, section)
-    if not FOLDER or not os.path.exists(path + ".tokens"):
-        return
-    training = Training(*sizes)
-    training.load(path)
-    found = [training.step().item() for _ in range(21)]
-    for what, x in (("first loss", found[0]), ("loss after 20 steps", found[20])):
-        print(section, f"{training.case}, {what}", "eager", "loss", *([f"{x:.6g}"] * 3), sep="\t")
+    """Prints the first and the last loss of some steps from Ringo's weights: a few small ones in bfloat16, whose losses are soon chaotic
+    otherwise, and more in float32 with a quarter of the batch."""
+    for half, dtype, steps in ((False, "float32", 20), (True, "bfloat16", 5)):
+        path = os.path.join(FOLDER, f"{section}.{dtype}")
+        if not FOLDER or not os.path.exists(path + ".tokens"):
+            continue
+        training = Training(*sizes[:5], sizes[5] if half else max(sizes[5] // 4, 2), half=half)
+        training.load(path)
+        case = training.case if half else training.case + ", float32"
+        found = [training.step().item() for _ in range(steps + 1)]
+        for what, x in (("first loss", found[0]), (f"loss after {steps} steps", found[steps])):
+            print(section, f"{case}, {what}", "eager", "loss", *([f"{x:.6g}"] * 3), sep="\t")
 
 
 def gpt():
@@ -395,7 +460,8 @@ def compile():
 
 def main():
     torch.manual_seed(0)
-    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, grouped, float8, mlp, gpt, gpt2, compile)}
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, grouped, float8, conv, cnn, mlp, gpt, gpt2, compile)}
     about = f"PyTorch {torch.__version__}"
     torch.set_num_threads(1)  # of the host, like Ringo
     if GPU:

@@ -173,10 +173,10 @@ func measureAccount(m *meter) error {
 	on := *m
 	on.dev = dev
 	config, batch := on.gpt2()
-	t := on.gpt(config, batch, on.values)
+	t := on.gpt(config, batch, tensor.BFloat16)
 	const steps = 3
 	err := tensor.Try(func() {
-		must(t.learnt(config.Vocab))
+		must(t.learnt(config))
 		must(dev.settle())
 		for range 2 {
 			must(t.step())
@@ -223,8 +223,8 @@ func measureFusions(m *meter) error {
 	on := *m
 	on.dev = dev
 	config, batch := on.gpt2()
-	t := on.gpt(config, batch, on.values)
-	check := func() error { return t.learnt(config.Vocab) }
+	t := on.gpt(config, batch, tensor.BFloat16)
+	check := func() error { return t.learnt(config) }
 	measure := func(what string) error {
 		return on.add(what, "tokens/s", float64(batch*config.Positions), check, func() { must(t.step()) })
 	}

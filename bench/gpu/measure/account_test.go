@@ -75,7 +75,7 @@ func TestMeasureAccount(t *testing.T) {
 	dev, closer, err := OpenDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
-	m := &meter{dev: dev, section: "account", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	m := &meter{dev: dev, section: "account", small: true}
 	require.NoError(t, measureAccount(m))
 	found := map[string]bool{}
 	for _, r := range m.rows {
@@ -96,9 +96,9 @@ func TestAccount(t *testing.T) {
 	defer closer()
 	below := newNowhere(open.Kernels())
 	dev := newAccount(below)
-	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
+	m := &meter{dev: dev}
 	config, batch := m.gpt2()
-	step := m.gpt(config, batch, func(model any) nn.Params {
+	step := m.gptOf(config, batch, tensor.BFloat16, func(model any) nn.Params {
 		params := nn.ParamsOf(model)
 		for _, p := range params {
 			p.SetValue(tensor.NewFor(memory.Parameters, dev, tensor.BFloat16, p.Dims()...))
@@ -141,7 +141,7 @@ func TestLaunches(t *testing.T) {
 	require.NoError(t, err)
 	defer closer()
 	dev := newAccount(newNowhere(open.Kernels()))
-	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
+	m := &meter{dev: dev}
 	step := m.mlp(64).step
 	for range 2 {
 		dev.reset()
@@ -165,7 +165,7 @@ func TestLongSectionsOnGPU(t *testing.T) {
 		if slices.Contains([]string{"copy", "allreduce", NCCLPair, "account"}, s.Name) {
 			continue
 		}
-		m := &meter{dev: dev, device: "cuda", section: s.Name, small: true, block: map[tensor.DType]tensor.Tensor{}}
+		m := &meter{dev: dev, device: "cuda", section: s.Name, small: true}
 		require.NoError(t, s.run(m), s.Name)
 		assert.NotEmpty(t, m.rows, s.Name)
 	}

@@ -112,15 +112,9 @@ func softmaxRow(x, _, _, _ []float64) {
 }
 
 func layerNormRow(x, _, w, b []float64) {
-	mean, square := 0., 0.
-	for _, v := range x {
-		mean += v / float64(len(x))
-	}
-	for _, v := range x {
-		square += (v - mean) * (v - mean) / float64(len(x))
-	}
+	normalize(x)
 	for i, v := range x {
-		x[i] = (v-mean)/math.Sqrt(square+1e-5)*w[i] + b[i]
+		x[i] = v*w[i] + b[i]
 	}
 }
 

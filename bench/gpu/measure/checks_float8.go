@@ -72,10 +72,12 @@ func (f *factor8) line(line int) []float64 {
 }
 
 // The largest error of a sum of products, as a part of the sum of their magnitudes. With fast accumulation, Hopper's tensor cores keep 14
-// bits of a sum.
+// bits of a sum. For 4096 products of independent signs, an error of 3.4% of the whole result (its Frobenius norm) was measured on an H100;
+// that is 7e-4 of the magnitudes, and it grows with the root of the number of products. fast8 is four times that of 8192. Sums of equal
+// signs would lose 5%.
 const (
 	slow8 = 1e-4
-	fast8 = 1e-3
+	fast8 = 4e-3
 )
 
 // checkProduct8 checks some elements of y, whose rows are the lines of a and whose columns are those of b.

@@ -43,7 +43,7 @@ func measureFloat8(m *meter) error {
 // float8Product measures x·wᵀ of codes.
 func (m *meter) float8Product(shape [3]int, name string, s ops.Float8) error {
 	rows, out, in := shape[0], shape[1], shape[2]
-	x, w := m.random(tensor.BFloat16, rows, in), m.random(tensor.BFloat16, out, in)
+	x, w := m.uneven(1, rows, in), m.uneven(2, out, in)
 	fx, fw := scaled8(x, kernel.E4M3, s, false), scaled8(w, kernel.E4M3, s, false)
 	y := tensor.New(m.dev, tensor.BFloat16, rows, out)
 	cx, sx := m.quantized(x, fx)
@@ -61,6 +61,14 @@ func (m *meter) float8Product(shape [3]int, name string, s ops.Float8) error {
 	return m.add(fmt.Sprintf("%dx%dx%d %s", rows, out, in, name), "TFLOP/s", 2e-12*float64(rows)*float64(out)*float64(in), check, product)
 }
 
+// uneven makes a matrix of random numbers whose rows differ in size, so that a product with the scales of other rows is wrong.
+func (m *meter) uneven(key uint64, rows, cols int) tensor.Tensor {
+	tape := tensor.NewTape(m.dev, tensor.NoGrad())
+	defer tape.Reset()
+	sizes := m.uniform(key+3, 0.25, tensor.BFloat16, rows, 1)
+	return m.kept(tape.Input(m.random(key, tensor.BFloat16, rows, cols)).Mul(tape.Input(sizes)))
+}
+
 // quantized is the codes of x and the inverse scales, on the device.
 func (m *meter) quantized(x tensor.Tensor, f *factor8) (codes, inverse tensor.Tensor) {
 	codes, inverse = tensor.New(m.dev, tensor.Uint8, x.Dim(0), x.Dim(1)), tensor.New(m.dev, tensor.Float32, len(f.scales))
@@ -75,13 +83,12 @@ func (m *meter) quantized(x tensor.Tensor, f *factor8) (codes, inverse tensor.Te
 // float8Step measures a Linear without a bias: its output and both gradients.
 func (m *meter) float8Step(shape [3]int, name string, s ops.Float8) error {
 	rows, out, in := shape[0], shape[1], shape[2]
-	param := func(dims ...int) *tensor.Param {
-		p := tensor.NewParam(tensor.Constant(0), dims...)
-		p.Make(m.dev, tensor.BFloat16, 0)
-		tensor.Copy(p.Value, m.random(tensor.BFloat16, dims...))
+	param := func(key uint64, rows, cols int) *tensor.Param {
+		p := tensor.NewParam(tensor.Constant(0), rows, cols)
+		p.SetValue(m.uneven(key, rows, cols))
 		return p
 	}
-	x, w, g := param(rows, in), param(out, in), m.random(tensor.BFloat16, rows, out)
+	x, w, g := param(1, rows, in), param(2, out, in), m.uneven(3, rows, out)
 	tape := tensor.NewTape(m.dev)
 	forward := func() tensor.Tensor { return ops.Float8Linear(tape.Use(x), tape.Use(w), s) }
 	step := func() {

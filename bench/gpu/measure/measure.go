@@ -55,8 +55,7 @@ func (o Options) Run(names []string, out io.Writer) error {
 
 // Section measures a section on a device, and prints rows as they come.
 func (o Options) Section(dev tensor.Device, s Section, out io.Writer) ([]Row, error) {
-	m := &meter{dev: dev, device: o.Device, section: s.Name, small: o.Small, exchange: o.Exchange, length: o.Window.Seconds(),
-		block: map[tensor.DType]tensor.Tensor{}, out: out}
+	m := &meter{dev: dev, device: o.Device, section: s.Name, small: o.Small, exchange: o.Exchange, length: o.Window.Seconds(), out: out}
 	var err error
 	if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
 		err = panicked
@@ -68,7 +67,12 @@ func (o Options) Section(dev tensor.Device, s Section, out io.Writer) ([]Row, er
 func Print(out io.Writer, rows []Row) string {
 	var text strings.Builder
 	for _, r := range rows {
-		fmt.Fprintf(&text, "%s\t%s\t%s\t%s\t%.4g\t%.4g\t%.4g\n", r.Section, r.What, r.Variant, r.Unit, r.Median, r.Low, r.High)
+		digits := 4
+		if r.Unit == LossUnit {
+			digits = 6
+		}
+		fmt.Fprintf(&text, "%s\t%s\t%s\t%s\t%.*g\t%.*g\t%.*g\n", r.Section, r.What, r.Variant, r.Unit,
+			digits, r.Median, digits, r.Low, digits, r.High)
 	}
 	fmt.Fprint(out, text.String())
 	return text.String()

@@ -45,7 +45,6 @@ type meter struct {
 	small    bool    // sizes for the CPU and the emulator
 	length   float64 // seconds of a window
 	exchange string  // folder in which PyTorch gets the weights; empty: it does not get them
-	block    map[tensor.DType]tensor.Tensor
 	rows     []Row
 	out      io.Writer // gets rows as they come; nil: none
 }
@@ -125,42 +124,34 @@ func (m *meter) measure(what, unit string, work float64, check func() error, onc
 	return nil
 }
 
-// random makes a tensor of numbers between -1 and 1: measurements on zeros would be too good.
-func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
-	x := tensor.New(m.dev, dtype, dims...)
-	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(memory.Uncounted, m.dev, dtype, m.blockLen())
-		tensor.UniformInit(-1, 1).Fill(y, 1, 0)
-		return y
-	})
-	return x
+// random makes a tensor of numbers between -1 and 1: measurements on zeros would be too good. Another key gives other numbers: operands
+// of a product that are alike would have sums of equal signs.
+func (m *meter) random(key uint64, dtype tensor.DType, dims ...int) tensor.Tensor {
+	return m.uniform(key, -1, dtype, dims...)
+}
+
+// uniform makes a tensor of numbers between lo and 1.
+func (m *meter) uniform(key uint64, lo float64, dtype tensor.DType, dims ...int) tensor.Tensor {
+	return m.repeated(dtype, dims, func(block tensor.Tensor) { tensor.UniformInit(lo, 1).Fill(block, key, 0) })
 }
 
 // whole makes a tensor of integers below n. Another key gives other integers.
 func (m *meter) whole(key, n uint64, dims ...int) tensor.Tensor {
-	x := tensor.New(m.dev, tensor.Int64, dims...)
-	delete(m.block, tensor.Int64) // it was made for another n
-	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(memory.Uncounted, m.dev, tensor.Int64, min(x.Len(), m.blockLen()))
-		for i := range tensor.Data[int64](y) {
-			tensor.Data[int64](y)[i] = int64(tensor.RandomBits(key, uint64(i)) % n)
+	return m.repeated(tensor.Int64, dims, func(block tensor.Tensor) {
+		for i := range tensor.Data[int64](block) {
+			tensor.Data[int64](block)[i] = int64(tensor.RandomBits(key, uint64(i)) % n)
 		}
-		return y
 	})
-	return x
 }
 
-// blockLen is the number of elements that the host makes; larger tensors repeat them.
-func (m *meter) blockLen() int { return m.pick(1<<20, 1<<18) }
-
-func (m *meter) fill(x tensor.Tensor, make func() tensor.Tensor) {
-	block, ok := m.block[x.DType()]
-	if !ok {
-		block = make()
-		m.block[x.DType()] = block
-	}
+// repeated makes a tensor that repeats what the host writes to a block of at most 2²⁰ elements.
+func (m *meter) repeated(dtype tensor.DType, dims []int, write func(block tensor.Tensor)) tensor.Tensor {
+	x := tensor.New(m.dev, dtype, dims...)
+	block := tensor.NewStaging(memory.Uncounted, m.dev, dtype, min(x.Len(), 1<<20))
+	write(block)
 	for lo := 0; lo < x.Len(); lo += block.Len() {
 		hi := min(lo+block.Len(), x.Len())
 		tensor.Copy(x.Range(lo, hi), block.Range(0, hi-lo))
 	}
+	return x
 }

@@ -31,6 +31,8 @@ var Sections = []Section{
 	{"float8", "products of 8-bit floats with scales, and a Linear of them", false, measureFloat8},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"conv", "the second convolution of the network of cnn, float32", false, measureConv},
+	{"cnn", "training steps of the network of examples/ddp-mnist -model cnn, SGD with momentum, float32", false, measureCNN},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"host", "what the host needs for a small operation", false, measureHost},
 	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
@@ -52,7 +54,7 @@ func (m *meter) pick(gpu, small int) int {
 
 func measureCopy(m *meter) error {
 	n := m.pick(1<<30, 1<<20)
-	x, y := m.random(tensor.Float32, n), tensor.New(m.dev, tensor.Float32, n)
+	x, y := m.random(1, tensor.Float32, n), tensor.New(m.dev, tensor.Float32, n)
 	fn := func() { tensor.Copy(y, x) }
 	check := func() error {
 		fn()
@@ -65,7 +67,7 @@ func measureCopy(m *meter) error {
 // hostOp is y = 2x + 1 of 1024 elements, on a tape that is reset now and then.
 func hostOp(m *meter) (op func(), check func() error) {
 	tape := tensor.NewTape(m.dev, tensor.NoGrad())
-	x, calls := m.random(tensor.Float32, 1024), 0
+	x, calls := m.random(1, tensor.Float32, 1024), 0
 	op = func() {
 		if calls++; calls%100 == 0 {
 			tape.Reset()
@@ -102,7 +104,7 @@ func (m *meter) tuned(measure func(on *meter) error) error {
 	}
 	defer closer()
 	on := *m
-	on.dev, on.block = dev, map[tensor.DType]tensor.Tensor{}
+	on.dev = dev
 	err = measure(&on)
 	m.rows = on.rows
 	return err
@@ -117,7 +119,7 @@ func measureProducts(m *meter, how string) error {
 	for _, dtype := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
 		for _, s := range shapes {
 			tape := tensor.NewTape(m.dev, tensor.NoGrad())
-			x, w := m.random(dtype, s[0], s[2]), m.random(dtype, s[1], s[2])
+			x, w := m.random(1, dtype, s[0], s[2]), m.random(2, dtype, s[1], s[2])
 			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %dx%dx%d%s", dtype, s[0], s[1], s[2], how), "TFLOP/s",
 				2e-12*float64(s[0])*float64(s[1])*float64(s[2]), func() error { return m.checkProduct(tape, x, w) }, func() {
 					tensor.MatMul(tape.Input(x), tape.Input(w), false, true)
@@ -134,13 +136,15 @@ func measureRows(m *meter) error {
 		failed = errors.Join(failed, m.rowKernels(dtype, m.pick(16384, 64), m.pick(4096, 64), "add gelu softmax layernorm"),
 			m.rowKernels(dtype, m.pick(32768, 32), m.pick(768, 48), "layernorm rmsnorm")) // rows of GPT-2
 	}
-	return errors.Join(failed, m.adamw())
+	return errors.Join(failed, m.normGradient(tensor.Float32, m.pick(32768, 100), m.pick(768, 48)),
+		m.normGradient(tensor.BFloat16, m.pick(32768, 100), m.pick(768, 48)),
+		m.crossEntropy(tensor.BFloat16, m.pick(32768, 16), m.pick(50304, 200)), m.adamw())
 }
 
 // rowKernels measures some kernels on r rows of c elements.
 func (m *meter) rowKernels(dtype tensor.DType, r, c int, names string) (failed error) {
 	tape := tensor.NewTape(m.dev, tensor.NoGrad())
-	x, y, w, b := m.random(dtype, r, c), m.random(dtype, r, c), m.random(dtype, c), m.random(dtype, c)
+	x, y, w, b := m.random(1, dtype, r, c), m.random(2, dtype, r, c), m.random(3, dtype, c), m.random(4, dtype, c)
 	size := 1e-9 * float64(r*c*dtype.Size())
 	for _, k := range []struct {
 		name  string
@@ -203,7 +207,7 @@ func (m *meter) adamw() error {
 	return m.add(fmt.Sprintf("float32 sum, gradient and AdamW of %dx%d", n, n), "GB/s", 36e-9*float64(n*n), check, step)
 }
 
-// launch runs a kernel with the given operands.
+// launch runs a kernel with the given operands, which may be none.
 func (m *meter) launch(a *tensor.Args, x ...tensor.Tensor) {
 	a.N = len(x)
 	for i, x := range x {
@@ -222,9 +226,9 @@ func measureAttention(m *meter) error {
 	for _, s := range attentions {
 		b, steps, heads, hd := m.pick(s[0], 1), m.pick(s[1], 32), m.pick(s[2], 2), s[3]
 		width := heads * hd
-		qkv, out, lse := m.random(tensor.BFloat16, b, steps, 3*width), tensor.New(m.dev, tensor.BFloat16, b, steps, width),
+		qkv, out, lse := m.random(1, tensor.BFloat16, b, steps, 3*width), tensor.New(m.dev, tensor.BFloat16, b, steps, width),
 			tensor.New(m.dev, tensor.Float32, b, heads, steps)
-		grad, gout := tensor.New(m.dev, tensor.BFloat16, b, steps, 3*width), m.random(tensor.BFloat16, b, steps, width)
+		grad, gout := tensor.New(m.dev, tensor.BFloat16, b, steps, 3*width), m.random(2, tensor.BFloat16, b, steps, width)
 		launch := func(op tensor.Op, outs int, x ...tensor.Tensor) {
 			a := &tensor.Args{Op: op, DType: tensor.BFloat16, Outs: outs, Dim: [6]int{b, steps, 3 * width}, I: [8]int{hd, 1}}
 			a.F[0] = 1 / math.Sqrt(float64(hd))
@@ -256,9 +260,10 @@ func measureGrouped(m *meter) error {
 	tensor.Copy(counts, tensor.FromSlice(sizes, groups))
 	for _, s := range [][2]int{{m.pick(768, 16), m.pick(3072, 64)}, {m.pick(3072, 64), m.pick(768, 16)}} {
 		in, out := s[0], s[1]
-		x, w, y := m.random(tensor.BFloat16, rows, in), m.random(tensor.BFloat16, groups, out, in), tensor.New(m.dev, tensor.BFloat16, rows, out)
+		x, w := m.random(1, tensor.BFloat16, rows, in), m.random(2, tensor.BFloat16, groups, out, in)
+		y := tensor.New(m.dev, tensor.BFloat16, rows, out)
 		gx, gw, gy := tensor.New(m.dev, tensor.BFloat16, rows, in), tensor.New(m.dev, tensor.BFloat16, groups, out, in),
-			m.random(tensor.BFloat16, rows, out)
+			m.random(3, tensor.BFloat16, rows, out)
 		launch := func(op tensor.Op, n, k, tb int, x ...tensor.Tensor) {
 			m.launch(&tensor.Args{Op: op, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, n, k, groups}, NDim: 4, I: [8]int{tb}},
 				append(x, counts)...)
