@@ -69,11 +69,12 @@ func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
 		launch(s.once, y, x, n, length, 1)
 		return
 	}
-	if step := fourPacks / a.DType.Size(); lines == 1 && n >= step && x%16 == 0 {
+	if step := fourPacks / a.DType.Size(); lines == 1 && n >= step {
 		length, parts = steps(n, step, allParts)
 		mid := q.scratch(parts * wideSize(a.DType))
 		q.args.Reset().Ptr(mid).Ptr(x)
-		q.i64(n).i64(length).run(s.part, cuda.Dim{X: parts}, cuda.Dim{X: threads}, 0)
+		q.i64(n).i64(length).args.I32(int(truth(x%16 == 0)))
+		q.run(s.part, cuda.Dim{X: parts}, cuda.Dim{X: threads}, 0)
 		launch(s.ends, y, mid, parts, parts, 1)
 		return
 	}

@@ -42,9 +42,18 @@ extern "C" __global__ void sum_row_ends(T* y, const W* x, i64 n, i64 len, i64 pa
   sum_lines(y, x, n, len, parts, all, lanes);
 }
 
-// sum_part computes y[p] = the sum of part p of the n elements of x, which is aligned to 16 bytes: `len` of them, a multiple of four packs of all
-// threads. A block has LANES threads and one part. Each loads four packs before it adds the first.
-extern "C" __global__ void __launch_bounds__(LANES) sum_part(W* y, const T* x, i64 n, i64 len) {
+// pack_at loads a pack: 16 bytes at a time if vec.
+template <int N> __device__ __forceinline__ Pack<T, N> pack_at(const T* p, int vec) {
+  if (vec) return load<N>(p);
+  Pack<T, N> r;
+#pragma unroll
+  for (int j = 0; j < N; j++) r.v[j] = p[j];
+  return r;
+}
+
+// sum_part computes y[p] = the sum of part p of the n elements of x: `len` of them, a multiple of four packs of all threads. A block has
+// LANES threads and one part. Each loads four packs before it adds the first. The order does not depend on vec: x is aligned to 16 bytes.
+extern "C" __global__ void __launch_bounds__(LANES) sum_part(W* y, const T* x, i64 n, i64 len, int vec) {
   constexpr int N = 16 / sizeof(T);
   __shared__ W shared[LANES];
   i64 from = blockIdx.x * len, to = from + len < n ? from + len : n, i = from + threadIdx.x * N;
@@ -52,14 +61,14 @@ extern "C" __global__ void __launch_bounds__(LANES) sum_part(W* y, const T* x, i
   for (; i + (3 * LANES + 1) * N <= to; i += 4 * LANES * N) {
     Pack<T, N> p[4];
 #pragma unroll
-    for (int k = 0; k < 4; k++) p[k] = load<N>(x + i + k * LANES * N);
+    for (int k = 0; k < 4; k++) p[k] = pack_at<N>(x + i + k * LANES * N, vec);
 #pragma unroll
     for (int k = 0; k < 4; k++)
 #pragma unroll
       for (int j = 0; j < N; j++) sum[k] = plus(sum[k], widen(p[k].v[j]));
   }
   for (; i + N <= to; i += LANES * N) {
-    Pack<T, N> p = load<N>(x + i);
+    Pack<T, N> p = pack_at<N>(x + i, vec);
 #pragma unroll
     for (int j = 0; j < N; j++) sum[0] = plus(sum[0], widen(p.v[j]));
   }
