@@ -3,13 +3,13 @@
 //	go run ./bench/gpu pack bin/ringo-gpu      # here: builds the file
 //	bin/ringo-gpu                              # there: doctor, tests, then measurements beside PyTorch
 //	bin/ringo-gpu test -run GEMM tensor/cuda   # one suite
-//	bin/ringo-gpu smoke                        # trains three examples, with their times
+//	bin/ringo-gpu-examples smoke               # trains three examples, with their times
 //	bin/ringo-gpu bench copy gemm              # two sections
 //
-// The file is a small program that unpacks the archive at its end (package bundle): this program, with some examples linked into it
-// (overlay.go), and the test binary of every package whose tests import internal/cuda/emu. It runs those tests that use the emulator. On the GPU they use the real driver (RINGO_TEST_GPU=1),
-// in `go test` the emulator. Tests of things that only the emulator does, and tests that need more GPUs than there are, are skipped and say
-// so.
+// The file is a small program that unpacks the archive at its end (package bundle): this program, and the test binary of every package
+// whose tests import internal/cuda/emu. Of these it runs the tests that use the emulator. On the GPU they use the real driver
+// (RINGO_TEST_GPU=1), in `go test` the emulator. Tests of things that only the emulator does, and tests that need more GPUs than there
+// are, are skipped and say so. A second file has this program with some examples linked into it (overlay.go).
 //
 // Every test and every section with Ringo runs in its own process: if one crashes, hangs or fails, the others still run. Problems that the
 // doctor finds are printed; they stop the run only if there is no device. If CUDA stopped a test's kernel, the test runs again under
@@ -22,13 +22,13 @@
 // windows of 100 ms, or of ten calls, after one that does not count. A failure costs its section or its row; rows before it are kept, and
 // Python is restarted. Without PyTorch, only Ringo is measured. scripts/gpu does all of this.
 //
-// A case has rates only if its results are right. Before the measurement, samples are compared with results that the host computes from the
-// same operands (package measure). Losses of the small networks are compared with those on the CPU. The first loss of language models must
-// be that of random logits, ln(50304) + 768·0.02²/2 ≈ 10.98: more than that of guessing, 10.83. The loss after captured steps must be that
-// after as many plain ones; only about that if algorithms of products were chosen by time (RINGO_CUDA_TUNE=1, rows "tuned"). PyTorch gets
-// the weights and tokens of the models. If its first loss differs by more than 1%, Ringo's rates of the section are left out; so they are if
-// the loss after some steps differs by that, or by a fifth of what it fell. These are 20 steps in float32, but 5 at a rate of 1e-5 in
-// bfloat16: after 20 steps at 3e-4 without a warm-up, its losses are chaotic, and PyTorch's own float32 and autocast differ by 9%.
+// A case has rates only if its results are right. Before the measurement, samples are compared with results that the host computes from
+// the same operands (package measure). Losses of the small networks are compared with those on the CPU. The first loss of language models
+// must be that of random logits, ln(50304) + 768·0.02²/2 ≈ 10.98: more than that of guessing, 10.83. The loss after captured steps must be
+// that after as many plain ones; only about that if algorithms of products were chosen by time (RINGO_CUDA_TUNE=1, rows "tuned"). PyTorch
+// gets the weights and tokens of the models. If its first loss differs by more than 1%, Ringo's rates of the section are left out; so they
+// are if the loss after some steps differs by that, or by a fifth of what it fell. These are 20 steps in float32, but 5 at a rate of 1e-5
+// in bfloat16: after 20 steps at 3e-4 without a warm-up, its losses are chaotic, and PyTorch's own float32 and autocast differ by 9%.
 //
 // The sections stages and ring compare two ranks, with a GPU each, with one rank (package ranks). On a machine with one GPU, they say so.
 //

@@ -104,7 +104,7 @@ func (o *options) findWheels() {
 	}
 }
 
-// all shows the machine, tests for half of the time, trains examples, and then measures even if something failed. If there is no device, it stops. The
+// all shows the machine, tests for half of the time, and then measures even if something failed. If there is no device, it stops. The
 // important results are printed again at the end, because often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
 	found := o.child(out, "doctor")
@@ -115,7 +115,6 @@ func (o *options) all(out io.Writer) error {
 	half := *o
 	half.deadline = o.deadline.Add(-o.limit / 2)
 	tests := half.test(nil, out)
-	trained := o.smoke(out)
 	compiled()
 	rows, measured := o.bench(nil, out)
 	fmt.Fprintln(out)
@@ -123,7 +122,7 @@ func (o *options) all(out io.Writer) error {
 	if found != nil {
 		found = fmt.Errorf("doctor: %w: see the beginning", found)
 	}
-	all := errors.Join(found, trained, measured)
+	all := errors.Join(found, measured)
 	if all != nil {
 		fmt.Fprintln(out, all)
 	}

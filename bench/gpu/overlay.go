@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// A program has 2 MiB or more in the bundle. So the examples are in this one: the sources of each become a package, by an overlay of files
+// Each program has 2 MiB or more in a bundle. So the examples are in this one: the sources of each become a package, by an overlay of files
 // that the go command takes to be there.
 
 // mainClause is what makes a file that of a program.
 var mainClause = regexp.MustCompile(`(?m)^package main$|^func main\(\)`)
 
-// overlayExamples writes the examples' sources, as packages, and a file of this program that links them to a folder. It returns the overlay.
+// overlayExamples writes the examples' sources, as packages, and a file of this program that links them. It returns the overlay's name.
 func overlayExamples(tmp string) (overlay string, err error) {
 	all, err := listed(module + "/examples/...")
 	if err != nil {
@@ -51,7 +51,8 @@ func overlayExamples(tmp string) (overlay string, err error) {
 			entries += fmt.Sprintf("\tlinked[%q] = example%d.Main\n", name, i)
 		}
 	}
-	if err := write(filepath.Join(root, "bench", "gpu", "linked.go"), "package main\n\n"+imports+"\nfunc init() {\n"+entries+"}\n"); err != nil {
+	text := "package main\n\n" + imports + "\nfunc init() {\n" + entries + "}\n"
+	if err := write(filepath.Join(root, "bench", "gpu", "linked.go"), text); err != nil {
 		return "", err
 	}
 	overlay = filepath.Join(tmp, "overlay.json")

@@ -172,12 +172,15 @@ func TestPackedFile(t *testing.T) {
 	machineWithoutGo(t)
 	t.Setenv("GPU_TEST_FAULTS", "")
 	for _, args := range [][]string{
-		{"doctor"}, {"test", "dist/peer"}, {"smoke", "-small", "-python", ""}, {"bench", "-small", "-python", "", "-window", "1us", "copy"},
+		{"doctor"}, {"test", "dist/peer"}, {"bench", "-small", "-python", "", "-window", "1us", "copy"},
 	} {
 		out, err := program(t, file, args...)
 		require.NoError(t, err, "%s: %s", args, out)
 		t.Log(out)
 	}
+	out, err := program(t, file+"-examples", "smoke", "-small", "-python", "")
+	require.NoError(t, err, out)
+	t.Log(out)
 }
 
 // TestPython: PyTorch, given the weights, has the losses of Ringo's GPT-2 in the first step and after the others.

@@ -36,7 +36,7 @@ var targets = []target{
 	{"Linear of 8-bit floats, and backward, by torch.compile's", "float8", pattern(`^Linear`), "TFLOP/s", "compiled", 1, false},
 	{"convolutions by eager PyTorch's", "conv", pattern(``), "TFLOP/s", "eager", 1, false},
 	{"CNN step by eager PyTorch's", "cnn", pattern(`\d$`), "steps/s", "eager", 1, false},
-	{"CNN steps/s", "cnn", pattern(`\d$`), "steps/s", bySelf, 3000, false},
+	{"CNN steps a second", "cnn", pattern(`\d$`), "steps/s", bySelf, 3000, false},
 	{"MLP step by eager PyTorch's", "mlp", pattern(`\d$`), "steps/s", "eager", 3, false},
 	{"captured MLP step by that of PyTorch's CUDA graph", "mlp", pattern(`, captured$`), "steps/s", "CUDA graph", 1, false},
 	{"memory-bound kernels by copying", "rows", pattern(`x(4096|11264|50304)$|^bfloat16.*x768$|gradient .*x768$`), "GB/s", byCopy, 0.9, false},
