@@ -170,9 +170,13 @@ func join(t *testing.T, n int, shared bool) []*tcp.Engine {
 // Package dist uses NCCL over an engine of processes by itself, unless they share a GPU.
 func TestRun(t *testing.T) {
 	machine(t)
-	emu.Start(t, emu.Config{Devices: 2})
-	for n, want := range map[int]string{2: "nccl", 3: "tcp"} {
-		cfg := dist.Config{Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % 2) }}
+	gpus := 2
+	if reliability.Long(t) {
+		gpus = devices
+	}
+	emu.Start(t, emu.Config{Devices: gpus})
+	for n, want := range map[int]string{2: "nccl", gpus + 1: "tcp"} {
+		cfg := dist.Config{Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % gpus) }}
 		var engines []backend.Engine
 		for _, e := range join(t, n, false) {
 			engines = append(engines, e)
@@ -187,3 +191,5 @@ func TestRun(t *testing.T) {
 		}))
 	}
 }
+
+func TestLongRun(t *testing.T) { reliability.AsLong(t, TestRun) }

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,8 @@ type Device struct {
 	hosts  hosts
 
 	plain bool // do not use tensor cores: for tests
-	// hopper: compute capability 9.0, whose own instructions (wgmma) run on no other. The emulator, which has them not, has no tensor maps.
+	// hopper: kernels with instructions that compute capability 9.0 alone has (wgmma). The emulator has neither them nor tensor maps. Until
+	// they have run on a device, only RINGO_HOPPER=1 asks for them.
 	hopper bool
 }
 
@@ -68,7 +70,7 @@ func NewDevice(index int) (*Device, error) {
 	}
 	opened.Store(true)
 	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{inUse: map[tensor.Ptr]*cuda.Host{}}}
-	d.hopper = gpu.Major == 9 && gpu.Minor == 0 && gpu.HasTensorMaps()
+	d.hopper = os.Getenv("RINGO_HOPPER") == "1" && gpu.Major == 9 && gpu.Minor == 0 && gpu.HasTensorMaps()
 	if d.sms, err = gpu.Attribute(cuda.Multiprocessors); err != nil {
 		return nil, err
 	}
