@@ -28,8 +28,8 @@ func (m *TensorMap) Set(dev *Device, bfloat16 bool, p Ptr, dims [3]int, box [2]i
 	return m.encode(dev, bfloat16, p, 3, 3) // by 256 bytes to L2
 }
 
-// SetHeads makes m describe rows of heads: dims[0] features, which are neighbours, dims[1] rows that are `step` elements apart, dims[2] heads
-// behind each other in a row, and dims[3] sequences. A box is `rows` rows of 64 features of a head.
+// SetHeads makes m describe rows of heads: dims[0] features, which are neighbours, dims[1] rows that are `step` elements apart, dims[2]
+// heads behind each other in a row, and dims[3] sequences. A box is `rows` rows of 64 features of a head.
 func (m *TensorMap) SetHeads(dev *Device, bfloat16 bool, p Ptr, dims [4]int, step, rows int) error {
 	for i, n := range dims {
 		m.dims[i] = uint64(n)

@@ -32,13 +32,14 @@ func TestParamsOfHopper(t *testing.T) {
 	require.NoError(t, err)
 	text := regexp.MustCompile(`(?s)struct Params \{.*?\n\};`).FindString(string(file))
 	require.NotEmpty(t, text)
-	names := []string{"steps", "keys", "heads", "kv", "causal", "offset", "tiles", "works", "group", "all_heads", "padded", "hd", "op", "qstep",
-		"kstep", "key", "limit", "first", "stride", "elems"}
+	names := []string{"steps", "keys", "heads", "kv", "causal", "offset", "tiles", "works", "group", "all_heads", "padded", "hd", "op",
+		"qstep", "kstep", "key", "limit", "first", "stride", "elems"}
 	var body strings.Builder
 	for i, name := range names {
 		fmt.Fprintf(&body, "  y[%d] = (i64)p.%s;\n", i, name)
 	}
-	fmt.Fprintf(&body, "  y[%d] = (i64)(p.scale * 1000), y[%d] = (i64)(p.keep * 1000), y[%d] = sizeof(Params);\n", len(names), len(names)+1, len(names)+2)
+	n := len(names)
+	fmt.Fprintf(&body, "  y[%d] = (i64)(p.scale * 1000), y[%d] = (i64)(p.keep * 1000), y[%d] = sizeof(Params);\n", n, n+1, n+2)
 	source := text + "\nextern \"C\" __global__ void read(i64* y, Params p) {\n" + body.String() + "}\n"
 	for ofKeys, want := range map[bool][]int{
 		false: {130, 200, 6, 2, 1, -20, 2, 36, 18, 18, 384, 80, 7, 480, 160, 1 << 40, 1 << 30, 8, 12, 3 * 6 * 130 * 200, 125, 1333},
@@ -88,8 +89,8 @@ func TestHopperOrNot(t *testing.T) {
 	}
 }
 
-// TestWrongConstantsInAttentionOnHopper plants mistakes in the kernels for compute capability 9.0. Without such a device it only finds their
-// places.
+// TestWrongConstantsInAttentionOnHopper plants mistakes in the kernels for compute capability 9.0. Without such a device it only finds
+// their places.
 func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 	plain, wide, dropped := heads{2, 260, 2, 64, true, 0}, heads{1, 200, 2, 128, false, 0}, heads{2, 132, 1, 64, true, 0.3}
 	narrow := heads{1, 150, 2, 48, true, 0}

@@ -47,8 +47,8 @@ type convTiles struct {
 	shared                int // bytes
 }
 
-// convAsProduct says how conv.cu computes a product of m rows and n columns. It cannot if numbers have more than 32 bits, kernels are large,
-// or 16-bit floats have no tensor cores: then an element is computed by a thread, or a weight's gradient by a block.
+// convAsProduct says how conv.cu computes a product of m rows and n columns. It cannot if numbers have more than 32 bits, kernels are
+// large, or 16-bit floats have no tensor cores: then an element is computed by a thread, or a weight's gradient by a block.
 func (q *Queue) convAsProduct(a *tensor.Args, c ops.Conv, m, n, z int) (t convTiles, ok bool) {
 	most := max(c.N*c.In*c.H*c.W, c.N*c.Out*c.OutH*c.OutW, c.Out*(c.In/c.Groups)*c.KH*c.KW)
 	tile := 64
