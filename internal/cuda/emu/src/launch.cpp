@@ -16,7 +16,7 @@ static constexpr size_t Header = 16;  // magic and length; then a shared library
 // out the same library for the same name. The path is the number of the copy, "/." for 1 and "/" for 0.
 static const EmuModule* load(const std::string& image, void** handle) {
   static std::atomic<unsigned> copies;
-  int fd = memfd_create("ringo-emu", MFD_CLOEXEC);
+  int fd = memfd_create("emulated module", MFD_CLOEXEC);
   if (fd < 0) return nullptr;
   std::string path = "/proc/self/fd";
   for (unsigned n = ++copies; n; n /= 2) path += n % 2 ? "/." : "/";

@@ -120,7 +120,7 @@ static bool blank(Addr at, uint64_t n) {
     return true;
   }
   if (file < 0) {
-    int fd = memfd_create("ringo-emu", MFD_CLOEXEC);
+    int fd = memfd_create("emulated memory", MFD_CLOEXEC);
     const std::vector<char> nan(piece, (char)Fill);
     if (fd < 0 || write(fd, nan.data(), piece) != (ssize_t)piece) return false;
     file = fd;
