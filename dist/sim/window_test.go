@@ -118,8 +118,9 @@ func TestMemoryLinks(t *testing.T) {
 }
 
 // What takes longer than times can say is refused, on every machine and in the same way.
-func TestLongTimes(t *testing.T) {
-	slow := &Topology{Name: "slow", Host: 2, MemoryGBs: slowest, Links: []Link{{Name: "link", From: "rank", To: "host", Ports: 2, GBs: slowest}}}
+func TestTimesThatDoNotFit(t *testing.T) {
+	slow := &Topology{Name: "slow", Host: 2, MemoryGBs: slowest,
+		Links: []Link{{Name: "link", From: "rank", To: "host", Ports: 2, GBs: slowest}}}
 	run := func(f func(r *rank)) error {
 		net, err := slow.network(2, 0)
 		require.NoError(t, err)
