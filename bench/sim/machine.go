@@ -21,9 +21,9 @@ const (
 
 // machine returns two ranks that share memory, and two with a loopback between them, by what two cores can do.
 func machine() (shared, loopback model) {
-	var caches [][2]float64
+	var caches [][]float64
 	for bytes := 256 * kib; bytes <= cached; bytes *= 4 {
-		caches = append(caches, [2]float64{float64(bytes), float64(bytes) / memory(bytes)})
+		caches = append(caches, []float64{float64(bytes), float64(bytes) / memory(bytes)})
 	}
 	fmt.Print("memory is so many times as fast as at 16 MiB:")
 	for i := range caches {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -49,6 +50,9 @@ func main() {
 }
 
 func run(rounds int) error {
+	if n := runtime.GOMAXPROCS(0); n < 2 {
+		return fmt.Errorf("GOMAXPROCS is %d, and two cores wait for each other here: run it where Go has two or more", n)
+	}
 	dir, err := os.MkdirTemp("", "sim")
 	if err != nil {
 		return err

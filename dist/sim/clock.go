@@ -19,8 +19,24 @@ func (t Time) Seconds() float64 { return float64(t) / 1e12 }
 // String writes t as a time.Duration, rounded to nanoseconds.
 func (t Time) String() string { return time.Duration(math.Round(float64(t) / 1e3)).String() }
 
+// forever is any time that does not fit. A thread that gets there ends the simulation with an error.
+const forever Time = math.MaxInt64
+
+// plus is the sum of two times, of which none is negative.
+func (t Time) plus(more Time) Time {
+	if more > forever-t {
+		return forever
+	}
+	return t + more
+}
+
 // of returns how long n units take that take so many picoseconds each.
-func of(n int, each float64) Time { return Time(math.Round(float64(n) * each)) }
+func of(n int, each float64) Time {
+	if x := math.Round(float64(n) * each); x < 1<<63 {
+		return Time(x)
+	}
+	return forever
+}
 
 func nanoseconds(x float64) Time { return Time(math.Round(x * 1e3)) }
 
@@ -64,7 +80,10 @@ const (
 	post
 )
 
-var errEnded = errors.New("sim: the simulation has ended")
+var (
+	errEnded = errors.New("sim: the simulation has ended")
+	errLong  = errors.New("sim: this takes more than 106 days, and times do not fit: take fewer bytes, or higher bandwidths")
+)
 
 // record writes down a step of the thread whose function runs.
 func (e *engine) record(s step) error {
@@ -155,7 +174,7 @@ func (e *engine) sync(t *thread) bool {
 func (e *engine) run() error {
 	defer func() {
 		for _, t := range e.threads {
-			if t.stop != nil {
+			if e.writer = t; t.stop != nil { // its function may go on for a while: each of its steps is refused
 				t.stop()
 			}
 		}
@@ -182,6 +201,10 @@ func (e *engine) run() error {
 // turn takes steps of a thread until it waits or ends.
 func (e *engine) turn(t *thread) {
 	for e.err == nil {
+		if t.now == forever {
+			e.err = errLong
+			return
+		}
 		if t.done == len(t.steps) {
 			t.steps, t.done, e.writer = t.steps[:0], 0, t
 			if _, more := t.next(); !more && len(t.steps) == 0 {

@@ -56,9 +56,16 @@ func (l *Library) around(far, n, bytes, times int) (best Time, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if x := nanoseconds(p.CallNS) + Time(times)*once; n > 1 && (i == 0 || x < best) {
+		x := nanoseconds(p.CallNS)
+		for range times {
+			x = x.plus(once)
+		}
+		if n > 1 && (i == 0 || x < best) {
 			best = x
 		}
+	}
+	if best == forever {
+		return 0, errLong
 	}
 	return best, nil
 }
@@ -113,7 +120,7 @@ func straight(n, few int, time func(n int) (Time, error)) (Time, error) {
 		return long, err
 	}
 	short, err := time(few / 2)
-	return long + of(n-few, float64(long-short)/float64(few-few/2)), err
+	return long.plus(of(n-few, float64(long-short)/float64(few-few/2))), err
 }
 
 // bySwitch is how NCCL does it: 16 channels of chunks, for each rank one, which are smaller for fewer bytes. Each rank reads the sum of its
@@ -128,9 +135,9 @@ func (l *Library) bySwitch(x Link, n, bytes int) Time {
 	}
 	first = min(first, bytes)
 	each := 1e3 / (x.GBs * x.Sums)
-	all := nanoseconds(x.SumsNS) + of(bytes, each*float64(n+1)/float64(n)) + of(first, each*float64(n-1)/float64(n))
+	all := nanoseconds(x.SumsNS).plus(of(bytes, each*float64(n+1)/float64(n))).plus(of(first, each*float64(n-1)/float64(n)))
 	if l.MemoryGBs > 0 {
-		all += of(2*first, 1e3/l.MemoryGBs)
+		all = all.plus(of(2*first, 1e3/l.MemoryGBs))
 	}
 	return all
 }

@@ -39,7 +39,7 @@ func (t *Topology) network(ranks, touched int) (*network, error) {
 		n.perByte = slow * 1e3 / t.MemoryGBs
 	}
 	for _, c := range w.cables {
-		if c.From == "rank" && c.Ports <= t.Host {
+		if t.inMemory(c.Link) {
 			c.each *= slow
 		}
 	}
@@ -58,13 +58,13 @@ func (n *network) carry(path []hop, from, to, bytes int) (sent, arrived Time) {
 	for i, h := range path {
 		w := &n.ways[h.way]
 		head = max(head, w.free)
-		tail = max(head+of(bytes, h.each), tail)
+		tail = max(head.plus(of(bytes, h.each)), tail)
 		w.free = tail
 		w.bytes += bytes
 		if i == 0 {
 			sent = tail
 		}
-		head, tail = head+h.latency, tail+h.latency
+		head, tail = head.plus(h.latency), tail.plus(h.latency)
 	}
 	return sent, tail
 }

@@ -167,7 +167,7 @@ func (r *rank) take(t *thread, s *step) bool {
 	case receive:
 		return r.receive(t, sender{int(s.peer), s.tag}, s.n)
 	case pause:
-		t.now += Time(s.n)
+		t.now = t.now.plus(Time(s.n))
 	case begin:
 		r.net.spans[s.n].Start = max(r.net.spans[s.n].Start, t.now)
 	case end:

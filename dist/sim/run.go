@@ -33,7 +33,7 @@ type Result struct {
 type Traffic struct {
 	Link  string `json:"link"`
 	Bytes int    `json:"bytes"` // on all of them, in both directions
-	Most  int    `json:"most"`  // on the one with the most, in one direction
+	Most  int    `json:"most"`  // on the one with the most, in one direction, or in both where they take turns
 }
 
 // Run simulates an operation of so many bytes. An empty name means the algorithm that the Tuner chooses. Parts of ranks are rounded up to
@@ -48,7 +48,7 @@ func (t *Topology) Run(kind backend.Kind, name string, ranks, bytes int) (*Resul
 		return nil, fmt.Errorf("sim: %d bytes: want 0 to 1 TiB", bytes)
 	}
 	touched := bytes + bytes/2 // a half is on the way, or in another buffer
-	if t.Window && kind == backend.AllReduce {
+	if t.Window && ranks <= t.Host && kind == backend.AllReduce && (name == "" || name == "direct") {
 		touched = bytes // a part of all buffers
 	}
 	net, err := t.network(ranks, touched)

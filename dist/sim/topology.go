@@ -17,11 +17,13 @@ type Topology struct {
 	// MemoryGBs is how fast a rank adds bytes to others, or copies them, in 10⁹ bytes of the result per second; 0: it takes no time.
 	MemoryGBs float64 `json:"memory_gbs,omitempty"`
 	// Caches are pairs of a number of bytes, and how many times as fast memory is while an operation touches so many of a rank: that of
-	// MemoryGBs, and that behind links to switches of one host (Ports is at most Host), which carry bytes from memory to memory. Between
-	// two pairs, the time of a byte is on a line over the logarithm; beyond them it is that of the nearest. Programs touch most.
-	Caches [][2]float64 `json:"caches,omitempty"`
-	// Window says that the ranks of a host read and write each other's memory, as with the engines local and shm. All of their operations
-	// are then direct: a rank shows the operation to the others, which takes MessageNS and the latency, moves its share, and says so.
+	// MemoryGBs, and that behind links of ranks to switches of one host, which carry bytes from memory to memory: Ports divides Host, without
+	// Rails, and no link goes up from there. Between two pairs, the time of a byte is on a line over the logarithm; beyond them it is that
+	// of the nearest. Programs touch most.
+	Caches [][]float64 `json:"caches,omitempty"`
+	// Window says that the ranks of a host read and write each other's memory, as with the engines local and shm. Their collectives are
+	// then direct if no other algorithm is named: a rank shows the operation to the others, which takes MessageNS and the latency, moves
+	// its share, and says so. Other algorithms, what goes over several hosts, and Send in a Program are messages all the same.
 	Window bool `json:"window,omitempty"`
 	// MessageNS is what a rank needs to send a message, in nanoseconds, before its first byte is on a link.
 	MessageNS float64 `json:"message_ns,omitempty"`
@@ -43,7 +45,8 @@ type Link struct {
 	Ports int `json:"ports"`
 	// Rails says that rank i of every host goes to a switch of rail i. Ports are then those of a rail.
 	Rails bool `json:"rails,omitempty"`
-	// Half says that the directions take turns, as on a loopback, where a core does the work of both: a message waits for one that comes.
+	// Half says that the directions take turns, as on a loopback, where a core does the work of both: a message waits for one that comes,
+	// also for the latency of the links on which that one was before.
 	Half bool    `json:"half,omitempty"`
 	GBs  float64 `json:"gbs"` // 10⁹ bytes per second in each direction
 	NS   float64 `json:"ns"`  // latency in nanoseconds
@@ -77,9 +80,15 @@ func (t *Topology) Check() error {
 		return t.wrong("memory_gbs and message_ns are numbers from 0 to 1e9, and memory_gbs is 0 or from %v on", slowest)
 	}
 	for i, c := range t.Caches {
+		if len(c) != 2 {
+			return t.wrong("cache %d has %d numbers: write pairs of bytes and how many times as fast, such as [[32768, 4], [1048576, 2]]", i, len(c))
+		}
 		if !(c[0] >= 1) || i > 0 && c[0] <= t.Caches[i-1][0] || bad(c[0]) || bad(c[1]) || c[1] < slowest || len(t.Caches) > maxLinks {
 			return t.wrong("cache %d is %v: bytes go up from 1 to 1e9, times are from %v to 1e9, and there are %d at most", i, c, slowest, maxLinks)
 		}
+	}
+	if t.MemoryGBs != 0 && t.cached(t.MemoryGBs) < slowest {
+		return t.wrong("memory_gbs is %v, which is less than %v at the slowest of the caches", t.MemoryGBs, slowest)
 	}
 	if len(t.Links) == 0 || len(t.Links) > maxLinks {
 		return t.wrong("it has %d links: 1 to %d kinds", len(t.Links), maxLinks)
@@ -104,6 +113,8 @@ func (t *Topology) Check() error {
 			return t.wrong("link %s: sums is a part of its bandwidth, from 0 to 1, and sums_ns a time from 0 to 1e9", bounded.Quote(l.Name))
 		case l.Ports < 1 || l.Ports > maxRanks:
 			return t.wrong("link %s: %d ports: a switch has 1 to %d", bounded.Quote(l.Name), l.Ports, maxRanks)
+		case t.inMemory(&l) && t.cached(l.GBs) < slowest:
+			return t.wrong("link %s has %v GB/s, which is less than %v at the slowest of the caches", bounded.Quote(l.Name), l.GBs, slowest)
 		case l.Rails && l.From != "rank":
 			return t.wrong("link %s has rails, and goes from %s: only links of ranks have rails", bounded.Quote(l.Name), bounded.Quote(l.From))
 		case l.From != "rank" && slices.ContainsFunc(t.Links[:i], func(o Link) bool { return o.From == l.From }):
@@ -117,6 +128,20 @@ func (t *Topology) Check() error {
 		}
 	}
 	return t.tree()
+}
+
+// inMemory reports whether a link joins the memory of the ranks of one host, and leads to no other.
+func (t *Topology) inMemory(l *Link) bool {
+	return l.From == "rank" && !l.Rails && t.Host%l.Ports == 0 && t.up(l.To) < 0
+}
+
+// cached returns a bandwidth at the slowest of the caches.
+func (t *Topology) cached(gbs float64) float64 {
+	least := gbs
+	for _, c := range t.Caches {
+		least = min(least, gbs*c[1])
+	}
+	return least
 }
 
 func (t *Topology) names() []string {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -65,7 +66,7 @@ func TestWindowInProgram(t *testing.T) {
 func TestCaches(t *testing.T) {
 	const ns = Time(1000)
 	top := memory()
-	top.Caches = [][2]float64{{100, 4}, {1600, 2}, {6400, 1}}
+	top.Caches = [][]float64{{100, 4}, {1600, 2}, {6400, 1}}
 	for _, x := range []struct {
 		bytes int
 		each  Time // picoseconds
@@ -76,21 +77,108 @@ func TestCaches(t *testing.T) {
 		}
 		assert.Equal(t, want, timeOf(t, top, backend.AllReduce, "", 2, x.bytes), "%d bytes", x.bytes)
 	}
-	top.Window, top.MemoryGBs, top.Caches = false, 0, [][2]float64{{4800, 2}, {6400, 1}}
+	messages := *top
+	messages.Window = false
+	for name, ranks := range map[string]int{"ring": 4, "direct": 8} {
+		want := timeOf(t, &messages, backend.AllReduce, name, ranks, 1200) // of which a rank touches half as many again
+		assert.Equal(t, want, timeOf(t, top, backend.AllReduce, name, ranks, 1200), "%s of %d ranks has messages", name, ranks)
+	}
+	top.Window, top.MemoryGBs, top.Caches = false, 0, [][]float64{{4800, 2}, {6400, 1}}
 	assert.Equal(t, 2*(5*ns+2*3*ns)+3200*500, timeOf(t, top, backend.AllReduce, "direct", 2, 3200), "touches 4800 bytes")
 	top.Host = 1
 	top.Links = top.Links[1:]
 	assert.Equal(t, 2*(5*ns+2*100*ns)+3200*ns, timeOf(t, top, backend.AllReduce, "direct", 2, 3200), "links between hosts")
 }
 
-// Caches in a wrong order, and numbers that are none, are refused.
+// Links of ranks that lead to other hosts are no memory, however few ports their switches have; those to a part of a host are.
+func TestMemoryLinks(t *testing.T) {
+	link := func(from, to string, ports int, rails bool) Link {
+		return Link{Name: from + to, From: from, To: to, Ports: ports, GBs: 1, NS: 10, Rails: rails}
+	}
+	up, all := link("switch", "net", 8, false), link("rank", "all", 8, false)
+	for name, links := range map[string][]Link{
+		"rails":          {link("rank", "switch", 2, true), all},
+		"one port":       {link("rank", "switch", 1, false), up},
+		"one switch":     {link("rank", "switch", 4, false), up},
+		"of two hosts":   {link("rank", "switch", 3, false), all},
+		"of all hosts":   {all},
+		"half of a host": {link("rank", "switch", 2, false), all},
+	} {
+		plain := &Topology{Name: name, Host: 4, Links: links}
+		cached := *plain
+		cached.Caches = [][]float64{{1 << 20, 8}}
+		slow, fast := timeOf(t, plain, backend.AllGather, "bruck", 8, 4096), timeOf(t, &cached, backend.AllGather, "bruck", 8, 4096)
+		if name != "half of a host" {
+			assert.Equal(t, slow, fast, name)
+		}
+		n, err := cached.network(8, 0)
+		require.NoError(t, err)
+		assert.Equal(t, name == "half of a host", n.plan.cables[0].each < 1000, name)
+	}
+}
+
+// What takes longer than times can say is refused, on every machine and in the same way.
+func TestTimesThatDoNotFit(t *testing.T) {
+	slow := &Topology{Name: "slow", Host: 2, MemoryGBs: slowest,
+		Links: []Link{{Name: "link", From: "rank", To: "host", Ports: 2, GBs: slowest}}}
+	run := func(f func(r *rank)) error {
+		net, err := slow.network(2, 0)
+		require.NoError(t, err)
+		for _, r := range net.group(upTo(2)).ranks {
+			r.start(func() error {
+				f(r)
+				return nil
+			})
+		}
+		return net.run()
+	}
+	sends := func(n, bytes int) func(r *rank) {
+		return func(r *rank) {
+			for range n {
+				_ = r.net.record(step{n: bytes, peer: int32(1 - r.number), what: []action{send, receive}[r.number]})
+			}
+		}
+	}
+	assert.NoError(t, run(sends(8, 1<<40)), "102 days")
+	assert.NoError(t, run(func(r *rank) { r.Work(1 << 43) }), "102 days")
+	for name, f := range map[string]func() error{
+		"messages":    func() error { return run(sends(9, 1<<40)) },
+		"one message": func() error { return run(sends(1, 1<<44)) },
+		"memory":      func() error { return run(func(r *rank) { r.Work(1 << 60) }) },
+		"computation": func() error {
+			_, err := slow.Play(&Program{Acts: [][]Act{{{Compute: forever - 1, Of: -1}, {Compute: 2, Of: -1}}}})
+			return err
+		},
+		"library": func() error {
+			_, err := (&Library{Topology: slow}).AllReduce(1, 2, 1<<46)
+			return err
+		},
+	} {
+		assert.ErrorIs(t, f(), errLong, name)
+	}
+}
+
+// Caches in a wrong order, with which a byte takes longer than allowed, or without pairs, and numbers that are none, are refused.
 func TestWrongCaches(t *testing.T) {
 	for text, want := range map[string]string{`[0, 1]`: "0 is [0 1]", `[1e10, 1]`: "0 is [1e+10 1]", `[8, 2], [8, 1]`: "1 is [8 1]",
-		`[8, 0]`: "0 is [8 0]", `[8]`: "0 is [8 0]", `[8, 1e10]`: "0 is [8 1e+10]"} {
+		`[8, 0]`: "0 is [8 0]", `[8, 1e10]`: "0 is [8 1e+10]"} {
 		_, err := Parse([]byte(`{"name": "x", "host": 4, "caches": [` + text + `]}`))
 		want = `topology "x": cache ` + want + ": bytes go up from 1 to 1e9, times are from 0.001 to 1e9, and there are 64 at most"
 		assert.EqualError(t, err, want)
 	}
+	for text, n := range map[string]int{`[8]`: 1, `[]`: 0, `[32768, 4, 1048576, 2]`: 4} {
+		_, err := Parse([]byte(`{"name": "x", "host": 4, "caches": [` + text + `]}`))
+		assert.EqualError(t, err, fmt.Sprintf(`topology "x": cache 0 has %d numbers: write pairs of bytes and how many times as fast, such as `+
+			`[[32768, 4], [1048576, 2]]`, n))
+	}
+	top := memory()
+	top.MemoryGBs, top.Caches = 0.002, [][]float64{{8, 2}, {16, 0.4}}
+	assert.EqualError(t, top.Check(), `topology "memory": memory_gbs is 0.002, which is less than 0.001 at the slowest of the caches`)
+	top.MemoryGBs, top.Links[0].GBs = 0, 0.002
+	assert.EqualError(t, top.Check(),
+		`topology "memory": link "inside" has 0.002 GB/s, which is less than 0.001 at the slowest of the caches`)
+	top.Links[0].GBs, top.Links[1].GBs = 1, 0.002
+	assert.NoError(t, top.Check(), "caches are none of the card's")
 }
 
 // Directions that take turns: what goes one way takes as long as ever, and an exchange twice as long.
@@ -108,5 +196,18 @@ func TestHalf(t *testing.T) {
 		r, err := top.Run(backend.AllGather, "direct", 2, 2000)
 		require.NoError(t, err)
 		assert.Equal(t, []Traffic{{"wire", 4000, most}}, r.Links)
+
+		top.Links[0].NS = 3
+		net, err := top.network(2, 0)
+		require.NoError(t, err)
+		first := net.plan.route(nil, 0, 1)
+		_, arrived := net.carry(first, 0, 1, 0)
+		assert.Equal(t, 6*ns, arrived)
+		_, arrived = net.carry(net.plan.route(nil, 1, 0), 1, 0, 0)
+		if half {
+			assert.Equal(t, 9*ns, arrived, "it waits until the other one is over its first link")
+		} else {
+			assert.Equal(t, 6*ns, arrived)
+		}
 	}
 }
