@@ -133,8 +133,8 @@ func crash(t *testing.T, l division, first, every int, seeds uint64) {
 	require.NotZero(t, seen[1])
 }
 
-// TestFaults fails every operation of a save once, as a full or broken disk does. The short test fails every third
-// operation, and continues until it has failed one of each kind, because two ranks save and so the order varies.
+// TestFaults fails every operation of a save once, as a full or broken disk does. The short test fails every fifth
+// operation of the whole save, and continues until it has failed one of each kind, because two ranks save and so the order varies.
 func TestFaults(t *testing.T) {
 	l := layouts["fsdp2"]
 	base, ops := firstSave(t, l)
@@ -142,8 +142,8 @@ func TestFaults(t *testing.T) {
 	kinds := []string{"write", "sync", "create", "syncdir"}
 	lacks := func() bool { return slices.ContainsFunc(kinds, func(what string) bool { return failed[what] == 0 }) }
 	var order []int
-	for first := range 3 {
-		for k := 1 + first; k <= ops; k += 3 {
+	for first := range 5 {
+		for k := 1 + first; k <= ops; k += 5 {
 			order = append(order, k)
 		}
 	}

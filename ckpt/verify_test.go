@@ -20,6 +20,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/shard"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -208,7 +209,11 @@ func TestVerifyFindsEveryBit(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		bits := []int{0, 8*len(text) - 1, 63, 64}
-		for range 20 {
+		random := 20
+		if reliability.Long(t) {
+			random = 40
+		}
+		for range random {
 			bits = append(bits, r.IntN(8*len(text)))
 		}
 		for _, bit := range bits {
@@ -223,6 +228,8 @@ func TestVerifyFindsEveryBit(t *testing.T) {
 	}
 	require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 }
+
+func TestLongVerifyFindsEveryBit(t *testing.T) { reliability.AsLong(t, TestVerifyFindsEveryBit) }
 
 func TestVerifyCountsNaN(t *testing.T) {
 	dir := t.TempDir()

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // checkpoint is what a rank saves and loads.
@@ -67,6 +68,9 @@ func stepDir(dir string, step int) string { return filepath.Join(dir, fmt.Sprint
 // A checkpoint of a pipeline, with the optimizer, goes on in other layouts, and theirs in the pipeline.
 func TestCheckpoints(t *testing.T) {
 	p := program{layers: 5, tied: true, drop: true}
+	if reliability.Long(t) {
+		p.layers = 8
+	}
 	first, second := 3, 6 // steps that are saved
 	want := p.training(layout{}).Run(t)
 	dir := t.TempDir()
@@ -84,6 +88,8 @@ func TestCheckpoints(t *testing.T) {
 		})
 	}
 }
+
+func TestLongCheckpoints(t *testing.T) { reliability.AsLong(t, TestCheckpoints) }
 
 // Each rank reads its layers alone: all together read what is in the files, and the tied table twice. ckpt verify knows this before.
 func TestCheckpointBytes(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -81,7 +82,10 @@ func (c *gemmCase[T]) reference() []T {
 }
 
 // references are results of reference, which all engines are compared with.
-var references, referenceSeed = map[referenceOf]any{}, maphash.MakeSeed()
+var (
+	references    sync.Map // from referenceOf to a slice: tests run beside each other
+	referenceSeed = maphash.MakeSeed()
+)
 
 // referenceOf is the name of a product and a hash of its operands.
 type referenceOf struct {
@@ -97,12 +101,11 @@ func remembered[T any](name string, compute func() []T, operands ...[]byte) []T 
 		h.Write(x)
 	}
 	key := referenceOf{fmt.Sprintf("%s of %T", name, *new(T)), h.Sum64()}
-	got, ok := references[key].([]T)
+	got, ok := references.Load(key)
 	if !ok {
-		got = compute()
-		references[key] = got
+		got, _ = references.LoadOrStore(key, compute())
 	}
-	return got
+	return got.([]T)
 }
 
 func bytesOf[T any](x []T) []byte {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/memory"
@@ -21,4 +22,17 @@ func TestMemoryOfWidenedOperands(t *testing.T) {
 	assert.GreaterOrEqual(t, one.Live, 3*4*300*300)
 	tensor.MatMul(x, x, false, false)
 	assert.Equal(t, one, dev.Memory().Of(memory.Other))
+}
+
+// A kernel on a closed device does not use what it kept there: other devices have got the workspaces.
+func TestCloseForgetsWhatKernelsKept(t *testing.T) {
+	dev := New(2)
+	q := dev.Queue(0).(*Queue)
+	GemmWorkspaceOf[float32](q, 1)
+	kept := Local[int]{}.Of(q)
+	*kept = 7
+	require.Same(t, kept, Local[int]{}.Of(q))
+	dev.Close()
+	require.Zero(t, *Local[int]{}.Of(q))
+	require.Empty(t, q.workspaces32)
 }
