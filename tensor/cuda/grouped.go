@@ -21,7 +21,7 @@ const (
 // groupKernels compute products of groups on tensor cores: with b, with b transposed, and the gradient of b.
 type groupKernels struct{ plain, tb, grad *kernel }
 
-// groupMMA are for sm_80 and later, groupWGMMA for compute capability 9.0.
+// groupMMA are for sm_80 and later, groupWGMMA for compute capability 9.0 if RINGO_HOPPER=1 asks for them.
 var (
 	groupMMA   = groupTable("grouped_mma", func(k *kernel) { k.shared = groupMMAShared })
 	groupWGMMA = groupTable("grouped_wgmma", func(k *kernel) { k.shared, k.specific = groupWGMMAShared, true })
@@ -40,7 +40,8 @@ func groupTable(name string, set func(*kernel)) (table [tensor.NumDTypes]groupKe
 }
 
 // groupsOnTensorCores returns the kernels for a launch, or nil if the plain kernel computes it: for other types than bfloat16 and float16,
-// rows that are not aligned to 16 bytes, devices before sm_80, and 2^30 rows or columns or more.
+// rows that are not aligned to 16 bytes, devices before sm_80, and 2^30 rows or columns or more. The kernels for compute capability 9.0 are
+// those of launches that are not empty, with RINGO_HOPPER=1.
 func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupKernels {
 	rows, n, k := a.Dim[0], a.Dim[1], a.Dim[2]
 	if !a.DType.IsHalf() || n%8 != 0 || k%8 != 0 || q.dev.gpu.Major < 8 || q.dev.plain || max(rows, n, k) >= 1<<30 {
@@ -51,7 +52,7 @@ func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupKernels {
 			return nil
 		}
 	}
-	if q.dev.hopper && min(rows, n, k) > 0 { // a tensor map has no empty dimension
+	if q.dev.hopper && min(rows, n, k, a.Dim[3]) > 0 { // a tensor map has no empty dimension
 		return &groupWGMMA[a.DType]
 	}
 	return &groupMMA[a.DType]
