@@ -92,9 +92,9 @@ type wgmmaParams struct {
 	first, stride, elems         int64
 }
 
-// onHopper returns the kernels of a launch that onTensorCores accepts, or nil if those of other devices compute it: on such devices, without
-// RINGO_HOPPER=1, for narrow heads, without queries or keys, with documents and dropout, where a head's dropout does not begin at a multiple
-// of four, and where nothing is kept.
+// onHopper returns the kernels of a launch that onTensorCores accepts, or nil if those of other devices compute it: on such devices,
+// without RINGO_HOPPER=1, for narrow heads, without queries or keys, with documents and dropout, where a head's dropout does not begin at
+// a multiple of four, and where nothing is kept.
 func (q *Queue) onHopper(a *tensor.Args, masks int) *wgmmaKernels {
 	s, hd := shapesOf(a), a.I[0]
 	if !q.dev.hopper || hd < wgmmaLeast || min(s.batch, s.steps, s.keys, s.heads) == 0 || s.batch*s.heads*s.steps >= 1<<31 {

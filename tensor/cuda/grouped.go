@@ -70,7 +70,7 @@ func (q *Queue) groups(a *tensor.Args) *Queue {
 }
 
 // grouped launches a block for each tile that the result may have. Only the device knows the groups' sizes, but each group has at most one
-// tile that is not full.
+// tile that is not full. Without groups, a block finds that rows have none.
 func grouped(q *Queue, k *kernel, a *tensor.Args) {
 	rows, n, groups := a.Dim[0], a.Dim[1], a.Dim[3]
 	if ks := groupsOnTensorCores(q, a); ks != nil {
@@ -78,12 +78,12 @@ func grouped(q *Queue, k *kernel, a *tensor.Args) {
 		if a.I[0] != 0 {
 			of = ks.tb
 		}
-		q.runGroups(of, a, tilesOf(n, groupMMATile)*(rows/groupMMATile+groups))
+		q.runGroups(of, a, tilesOf(n, groupMMATile)*(rows/groupMMATile+max(groups, 1)))
 		return
 	}
 	q.groups(a).args.I32(a.I[0])
 	q.wide(a.DType, a.F[0]).check()
-	q.runTiles(k, cuda.Dim{X: rows/groupTile + groups, Y: tilesOf(n, groupTile)}) // y is at most 65535
+	q.runTiles(k, cuda.Dim{X: rows/groupTile + max(groups, 1), Y: tilesOf(n, groupTile)}) // y is at most 65535
 }
 
 func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {

@@ -54,9 +54,9 @@ func (to target) of(src gpu.Source) string {
 }
 
 // TestNVRTC compiles every variant of every kernel with NVIDIA's compiler, or finds the code on disk from the last time: by NVRTC to PTX,
-// and by ptxas to machine code. No kernel may spill more registers than spillers says, nor products wait for each other. Then one module of each file is compiled
-// by NVRTC alone, as on a GPU, also for sm_90a and sm_100a: it must be the same code. Kernels for sm_90a are compiled for it alone. Without
-// ptxas, only the second half is done. A child process does it, because a process opens only one compiler.
+// and by ptxas to machine code. No kernel may spill more registers than spillers says, nor products wait for each other. Then one module
+// of each file is compiled by NVRTC alone, as on a GPU, also for sm_90a and sm_100a: it must be the same code. Kernels for sm_90a are
+// compiled for it alone. Without ptxas, only the second half is done. A child process does it, because a process opens only one compiler.
 func TestNVRTC(t *testing.T) {
 	if realCompiler == "" {
 		t.Skip("RINGO_NVRTC_LIB does not name NVIDIA's compiler (pip install nvidia-cuda-nvrtc)")

@@ -261,10 +261,16 @@ attention_wgmma(T* out, float* lse, const __grid_constant__ TensorMap map_q, con
       int row = row0 + 8 * h;
       if (t == 0 && row >= 0) lse[(i64)x.number * p.steps + row] = fmaf(row_max[h], p.scale, log2_(total) * 0.69314718f);
     }
-    // The output goes through the warp's own rows of the queries, which nobody else reads.
+    // The output goes through the warp's own rows of the queries, which nobody else reads. With DOCS or DROP, an early
+    // release would spill more.
     i64 width = (i64)p.heads * p.hd;
-    store_rows<true>(p, out + x.batch * p.steps * width + x.head * p.hd, width, row0 - g, p.steps,
-                     sq + qs * Q_BYTES + wg * 64 * 128 + (warp & 3) * 16 * 128, o, scale[0], scale[1], q_empty + 8 * qs);
+    store_rows<!DOCS && !DROP>(p, out + x.batch * p.steps * width + x.head * p.hd, width, row0 - g, p.steps,
+                                sq + qs * Q_BYTES + wg * 64 * 128 + (warp & 3) * 16 * 128, o, scale[0], scale[1], q_empty + 8 * qs);
+    if (DOCS || DROP) {
+      see_stores();
+      __syncwarp();
+      release(q_empty + 8 * qs);
+    }
   }
   last_turn(wg);
 }

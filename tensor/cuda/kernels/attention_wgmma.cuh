@@ -152,8 +152,7 @@ __device__ __forceinline__ u32 at(u32 tile, int r, int c) { return tile + c / 8 
 template <bool EARLY>
 __device__ __forceinline__ void store_rows(const Params& p, T* to, i64 step, int row, int rows, u32 tile, const float (&acc)[HD / 2],
                                            float scale0, float scale1, u32 done) {
-  int lane;
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));  // so that what follows from it takes no registers in the loop
+  int lane = threadIdx.x & 31;
 #pragma unroll
   for (int i = 0; i < HD / 16; i++)  // matrices: rows 0-7 and 8-15 of features 16i.., the same of 16i+8..
     store_matrices(at(tile, lane & 15, 2 * i + (lane >> 4)), pack<T>(acc[8 * i] * scale0, acc[8 * i + 1] * scale0),
