@@ -81,6 +81,9 @@ func attentionTile(t tensor.DType, hd, tiles, scores int) (tile, shared int) {
 	return 0, 0
 }
 
+// dropLimit is the least random number of 32 bits that keeps an element; of drop near 1 it is 1<<32: none does.
+func dropLimit(drop float64) uint64 { return uint64(math.RoundToEven(drop * 0x1p32)) }
+
 func setHeads[W float32 | float64](q *Queue, a *tensor.Args, tile int) {
 	s := shapesOf(a)
 	h := heads[W]{steps: int64(s.steps), heads: int64(s.heads), hd: int64(a.I[0]), tile: int32(tile), causal: int32(a.I[1]),
@@ -88,7 +91,7 @@ func setHeads[W float32 | float64](q *Queue, a *tensor.Args, tile int) {
 		keys: int64(s.keys), kv: int64(s.kv), qstep: int64(s.qstep), kstep: int64(s.kstep), offset: int64(a.I[7]),
 		window: int64(a.I[5]), softCap: W(a.F[2])}
 	if p := a.F[1]; p != 0 {
-		h.keep, h.limit = W(1/(1-p)), uint64(math.RoundToEven(p*0x1p32))
+		h.keep, h.limit = W(1/(1-p)), dropLimit(p)
 	}
 	q.args.Struct(unsafe.Pointer(&h), int(unsafe.Sizeof(h)))
 }

@@ -124,6 +124,7 @@ func TestTensorCoresAndPlainKernel(t *testing.T) {
 	dev := device(t)
 	for _, h := range []heads{
 		{2, 65, 2, 16, true, 0}, {1, 63, 1, 48, false, 0}, {1, 129, 1, 64, true, 0}, {1, 70, 1, 64, true, 0.3}, {1, 40, 2, 128, true, 0},
+		{1, 70, 1, 80, true, 0}, {1, 72, 1, 64, true, 0.3},
 	} {
 		got := h.run(t, dev, tensor.BFloat16, nil)
 		require.Equal(t, got, h.run(t, dev, tensor.BFloat16, nil))

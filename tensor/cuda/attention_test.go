@@ -24,7 +24,7 @@ type heads struct {
 func (h heads) set(a *tensor.Args) {
 	a.Dim = [6]int{h.batch, h.steps, 3 * h.heads * h.hd}
 	elems := h.heads * h.steps * h.steps
-	a.I = [8]int{h.hd, truth(h.causal), 3*elems + 41, 2*elems + 24, elems}
+	a.I = [8]int{h.hd, truth(h.causal), 3*elems + 40 + h.steps%4, 2*elems + 24, elems} // Hopper's kernels begin at multiples of four
 	a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(h.hd)), h.drop, 99
 }
 
@@ -109,7 +109,7 @@ type crossed struct {
 func (c crossed) set(a *tensor.Args) {
 	a.Dim = [6]int{c.batch, c.tq, c.heads * c.hd, c.tk, c.kv * c.hd}
 	elems := c.heads * c.tq * c.tk
-	a.I = [8]int{c.hd, truth(c.causal), 3*elems + 41, 2*elems + 24, elems, c.scores.Window, 0, c.offset}
+	a.I = [8]int{c.hd, truth(c.causal), 3*elems + 40 + c.tk%4, 2*elems + 24, elems, c.scores.Window, 0, c.offset}
 	a.F[0], a.F[1], a.F[2], a.Key = 1/math.Sqrt(float64(c.hd)), c.drop, c.scores.SoftCap, 99
 }
 
@@ -215,18 +215,24 @@ func TestAttentionWindows(t *testing.T) {
 func TestWrongKeyLengths(t *testing.T) {
 	dev := device(t)
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
-		x := tensor.New(dev, d, 2, 3, 16)
-		for _, n := range []int64{4, -1} {
-			tape := tensor.NewTape(dev)
-			in := tape.Input(x)
-			y := ops.CrossAttention(in, in, in, 16, ops.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
-			assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }), fmt.Sprintf("cross_attention: cuda:0: index %d is out of range", n),
-				"%v", d)
-			tape.Close()
+		for _, hd := range []int{16, 64} {
+			x := tensor.New(dev, d, 2, 3, hd)
+			for _, n := range []int64{4, -1} {
+				tape := tensor.NewTape(dev)
+				in := tape.Input(x)
+				y := ops.CrossAttention(in, in, in, hd, ops.AttentionOptions{KeyLengths: tensor.FromSlice([]int64{3, n}, 2)})
+				assert.ErrorContains(t, tensor.Try(func() { tensor.Floats(y) }),
+					fmt.Sprintf("cross_attention: cuda:0: index %d is out of range", n), "%v %d", d, hd)
+				tape.Close()
+			}
 		}
 	}
 	require.NoError(t, dev.Queue(0).Sync())
-	require.ElementsMatch(t, []string{"attention", "attention_mma"}, cuda.Compiled(dev, "attention"))
+	wide := "attention_mma"
+	if cuda.Hopper(dev, true) {
+		wide = "attention_wgmma"
+	}
+	require.ElementsMatch(t, []string{"attention", "attention_mma", wide}, cuda.Compiled(dev, "attention"))
 }
 
 // A score that is hidden, however large, does not make those that count vanish.

@@ -30,7 +30,6 @@ const (
 	wgmmaLeast = 48       // narrower heads are left to attention_mma: too much would be filled up
 	wgmmaL2    = 24 << 20 // bytes of keys and values that stay in L2
 	wgmmaHeads = 16       // so many heads go together at least
-	wgmmaStats = 384      // the sizes of all tiles divide it
 )
 
 // wgmmaTable has the kernels by type, for heads of 64 and of 128, plain, with documents and with dropout, which needs more registers.
@@ -53,7 +52,7 @@ var wgmmaTable = func() (table [tensor.NumDTypes][2][3]wgmmaKernels) {
 				switch {
 				case hd == 64 && variant == 2:
 					ks.forward = make("attention_wgmma", 2, 128, 2, 2*stages, 0, "")
-					ks.q = make("attention_wgmma_q", 2, 128, 2*2, 3+2, 0, "-DSTAGES=3 -DSTAGES2=2")
+					ks.q = make("attention_wgmma_q", 2, 96, 2*2, 3+2, 0, "-DSTAGES=3 -DSTAGES2=2")
 				case hd == 64:
 					ks.forward = make("attention_wgmma", 3, 128, 2, 2*stages, 0, "")
 					ks.q = make("attention_wgmma_q", 3, 64, 2*2, 4+3, 0, "-DSTAGES=4 -DSTAGES2=3")
@@ -93,8 +92,9 @@ type wgmmaParams struct {
 	first, stride, elems         int64
 }
 
-// onHopper returns the kernels of a launch that onTensorCores accepts, or nil if those of other devices compute it: on such devices, for
-// narrow heads, without queries or keys, with documents and dropout, and where a head's dropout does not begin at a multiple of four.
+// onHopper returns the kernels of a launch that onTensorCores accepts, or nil if those of other devices compute it: on such devices,
+// without RINGO_HOPPER=1, for narrow heads, without queries or keys, with documents and dropout, where a head's dropout does not begin at
+// a multiple of four, and where nothing is kept.
 func (q *Queue) onHopper(a *tensor.Args, masks int) *wgmmaKernels {
 	s, hd := shapesOf(a), a.I[0]
 	if !q.dev.hopper || hd < wgmmaLeast || min(s.batch, s.steps, s.keys, s.heads) == 0 || s.batch*s.heads*s.steps >= 1<<31 {
@@ -106,7 +106,7 @@ func (q *Queue) onHopper(a *tensor.Args, masks int) *wgmmaKernels {
 	}
 	if a.F[1] != 0 {
 		ofHead := s.steps * s.keys
-		if variant != 0 || s.keys%4 != 0 || a.I[2]%4 != 0 || a.I[3]%4 != 0 || a.I[4]%ofHead != 0 {
+		if variant != 0 || s.keys%4 != 0 || a.I[2]%4 != 0 || a.I[3]%4 != 0 || a.I[4]%ofHead != 0 || dropLimit(a.F[1]) > math.MaxUint32 {
 			return nil
 		}
 		variant = 2
@@ -114,24 +114,24 @@ func (q *Queue) onHopper(a *tensor.Args, masks int) *wgmmaKernels {
 	return &wgmmaTable[a.DType][truth(hd > 64)][variant]
 }
 
-// wgmmaParams is what k needs to know, if its own rows are queries, or keys. It is to be called before q.args are set.
-func (q *Queue) wgmmaParams(a *tensor.Args, k wgmmaKernel, masks int, ofKeys bool) wgmmaParams {
+// wgmmaParams is what k, one of ks, needs to know. It is to be called before q.args are set.
+func (q *Queue) wgmmaParams(a *tensor.Args, ks *wgmmaKernels, k wgmmaKernel, masks int) wgmmaParams {
 	next := q.counters()
 	q.op = a.Op // its first use launches another operation
 	s := shapesOf(a)
 	p := wgmmaParams{steps: int32(s.steps), keys: int32(s.keys), heads: int32(s.heads), kv: int32(s.kv), causal: int32(a.I[1]),
-		offset: int32(a.I[7]), scale: float32(a.F[0]), hd: int32(a.I[0]), padded: int32(tilesOf(s.steps, wgmmaStats) * wgmmaStats),
+		offset: int32(a.I[7]), scale: float32(a.F[0]), hd: int32(a.I[0]), padded: int32(tilesOf(s.steps, ks.kv.n) * ks.kv.n),
 		next: next, bad: badAddress(q.dev), op: uint32(q.op), qstep: int64(s.qstep), kstep: int64(s.kstep), key: a.Key,
 		first: int64(a.I[2]), stride: int64(a.I[3]), elems: int64(a.I[4]), keep: 1}
 	if drop := a.F[1]; drop != 0 {
-		p.keep, p.limit = float32(1/(1-drop)), uint32(min(math.RoundToEven(drop*0x1p32), math.MaxUint32))
+		p.keep, p.limit = float32(1/(1-drop)), uint32(dropLimit(drop))
 	}
 	if operands(a) == 3 {
 		p.lengths, p.queryDocs, p.keyDocs = devPtr(a.X[masks]), devPtr(a.X[masks+1]), devPtr(a.X[masks+2])
 	}
 	shared := s.heads / s.kv
 	rows, heads, inL2 := s.steps, s.heads, wgmmaL2/(4*s.keys*a.I[0])*shared // heads of queries, by their keys and values
-	if ofKeys {
+	if k.kernel == ks.kv.kernel {
 		rows, heads, inL2 = s.keys, s.kv, wgmmaL2/(4*s.steps*a.I[0]*shared)
 	}
 	tiles, all := tilesOf(rows, k.rows()), s.batch*heads
@@ -159,7 +159,7 @@ func (q *Queue) runWGMMA(k wgmmaKernel, p wgmmaParams) {
 // attentionWGMMA is attention: operands are output, logarithmic sums, queries, keys and values, or all in one.
 func attentionWGMMA(q *Queue, ks *wgmmaKernels, a *tensor.Args, in, masks int) {
 	s, k, x := shapesOf(a), ks.forward, partsOf(a, in)
-	p := q.wgmmaParams(a, k, masks, false)
+	p := q.wgmmaParams(a, ks, k, masks)
 	q.args.Reset()
 	q.ptrs(a, 2).heads4(a, x[0], s.steps, s.heads, s.qstep, k.rows())
 	q.heads4(a, x[1], s.keys, s.kv, s.kstep, k.n).heads4(a, x[2], s.keys, s.kv, s.kstep, k.n)
@@ -171,7 +171,7 @@ func attentionGradWGMMA(q *Queue, ks *wgmmaKernels, a *tensor.Args) {
 	s, o := shapesOf(a), gradOperandsOf(a)
 	x, grads, width := partsOf(a, o.in), partsOf(a, 0), s.heads*a.I[0]
 	out, gout := devPtr(a.X[o.out]), devPtr(a.X[o.gout])
-	k, p, ofKeys := ks.q, q.wgmmaParams(a, ks.q, o.masks, false), q.wgmmaParams(a, ks.kv, o.masks, true)
+	k, p, ofKeys := ks.q, q.wgmmaParams(a, ks, ks.q, o.masks), q.wgmmaParams(a, ks, ks.kv, o.masks)
 	stats := q.scratch(s.batch * s.heads * int(p.padded) * 8)
 	q.op = a.Op
 	q.args.Reset().Ptr(grads[0]).Ptr(stats).Ptr(out).Ptr(gout)

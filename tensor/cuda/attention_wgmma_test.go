@@ -42,8 +42,8 @@ func TestParamsOfHopper(t *testing.T) {
 	fmt.Fprintf(&body, "  y[%d] = (i64)(p.scale * 1000), y[%d] = (i64)(p.keep * 1000), y[%d] = sizeof(Params);\n", n, n+1, n+2)
 	source := text + "\nextern \"C\" __global__ void read(i64* y, Params p) {\n" + body.String() + "}\n"
 	for ofKeys, want := range map[bool][]int{
-		false: {130, 200, 6, 2, 1, -20, 2, 36, 18, 18, 384, 80, 7, 480, 160, 1 << 40, 1 << 30, 8, 12, 3 * 6 * 130 * 200, 125, 1333},
-		true:  {130, 200, 6, 2, 1, -20, 2, 12, 6, 6, 384, 80, 7, 480, 160, 1 << 40, 1 << 30, 8, 12, 3 * 6 * 130 * 200, 125, 1333},
+		false: {130, 200, 6, 2, 1, -20, 2, 36, 18, 18, 192, 80, 7, 480, 160, 1 << 40, 1 << 30, 8, 12, 3 * 6 * 130 * 200, 125, 1333},
+		true:  {130, 200, 6, 2, 1, -20, 2, 12, 6, 6, 192, 80, 7, 480, 160, 1 << 40, 1 << 30, 8, 12, 3 * 6 * 130 * 200, 125, 1333},
 	} {
 		params := cuda.HopperParams(dev, crossArgs(0.25), ofKeys)
 		y := blank(tensor.Int64, len(names)+3)
@@ -77,6 +77,8 @@ func TestHopperOrNot(t *testing.T) {
 		"dropout of odd rows":    {func(a *tensor.Args) { a.Dim[3], a.I[4] = 202, 3*6*130*202 }, ""},
 		"dropout from element 2": {func(a *tensor.Args) { a.I[2] = 2 }, ""},
 		"dropout by parts":       {func(a *tensor.Args) { a.I[4] = 130 * 100 }, ""},
+		"dropout of all":         {func(a *tensor.Args) { a.F[1] = 1 - 0x1p-33 }, ""},
+		"dropout of almost all":  {func(a *tensor.Args) { a.F[1] = 1 - 0x1p-32 }, "-DHD=128 -DWGS=2 -DBLOCK_N=128 -DDOCS=0 -DDROP=1"},
 	} {
 		a := crossArgs(0.25)
 		c.change(a)
@@ -93,7 +95,7 @@ func TestHopperOrNot(t *testing.T) {
 // their places.
 func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 	plain, wide, dropped := heads{2, 260, 2, 64, true, 0}, heads{1, 200, 2, 128, false, 0}, heads{2, 132, 1, 64, true, 0.3}
-	narrow := heads{1, 150, 2, 48, true, 0}
+	narrow, filled := heads{1, 150, 2, 48, true, 0}, heads{1, 150, 2, 80, false, 0}
 	for _, c := range []struct {
 		file, from, to string
 		h              heads
@@ -103,6 +105,9 @@ func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 		{"attention_wgmma.cu", "log2_(total) * 0.69314718f", "log2_(total)", wide},
 		{"attention_wgmma.cu", "(k / 4 * A_ROWS * 128 + k % 4 * 32)", "(k / 4 * A_ROWS * 128 + k % 4 * 16)", wide},
 		{"attention_wgmma.cu", "8 * c < p.hd", "8 * c < p.hd - 8", narrow},
+		{"attention_wgmma.cu", "8 * c < p.hd", "8 * c < p.hd - 8", filled},
+		{"attention_wgmma_q.cu", "8 * (4 * c + t) < p.hd", "8 * (4 * c + t) < p.hd - 8", filled},
+		{"attention_wgmma_kv.cu", "8 * c < p.hd", "8 * c < p.hd - 8", filled},
 		{"attention_wgmma.cu", "drop0 >>= 2, drop1 >>= 2;", "drop0 >>= 2, drop1 >>= 1;", dropped},
 		{"attention_wgmma_q.cu", "s[i] = pr * (dp[i] - delta[i / 2 & 1]);", "s[i] = pr * dp[i];", plain},
 		{"attention_wgmma_q.cu", "lse2[h] = l * LOG2E", "lse2[h] = l", wide},
@@ -110,7 +115,9 @@ func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 		{"attention_wgmma_kv.cu", "v[e % 2 * 2 + 1]", "v[e % 2 * 2]", wide},
 		{"attention_wgmma_kv.cu", "first_of_dropout(p, head) + (u64)(i * BN) * p.keys", "first_of_dropout(p, head)", dropped},
 	} {
-		dev := device(t)
+		dev, a := device(t), &tensor.Args{Op: ops.OpAttention, DType: tensor.BFloat16}
+		c.h.set(a)
+		require.NotEmpty(t, cuda.HopperKernel(dev, a), "%+v is left to the kernels of other devices", c.h)
 		if !cuda.Hopper(dev, true) {
 			require.NoError(t, cuda.Alter(dev, c.file, c.from, c.to))
 			continue

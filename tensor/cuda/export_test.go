@@ -102,11 +102,12 @@ func Hopper(d *Device, on bool) bool {
 func HopperParams(d *Device, a *tensor.Args, ofKeys bool) []byte {
 	q := d.Queue(0).(*Queue)
 	q.op = a.Op
-	k := wgmmaTable[a.DType][1][0].forward
+	ks := &wgmmaTable[a.DType][1][0]
+	k := ks.forward
 	if ofKeys {
-		k = wgmmaTable[a.DType][1][0].kv
+		k = ks.kv
 	}
-	p := q.wgmmaParams(a, k, 5, ofKeys)
+	p := q.wgmmaParams(a, ks, k, 5)
 	return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&p)), unsafe.Sizeof(p)))
 }
 

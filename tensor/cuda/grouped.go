@@ -21,7 +21,7 @@ const (
 // groupKernels compute products of groups on tensor cores: with b, with b transposed, and the gradient of b.
 type groupKernels struct{ plain, tb, grad *kernel }
 
-// groupMMA are for sm_80 and later, groupWGMMA for compute capability 9.0.
+// groupMMA are for sm_80 and later, groupWGMMA for compute capability 9.0 if RINGO_HOPPER=1 asks for them.
 var (
 	groupMMA   = groupTable("grouped_mma", func(k *kernel) { k.shared = groupMMAShared })
 	groupWGMMA = groupTable("grouped_wgmma", func(k *kernel) { k.shared, k.specific = groupWGMMAShared, true })
@@ -40,7 +40,8 @@ func groupTable(name string, set func(*kernel)) (table [tensor.NumDTypes]groupKe
 }
 
 // groupsOnTensorCores returns the kernels for a launch, or nil if the plain kernel computes it: for other types than bfloat16 and float16,
-// rows that are not aligned to 16 bytes, devices before sm_80, and 2^30 rows or columns or more.
+// rows that are not aligned to 16 bytes, devices before sm_80, and 2^30 rows or columns or more. The kernels for compute capability 9.0 are
+// those of launches that are not empty, with RINGO_HOPPER=1.
 func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupKernels {
 	rows, n, k := a.Dim[0], a.Dim[1], a.Dim[2]
 	if !a.DType.IsHalf() || n%8 != 0 || k%8 != 0 || q.dev.gpu.Major < 8 || q.dev.plain || max(rows, n, k) >= 1<<30 {
@@ -51,7 +52,7 @@ func groupsOnTensorCores(q *Queue, a *tensor.Args) *groupKernels {
 			return nil
 		}
 	}
-	if q.dev.hopper && min(rows, n, k) > 0 { // a tensor map has no empty dimension
+	if q.dev.hopper && min(rows, n, k, a.Dim[3]) > 0 { // a tensor map has no empty dimension
 		return &groupWGMMA[a.DType]
 	}
 	return &groupMMA[a.DType]
@@ -69,7 +70,7 @@ func (q *Queue) groups(a *tensor.Args) *Queue {
 }
 
 // grouped launches a block for each tile that the result may have. Only the device knows the groups' sizes, but each group has at most one
-// tile that is not full.
+// tile that is not full. Without groups, a block finds that rows have none.
 func grouped(q *Queue, k *kernel, a *tensor.Args) {
 	rows, n, groups := a.Dim[0], a.Dim[1], a.Dim[3]
 	if ks := groupsOnTensorCores(q, a); ks != nil {
@@ -77,12 +78,12 @@ func grouped(q *Queue, k *kernel, a *tensor.Args) {
 		if a.I[0] != 0 {
 			of = ks.tb
 		}
-		q.runGroups(of, a, tilesOf(n, groupMMATile)*(rows/groupMMATile+groups))
+		q.runGroups(of, a, tilesOf(n, groupMMATile)*(rows/groupMMATile+max(groups, 1)))
 		return
 	}
 	q.groups(a).args.I32(a.I[0])
 	q.wide(a.DType, a.F[0]).check()
-	q.runTiles(k, cuda.Dim{X: rows/groupTile + groups, Y: tilesOf(n, groupTile)}) // y is at most 65535
+	q.runTiles(k, cuda.Dim{X: rows/groupTile + max(groups, 1), Y: tilesOf(n, groupTile)}) // y is at most 65535
 }
 
 func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {

@@ -241,7 +241,7 @@ func (h heads) trained(t *testing.T, dev tensor.Device, seed uint64, of []operan
 }
 
 // TestAttentionAtRealSizes compares attention on tensor cores with the plain kernel, and two runs: with the lengths of models on a GPU,
-// with others on the emulator.
+// with others on the emulator; on compute capability 9.0, the kernels of other devices, too.
 func TestAttentionAtRealSizes(t *testing.T) {
 	dev := device(t)
 	cases := []heads{{1, 150, 2, 64, true, 0.1}, {64, 2, 2, 64, true, 0.1}} // many rows that see one key
@@ -253,15 +253,23 @@ func TestAttentionAtRealSizes(t *testing.T) {
 			}
 		}
 	}
-	for i, h := range cases {
-		name, seed := fmt.Sprintf("%+v", h), uint64(20+i)
-		got := h.trained(t, dev, seed, nil)
-		require.Equal(t, got, h.trained(t, dev, seed, nil), "another run of %s", name)
-		cuda.Plain(dev, true)
-		requireNear(t, h.trained(t, dev, seed, got), got, mmaTolerance, name)
-		cuda.Plain(dev, false)
+	for range 2 {
+		for i, h := range cases {
+			name, seed := fmt.Sprintf("%+v", h), uint64(20+i)
+			got := h.trained(t, dev, seed, nil)
+			require.Equal(t, got, h.trained(t, dev, seed, nil), "another run of %s", name)
+			cuda.Plain(dev, true)
+			requireNear(t, h.trained(t, dev, seed, got), got, mmaTolerance, name)
+			cuda.Plain(dev, false)
+		}
+		if !cuda.Hopper(dev, true) {
+			require.Contains(t, cuda.Compiled(dev, "attention"), "attention_mma")
+			return
+		}
+		require.NotContains(t, cuda.Compiled(dev, "attention"), "attention_mma")
+		require.Contains(t, cuda.Compiled(dev, "attention"), "attention_wgmma")
+		cuda.Hopper(dev, false)
 	}
-	require.Contains(t, cuda.Compiled(dev, "attention"), "attention_mma")
 }
 
 // TestGroupedAtRealSizes does the same with grouped products, as for experts.

@@ -1,7 +1,7 @@
 #include "attention_wgmma.cuh"
 
-// Attention forward on compute capability 9.0 (Shah et al., "FlashAttention-3", 2024). A warpgroup computes the scores of the next tile, and
-// the sum of the values of this one, at once, and the softmax of the next one meanwhile. Tiles go from the last one back.
+// Attention forward on compute capability 9.0 (Shah et al., "FlashAttention-3", 2024). A warpgroup computes the scores of the next tile,
+// and the sum of the values of this one, at once, and the softmax of the next one meanwhile. Tiles go from the last one back.
 enum { Q_BYTES = OWN_BYTES, KV_BYTES = TILE_BYTES };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -44,7 +44,8 @@ attention_wgmma(T* out, float* lse, const __grid_constant__ TensorMap map_q, con
           if (x.more && n > 0) {
             barrier_expect(q_full + 8 * s, Q_BYTES);
 #pragma unroll
-            for (int c = 0; c < HD / 64; c++) copy_box(sq + s * Q_BYTES + c * BM * 128, map_q, c * 64, x.first, x.head, x.batch, q_full + 8 * s);
+            for (int c = 0; c < HD / 64; c++)
+              copy_box(sq + s * Q_BYTES + c * BM * 128, map_q, c * 64, x.first, x.head, x.batch, q_full + 8 * s);
           } else
             barrier_arrive(q_full + 8 * s);
           nq++;
@@ -260,13 +261,16 @@ attention_wgmma(T* out, float* lse, const __grid_constant__ TensorMap map_q, con
       int row = row0 + 8 * h;
       if (t == 0 && row >= 0) lse[(i64)x.number * p.steps + row] = fmaf(row_max[h], p.scale, log2_(total) * 0.69314718f);
     }
-    // The output goes through the warp's own rows of the queries, which nobody else reads.
+    // The output goes through the warp's own rows of the queries, which nobody else reads. With DOCS or DROP, an early
+    // release would spill more.
     i64 width = (i64)p.heads * p.hd;
-    store_rows(p, out + x.batch * p.steps * width + x.head * p.hd, width, row0 - g, p.steps, sq + qs * Q_BYTES + wg * 64 * 128 + (warp & 3) * 16 * 128,
-               o, scale[0], scale[1]);
-    see_stores();
-    __syncwarp();
-    release(q_empty + 8 * qs);
+    store_rows<!DOCS && !DROP>(p, out + x.batch * p.steps * width + x.head * p.hd, width, row0 - g, p.steps,
+                                sq + qs * Q_BYTES + wg * 64 * 128 + (warp & 3) * 16 * 128, o, scale[0], scale[1], q_empty + 8 * qs);
+    if (DOCS || DROP) {
+      see_stores();
+      __syncwarp();
+      release(q_empty + 8 * qs);
+    }
   }
   last_turn(wg);
 }

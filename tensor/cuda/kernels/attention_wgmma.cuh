@@ -114,16 +114,6 @@ __device__ __forceinline__ void unpack(u32 v, float& lo, float& hi) {
 __device__ __forceinline__ float rcp_(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 __device__ __forceinline__ float log2_(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 
-// keep ties registers to their place among wgmma's fences and waits; the compiler does not know that wgmma uses them in between.
-template <int N> __device__ __forceinline__ void keep(float (&r)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("" : "+f"(r[i]) : : "memory");
-}
-template <int N> __device__ __forceinline__ void keep(u32 (&r)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("" : "+r"(r[i]) : : "memory");
-}
-
 // scores is d = a bT over HD features: 64 rows of a tile of A_ROWS, from row 0 of address a, and all N rows of tile b.
 template <int A_ROWS, int B_ROWS, int R> __device__ __forceinline__ void scores(float (&d)[R], u32 a, u32 b) {
   u64 da = matrix_at<0>(a, 0), db = matrix_at<0>(b, 0);
@@ -157,9 +147,11 @@ template <int ROWS> __device__ __forceinline__ void clear_rows(u32 tile, int fro
 __device__ __forceinline__ u32 at(u32 tile, int r, int c) { return tile + c / 8 * (BM * 128) + r * 128 + ((c ^ r) & 7) * 16; }
 
 // store_rows writes scale[h]*acc to the warp's 16 rows from `row` on, of those in [0, rows), `step` elements apart, through `tile`, the
-// warp's own rows in shared memory. A thread's rows of acc are lane/4 (h = 0) and 8 more. done is arrived at when the tile is not needed.
+// warp's own rows in shared memory. A thread's rows of acc are lane/4 (h = 0) and 8 more. With EARLY, the barrier `done` is arrived at as
+// soon as the tile is read, which takes registers; else it is the caller's.
+template <bool EARLY>
 __device__ __forceinline__ void store_rows(const Params& p, T* to, i64 step, int row, int rows, u32 tile, const float (&acc)[HD / 2],
-                                           float scale0, float scale1) {
+                                           float scale0, float scale1, u32 done) {
   int lane = threadIdx.x & 31;
 #pragma unroll
   for (int i = 0; i < HD / 16; i++)  // matrices: rows 0-7 and 8-15 of features 16i.., the same of 16i+8..
@@ -167,13 +159,23 @@ __device__ __forceinline__ void store_rows(const Params& p, T* to, i64 step, int
                    pack<T>(acc[8 * i + 2] * scale1, acc[8 * i + 3] * scale1), pack<T>(acc[8 * i + 4] * scale0, acc[8 * i + 5] * scale0),
                    pack<T>(acc[8 * i + 6] * scale1, acc[8 * i + 7] * scale1));
   __syncwarp();
+  int r = lane / (HD / 8), c = lane % (HD / 8);
+  u32 v[HD / 16][4];
+  auto store = [&](int i) {
+    int n = row + r + i * (256 / HD);
+    if (n >= 0 && n < rows && 8 * c < p.hd) store16(to + (i64)n * step + 8 * c, v[i]);
+  };
 #pragma unroll
   for (int i = 0; i < HD / 16; i++) {
-    int r = (i * 32 + lane) / (HD / 8), c = lane % (HD / 8);
-    u32 v[4];
-    load16(v, at(tile, r, c));
-    if (row + r >= 0 && row + r < rows && 8 * c < p.hd) store16(to + (i64)(row + r) * step + 8 * c, v);
+    load16(v[i], at(tile, r + i * (256 / HD), c));
+    if (!EARLY) store(i);
   }
+  if (!EARLY) return;
+  see_stores();
+  __syncwarp();
+  release(done);
+#pragma unroll
+  for (int i = 0; i < HD / 16; i++) store(i);
 }
 
 #if DROP
@@ -182,8 +184,9 @@ __device__ __forceinline__ u64 first_of_dropout(const Params& p, i64 head) {
   i64 e = head * p.steps * p.keys;
   return (u64)(p.first + p.stride * (e / p.elems) + e % p.elems);
 }
-// kept_rows sets the bits of the accumulators s[0..N/2) that are kept, where rows are queries, columns keys: n0 and n1 are the blocks of the thread's first row and of
-// the one 8 behind, at the tile's first key. Even lanes compute the blocks of the first row, odd ones those of the other.
+// kept_rows sets the bits of the accumulators s[0..N/2) that are kept, where rows are queries, columns keys: n0 and n1 are the blocks of
+// the thread's first row and of the one 8 behind, at the tile's first key. Even lanes compute the blocks of the first row, odd ones those
+// of the other.
 template <int N, int B> __device__ __forceinline__ void kept_rows(u32 (&bits)[B], u64 key, u32 limit, u64 n0, u64 n1) {
   bool odd = threadIdx.x & 1;
   u64 n = (odd ? n1 : n0) + (threadIdx.x >> 1 & 1);
@@ -194,12 +197,13 @@ template <int N, int B> __device__ __forceinline__ void kept_rows(u32 (&bits)[B]
     Words w = philox(key, n + 2 * i);
     const u32* r = w.w;
     u32 a = __shfl_xor_sync(FULL_WARP, odd ? r[0] : r[2], 1), b = __shfl_xor_sync(FULL_WARP, odd ? r[1] : r[3], 1);
-    u32 m = ((odd ? a : r[0]) >= limit ? 1 : 0) | ((odd ? b : r[1]) >= limit ? 2 : 0) | ((odd ? r[2] : a) >= limit ? 4 : 0) | ((odd ? r[3] : b) >= limit ? 8 : 0);
+    u32 m = ((odd ? a : r[0]) >= limit ? 1 : 0) | ((odd ? b : r[1]) >= limit ? 2 : 0) | ((odd ? r[2] : a) >= limit ? 4 : 0) |
+            ((odd ? r[3] : b) >= limit ? 8 : 0);
     bits[i / 8] |= m << (4 * (i % 8));
   }
 }
-// kept_cols is the same where rows are keys, columns queries, which are `step` blocks apart: n is the block of the thread's first row and column 0.
-// Of the lanes of four keys, each computes the block of one of two rows and two columns.
+// kept_cols is the same where rows are keys, columns queries, which are `step` blocks apart: n is the block of the thread's first row and
+// column 0. Of the lanes of four keys, each computes the block of one of two rows and two columns.
 template <int N, int B> __device__ __forceinline__ void kept_cols(u32 (&bits)[B], u64 key, u32 limit, u64 n, u64 step) {
   u32 l = threadIdx.x >> 2 & 3, t = threadIdx.x & 3;
   n += (2 * t + (l & 1)) * step + (l & 2);  // a row 8 behind is two blocks on
@@ -212,7 +216,8 @@ template <int N, int B> __device__ __forceinline__ void kept_cols(u32 (&bits)[B]
     u32 s0 = __shfl_xor_sync(FULL_WARP, l & 1 ? r[0] : r[1], 4), s1 = __shfl_xor_sync(FULL_WARP, l & 1 ? r[2] : r[3], 4);
     u32 x0 = l & 1 ? s0 : r[0], x1 = l & 1 ? r[1] : s0, y0 = l & 1 ? s1 : r[2], y1 = l & 1 ? r[3] : s1;
     u32 u0 = __shfl_xor_sync(FULL_WARP, l & 2 ? x0 : y0, 8), u1 = __shfl_xor_sync(FULL_WARP, l & 2 ? x1 : y1, 8);
-    u32 m = ((l & 2 ? u0 : x0) >= limit ? 1 : 0) | ((l & 2 ? u1 : x1) >= limit ? 2 : 0) | ((l & 2 ? y0 : u0) >= limit ? 4 : 0) | ((l & 2 ? y1 : u1) >= limit ? 8 : 0);
+    u32 m = ((l & 2 ? u0 : x0) >= limit ? 1 : 0) | ((l & 2 ? u1 : x1) >= limit ? 2 : 0) | ((l & 2 ? y0 : u0) >= limit ? 4 : 0) |
+            ((l & 2 ? y1 : u1) >= limit ? 8 : 0);
     bits[c / 8] |= m << (4 * (c % 8));
   }
 }

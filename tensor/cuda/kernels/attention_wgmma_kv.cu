@@ -11,12 +11,14 @@ attention_wgmma_kv(T* grad_k, T* grad_v, const float2* stats,
   u32 base = (shared_address(smem) + 1023) & ~1023u;
   u32 sk = base, sv = sk + OWN * OWN_BYTES, sq = sv + OWN * OWN_BYTES, sdo = sq + STAGES * TILE_BYTES, sst = sdo + STAGES * TILE_BYTES;
   u32 bars = sst + STAGES * STAT_BYTES;
-  u32 own_full = bars, own_empty = own_full + 8 * OWN, q_full = own_empty + 8 * OWN, do_full = q_full + 8 * STAGES, empty = do_full + 8 * STAGES;
+  u32 own_full = bars, own_empty = own_full + 8 * OWN, q_full = own_empty + 8 * OWN, do_full = q_full + 8 * STAGES;
+  u32 empty = do_full + 8 * STAGES;
   Work* works = (Work*)(smem + (bars - shared_address(smem)) + 192);
   int warp = __shfl_sync(FULL_WARP, threadIdx.x >> 5, 0), wg = warp >> 2, group = p.heads / p.kv;
   if (threadIdx.x == 0) {
     for (int i = 0; i < OWN; i++) barrier_init(own_full + 8 * i, 1), barrier_init(own_empty + 8 * i, 4 * WGS);
-    for (int i = 0; i < STAGES; i++) barrier_init(q_full + 8 * i, 1), barrier_init(do_full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * WGS);
+    for (int i = 0; i < STAGES; i++)
+      barrier_init(q_full + 8 * i, 1), barrier_init(do_full + 8 * i, 1), barrier_init(empty + 8 * i, 4 * WGS);
     barriers_ready();
   }
   __syncthreads();
@@ -61,10 +63,12 @@ attention_wgmma_kv(T* grad_k, T* grad_v, const float2* stats,
           barrier_expect(q_full + 8 * s, TILE_BYTES + STAT_BYTES);
           copy_bytes(sst + s * STAT_BYTES, stats + ((i64)x.batch * p.heads + head) * p.padded + i * BN, STAT_BYTES, q_full + 8 * s);
 #pragma unroll
-          for (int c = 0; c < HD / 64; c++) copy_box(sq + s * TILE_BYTES + c * BN * 128, map_q, c * 64, i * BN, head, x.batch, q_full + 8 * s);
+          for (int c = 0; c < HD / 64; c++)
+            copy_box(sq + s * TILE_BYTES + c * BN * 128, map_q, c * 64, i * BN, head, x.batch, q_full + 8 * s);
           barrier_expect(do_full + 8 * s, TILE_BYTES);
 #pragma unroll
-          for (int c = 0; c < HD / 64; c++) copy_box(sdo + s * TILE_BYTES + c * BN * 128, map_do, c * 64, i * BN, head, x.batch, do_full + 8 * s);
+          for (int c = 0; c < HD / 64; c++)
+            copy_box(sdo + s * TILE_BYTES + c * BN * 128, map_do, c * 64, i * BN, head, x.batch, do_full + 8 * s);
           nq++;
           if (++i == x.end) i = x.begin, head++;
         }
@@ -207,8 +211,8 @@ attention_wgmma_kv(T* grad_k, T* grad_v, const float2* stats,
     }
     i64 from_row = (i64)x.batch * p.keys * p.kstep + x.head * p.hd;
     float keep_scale = DROP ? p.keep : 1.f;
-    store_rows(p, grad_k + from_row, p.kstep, row0 - g, p.keys, my_k + (warp & 3) * 16 * 128, dk, p.scale, p.scale);
-    store_rows(p, grad_v + from_row, p.kstep, row0 - g, p.keys, my_v + (warp & 3) * 16 * 128, dv, keep_scale, keep_scale);
+    store_rows<false>(p, grad_k + from_row, p.kstep, row0 - g, p.keys, my_k + (warp & 3) * 16 * 128, dk, p.scale, p.scale, 0);
+    store_rows<false>(p, grad_v + from_row, p.kstep, row0 - g, p.keys, my_v + (warp & 3) * 16 * 128, dv, keep_scale, keep_scale, 0);
     see_stores();
     __syncwarp();
     release(own_empty + 8 * os);

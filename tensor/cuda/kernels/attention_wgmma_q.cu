@@ -1,7 +1,7 @@
 #include "attention_wgmma.cuh"
 
-// The gradient of queries, dq = scale * dS k, by tiles of queries, and their stats for attention_wgmma_kv.cu: lse*log2(e), and delta, the sums
-// of dO*O (less the gradient of lse).
+// The gradient of queries, dq = scale * dS k, by tiles of queries, and their stats for attention_wgmma_kv.cu: lse*log2(e), and delta, the
+// sums of dO*O (less the gradient of lse).
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 attention_wgmma_q(T* grad_q, float2* stats, const T* out, const T* dout, const float* lse, const float* dlse,
@@ -52,13 +52,15 @@ attention_wgmma_q(T* grad_q, float2* stats, const T* out, const T* dout, const f
           barrier_wait(k_empty + 8 * s, (nk / STAGES & 1) ^ 1);
           barrier_expect(k_full + 8 * s, TILE_BYTES);
 #pragma unroll
-          for (int c = 0; c < HD / 64; c++) copy_box(sk + s * TILE_BYTES + c * BN * 128, map_k, c * 64, j * BN, kv_head, x.batch, k_full + 8 * s);
+          for (int c = 0; c < HD / 64; c++)
+            copy_box(sk + s * TILE_BYTES + c * BN * 128, map_k, c * 64, j * BN, kv_head, x.batch, k_full + 8 * s);
           nk++;
           s = nv % STAGES2;
           barrier_wait(v_empty + 8 * s, (nv / STAGES2 & 1) ^ 1);
           barrier_expect(v_full + 8 * s, TILE_BYTES);
 #pragma unroll
-          for (int c = 0; c < HD / 64; c++) copy_box(sv + s * TILE_BYTES + c * BN * 128, map_v, c * 64, j * BN, kv_head, x.batch, v_full + 8 * s);
+          for (int c = 0; c < HD / 64; c++)
+            copy_box(sv + s * TILE_BYTES + c * BN * 128, map_v, c * 64, j * BN, kv_head, x.batch, v_full + 8 * s);
           nv++;
         }
       }
@@ -248,8 +250,8 @@ attention_wgmma_q(T* grad_q, float2* stats, const T* out, const T* dout, const f
       for (int h = 0; h < 2; h++)
         if (t == 0 && row0 + 8 * h >= 0) stats[(i64)x.number * p.padded + row0 + 8 * h] = make_float2(INFINITY, 0.f);
     }
-    store_rows(p, grad_q + (i64)x.batch * p.steps * p.qstep + x.head * p.hd, p.qstep, row0 - g, p.steps, my_q + (warp & 3) * 16 * 128, dq, p.scale,
-               p.scale);
+    store_rows<false>(p, grad_q + (i64)x.batch * p.steps * p.qstep + x.head * p.hd, p.qstep, row0 - g, p.steps,
+                      my_q + (warp & 3) * 16 * 128, dq, p.scale, p.scale, 0);
     see_stores();
     __syncwarp();
     release(q_empty + 8 * qs);

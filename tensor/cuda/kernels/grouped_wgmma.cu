@@ -64,7 +64,8 @@ __device__ __forceinline__ void put_pairs(T* c, const float (&acc)[TILE_N / 2], 
   }
 }
 
-// put_lines stores them. The four lanes of a row have two columns each of groups of eight: they exchange them, for a group each, of 16 bytes.
+// put_lines stores them. The four lanes of a row have two columns each of groups of eight: they exchange them, for a group each, of 16
+// bytes.
 __device__ __forceinline__ void put_lines(T* c, const float (&acc)[TILE_N / 2], int rows, int width, int cols, int q) {
 #pragma unroll
   for (int h = 0; h < 2; h++)
@@ -98,7 +99,8 @@ template <int MODE> __device__ __forceinline__ void fetch(const TensorMap& a, co
   if (MODE == TRANSPOSED)
     for (int i = 0; i < TILE_N / 128; i++) copy_box(bs + i * 2 * BOX, b, at, j.n + i * 128, j.group, bar);
   else
-    for (int i = 0; i < TILE_N / 64; i++) copy_box(bs + i * BOX, b, j.n + i * 64, MODE == GRAD ? j.first + at : at, MODE == GRAD ? 0 : j.group, bar);
+    for (int i = 0; i < TILE_N / 64; i++)
+      copy_box(bs + i * BOX, b, j.n + i * 64, MODE == GRAD ? j.first + at : at, MODE == GRAD ? 0 : j.group, bar);
 }
 
 // clear_rest clears the rows of a step behind the group's last, which are another group's: in this warpgroup's box of a, and in all of b.
@@ -112,7 +114,8 @@ __device__ __forceinline__ void clear_rest(u32 as, u32 bs, int valid, int lane) 
 
 // products computes c = a b + beta c.
 template <int MODE>
-__device__ __forceinline__ void products(T* c, const TensorMap& a, const TensorMap& b, const i64* counts, i64 rows, i64 n, i64 k, i64 groups, float beta) {
+__device__ __forceinline__ void products(T* c, const TensorMap& a, const TensorMap& b, const i64* counts, i64 rows, i64 n, i64 k,
+                                         i64 groups, float beta) {
   constexpr int ACROSS_A = MODE == GRAD, ACROSS_B = MODE != TRANSPOSED;
   __shared__ u64 bars[2 * STAGES];
   u32 base = (shared_address(dynamic_shared<T>()) + 1023) & ~1023u, full = shared_address(bars), empty = full + 8 * STAGES;
@@ -165,8 +168,10 @@ __device__ __forceinline__ void products(T* c, const TensorMap& a, const TensorM
         ring.next();
       }
       wgmma_wait<0>();
+      keep(acc);
       if (before >= 0 && lane == 0) barrier_arrive(empty + 8 * before);
-      int q = lane & 3, row = j.m + role * 64 + warp * 16 + lane / 4, height = MODE == GRAD ? (int)n : j.count, width = MODE == GRAD ? (int)k : (int)n;
+      int q = lane & 3, row = j.m + role * 64 + warp * 16 + lane / 4;
+      int height = MODE == GRAD ? (int)n : j.count, width = MODE == GRAD ? (int)k : (int)n;
       T* out = c + (MODE == GRAD ? (i64)j.group * n * k : (i64)j.first * n) + (i64)row * width + j.n;
       if (beta != 0) put_pairs(out, acc, height - row, width, width - j.n, q, beta);
       else put_lines(out, acc, height - row, width, width - j.n, q);
@@ -174,11 +179,12 @@ __device__ __forceinline__ void products(T* c, const TensorMap& a, const TensorM
   }
 }
 
-#define KERNEL(NAME, MODE)                                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(LANES, 1) NAME(T* c, const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, \
-      const i64* counts, i64 rows, i64 n, i64 k, i64 groups, float beta, u64* bad, u32 op) {                                               \
-    check_counts(counts, rows, groups, bad, op);                                                                                           \
-    products<MODE>(c, a, b, counts, rows, n, k, groups, beta);                                                                             \
+#define KERNEL(NAME, MODE)                                                                                                          \
+  extern "C" __global__ void __launch_bounds__(LANES, 1)                                                                            \
+  NAME(T* c, const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, const i64* counts, i64 rows, i64 n, i64 k,   \
+       i64 groups, float beta, u64* bad, u32 op) {                                                                                  \
+    check_counts(counts, rows, groups, bad, op);                                                                                    \
+    products<MODE>(c, a, b, counts, rows, n, k, groups, beta);                                                                      \
   }
 KERNEL(grouped_wgmma, PLAIN)
 KERNEL(grouped_wgmma_tb, TRANSPOSED)

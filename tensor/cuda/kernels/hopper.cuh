@@ -5,7 +5,9 @@
 struct __align__(64) TensorMap { u64 words[16]; };
 
 // A barrier is eight bytes of shared memory. A phase ends when n threads have arrived and the expected bytes are there.
-__device__ __forceinline__ void barrier_init(u32 b, u32 n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(b), "r"(n) : "memory"); }
+__device__ __forceinline__ void barrier_init(u32 b, u32 n) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(b), "r"(n) : "memory");
+}
 __device__ __forceinline__ void barriers_ready() { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
 __device__ __forceinline__ void barrier_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(b) : "memory"); }
 __device__ __forceinline__ void barrier_expect(u32 b, u32 bytes) {
@@ -13,7 +15,8 @@ __device__ __forceinline__ void barrier_expect(u32 b, u32 bytes) {
 }
 // barrier_wait waits until the phase of this parity is over.
 __device__ __forceinline__ void barrier_wait(u32 b, u32 parity) {
-  asm volatile("{\n .reg .pred p;\nAGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n @p bra DONE_%=;\n bra AGAIN_%=;\nDONE_%=:\n}"
+  asm volatile("{\n .reg .pred p;\nAGAIN_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+               " @p bra DONE_%=;\n bra AGAIN_%=;\nDONE_%=:\n}"
                : : "r"(b), "r"(parity) : "memory");
 }
 // group_barrier waits for the 128 threads of a warpgroup.
@@ -30,7 +33,8 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int x, in
                : : "r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 __device__ __forceinline__ void prefetch_box(const TensorMap& map, int x, int y, int z, int w) {
-  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" : : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];"
+               : : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory"); }
 // copy_bytes copies neighbours, 16 bytes or a multiple.
@@ -64,13 +68,24 @@ __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.a
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
 template <int N> __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory"); }
 
+// keep ties registers to their place among wgmma's fences and waits; the compiler does not know that wgmma uses them in between.
+template <int N> __device__ __forceinline__ void keep(float (&r)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(r[i]) : : "memory");
+}
+template <int N> __device__ __forceinline__ void keep(u32 (&r)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(r[i]) : : "memory");
+}
+
 #define TEN(t) "%" t "0, %" t "1, %" t "2, %" t "3, %" t "4, %" t "5, %" t "6, %" t "7, %" t "8, %" t "9, "
 #define FOUR_SUMS(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define SUMS_OF(i) FOUR_SUMS(i), FOUR_SUMS(i + 4), FOUR_SUMS(i + 8), FOUR_SUMS(i + 12), FOUR_SUMS(i + 16), FOUR_SUMS(i + 20), FOUR_SUMS(i + 24), FOUR_SUMS(i + 28)
+#define SIXTEEN_SUMS(i) FOUR_SUMS(i), FOUR_SUMS(i + 4), FOUR_SUMS(i + 8), FOUR_SUMS(i + 12)
+#define SUMS_OF(i) SIXTEEN_SUMS(i), SIXTEEN_SUMS(i + 16)
 #define WGMMA256(TYPES)                                                                                                                  \
-  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %130, 0;\n wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " {"                     \
-      TEN("") TEN("1") TEN("2") TEN("3") TEN("4") TEN("5") TEN("6") TEN("7") TEN("8") TEN("9") TEN("10") TEN("11")                         \
-      "%120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, p, 1, 1, %131, %132;\n}"                                               \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %130, 0;\n wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " {"                   \
+      TEN("") TEN("1") TEN("2") TEN("3") TEN("4") TEN("5") TEN("6") TEN("7") TEN("8") TEN("9") TEN("10") TEN("11")                       \
+      "%120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, p, 1, 1, %131, %132;\n}"                                             \
       : SUMS_OF(0), SUMS_OF(32), SUMS_OF(64), SUMS_OF(96) : "l"(a), "l"(b), "r"(add), "n"(ACROSS_A), "n"(ACROSS_B))
 
 // wgmma256 is d = a b, or d += a b if add, for a [64,16] and b [16,256] in shared memory, which matrix_at describes. With ACROSS_A, not k
@@ -83,8 +98,8 @@ template <int ACROSS_A, int ACROSS_B> __device__ __forceinline__ void wgmma256(f
     WGMMA256("bf16.bf16");
 }
 
-// matrix_at describes a matrix of rows of 128 bytes, swizzled by 128 bytes. If k is along the rows, eight rows and eight columns of 16 bytes
-// are a block. With ACROSS, 64 elements by eight rows are one; the next 64 elements are `box` bytes on.
+// matrix_at describes a matrix of rows of 128 bytes, swizzled by 128 bytes. If k is along the rows, eight rows and eight columns of 16
+// bytes are a block. With ACROSS, 64 elements by eight rows are one; the next 64 elements are `box` bytes on.
 template <int ACROSS> __device__ __forceinline__ u64 matrix_at(u32 p, int box) {
   u64 lead = ACROSS ? box / 16 : 1, stride = 1024 / 16;
   return (u64)((p & 0x3ffff) >> 4) | lead << 16 | stride << 32 | 1ull << 62;
@@ -94,10 +109,10 @@ template <int ACROSS> __device__ __forceinline__ u64 matrix_at(u32 p, int box) {
 // shared memory, k along the rows. wgmma_rs is d += a b for a in registers, the layout of which is that of d, packed, and b [16,N], columns
 // along the rows.
 #define WGMMA_SS(N, D, A, B, ADD, OF, TYPES)                                                                                             \
-  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" D "}, "         \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" D "}, "      \
                A ", " B ", p, 1, 1, 0, 0;\n}" : OF : "l"(a), "l"(b), "r"(add))
 #define WGMMA_RS(N, D, A, B, ADD, OF, TYPES)                                                                                             \
-  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" D "}, {"        \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " ADD ", 0;\n wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPES " {" D "}, {"     \
                A "}, " B ", p, 1, 1, 1;\n}" : OF : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(add))
 #define SUMS_64 SUMS_OF(0)
 #define D_64 TEN("") TEN("1") TEN("2") "%30, %31"
