@@ -103,6 +103,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	out, err = program(t, file, "bench", "-small", "-python", "", "-each", "1s", "grouped")
 	require.Error(t, err)
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
+	assert.Contains(t, out, "with RINGO_HOPPER=0: stopped: it took too long")
 }
 
 // TestGoesOn: problems that the doctor finds stop nothing if there is a device.
@@ -151,6 +152,7 @@ func TestLongRehearsal(t *testing.T) {
 		assert.Regexp(t, fault, out)
 	}
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
+	assert.Contains(t, out, "with RINGO_HOPPER=0: stopped: it took too long")
 	assert.Regexp(t, "(?m)^grouped\t64 rows, 16 to 64, forward\tringo", out, "what was measured before")
 	wrong := regexp.MustCompile(`(?m)^  (\w+( by \w+)?): `).FindAllString(tail(out, "not measured:"), -1)
 	slices.Sort(wrong)
