@@ -100,6 +100,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	assert.Regexp(t, "(?m)^float8\t32x64x48 per tensor\tringo\t", out)
 	assert.Regexp(t, "(?m)^float8\tLinear of 32 rows, 64 to 48 per tensor, and backward\tringo\t", out)
 	assert.NotRegexp(t, "(?m)^float8\t.* per row", out)
+	t.Setenv("RINGO_HOPPER", "1") // as main sets it
 	out, err = program(t, file, "bench", "-small", "-python", "", "-each", "1s", "grouped")
 	require.Error(t, err)
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
