@@ -87,8 +87,28 @@ func (o *options) measure(todo []measure.Section, ours func(name string) ([]meas
 	return rows, wrong
 }
 
-// measureThere measures a section with Ringo in its own process. When that ends, PyTorch can have the device's memory.
-func (o *options) measureThere(name string) (rows []measure.Row, err error) {
+// plainly is the variant of the kernels that users get who do not ask for those of compute capability 9.0 alone.
+const plainly = "RINGO_HOPPER=0"
+
+// measureThere measures a section with Ringo in its own process; where there are kernels for compute capability 9.0 alone, also without
+// them.
+func (o *options) measureThere(name string) ([]measure.Row, error) {
+	rows, err := o.measureIn(name)
+	if (name != "attention" && name != "grouped") || o.device != "cuda" || os.Getenv("RINGO_HOPPER") != "1" {
+		return rows, err
+	}
+	more, wrong := o.measureIn(name, plainly)
+	for i := range more {
+		more[i].Variant = plainly
+	}
+	if wrong != nil {
+		wrong = fmt.Errorf("with %s: %w", plainly, wrong)
+	}
+	return append(rows, more...), errors.Join(err, wrong)
+}
+
+// measureIn measures a section in a process with more variables. When that ends, PyTorch can have the device's memory.
+func (o *options) measureIn(name string, env ...string) (rows []measure.Row, err error) {
 	ctx, cancel := o.timeout()
 	defer cancel()
 	cmd, err := o.childCommand(ctx, "measure")
@@ -97,8 +117,9 @@ func (o *options) measureThere(name string) (rows []measure.Row, err error) {
 	}
 	cmd.Args = append(cmd.Args, name)
 	if name == measure.NCCLPair {
-		cmd.Env = append(os.Environ(), measure.SharedGPU)
+		env = append(env, measure.SharedGPU)
 	}
+	cmd.Env = append(os.Environ(), env...)
 	var text, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &errs
 	err = explained(ctx, cmd.Run())

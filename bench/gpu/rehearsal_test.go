@@ -100,9 +100,11 @@ func TestFaultsAreNamed(t *testing.T) {
 	assert.Regexp(t, "(?m)^float8\t32x64x48 per tensor\tringo\t", out)
 	assert.Regexp(t, "(?m)^float8\tLinear of 32 rows, 64 to 48 per tensor, and backward\tringo\t", out)
 	assert.NotRegexp(t, "(?m)^float8\t.* per row", out)
+	t.Setenv("RINGO_HOPPER", "1") // as main sets it
 	out, err = program(t, file, "bench", "-small", "-python", "", "-each", "1s", "grouped")
 	require.Error(t, err)
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
+	assert.Contains(t, out, "with RINGO_HOPPER=0: stopped: it took too long")
 }
 
 // TestGoesOn: problems that the doctor finds stop nothing if there is a device.
@@ -151,6 +153,7 @@ func TestLongRehearsal(t *testing.T) {
 		assert.Regexp(t, fault, out)
 	}
 	assert.Contains(t, out, "grouped by Ringo: stopped: it took too long")
+	assert.Contains(t, out, "with RINGO_HOPPER=0: stopped: it took too long")
 	assert.Regexp(t, "(?m)^grouped\t64 rows, 16 to 64, forward\tringo", out, "what was measured before")
 	wrong := regexp.MustCompile(`(?m)^  (\w+( by \w+)?): `).FindAllString(tail(out, "not measured:"), -1)
 	slices.Sort(wrong)

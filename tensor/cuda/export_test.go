@@ -150,3 +150,12 @@ func Alter(d *Device, file, from, to string, defines ...string) error {
 	}
 	return nil
 }
+
+// OpAfterGrowth is the operation that errors name after scratch memory and counters were made in it.
+func OpAfterGrowth(d *Device, op tensor.Op) tensor.Op {
+	q := d.Queue(0).(*Queue)
+	q.op = op
+	q.scratch(1)
+	q.counters()
+	return q.op
+}

@@ -55,7 +55,6 @@ func scaledMMs() (r [tensor.NumDTypes]tensor.Kernel) {
 func (q *Queue) multiply8(numbers, unscale *kernel, a *tensor.Args) {
 	m, n, depth := a.Dim[0], a.Dim[1], a.Dim[2]
 	x := q.scratch(4 * (m*depth + n*depth + m*n))
-	q.op = a.Op
 	y := x + cuda.Ptr(4*m*depth)
 	c := y + cuda.Ptr(4*n*depth)
 	q.args.Reset().Ptr(x)

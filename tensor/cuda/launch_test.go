@@ -92,6 +92,11 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 	require.NoError(t, q.Sync())
 }
 
+// TestOpAfterGrowth: memory that an operation needs while it runs is filled by another one, which errors must not name.
+func TestOpAfterGrowth(t *testing.T) {
+	require.Equal(t, ops.OpMax, cuda.OpAfterGrowth(device(t), ops.OpMax))
+}
+
 // TestManyTiles: launches of more than 65535 tiles are accepted. They do not run, because the launch before them fails later.
 func TestManyTiles(t *testing.T) {
 	emu.Start(t, emu.Config{FailLaunch: 1})

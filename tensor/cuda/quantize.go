@@ -30,6 +30,7 @@ func quantizers() (r [tensor.NumDTypes]tensor.Kernel) {
 			rows: [...]*kernel{of("quantize_rows_1"), of("quantize_rows_2"), of("quantize_rows_4"), of("quantize_rows_long")}}
 		r[t] = cell(of("quantize_whole"), func(q *Queue, whole *kernel, a *tensor.Args) {
 			switch {
+			case a.Dim[0]*a.Dim[1] == 0:
 			case a.I[1] == 0:
 				z.whole(q, whole, a)
 			case a.X[0] != nil:

@@ -14,6 +14,10 @@ import (
 func TestQuantize8(t *testing.T) {
 	dev := device(t)
 	each(t, []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16}, func(t *testing.T, d tensor.DType) {
+		for _, perLine := range []bool{false, true} { // nothing is nothing's codes
+			quantized{turned: true, perLine: perLine}.agrees(t, dev, blank(d, 0), 0, 32)
+			quantized{turned: true, perLine: perLine}.agrees(t, dev, blank(d, 0), 16, 0)
+		}
 		for _, shape := range [][3]int{{16, 16, 0}, {80, 144, 1}, {192, 1040, 0}, {3, 8224, 0}, {2, 33024, 1}, {5, 48, 3}, {32, 4112, 0}} {
 			rows, cols, r := shape[0], shape[1], rng(3)
 			x := values(d, rows*cols, func(int) float64 { return math.Ldexp(r.NormFloat64(), r.IntN(16)-8) })

@@ -15,7 +15,7 @@ const (
 	sumParts   = 256
 	colPart    = 256 // the same for a norm's weights
 	colParts   = 64
-	allParts   = 1056         // of a sum of all elements, or of few long lines: eight blocks for each multiprocessor of an H100
+	allParts   = 1056         // of a long line: eight blocks for each multiprocessor of an H100
 	fourPacks  = 64 * threads // the bytes of four packs of each thread of a block
 	colThreads = 32           // COLS and ROWS of reduce.cu
 	rowThreads = 8
@@ -69,12 +69,12 @@ func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
 		launch(s.once, y, x, n, length, 1)
 		return
 	}
-	if step := fourPacks / a.DType.Size(); lines == 1 && n >= step {
+	if step := fourPacks / a.DType.Size(); n >= step {
 		length, parts = steps(n, step, allParts)
-		mid := q.scratch(parts * wideSize(a.DType))
+		mid := q.scratch(lines * parts * wideSize(a.DType))
 		q.args.Reset().Ptr(mid).Ptr(x)
-		q.i64(n).i64(length).args.I32(int(truth(x%16 == 0)))
-		q.run(s.part, cuda.Dim{X: parts}, cuda.Dim{X: threads}, 0)
+		q.i64(n).i64(length).i64(parts).args.I32(int(truth(x%16 == 0 && (lines == 1 || n*a.DType.Size()%16 == 0))))
+		q.cover(s.part, lines*parts*threads)
 		launch(s.ends, y, mid, parts, parts, 1)
 		return
 	}

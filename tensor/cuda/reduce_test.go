@@ -64,6 +64,15 @@ func TestWholeSums(t *testing.T) {
 				l.x[1].offset = 1
 				require.Equal(t, got, l.on(t, dev)[0], "sum of %d of %v that are not aligned", n, d)
 			}
+			for _, n := range []int{5000, 20003, 20008} { // a line's sum does not depend on the number of lines
+				x := random(rng(6), d, 3*n)
+				l := launch{op: tensor.OpSum, d: d, outs: 1, x: []operand{blank(d, 3), x}, set: func(a *tensor.Args) { a.Dim = [6]int{3, n, 1} }}
+				all := l.on(t, dev)[0]
+				requireClose(t, l.exactly(t, host)[0], all, eps, "sums of 3 lines of %d of %v", n, d)
+				l.x = []operand{blank(d, 1), values(d, n, func(i int) float64 { return x.at(2*n + i) })}
+				l.set = func(a *tensor.Args) { a.Dim = [6]int{1, n, 1} }
+				require.Equal(t, l.on(t, dev)[0].at(0), all.at(2), "the third of 3 lines of %d of %v", n, d)
+			}
 			x := random(rng(4), d, 20003)
 			x.set(20001, math.NaN())
 			l := launch{op: tensor.OpSum, d: d, outs: 1, x: []operand{blank(d, 1), x}, set: func(a *tensor.Args) { a.Dim = [6]int{1, 20003, 1} }}

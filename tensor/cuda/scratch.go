@@ -12,21 +12,28 @@ import (
 // largest need and is kept.
 type scratch struct{ x tensor.Tensor }
 
-// scratch returns n bytes.
+// scratch returns n bytes. If it grows, that is another launch, which sets q.args: callers set them afterwards.
 func (q *Queue) scratch(n int) cuda.Ptr {
 	if q.work.x.IsZero() || q.work.x.Len() < n {
+		op := q.op
 		q.work.x = tensor.NewFor(memory.Other, q.dev, tensor.Uint8, n+n/2)
+		q.op = op
 	}
 	return devPtr(q.work.x.Ptr())
 }
 
-// counters returns two words that are 0 before and after each kernel that uses them.
+// counters returns two words that are 0 before and after each kernel that uses them. Callers set q.args afterwards.
 func (q *Queue) counters() cuda.Ptr {
 	if q.count.IsZero() {
-		q.count = tensor.NewFor(memory.Other, q.dev, tensor.Int32, 2)
-		if err := q.stream.Fill(devPtr(q.count.Ptr()), 0, 8); err != nil {
-			panic(q.dev.fail(q.op.String(), err))
+		op := q.op
+		words := tensor.NewFor(memory.Other, q.dev, tensor.Int32, 2)
+		q.op = op
+		q.fixed("a fill")
+		fill := func() error { return q.stream.Fill(devPtr(words.Ptr()), 0, 8) }
+		if err := fill(); err != nil {
+			q.retry(err, fill)
 		}
+		q.count = words
 	}
 	return devPtr(q.count.Ptr())
 }

@@ -23,7 +23,6 @@ func sorts() (r [tensor.NumDTypes]tensor.Kernel) {
 				return
 			}
 			at := q.scratch(4 * rows * size)
-			q.op = a.Op
 			q.args.Reset().Ptr(at)
 			q.i64(size).i64(rows*size).spread(begin, rows*size)
 			for run := 2; run <= size; run *= 2 {

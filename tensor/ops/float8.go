@@ -67,7 +67,7 @@ func Float8Linear(x, w tensor.Tensor, s Float8) tensor.Tensor {
 	case s == PerTensor && w.NeedsGrad() && t.Records() && rows%Float8Multiple != 0:
 		fail("the gradient of the weight wants a number of rows that is a multiple of %d, not %d: change the batch, or take PerRow",
 			Float8Multiple, rows)
-	case x.Len() == 0:
+	case x.Len() == 0 || w.Len() == 0:
 		return tensor.Linear(x, w, tensor.Tensor{})
 	}
 	if s == PerTensor && t.Has(OpScaledMM, x.DType()) {
@@ -116,17 +116,17 @@ func (f *float8Linear) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.T
 	}
 }
 
-// codedLinear is the Function of PerTensor on a device with 8-bit products. Gradients multiply the codes of the forward pass, transposed.
+// codedLinear is the Function of PerTensor on a device with 8-bit products. The gradient of the weight multiplies the codes of x that the
+// forward pass has made, transposed. Those of w are made again: w may be sharded, or shared by microbatches, and its codes would stay.
 type codedLinear struct{}
 
 func (codedLinear) Name() string { return "float8_linear" }
 
 func (codedLinear) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	t, x, w := c.Tape(), in[0], in[1]
-	cx, cw := quantize8(t, matrix(x), kernel.E4M3, false, true, c.Need(1)), quantize8(t, w, kernel.E4M3, false, true, c.Need(0))
+	cx, cw := quantize8(t, matrix(x), kernel.E4M3, false, true, c.Need(1)), quantize8(t, w, kernel.E4M3, false, true, false)
 	if c.Need(0) {
-		c.Save(cw.transposed)
-		c.Save(cw.inverse)
+		c.Save(w)
 	}
 	if c.Need(1) {
 		c.Save(cx.transposed)
@@ -139,18 +139,15 @@ func (codedLinear) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tenso
 	if g.IsZero() {
 		return
 	}
-	t, cg, next := c.Tape(), quantize8(c.Tape(), matrix(g), kernel.E5M2, false, c.Need(0), c.Need(1)), 0
-	saved := func() codes8 {
-		next += 2
-		return codes8{format: kernel.E4M3, transposed: c.Saved(next - 2), inverse: c.Saved(next - 1)}
-	}
+	t, next := c.Tape(), b2i(c.Need(0))
+	cg := quantize8(t, matrix(g), kernel.E5M2, false, c.Need(0), c.Need(1))
 	if c.Need(0) {
-		cw := saved()
+		cw := quantize8(t, c.Saved(0), kernel.E4M3, false, false, true)
 		dx := scaledMM(t, g.DType(), cg, cw, cg.codes, cw.transposed, false)
 		grads[0] = withLast(dx, g, dx.Dim(1))
 	}
 	if c.Need(1) {
-		cx := saved()
+		cx := codes8{format: kernel.E4M3, transposed: c.Saved(next), inverse: c.Saved(next + 1)}
 		grads[1] = scaledMM(t, g.DType(), cg, cx, cg.transposed, cx.transposed, false)
 	}
 }

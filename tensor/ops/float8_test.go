@@ -110,4 +110,8 @@ func TestFloat8LinearRefuses(t *testing.T) {
 	assert.NoError(t, run(tensor.Float32, 15, 16, 16, ops.PerTensor, false))
 	assert.NoError(t, run(tensor.BFloat16, 15, 16, 32, ops.PerRow, true))
 	assert.NoError(t, run(tensor.Float32, 0, 16, 32, ops.PerTensor, true))
+	for _, s := range []ops.Float8{ops.PerTensor, ops.PerRow} { // also on a device, where no kernel may run for them
+		assert.NoError(t, run(tensor.Float32, 16, 32, 0, s, true))
+		assert.NoError(t, run(tensor.Float32, 16, 0, 32, s, true))
+	}
 }

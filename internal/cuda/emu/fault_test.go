@@ -182,6 +182,15 @@ func TestOutOfMemoryIsNotSticky(t *testing.T) {
 	r.alloc(512 << 10)
 }
 
+// Memory of a real GPU's size costs nothing where nobody uses it, neither pages nor mappings, which are limited (65530).
+func TestLargeMemory(t *testing.T) {
+	emu.Only(t, "a GPU may have less memory")
+	r := newRig(t, emu.Config{Memory: 128 << 30}, faultSource)
+	x, y := r.alloc(96<<30), r.alloc(4)
+	r.launch(r.s, "read", 1, 1, 0, cuda.NewArgs().Ptr(x).Ptr(y).I32(23<<30/16))
+	require.NoError(t, r.s.Sync())
+}
+
 func TestPeerAccessMustBeEnabled(t *testing.T) {
 	r := newRig(t, emu.Config{Devices: 3, NoPeers: true}, faultSource)
 	d, err := cuda.Load()

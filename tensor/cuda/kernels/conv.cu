@@ -6,11 +6,11 @@
 //   GRAD_X   dx: m = channel in,  n = (picture, pixel in),  k = (channel out, tap);   a = w, b = g  (a transposed convolution, too)
 //   GRAD_W   dw: m = channel out, n = (channel in, tap),    k = (picture, pixel out); a = g, b = x; k is cut into parts
 //
-// In all three, b[k, n] is the pixel (row_k + row_n, col_k + col_n) of a picture of b, or 0 outside of it, at offset at_k + at_n. What belongs to
-// k is in a table in shared memory, made a step ahead; what belongs to n, each thread knows. For GRAD_X, blockIdx.z also counts classes of pixels:
-// those of a class have the same row modulo the stride, and the same column, so the same taps reach them, and no tap is tried in vain. A block
-// computes TM x TN elements. Sums have a fixed order: for T of 16 bits on tensor cores (mma), else with fused multiply-adds. Tensors have fewer
-// than 2^31 elements, kernels at most MOST rows and columns.
+// In all three, b[k, n] is the pixel (row_k + row_n, col_k + col_n) of a picture of b, or 0 outside of it, at offset at_k + at_n. What
+// belongs to k is in a table in shared memory, made a step ahead; what belongs to n, each thread knows. For GRAD_X, blockIdx.z also counts
+// classes of pixels: those of a class have the same row modulo the stride, and the same column, so the same taps reach them, and no tap is
+// tried in vain. A block computes TM x TN elements. Sums have a fixed order: for T of 16 bits on tensor cores (mma), else with fused
+// multiply-adds. Tensors have fewer than 2^31 elements, kernels at most MOST rows and columns.
 
 struct Conv {
   i64 n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw, oh, ow;
@@ -84,10 +84,12 @@ template <int MODE> struct Work {
   i64 z;  // of the parts
 };
 
-template <int MODE, int TM, int TN> __device__ __forceinline__ Work<MODE> begin(const Conv& v, const T*& a, const T*& b, int len, Taps (&taps)[2]) {
+template <int MODE, int TM, int TN>
+__device__ __forceinline__ Work<MODE> begin(const Conv& v, const T*& a, const T*& b, int len, Taps (&taps)[2]) {
   Work<MODE> k;
   Side<MODE>& s = k.s;
-  s = {(int)v.in, (int)v.h, (int)v.w, (int)v.out, (int)v.groups, (int)v.kh, (int)v.kw, (int)v.sh, (int)v.sw, (int)v.ph, (int)v.pw, (int)v.dh, (int)v.dw, (int)v.oh, (int)v.ow};
+  s = {(int)v.in, (int)v.h, (int)v.w, (int)v.out, (int)v.groups, (int)v.kh, (int)v.kw, (int)v.sh, (int)v.sw,
+       (int)v.ph, (int)v.pw, (int)v.dh, (int)v.dw, (int)v.oh, (int)v.ow};
   int n = (int)v.n, t = s.kh * s.kw;
   k.group = blockIdx.z % s.groups, k.z = blockIdx.z;
   int number = blockIdx.z / s.groups;  // of the class or the part
@@ -116,7 +118,8 @@ template <int MODE, int TM, int TN> __device__ __forceinline__ Work<MODE> begin(
 }
 
 // store writes COUNT neighbours of row m, from column n on.
-template <int MODE, int COUNT, class V> __device__ __forceinline__ void store(const Work<MODE>& k, T* c, W* part, const T* bias, int m, int n, const V* v) {
+template <int MODE, int COUNT, class V>
+__device__ __forceinline__ void store(const Work<MODE>& k, T* c, W* part, const T* bias, int m, int n, const V* v) {
   const Side<MODE>& s = k.s;
   if (m >= k.M || n >= s.N) return;
   if (MODE == GRAD_W) {
@@ -148,7 +151,8 @@ template <int MODE, int COUNT, class V> __device__ __forceinline__ void store(co
 }
 
 // product is for T of 32 and 64 bits: a thread has TM/16 x TN/16 elements.
-template <int MODE, int TM, int TN> __device__ __forceinline__ void product(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
+template <int MODE, int TM, int TN>
+__device__ __forceinline__ void product(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
   constexpr int DEPTH = 16, PM = TM / 16, PN = TN / 16, LA = TM * DEPTH / LANES, LB = TN * DEPTH / LANES;
   __shared__ Pack<W, 4> as[2][DEPTH][TM / 4 + 1], bs[2][DEPTH][TN / 4 + 1];
   __shared__ At table[2][DEPTH];
@@ -163,7 +167,8 @@ template <int MODE, int TM, int TN> __device__ __forceinline__ void product(T* c
     const At* at = table[step & 1];
     int k = at[ak].a;
 #pragma unroll
-    for (int i = 0; i < LA; i++) ra[i] = k >= 0 && w.m0 + am + i * (LANES / DEPTH) < w.M ? rows[i * (LANES / DEPTH) * pitch + k] : narrow<T>(W(0));
+    for (int i = 0; i < LA; i++)
+      ra[i] = k >= 0 && w.m0 + am + i * (LANES / DEPTH) < w.M ? rows[i * (LANES / DEPTH) * pitch + k] : narrow<T>(W(0));
 #pragma unroll
     for (int i = 0; i < LB; i++) rb[i] = w.s.b_at(b, at[bk + i * (LANES / TN)], mine);
   };
@@ -202,9 +207,12 @@ template <int MODE, int TM, int TN> __device__ __forceinline__ void product(T* c
     for (int i = 0; i < PM; i++) store<MODE, 4>(w, c, part, bias, w.m0 + tm + i / 4 * 64 + i % 4, w.n0 + tn + j * 16, &acc[i][j]);
 }
 
-// product_mma is for T of 16 bits: a warp has TM/2 x TN/4 elements. a is [m][k] in shared memory, b is [k][n]; a thread loads pairs of neighbours.
-template <int MODE, int TM, int TN> __device__ __forceinline__ void product_mma(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
-  constexpr int DEPTH = 32, PM = TM / 32, PN = TN / 32, LA = TM * DEPTH / 2 / LANES, LB = TN * DEPTH / 2 / LANES, LDA = DEPTH + 8, LDB = TN + 8;
+// product_mma is for T of 16 bits: a warp has TM/2 x TN/4 elements. a is [m][k] in shared memory, b is [k][n]; a thread loads pairs of
+// neighbours.
+template <int MODE, int TM, int TN>
+__device__ __forceinline__ void product_mma(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
+  constexpr int DEPTH = 32, PM = TM / 32, PN = TN / 32, LA = TM * DEPTH / 2 / LANES, LB = TN * DEPTH / 2 / LANES, LDA = DEPTH + 8,
+                LDB = TN + 8;
   T* tiles = dynamic_shared<T>();  // two of a, two of b
   __shared__ At table[2][DEPTH];
   __shared__ Taps taps[2];
@@ -221,7 +229,8 @@ template <int MODE, int TM, int TN> __device__ __forceinline__ void product_mma(
 #pragma unroll
     for (int i = 0; i < LA; i++) {
       bool row = w.m0 + am + i * DOWN_A < w.M;
-      u32 lo = row && k0 >= 0 ? bits_of(rows[i * DOWN_A * pitch + k0]) : 0, hi = row && k1 >= 0 ? bits_of(rows[i * DOWN_A * pitch + k1]) : 0;
+      u32 lo = row && k0 >= 0 ? bits_of(rows[i * DOWN_A * pitch + k0]) : 0,
+          hi = row && k1 >= 0 ? bits_of(rows[i * DOWN_A * pitch + k1]) : 0;
       ra[i] = lo | hi << 16;
     }
 #pragma unroll
@@ -270,12 +279,14 @@ template <int MODE, int TM, int TN> __device__ __forceinline__ void product_mma(
 }
 
 template <bool CORES> struct Product {
-  template <int MODE, int TM, int TN> static __device__ __forceinline__ void run(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
+  template <int MODE, int TM, int TN>
+  static __device__ __forceinline__ void run(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
     product<MODE, TM, TN>(c, part, a, b, bias, v, len);
   }
 };
 template <> struct Product<true> {
-  template <int MODE, int TM, int TN> static __device__ __forceinline__ void run(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
+  template <int MODE, int TM, int TN>
+  static __device__ __forceinline__ void run(T* c, W* part, const T* a, const T* b, const T* bias, const Conv& v, int len) {
     product_mma<MODE, TM, TN>(c, part, a, b, bias, v, len);
   }
 };

@@ -138,7 +138,8 @@ template <bool E5M2> __device__ __forceinline__ uint4 quantize16(const T* x, flo
 }
 
 // quantize_whole codes x with one scale, from the parts of absmax_parts.
-extern "C" __global__ void __launch_bounds__(THREADS) quantize_whole(u8* y, float* inverse, const T* x, const u32* part, int parts, i64 n, int e5m2) {
+extern "C" __global__ void __launch_bounds__(THREADS) quantize_whole(u8* y, float* inverse, const T* x, const u32* part, int parts,
+                                                                     i64 n, int e5m2) {
   float s = whole_scale(part, parts, inverse, e5m2);
   i64 step = all_threads();
 #pragma unroll 2
@@ -148,10 +149,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize_whole(u8* y, floa
   }
 }
 
-// quantize_tile codes a tile of TILE x TILE elements and writes it transposed to yt [cols, rows] and, if there is y, also as it is. The scale
-// of column c is scale[c * by_col]. A thread has 16 elements of a row; they are exchanged in shared memory. A word there has four rows of one column.
+// quantize_tile codes a tile of TILE x TILE elements and writes it transposed to yt [cols, rows] and, if there is y, also as it is. The
+// scale of column c is scale[c * by_col]. A thread has 16 elements of a row; they are exchanged in shared memory. A word there has four
+// rows of one column.
 template <bool E5M2>
-__device__ __forceinline__ void quantize_tile(u8* y, u8* yt, const T* x, const float* scale, int by_col, i64 rows, i64 cols, i64 r0, i64 c0) {
+__device__ __forceinline__ void quantize_tile(u8* y, u8* yt, const T* x, const float* scale, int by_col, i64 rows, i64 cols,
+                                              i64 r0, i64 c0) {
   __shared__ u32 words[TILE][TILE / 4 + 1];  // [column][four rows]
   int t = threadIdx.x, c = t % 4 * 16, r = t / 4;  // 4 threads a row, 64 rows
   i64 row = r0 + r, col = c0 + c;
@@ -193,7 +196,8 @@ __device__ __forceinline__ void quantize_tile(u8* y, u8* yt, const T* x, const f
   int oc = t / 4, part = t % 4;
   i64 ocol = c0 + oc, orow = r0 + part * 16;
   if (ocol < cols && orow < rows)
-    *(uint4*)(yt + ocol * rows + orow) = make_uint4(words[oc][part * 4], words[oc][part * 4 + 1], words[oc][part * 4 + 2], words[oc][part * 4 + 3]);
+    *(uint4*)(yt + ocol * rows + orow) =
+        make_uint4(words[oc][part * 4], words[oc][part * 4 + 1], words[oc][part * 4 + 2], words[oc][part * 4 + 3]);
 }
 
 // quantize_both codes x [rows, cols] with one scale, as it is (if there is y) and transposed. rows is a multiple of 16.
@@ -242,9 +246,15 @@ template <int P> __device__ __forceinline__ void quantize_row(u8* y, float* inve
       *(Pack<u32, VEC / 4>*)(y + r * cols + (threadIdx.x + k * blockDim.x) * VEC) = c;
     }
 }
-extern "C" __global__ void __launch_bounds__(1024) quantize_rows_1(u8* y, float* inverse, const T* x, i64 cols, int e5m2) { quantize_row<1>(y, inverse, x, cols, e5m2); }
-extern "C" __global__ void __launch_bounds__(1024) quantize_rows_2(u8* y, float* inverse, const T* x, i64 cols, int e5m2) { quantize_row<2>(y, inverse, x, cols, e5m2); }
-extern "C" __global__ void __launch_bounds__(1024) quantize_rows_4(u8* y, float* inverse, const T* x, i64 cols, int e5m2) { quantize_row<4>(y, inverse, x, cols, e5m2); }
+extern "C" __global__ void __launch_bounds__(1024) quantize_rows_1(u8* y, float* inverse, const T* x, i64 cols, int e5m2) {
+  quantize_row<1>(y, inverse, x, cols, e5m2);
+}
+extern "C" __global__ void __launch_bounds__(1024) quantize_rows_2(u8* y, float* inverse, const T* x, i64 cols, int e5m2) {
+  quantize_row<2>(y, inverse, x, cols, e5m2);
+}
+extern "C" __global__ void __launch_bounds__(1024) quantize_rows_4(u8* y, float* inverse, const T* x, i64 cols, int e5m2) {
+  quantize_row<4>(y, inverse, x, cols, e5m2);
+}
 
 // quantize_rows_long is for rows that do not fit: it reads them twice.
 extern "C" __global__ void __launch_bounds__(1024) quantize_rows_long(u8* y, float* inverse, const T* x, i64 cols, int e5m2) {
@@ -263,7 +273,8 @@ extern "C" __global__ void __launch_bounds__(1024) quantize_rows_long(u8* y, flo
   }
 }
 
-// absmax_cols: part[p, c] is the largest magnitude of column c in rows p*len on. A block has 32 lanes across, of VEC columns each, by 8 rows.
+// absmax_cols: part[p, c] is the largest magnitude of column c in rows p*len on. A block has 32 lanes across, of VEC columns each, by 8
+// rows.
 extern "C" __global__ void __launch_bounds__(THREADS) absmax_cols(u32* part, const T* x, i64 rows, i64 cols, i64 len) {
   __shared__ u32 shared[8][32][VEC + 1];
   i64 c = ((i64)blockIdx.x * 32 + threadIdx.x) * VEC, from = blockIdx.y * len, to = from + len < rows ? from + len : rows;

@@ -28,8 +28,8 @@ __device__ __forceinline__ W flush(W x, W limit) { return -limit < x && x < limi
 // Element is what a step reads and writes.
 struct Element { W p, g, m, v; };
 
-// step_all applies f to the elements of this block's part: `part` of them. m and v may be missing. A thread loads AHEAD packs of each tensor
-// before it uses the first.
+// step_all applies f to the elements of this block's part: `part` of them. m and v may be missing. A thread loads AHEAD packs of each
+// tensor before it uses the first.
 template <class F> __device__ __forceinline__ void step_all(const List& list, int part, F f) {
   int i = group_of(list, blockIdx.x);
   i64 from = (i64)(blockIdx.x - list.start[i]) * part, n = list.len[i] - from < part ? list.len[i] - from : part;
@@ -88,7 +88,8 @@ template <class F> __device__ __forceinline__ void step_all(const List& list, in
 
 // The optimizers multiply gradients by *factor first, if there is one. If it is NaN, they change nothing.
 
-extern "C" __global__ void __launch_bounds__(LANES) sgd(const __grid_constant__ List list, int part, const double* factor, int nesterov, int first, W lr, W mu, W in, W wd, W tiny) {
+extern "C" __global__ void __launch_bounds__(LANES) sgd(const __grid_constant__ List list, int part, const double* factor, int nesterov,
+                                                        int first, W lr, W mu, W in, W wd, W tiny) {
   W scale = factor ? (W)*factor : W(1);
   if (scale != scale) return;
   step_all(list, part, [=](Element& e) {
@@ -101,8 +102,8 @@ extern "C" __global__ void __launch_bounds__(LANES) sgd(const __grid_constant__ 
   });
 }
 
-extern "C" __global__ void __launch_bounds__(LANES) adam(const __grid_constant__ List list, int part, const double* factor, W step, W root, W eps, W in1, W b2, W in2, W tiny,
-                                W least, W normal, W wd, W keep) {
+extern "C" __global__ void __launch_bounds__(LANES) adam(const __grid_constant__ List list, int part, const double* factor, W step,
+                                                         W root, W eps, W in1, W b2, W in2, W tiny, W least, W normal, W wd, W keep) {
   W scale = factor ? (W)*factor : W(1);
   if (scale != scale) return;
   step_all(list, part, [=](Element& e) {
@@ -163,7 +164,8 @@ extern "C" __global__ void grad_norm(double* y, const double* x, i64 n) {
 }
 
 // clip: y[1] is the norm of the gradients times scale. y[0] is the factor for the gradients: scale, or less if that norm is above
-// max_norm, or NaN if it is not finite. Then y[2] gets step, if that is not 0, and y[3] the index of grad_norm, and no later clip changes y.
+// max_norm, or NaN if it is not finite. Then y[2] gets step, if that is not 0, and y[3] the index of grad_norm, and no later clip changes
+// y.
 extern "C" __global__ void clip(double* y, const double* sum, double scale, double max_norm, double step) {
   if (y[2] != 0) return;
   double norm = sqrt(sum[0]) * scale, clip_coef = max_norm / (norm + 1e-6);

@@ -51,12 +51,14 @@ template <int N> __device__ __forceinline__ Pack<T, N> pack_at(const T* p, int v
   return r;
 }
 
-// sum_part computes y[p] = the sum of part p of the n elements of x: `len` of them, a multiple of four packs of all threads. A block has
-// LANES threads and one part. Each loads four packs before it adds the first. The order does not depend on vec: x is aligned to 16 bytes.
-extern "C" __global__ void __launch_bounds__(LANES) sum_part(W* y, const T* x, i64 n, i64 len, int vec) {
+// sum_part computes y[l, p] = the sum of part p of x[l], which has n elements, and a part `len` of them, a multiple of four packs of all
+// threads. A block has LANES threads and one part. Each loads four packs before it adds the first. The order does not depend on vec: lines
+// are aligned to 16 bytes.
+extern "C" __global__ void __launch_bounds__(LANES) sum_part(W* y, const T* x, i64 n, i64 len, i64 parts, int vec) {
   constexpr int N = 16 / sizeof(T);
   __shared__ W shared[LANES];
-  i64 from = blockIdx.x * len, to = from + len < n ? from + len : n, i = from + threadIdx.x * N;
+  i64 from = blockIdx.x % parts * len, to = from + len < n ? from + len : n, i = from + threadIdx.x * N;
+  x += blockIdx.x / parts * n;
   W sum[4] = {};
   for (; i + (3 * LANES + 1) * N <= to; i += 4 * LANES * N) {
     Pack<T, N> p[4];

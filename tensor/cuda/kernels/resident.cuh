@@ -47,7 +47,8 @@ template <class F> __device__ __forceinline__ void each(int cols, F f) {
   }
 }
 
-// once loads what is read one time: the nearest cache need not keep it.
+// once loads what is read one time: the nearest cache need not keep it. Its asm has no "memory" clobber, which would hold the loads around
+// it in place: a row is read before anything is stored to it, and none is read again.
 __device__ __forceinline__ P16 once(const T* p) {
 #ifdef RINGO_EMU
   return load<VEC>(p);

@@ -110,21 +110,21 @@ static bool reserve(Arena& a) {
   return true;
 }
 
-// blank gives pages from at on access, filled with NaN. Large memory is mapped from a file of NaN, so that pages that nobody uses cost nothing.
+// blank gives pages from at on access, filled with NaN. Large memory is mapped from a file of NaN, so that pages that nobody uses cost
+// nothing. The kernel limits the number of mappings of a process (vm.max_map_count, 65530): so they are long, and the file grows to the
+// longest.
 static bool blank(Addr at, uint64_t n) {
-  constexpr uint64_t large = 256 << 10, piece = 1 << 20;
-  static int file = -1;
+  constexpr uint64_t large = 256 << 10, piece = 64 << 20;
   if (n < large) {
     if (mprotect((void*)at, n, PROT_READ | PROT_WRITE)) return false;
     memset((void*)at, Fill, n);
     return true;
   }
-  if (file < 0) {
-    int fd = memfd_create("emulated memory", MFD_CLOEXEC);
-    const std::vector<char> nan(piece, (char)Fill);
-    if (fd < 0 || write(fd, nan.data(), piece) != (ssize_t)piece) return false;
-    file = fd;
-  }
+  static const int file = memfd_create("emulated memory", MFD_CLOEXEC);
+  static const std::vector<char> nan(1 << 20, (char)Fill);
+  static uint64_t filled = 0;
+  for (; filled < std::min(n, piece); filled += nan.size())
+    if (pwrite(file, nan.data(), nan.size(), filled) != (ssize_t)nan.size()) return false;
   for (Addr end = at + n; at < end; at += piece)
     if (mmap((void*)at, std::min(piece, end - at), PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, file, 0) == MAP_FAILED)
       return false;
@@ -223,16 +223,19 @@ int leaked_memory(std::string& out) {
 
 // emu_tensor_map is cuTensorMapEncodeTiled for tests: it checks what is documented, and writes down its arguments. It has not that name,
 // because kernels that use maps do not run here.
-API Result emu_tensor_map(uint64_t* map, int type, unsigned rank, Addr p, const uint64_t* dims, const uint64_t* strides, const unsigned* box,
-                          const unsigned* steps, int interleave, int swizzle, int l2, int fill) {
+API Result emu_tensor_map(uint64_t* map, int type, unsigned rank, Addr p, const uint64_t* dims, const uint64_t* strides,
+                          const unsigned* box, const unsigned* steps, int interleave, int swizzle, int l2, int fill) {
   constexpr int Float16 = 6, BFloat16 = 9, Swizzle128 = 3;
-  if ((uint64_t)map % 64 || p % 16 || (rank != 3 && rank != 4) || (type != Float16 && type != BFloat16) || interleave || swizzle != Swizzle128 || fill) return InvalidValue;
+  if ((uint64_t)map % 64 || p % 16 || (rank != 3 && rank != 4) || (type != Float16 && type != BFloat16)) return InvalidValue;
+  if (interleave || swizzle != Swizzle128 || fill) return InvalidValue;
   for (unsigned i = 0; i < rank; i++)
-    if (!dims[i] || dims[i] >> 32 || !box[i] || box[i] > 256 || !steps[i] || steps[i] > 8 || (i && (strides[i - 1] % 16 || strides[i - 1] >> 40))) return InvalidValue;
+    if (!dims[i] || dims[i] >> 32 || !box[i] || box[i] > 256 || !steps[i] || steps[i] > 8 ||
+        (i && (strides[i - 1] % 16 || strides[i - 1] >> 40)))
+      return InvalidValue;
   if (box[0] * 2 > 128) return InvalidValue;
   bool four = rank == 4;
-  uint64_t words[16] = {p, (uint64_t)type, rank, dims[0], dims[1], dims[2], four ? dims[3] : 0, strides[0], strides[1], four ? strides[2] : 0, box[0], box[1],
-                        box[2], four ? box[3] : 0, (uint64_t)swizzle, (uint64_t)l2};
+  uint64_t words[16] = {p, (uint64_t)type, rank, dims[0], dims[1], dims[2], four ? dims[3] : 0, strides[0], strides[1],
+                        four ? strides[2] : 0, box[0], box[1], box[2], four ? box[3] : 0, (uint64_t)swizzle, (uint64_t)l2};
   std::copy(words, words + 16, map);
   return Ok;
 }
