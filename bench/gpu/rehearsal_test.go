@@ -143,7 +143,7 @@ func TestLongRehearsal(t *testing.T) {
 	}
 	machineWithoutGo(t)
 	t.Setenv("EMU_DEVICES", "1")
-	out, err := program(t, file, "-small", "-python", python, "-window", "1ms", "-each", "60s", "-logs", logs)
+	out, err := program(t, file, "-small", "-python", python, "-window", "1ms", "-each", "60s", "-limit", "20m", "-logs", logs)
 	require.Error(t, err)
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 2 failed, 0 skipped")
 	for _, s := range measure.Sections {

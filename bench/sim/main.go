@@ -50,8 +50,8 @@ func main() {
 }
 
 func run(rounds int) error {
-	if n := runtime.GOMAXPROCS(0); n < 2 {
-		return fmt.Errorf("GOMAXPROCS is %d, and two cores wait for each other here: run it where Go has two or more", n)
+	if n := min(runtime.GOMAXPROCS(0), runtime.NumCPU()); n < 2 {
+		return fmt.Errorf("Go has %d core, and two wait for each other here: run it where Go has two or more", n)
 	}
 	dir, err := os.MkdirTemp("", "sim")
 	if err != nil {

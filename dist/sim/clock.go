@@ -82,7 +82,7 @@ const (
 
 var (
 	errEnded = errors.New("sim: the simulation has ended")
-	errLong  = errors.New("sim: this takes more than 106 days, and times do not fit: take fewer bytes, or higher bandwidths")
+	errLong  = errors.New("sim: this takes more than 106 days, and times do not fit: take fewer bytes, more bandwidth or less computation")
 )
 
 // record writes down a step of the thread whose function runs.

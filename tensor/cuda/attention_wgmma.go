@@ -116,9 +116,7 @@ func (q *Queue) onHopper(a *tensor.Args, masks int) *wgmmaKernels {
 
 // wgmmaParams is what k, one of ks, needs to know. It is to be called before q.args are set.
 func (q *Queue) wgmmaParams(a *tensor.Args, ks *wgmmaKernels, k wgmmaKernel, masks int) wgmmaParams {
-	next := q.counters()
-	q.op = a.Op // its first use launches another operation
-	s := shapesOf(a)
+	s, next := shapesOf(a), q.counters()
 	p := wgmmaParams{steps: int32(s.steps), keys: int32(s.keys), heads: int32(s.heads), kv: int32(s.kv), causal: int32(a.I[1]),
 		offset: int32(a.I[7]), scale: float32(a.F[0]), hd: int32(a.I[0]), padded: int32(tilesOf(s.steps, ks.kv.n) * ks.kv.n),
 		next: next, bad: badAddress(q.dev), op: uint32(q.op), qstep: int64(s.qstep), kstep: int64(s.kstep), key: a.Key,
@@ -173,7 +171,6 @@ func attentionGradWGMMA(q *Queue, ks *wgmmaKernels, a *tensor.Args) {
 	out, gout := devPtr(a.X[o.out]), devPtr(a.X[o.gout])
 	k, p, ofKeys := ks.q, q.wgmmaParams(a, ks, ks.q, o.masks), q.wgmmaParams(a, ks, ks.kv, o.masks)
 	stats := q.scratch(s.batch * s.heads * int(p.padded) * 8)
-	q.op = a.Op
 	q.args.Reset().Ptr(grads[0]).Ptr(stats).Ptr(out).Ptr(gout)
 	q.ptr(a, o.lse).lseGrad(a, o)
 	q.heads4(a, x[0], s.steps, s.heads, s.qstep, k.rows())

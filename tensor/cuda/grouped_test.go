@@ -271,15 +271,17 @@ func TestGroupsThatDoNotFit(t *testing.T) {
 			require.ErrorContains(t, dev.Queue(0).Sync(), "grouped_linear", fmt.Sprint(d, sizes))
 		}
 	}
-	tape := tensor.NewTape(dev)
-	x, w := tensor.New(dev, tensor.BFloat16, 5, 8), tensor.New(dev, tensor.BFloat16, 0, 16, 8)
-	ops.GroupedLinear(tape.Input(x), tape.Input(w), tape.Input(tensor.New(dev, tensor.Int64, 0)))
-	require.ErrorContains(t, dev.Queue(0).Sync(), "grouped_linear", "5 rows of no group")
 	want := []string{"grouped", "grouped_mma_tb"}
 	if cuda.Hopper(dev, true) {
 		want[1] = "grouped_wgmma_tb"
 	}
 	require.ElementsMatch(t, want, cuda.Compiled(dev, "grouped"))
+	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		tape := tensor.NewTape(dev)
+		x, w := tensor.New(dev, d, 5, 8), tensor.New(dev, d, 0, 16, 8)
+		ops.GroupedLinear(tape.Input(x), tape.Input(w), tape.Input(tensor.New(dev, tensor.Int64, 0)))
+		require.ErrorContains(t, dev.Queue(0).Sync(), "grouped_linear", "5 rows of no group")
+	}
 }
 
 func TestGroupedAllocatesNothing(t *testing.T) {

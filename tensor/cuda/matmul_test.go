@@ -279,11 +279,20 @@ func TestGroupedAtRealSizes(t *testing.T) {
 	if emu.Real() {
 		g = grouped{3072, 768, []int{1000, 0, 2049, 1, 513}, true, 0}
 	}
-	for _, l := range []launch{g.forward(tensor.BFloat16), g.grad(tensor.BFloat16)} {
-		got := l.on(t, dev)
-		require.Equal(t, got, l.on(t, dev), "another run of %v", l.op)
-		cuda.Plain(dev, true)
-		require.Negative(t, differs(l.on(t, dev)[0], got[0], sumsOf(max(g.k, g.rows()))), "%v", l.op)
-		cuda.Plain(dev, false)
+	for range 2 {
+		for _, l := range []launch{g.forward(tensor.BFloat16), g.grad(tensor.BFloat16)} {
+			got := l.on(t, dev)
+			require.Equal(t, got, l.on(t, dev), "another run of %v", l.op)
+			cuda.Plain(dev, true)
+			require.Negative(t, differs(l.on(t, dev)[0], got[0], sumsOf(max(g.k, g.rows()))), "%v", l.op)
+			cuda.Plain(dev, false)
+		}
+		if !cuda.Hopper(dev, true) {
+			require.Contains(t, cuda.Compiled(dev, "grouped"), "grouped_mma_grad")
+			return
+		}
+		require.NotContains(t, cuda.Compiled(dev, "grouped"), "grouped_mma_grad")
+		require.Contains(t, cuda.Compiled(dev, "grouped"), "grouped_wgmma_grad")
+		cuda.Hopper(dev, false)
 	}
 }
