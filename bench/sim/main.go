@@ -51,7 +51,7 @@ func main() {
 
 func run(rounds int) error {
 	if n := min(runtime.GOMAXPROCS(0), runtime.NumCPU()); n < 2 {
-		return fmt.Errorf("Go has %d core, and two wait for each other here: run it where Go has two or more", n)
+		return fmt.Errorf("two cores wait for each other here, and Go has %d: run it where it has two or more", n)
 	}
 	dir, err := os.MkdirTemp("", "sim")
 	if err != nil {
