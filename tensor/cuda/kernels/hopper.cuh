@@ -22,6 +22,11 @@ __device__ __forceinline__ void barrier_wait(u32 b, u32 parity) {
 // group_barrier waits for the 128 threads of a warpgroup.
 __device__ __forceinline__ void group_barrier(int number) { asm volatile("bar.sync %0, 128;" : : "r"(number) : "memory"); }
 
+// threads_wait waits for N threads, whole warps.
+template <int N> __device__ __forceinline__ void threads_wait(int number) {
+  asm volatile("bar.sync %0, %1;" : : "r"(number), "n"(N) : "memory");
+}
+
 // copy_box copies the map's box at column x, row y of matrix z to shared memory, and tells a barrier. What lies outside is 0.
 __device__ __forceinline__ void copy_box(u32 to, const TensorMap& map, int x, int y, int z, u32 bar) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
