@@ -3,16 +3,16 @@
 #include "mma.h"
 
 namespace emu {
-// Addresses: a kilobyte is the system's, then come the static and the dynamic bytes, which begin at multiples of 16 only.
-enum { Reserved = 1024 + 16, MaxBytes = 232448 + Reserved };
-static unsigned static_bytes() { return (unsigned)(__stop_emu_shared - __start_emu_shared + 15) / 16 * 16; }
+// Addresses: a kilobyte is the system's, then come the static bytes, and the dynamic ones from a multiple of 16 on.
+enum { Reserved = 1024, MaxBytes = 232448 + Reserved + 32 };
+static inline unsigned statics() { return Reserved + (unsigned)(__stop_emu_shared - __start_emu_shared + 15) / 16 * 16; }
+static inline unsigned dynamics() { return statics() + 16; }
 static inline unsigned char* bytes_at(unsigned at) {
-  unsigned dynamic = Reserved + static_bytes();
-  return at < dynamic ? __start_emu_shared + (at - Reserved) : launch->dynamic + (at - dynamic);
+  return at < statics() ? __start_emu_shared + (at - Reserved) : launch->dynamic + (at - dynamics());
 }
 static inline bool inside(unsigned at, unsigned bytes) {
-  unsigned dynamic = Reserved + static_bytes(), end = dynamic + launch->shared;
-  return at >= Reserved && at <= end && bytes <= end - at && (at >= dynamic || at + bytes <= dynamic);
+  unsigned from = at < statics() ? Reserved : dynamics(), to = at < statics() ? statics() : dynamics() + launch->shared;
+  return at >= from && at <= to && bytes <= to - at;
 }
 
 // What threads stored and the asynchronous proxy may not see yet: of 16 bytes, the last thread, and how many fences it had done.
@@ -210,7 +210,7 @@ unsigned emu_shared_address(const void* at) {
   auto p = (const unsigned char*)at;
   if (p >= __start_emu_shared && p < __stop_emu_shared) return Reserved + (unsigned)(p - __start_emu_shared);
   if (p < launch->dynamic || p > launch->dynamic + launch->shared) fail(IllegalAddress, "address %p is not in shared memory", at);
-  return Reserved + static_bytes() + (unsigned)(p - launch->dynamic);
+  return dynamics() + (unsigned)(p - launch->dynamic);
 }
 void* emu_shared(unsigned at, unsigned bytes, const char* what, int line) {
   if (!inside(at, bytes)) fail(IllegalAddress, "line %d: address %#x of %s is not in shared memory", line, at, what);
