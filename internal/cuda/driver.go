@@ -76,7 +76,7 @@ type Funcs struct {
 	FuncLoad               uintptr `sym:"cuFuncLoad,optional"` // 12.4
 	FuncSetAttribute       uintptr `sym:"cuFuncSetAttribute"`
 	LaunchKernel           uintptr `sym:"cuLaunchKernel"`
-	TensorMapEncode        uintptr `sym:"cuTensorMapEncodeTiled,optional"` // not in the emulator
+	TensorMapEncode        uintptr `sym:"cuTensorMapEncodeTiled,optional"` // CUDA 12.0
 	GraphInstantiate       uintptr `sym:"cuGraphInstantiateWithFlags"`
 	GraphGetNodes          uintptr `sym:"cuGraphGetNodes"`
 	GraphExecSetKernel     uintptr `sym:"cuGraphExecKernelNodeSetParams_v2"`

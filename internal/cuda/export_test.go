@@ -20,11 +20,3 @@ func DriverAt(path string) dl.Query {
 func (c *Compiler) CachePath(src Source, arch string) string {
 	return CacheDir() + "/" + c.cacheName(src, arch, nil)
 }
-
-// EmulateTensorMaps gives a driver without tensor maps the emulator's function; NoTensorMaps takes it away.
-func EmulateTensorMaps(dev *Device) (err error) {
-	dev.drv.fn.TensorMapEncode, err = dev.drv.Lib.Sym("emu_tensor_map")
-	return err
-}
-
-func NoTensorMaps(dev *Device) { dev.drv.fn.TensorMapEncode = 0 }

@@ -15,7 +15,7 @@ type TensorMap struct {
 	box, step [4]uint32
 }
 
-// HasTensorMaps reports whether the driver can make one (CUDA 12.0). The emulator cannot.
+// HasTensorMaps reports whether the driver can make one (CUDA 12.0).
 func (dev *Device) HasTensorMaps() bool { return dev.drv.fn.TensorMapEncode != 0 }
 
 // Set makes m describe dims[2] matrices of dims[1] rows of dims[0] elements, one behind the other from p on, in boxes of box[1] rows of

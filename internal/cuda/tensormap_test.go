@@ -16,10 +16,7 @@ import (
 func TestTensorMap(t *testing.T) {
 	emu.Only(t, "a driver's map cannot be read")
 	r := newRig(t, emu.Config{})
-	require.False(t, r.dev.HasTensorMaps(), "the kernels that need them do not run here")
-	require.NoError(t, cuda.EmulateTensorMaps(r.dev))
 	require.True(t, r.dev.HasTensorMaps())
-	defer cuda.NoTensorMaps(r.dev)
 	read := r.kernel(`struct map { unsigned long long words[16]; };
 extern "C" __global__ void read(unsigned long long* y, map a, map b) { y[threadIdx.x] = threadIdx.x < 16 ? a.words[threadIdx.x] : b.words[threadIdx.x - 16]; }`, "read")
 	x, y, m, args := r.alloc(3*40*24*2), r.alloc(8*32), new(cuda.TensorMap), cuda.NewArgs()
@@ -47,14 +44,22 @@ extern "C" __global__ void read(unsigned long long* y, map a, map b) { y[threadI
 	}
 }
 
-// Code for one architecture is compiled for it, and not taken for the same text for all. The emulator does not know sm_90a.
+// Code for one architecture is compiled for it, and not taken for the same text for all.
 func TestSpecificModule(t *testing.T) {
 	emu.Only(t, "a GPU may have another architecture")
 	r := newRig(t, emu.Config{})
-	src := cuda.Source{Name: "one.cu", Text: `extern "C" __global__ void one(float* y) { y[0] = 1.f; }`}
-	_, err := r.dev.Module(src)
-	require.NoError(t, err)
-	src.Specific = true
-	_, err = r.dev.Module(src)
-	require.ErrorContains(t, err, "one.cu for sm_90a")
+	src := cuda.Source{Name: "one.cu", Text: `
+#ifndef __CUDA_ARCH_FEAT_SM90_ALL
+#define __CUDA_ARCH_FEAT_SM90_ALL 0
+#endif
+extern "C" __global__ void one(float* y) { y[0] = __CUDA_ARCH_FEAT_SM90_ALL == 0 ? 1.f : 2.f; }`}
+	y := r.alloc(4)
+	for _, src.Specific = range []bool{false, true} {
+		m, err := r.dev.Module(src)
+		require.NoError(t, err)
+		f, err := m.Func("one")
+		require.NoError(t, err)
+		require.NoError(t, r.s.Launch(f, dim(1), dim(1), 0, cuda.NewArgs().Ptr(y)))
+		require.Equal(t, []float32{map[bool]float32{false: 1, true: 2}[src.Specific]}, get[float32](r, r.s, y, 1))
+	}
 }

@@ -12,7 +12,9 @@ import (
 
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
@@ -127,3 +129,83 @@ func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 		require.NotEqual(t, want, c.h.run(t, dev, tensor.BFloat16, nil), "nobody noticed %s", c.to)
 	}
 }
+
+// hopper is a device with kernels for compute capability 9.0, or the test is skipped.
+func hopper(t *testing.T, c emu.Config) *cuda.Device {
+	t.Helper()
+	t.Setenv("RINGO_HOPPER", "1")
+	emu.Start(t, c)
+	dev := open(t, 0)
+	if !cuda.Hopper(dev, true) {
+		t.Skip("the GPU has not compute capability 9.0")
+	}
+	return dev
+}
+
+// hopperCrossed are cases of cross-attention: heads of 48 to 128 features, of which several share their keys, offsets that hide all keys
+// from some queries, or none, lengths, documents and dropout, with tiles that are full, empty and between.
+func hopperCrossed(t *testing.T) (cases []crossed) {
+	cases = []crossed{
+		{shape: shape{batch: 1, tq: 70, tk: 150, heads: 2, kv: 1, hd: 64, offset: 80, causal: true}},
+		{shape: shape{batch: 1, tq: 70, tk: 92, heads: 2, kv: 1, hd: 128, offset: -20, causal: true, drop: 0.3}},
+	}
+	if !long(t) {
+		return cases
+	}
+	lengths := ints(4, func(b int) int { return []int{33, 0, 200, 64}[b] })
+	qdocs, kdocs := ints(4*150, func(i int) int { return i%150/41 + i/150 }), ints(4*200, func(j int) int { return j%200/60 + j/200 })
+	for _, s := range []shape{
+		{batch: 1, tq: 1, tk: 65, heads: 2, kv: 2, hd: 64, offset: 64, causal: true},
+		{batch: 2, tq: 3, tk: 130, heads: 4, kv: 2, hd: 48, offset: 127, causal: true},
+		{batch: 1, tq: 330, tk: 33, heads: 3, kv: 1, hd: 80, offset: -297, causal: true},
+		{batch: 1, tq: 70, tk: 70, heads: 2, kv: 2, hd: 64, offset: -200, causal: true},
+		{batch: 1, tq: 5, tk: 70, heads: 2, kv: 1, hd: 96, offset: 1000, causal: true},
+		{batch: 2, tq: 265, tk: 529, heads: 6, kv: 2, hd: 64, offset: 264, causal: true},
+		{batch: 1, tq: 400, tk: 192, heads: 2, kv: 1, hd: 128, offset: 5, causal: true},
+		{batch: 1, tq: 63, tk: 300, heads: 2, kv: 1, hd: 112},
+		{batch: 1, tq: 384, tk: 384, heads: 2, kv: 2, hd: 64, causal: true},
+		{batch: 2, tq: 267, tk: 140, heads: 4, kv: 1, hd: 64, drop: 0.3},
+		{batch: 1, tq: 167, tk: 260, heads: 2, kv: 1, hd: 48, offset: 93, causal: true, drop: 0.3},
+		{batch: 1, tq: 270, tk: 268, heads: 2, kv: 2, hd: 96, causal: true, drop: 0.1},
+	} {
+		cases = append(cases, crossed{shape: s})
+	}
+	for i, c := range []crossed{{lengths: lengths}, {qdocs: qdocs, kdocs: kdocs}, {lengths: lengths, qdocs: qdocs, kdocs: kdocs}} {
+		for j, hd := range []int{48, 64, 80, 128} {
+			c.shape = shape{batch: 4, tq: 150, tk: 200, heads: 2, kv: 1, hd: hd, offset: 50 - 70*(j%2), causal: (i+j)%2 == 0}
+			if i == 0 {
+				c.drop = 0.3 * float64(j/2)
+			}
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
+// TestCrossAttentionOnHopper compares with the CPU, and two runs. Threads in the other order give the same bits.
+func TestCrossAttentionOnHopper(t *testing.T) {
+	host := cpu.New(1)
+	defer host.Close()
+	var wants, gots [][]operand
+	for _, reverse := range []bool{false, true} {
+		dev := hopper(t, emu.Config{Reverse: reverse, Banks: true})
+		for i, c := range hopperCrossed(t) {
+			d := []tensor.DType{tensor.BFloat16, tensor.Float16}[i%2]
+			name := fmt.Sprintf("%v %+v", d, c.shape)
+			if !reverse {
+				wants = append(wants, c.run(t, host, d, nil))
+			}
+			got := c.run(t, dev, d, wants[i])
+			requireNear(t, wants[i], got, c.tolerance(), name)
+			if reverse {
+				require.Equal(t, gots[i], got, name)
+			}
+			gots = append(gots, got)
+		}
+		for _, name := range cuda.Compiled(dev, "attention") {
+			require.Contains(t, name, "wgmma")
+		}
+	}
+}
+
+func TestLongCrossAttentionOnHopper(t *testing.T) { reliability.AsLong(t, TestCrossAttentionOnHopper) }

@@ -104,6 +104,14 @@ __device__ __forceinline__ void last_turn(int wg) {
 #endif
 }
 
+#ifdef RINGO_EMU
+inline void unpack(u32 v, float& lo, float& hi) {
+  T x = {(u16)v}, y = {(u16)(v >> 16)};
+  lo = to_float(x), hi = to_float(y);
+}
+inline float rcp_(float x) { return 1.f / x; }
+inline float log2_(float x) { return log2f(x); }
+#else
 __device__ __forceinline__ void unpack(u32 v, float& lo, float& hi) {
   if (IsHalf<T>::value)
     asm("{.reg .b16 a, b;\nmov.b32 {a, b}, %2;\ncvt.f32.f16 %0, a;\ncvt.f32.f16 %1, b;}" : "=f"(lo), "=f"(hi) : "r"(v));
@@ -113,6 +121,7 @@ __device__ __forceinline__ void unpack(u32 v, float& lo, float& hi) {
 // Approximations that the hardware has.
 __device__ __forceinline__ float rcp_(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 __device__ __forceinline__ float log2_(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+#endif
 
 // scores is d = a bT over HD features: 64 rows of a tile of A_ROWS, from row 0 of address a, and all N rows of tile b.
 template <int A_ROWS, int B_ROWS, int R> __device__ __forceinline__ void scores(float (&d)[R], u32 a, u32 b) {

@@ -1,9 +1,61 @@
 // Instructions of sm_90a, as inline PTX: the copy engine, barriers that count its bytes, and products of four warps (PTX ISA, "mbarrier",
-// "cp.async.bulk.tensor", "wgmma"). The emulator has none of them.
+// "cp.async.bulk.tensor", "wgmma"); on the emulator, functions that do the same (internal/cuda/emu, src/hopper.h). There, `line` is the
+// caller's.
 
 // TensorMap is a CUtensorMap: what the copy engine knows of a matrix.
 struct __align__(64) TensorMap { u64 words[16]; };
 
+// matrix_at describes a matrix of rows of 128 bytes, swizzled by 128 bytes. If k is along the rows, eight rows and eight columns of 16
+// bytes are a block. With ACROSS, 64 elements by eight rows are one; the next 64 elements are `box` bytes on.
+template <int ACROSS> __device__ __forceinline__ u64 matrix_at(u32 p, int box) {
+  u64 lead = ACROSS ? box / 16 : 1, stride = 1024 / 16;
+  return (u64)((p & 0x3ffff) >> 4) | lead << 16 | stride << 32 | 1ull << 62;
+}
+
+#ifdef RINGO_EMU
+#define CALLED int line = __builtin_LINE()
+inline void barrier_init(u32 b, u32 n, CALLED) { emu_mbarrier_init(b, n, line); }
+inline void barriers_ready() { emu_mbarriers_ready(); }
+inline void barrier_arrive(u32 b, CALLED) { emu_mbarrier_arrive(b, 0, line); }
+inline void barrier_expect(u32 b, u32 bytes, CALLED) { emu_mbarrier_arrive(b, bytes, line); }
+inline void barrier_wait(u32 b, u32 parity, CALLED) { emu_mbarrier_wait(b, parity, line); }
+inline void group_barrier(int number, CALLED) { emu_bar(number, 128, true, line); }
+inline void two_groups_wait(int number, CALLED) { emu_bar(number, 256, true, line); }
+inline void two_groups_arrive(int number, CALLED) { emu_bar(number, 256, false, line); }
+struct At { u32 bar; int line; At(u32 bar, CALLED) : bar(bar), line(line) {} };
+inline void copy_box(u32 to, const TensorMap& map, int x, int y, int z, At at) { emu_copy_box(to, &map, x, y, z, 0, 3, at.bar, at.line); }
+inline void copy_box(u32 to, const TensorMap& map, int x, int y, int z, int w, At at) { emu_copy_box(to, &map, x, y, z, w, 4, at.bar, at.line); }
+inline void prefetch_box(const TensorMap&, int, int, int, int) {}
+inline void prefetch_map(const TensorMap&) {}
+inline void copy_bytes(u32 to, const void* from, u32 bytes, u32 bar, CALLED) { emu_copy_bytes(to, from, bytes, bar, line); }
+inline void load16(u32 (&v)[4], u32 from, CALLED) { *(uint4*)v = *(uint4*)emu_shared(from, 16, "a load", line); }
+inline void store16(void* to, const u32 (&v)[4]) { *(uint4*)to = make_uint4(v[0], v[1], v[2], v[3]); }
+inline void store_matrices(u32 row, u32 a, u32 b, u32 c, u32 d, CALLED) {
+  u32 r[4] = {a, b, c, d};
+  emu_store_matrices(row, r, line);
+}
+inline void zero16(u32 p, CALLED) {
+  u32 none[4] = {0, 0, 0, 0};
+  emu_store16(p, none, line);
+}
+inline void see_stores() { emu_see_stores(); }
+template <int N> inline void fewer_registers() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, ""); }
+template <int N> inline void more_registers() { fewer_registers<N>(); }
+inline void wgmma_fence() { emu_wgmma_fence(); }
+inline void wgmma_commit() { emu_wgmma_commit(); }
+template <int N> inline void wgmma_wait(CALLED) { emu_wgmma_wait(N, line); }
+template <class R> inline void keep(R&) {}
+template <int ACROSS_A, int ACROSS_B> inline void wgmma256(float (&d)[128], u64 a, u64 b, int add, CALLED) {
+  emu_wgmma(d, 256, nullptr, a, b, ACROSS_A | ACROSS_B << 1, add, IsHalf<T>::value, line);
+}
+template <int R> inline void wgmma_ss(float (&d)[R], u64 a, u64 b, int add, CALLED) {
+  emu_wgmma(d, 2 * R, nullptr, a, b, 0, add, IsHalf<T>::value, line);
+}
+template <int R> inline void wgmma_rs(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add, CALLED) {
+  u32 a[4] = {a0, a1, a2, a3};
+  emu_wgmma(d, 2 * R, a, 0, b, 2, add, IsHalf<T>::value, line);
+}
+#else
 // A barrier is eight bytes of shared memory. A phase ends when n threads have arrived and the expected bytes are there.
 __device__ __forceinline__ void barrier_init(u32 b, u32 n) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(b), "r"(n) : "memory");
@@ -103,13 +155,6 @@ template <int ACROSS_A, int ACROSS_B> __device__ __forceinline__ void wgmma256(f
     WGMMA256("bf16.bf16");
 }
 
-// matrix_at describes a matrix of rows of 128 bytes, swizzled by 128 bytes. If k is along the rows, eight rows and eight columns of 16
-// bytes are a block. With ACROSS, 64 elements by eight rows are one; the next 64 elements are `box` bytes on.
-template <int ACROSS> __device__ __forceinline__ u64 matrix_at(u32 p, int box) {
-  u64 lead = ACROSS ? box / 16 : 1, stride = 1024 / 16;
-  return (u64)((p & 0x3ffff) >> 4) | lead << 16 | stride << 32 | 1ull << 62;
-}
-
 // Products of 64 rows with N columns, of a thread's N/2 sums. wgmma_ss is d = a bT, or d += a bT if add, for a [64,16] and b [N,16] in
 // shared memory, k along the rows. wgmma_rs is d += a b for a in registers, the layout of which is that of d, packed, and b [16,N], columns
 // along the rows.
@@ -159,3 +204,4 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[64], u32 a0, u32 a1, u32 a2,
   if (IsHalf<T>::value) WGMMA_RS("128", D_128, "%64, %65, %66, %67", "%68", "%69", SUMS_128, "f16.f16");
   else WGMMA_RS("128", D_128, "%64, %65, %66, %67", "%68", "%69", SUMS_128, "bf16.bf16");
 }
+#endif

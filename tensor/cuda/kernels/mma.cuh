@@ -19,6 +19,7 @@ inline void ldmatrix(u32 (&r)[4], const void* row) { emu_ldmatrix(r, row, false,
 inline void ldmatrix_trans(u32 (&r)[4], const void* row) { emu_ldmatrix(r, row, true, __LINE__); }
 inline void copy16(void* to, const void* from, bool real) { emu_copy(to, from, 16, real ? 16 : 0, __LINE__); }
 inline void copy8(void* to, const void* from, bool real) { emu_copy(to, from, 8, real ? 8 : 0, __LINE__); }
+inline u32 shared_address(const void* p) { return emu_shared_address(p); }
 inline void copies_commit() { emu_copies_commit(); }
 template <int N> inline void copies_wait() { emu_copies_wait(N); }
 template <class E> inline u32 pack(float lo, float hi) { return from_float<E>(lo).bits | (u32)from_float<E>(hi).bits << 16; }

@@ -15,10 +15,10 @@ dim3 blockDim, gridDim;
 namespace emu {
 // Warp has a fiber for each thread that had to wait, and holds what its waiting
 // lanes brought: each says for whom it waits and which lane's value it wants.
-// The fibers are ready, at the barrier, waiting for their warp, or idle.
+// The fibers are ready, at the barrier, waiting for their warp or for a barrier of some threads, or idle.
 struct Warp {
   unsigned threads, started, nfibers;
-  uint32_t ready, at_barrier, in_warp;  // of fibers
+  uint32_t ready, at_barrier, in_warp, apart;  // of fibers
   bool alike;                           // all that wait want the same, in the same line
   uint32_t alive, waiting;              // of lanes, as are the following
   uint32_t want[32], source[32];
@@ -173,6 +173,17 @@ void together(void* mine, void (*fn)(void* const* lanes), int line) {
   wake(w, ~0u);
 }
 
+void wait_on(const void* barrier, int line) {
+  cur->on = barrier, cur->line = line;
+  warp->apart |= 1u << number_of(cur);
+  yield();
+}
+void wake_on(const void* barrier) {
+  for (unsigned w = 0; w < nwarps; w++)
+    for (uint32_t m = warps[w].apart; m; m &= m - 1)
+      if (unsigned f = __builtin_ctz(m); fibers[w][f].on == barrier) warps[w].apart &= ~(1u << f), warps[w].ready |= 1u << f;
+}
+
 // left is called when a thread has ended: it holds nobody up any more.
 static void left(unsigned tid) {
   alive--;
@@ -218,11 +229,27 @@ static void resume(Fiber* f) {
   cur = f;
   emu_switch(&scheduler, f->sp);
 }
-static void stuck() {
-  snprintf(launch->detail, sizeof launch->detail, "%u of %u threads wait at __syncthreads (line %d) and the others never come, in block (%u,%u,%u)", arrived,
-           alive, barrier_line, blockIdx.x, blockIdx.y, blockIdx.z);
+// broken is fail where no thread runs.
+static void __attribute__((format(printf, 1, 2))) broken(const char* format, ...) {
+  va_list a;
+  va_start(a, format);
+  int n = vsnprintf(launch->detail, sizeof launch->detail, format, a);
+  va_end(a);
+  snprintf(launch->detail + n, sizeof launch->detail - n, ", in block (%u,%u,%u)", blockIdx.x, blockIdx.y, blockIdx.z);
   failed = LaunchFailed;
 }
+static void stuck() {
+  if (arrived) return broken("%u of %u threads wait at __syncthreads (line %d) and the others never come", arrived, alive, barrier_line);
+  for (unsigned w = 0; w < nwarps; w++)
+    if (warps[w].apart) return broken("%u threads are left, and thread %u waits at a barrier (line %d) for what never comes", alive,
+                                      fibers[w][__builtin_ctz(warps[w].apart)].tid, fibers[w][__builtin_ctz(warps[w].apart)].line);
+  broken("%u threads wait for others of their warps, which never come", alive);
+}
+
+// hopper.cpp: land ends a copy to shared memory, if one is under way. The others are called at a block's ends.
+static bool land();
+static void at_begin();
+static void at_end();
 
 // advance lets threads of a warp run; false: all of them wait or have ended.
 static bool advance(unsigned at) {
@@ -245,6 +272,7 @@ static bool advance(unsigned at) {
 }
 static void run_block() {
   blocks_run++;
+  at_begin();
   arrived = 0;
   alive = nthreads;
   nwarps = (nthreads + 31) / 32;
@@ -253,23 +281,24 @@ static void run_block() {
     unsigned n = nthreads - i * 32;
     w.threads = n >= 32 ? 32 : n;
     w.alive = n >= 32 ? ~0u : (1u << n) - 1;
-    w.started = w.nfibers = w.ready = w.at_barrier = w.in_warp = w.waiting = 0;
+    w.started = w.nfibers = w.ready = w.at_barrier = w.in_warp = w.apart = w.waiting = 0;
   }
   while (alive && !failed) {
     bool any = false;
     for (unsigned i = 0; i < nwarps && !failed; i++)
       while (!failed && advance(launch->reverse ? nwarps - 1 - i : i)) any = true;
-    if (!any) return stuck();
+    if (!any && !land()) return stuck();
   }
+  if (!failed) at_end();
 }
 
-extern "C" unsigned char __start_emu_shared[] __attribute__((weak)), __stop_emu_shared[] __attribute__((weak));
+extern "C" __attribute__((visibility("hidden"))) unsigned char __start_emu_shared[], __stop_emu_shared[];  // kernel.ld
 
 unsigned char* dynamic_shared() { return launch->dynamic; }
 bool is_shared(const void* at, unsigned bytes) {
   auto p = (const unsigned char*)at;
   return (p >= launch->dynamic && p + bytes <= launch->dynamic + launch->shared) ||
-         (__start_emu_shared && p >= __start_emu_shared && p + bytes <= __stop_emu_shared);
+         (p >= __start_emu_shared && p + bytes <= __stop_emu_shared);
 }
 
 // run runs all blocks, in an order that depends on the seed.
@@ -285,7 +314,7 @@ int run(const EmuKernel* k, EmuLaunch* l) {
   for (uint64_t i = 0; i < blocks && !failed; i++, at = (at + step) % blocks) {
     blockIdx = {(unsigned)(at % gridDim.x), (unsigned)(at / gridDim.x % gridDim.y), (unsigned)(at / gridDim.x / gridDim.y)};
     // NaN: shared memory that is read before it is written shows.
-    if (__start_emu_shared) memset(__start_emu_shared, 0xff, __stop_emu_shared - __start_emu_shared);
+    memset(__start_emu_shared, 0xff, __stop_emu_shared - __start_emu_shared);
     memset(l->dynamic, 0xff, l->shared);
     run_block();
   }

@@ -21,7 +21,13 @@ enum { warpSize = 32 };
 namespace emu {
 enum : int { IllegalAddress = 700, Misaligned = 716, LaunchFailed = 719 };
 enum Kind : uint8_t { Shuffle, Ballot, Joint };
-struct Fiber { void* sp; unsigned tid; uint3 idx; };  // tid: the thread's number in its block
+struct Fiber {
+  void* sp;
+  unsigned tid;  // the thread's number in its block
+  uint3 idx;
+  const void* on;  // the barrier that it waits for, of some threads (wait_on), and where
+  int line;
+};
 extern Fiber* cur;
 
 // fail ends the launch.
@@ -35,6 +41,9 @@ uint64_t exchange(uint32_t mask, uint64_t value, unsigned source, Kind, int line
 // together lets a warp do something at once: the last lane to come calls fn with
 // what each lane brought.
 void together(void* mine, void (*fn)(void* const* lanes), int line);
+// wait_on stops this thread until another one calls wake_on for the same barrier.
+void wait_on(const void* barrier, int line);
+void wake_on(const void* barrier);
 unsigned char* dynamic_shared();
 bool is_shared(const void*, unsigned bytes);  // of this block
 
@@ -54,10 +63,10 @@ template <class T> static T shuffle(uint32_t mask, T v, unsigned source, int lin
 template <class T> using Plain = std::remove_cv_t<std::remove_reference_t<T>>;
 template <class... A> struct Params { static constexpr EmuParam list[sizeof...(A) + 1] = {{(unsigned)sizeof(Plain<A>), std::is_pointer<Plain<A>>::value}..., {}}; };
 template <auto F, class... A, size_t... I> static void call(void** p, void (*)(A...), std::index_sequence<I...>) { F(*(Plain<A>*)p[I]...); }
-template <auto F, class... A> static EmuKernel entry_of(const char* name, unsigned threads, void (*)(A...)) {
+template <auto F, class... A> static constexpr EmuKernel entry_of(const char* name, unsigned threads, void (*)(A...)) {
   return {name, [](void** p) { call<F>(p, (void (*)(A...))nullptr, std::index_sequence_for<A...>{}); }, Params<A...>::list, sizeof...(A), threads};
 }
-template <auto F> static EmuKernel describe(const char* name, unsigned threads) { return entry_of<F>(name, threads, F); }
+template <auto F> static constexpr EmuKernel describe(const char* name, unsigned threads) { return entry_of<F>(name, threads, F); }
 template <class... A> static constexpr unsigned first(unsigned v, A...) { return v; }  // of __launch_bounds__(threads, blocks)
 }  // namespace emu
 #pragma GCC visibility pop

@@ -192,10 +192,10 @@ Result make_launch(void* h, const unsigned g[3], const unsigned b[3], unsigned s
   if (Result r = check_shape(f, k, launch->at)) return r;
   if (!params_fit(k, params)) return InvalidValue;
   size_t bytes = 0;
-  for (unsigned i = 0; i < k.count; i++) bytes += (k.params[i].size + 15) / 16 * 16;
-  launch->values.resize(bytes + 16);
-  char* at = launch->values.data() + (-(uintptr_t)launch->values.data() & 15);
-  for (unsigned i = 0; i < k.count; i++, at += (k.params[i - 1].size + 15) / 16 * 16) {
+  for (unsigned i = 0; i < k.count; i++) bytes += (k.params[i].size + 63) / 64 * 64;
+  launch->values.resize(bytes + 64);
+  char* at = launch->values.data() + (-(uintptr_t)launch->values.data() & 63);  // tensor maps begin at multiples of 64
+  for (unsigned i = 0; i < k.count; i++, at += (k.params[i - 1].size + 63) / 64 * 64) {
     memcpy(at, params[i], k.params[i].size);
     launch->args.push_back(at);
   }

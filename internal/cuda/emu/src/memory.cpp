@@ -221,10 +221,9 @@ int leaked_memory(std::string& out) {
   return (int)(blocks.size() + pinned.size());
 }
 
-// emu_tensor_map is cuTensorMapEncodeTiled for tests: it checks what is documented, and writes down its arguments. It has not that name,
-// because kernels that use maps do not run here.
-API Result emu_tensor_map(uint64_t* map, int type, unsigned rank, Addr p, const uint64_t* dims, const uint64_t* strides,
-                          const unsigned* box, const unsigned* steps, int interleave, int swizzle, int l2, int fill) {
+// cuTensorMapEncodeTiled checks what is documented, and writes down its arguments as struct EmuMap (hopper.h).
+API Result cuTensorMapEncodeTiled(uint64_t* map, int type, unsigned rank, Addr p, const uint64_t* dims, const uint64_t* strides,
+                                  const unsigned* box, const unsigned* steps, int interleave, int swizzle, int l2, int fill) {
   constexpr int Float16 = 6, BFloat16 = 9, Swizzle128 = 3;
   if ((uint64_t)map % 64 || p % 16 || (rank != 3 && rank != 4) || (type != Float16 && type != BFloat16)) return InvalidValue;
   if (interleave || swizzle != Swizzle128 || fill) return InvalidValue;

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <math.h>
 #include <time.h>
+#include "hopper.h"
 #include "mma.h"
 
 #define __global__
