@@ -19,8 +19,8 @@
 // are kernels that read the groups' sizes on the device, so the host does not wait for them. Grouped products and attention use tensor
 // cores for 16-bit floats, with rows of a multiple of 8 elements and heads of 16, 32, ..., 128 features. For other types and
 // widths they are plain kernels (groupsOnTensorCores and onTensorCores have all conditions). On compute capability 9.0, RINGO_HOPPER=1 asks
-// for kernels of its own instructions (wgmma, and copies of boxes by tensor maps): of grouped products, and of attention with heads of 48
-// to 128 features (onHopper).
+// for kernels of its own instructions (wgmma, bulk copies, tensor maps): of grouped products, of attention with heads of 48 to 128 features
+// (onHopper), and of cross-entropy with rows of 32 KiB or more.
 //
 // With RINGO_CUDA_TUNE=1 the first product of a shape times cuBLASLt's eight best algorithms, and the fastest is used from then on,
 // in later runs too: the choice is kept beside the cached code. It may add in another order. So let all hosts of a job share the

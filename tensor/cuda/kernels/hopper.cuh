@@ -20,6 +20,7 @@ inline void barrier_arrive(u32 b, CALLED) { emu_mbarrier_arrive(b, 0, line); }
 inline void barrier_expect(u32 b, u32 bytes, CALLED) { emu_mbarrier_arrive(b, bytes, line); }
 inline void barrier_wait(u32 b, u32 parity, CALLED) { emu_mbarrier_wait(b, parity, line); }
 inline void group_barrier(int number, CALLED) { emu_bar(number, 128, true, line); }
+template <int N> inline void threads_wait(int number, CALLED) { emu_bar(number, N, true, line); }
 inline void two_groups_wait(int number, CALLED) { emu_bar(number, 256, true, line); }
 inline void two_groups_arrive(int number, CALLED) { emu_bar(number, 256, false, line); }
 struct At { u32 bar; int line; At(u32 bar, CALLED) : bar(bar), line(line) {} };
