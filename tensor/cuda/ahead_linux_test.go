@@ -41,7 +41,7 @@ func TestCompanionsOfLayers(t *testing.T) {
 		require.Equal(t, []string{elem}, cuda.Ahead(dev))
 		needed, ahead := cuda.Modules(dev), cuda.Companions(elem)
 		for _, m := range needed {
-			first := slices.Contains([]string{"move.cu:u8", "move.cu:vec16", "attention.cu:float"}, m)
+			first := slices.Contains([]string{"move.cu:u8", "move.cu:u64", "move.cu:vec16", "attention.cu:float"}, m)
 			require.NotEqual(t, first, slices.Contains(ahead, m), "%s of %v", m, needed)
 		}
 		vain := slices.DeleteFunc(slices.Clone(ahead), func(m string) bool { return slices.Contains(needed, m) })
@@ -49,22 +49,22 @@ func TestCompanionsOfLayers(t *testing.T) {
 	}
 }
 
-// held is a text that includes a pipe: its compiler waits until the test writes to it. The cache is empty.
-func held(t *testing.T) (text, pipe string) {
+// held opens a device, which the test closes, with an empty cache. The text includes a pipe: its compiler waits until the test writes to it.
+func held(t *testing.T) (dev *cuda.Device, text, pipe string) {
 	emu.Only(t, "NVRTC reads no files")
+	emu.Start(t, emu.Config{})
 	t.Setenv("RINGO_CUDA_CACHE", t.TempDir())
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
 	pipe = filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
-	return fmt.Sprintf("#if N == 0\n#include %q\n#endif\nextern \"C\" __global__ void f(float* x) { x[0] = N; }", pipe), pipe
+	return dev, fmt.Sprintf("#if WHICH == 0\n#include %q\n#endif\nextern \"C\" __global__ void f(float* x) { x[0] = WHICH; }", pipe), pipe
 }
 
 // A device that is closed waits for what is being compiled, and leaves the rest.
 func TestCloseWhileCompiling(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one is compiled at a time
-	text, pipe := held(t)
-	dev := device(t)
-	cache := t.TempDir()
-	t.Setenv("RINGO_CUDA_CACHE", cache)
+	dev, text, pipe := held(t)
 	cuda.CompileAhead(dev, text, 3)
 	f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // the compiler reads
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestCloseWhileCompiling(t *testing.T) {
 	}
 	require.NoError(t, f.Close())
 	require.NoError(t, <-closed)
-	entries, err := os.ReadDir(cache)
+	entries, err := os.ReadDir(os.Getenv("RINGO_CUDA_CACHE"))
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.True(t, strings.HasPrefix(entries[0].Name(), "ahead-"))
@@ -103,13 +103,12 @@ func (l lines) said(t *testing.T) (text string, attrs map[string]any) {
 // The log says that kernels are compiled if that takes longer than a second, how many, and where they are kept. The error of one is no
 // matter of the others, nor of the device.
 func TestCompilingIsSaid(t *testing.T) {
-	text, pipe := held(t)
-	dev := device(t)
-	t.Setenv("RINGO_CUDA_CACHE", t.TempDir())
+	dev, text, pipe := held(t)
 	log := make(lines, 100)
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(log))
-	cuda.CompileAhead(dev, "#if N == 0\nno kernel;\n#endif\n"+strings.Replace(text, "N == 0", "N == 1", 1), 2)
+	cuda.SayAgain()
+	cuda.CompileAhead(dev, "#if WHICH == 0\nno kernel;\n#endif\n"+strings.Replace(text, "WHICH == 0", "WHICH == 1", 1), 2)
 	f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	said, attrs := log.said(t)

@@ -161,11 +161,11 @@ func OpAfterGrowth(d *Device, op tensor.Op) tensor.Op {
 	return q.op
 }
 
-// CompileAhead begins to compile a text several times, with N defined as 0, 1, ...
+// CompileAhead begins to compile a text several times, with WHICH defined as 0, 1, ...
 func CompileAhead(d *Device, text string, n int) {
 	var all []*kernel
 	for i := range n {
-		all = append(all, &kernel{file: "ahead.cu", elem: "float", text: text, defines: []string{fmt.Sprintf("-DN=%d", i)}})
+		all = append(all, &kernel{file: "ahead.cu", elem: "float", text: text, defines: []string{fmt.Sprintf("-DWHICH=%d", i)}})
 	}
 	d.compileAhead(all)
 }
@@ -194,3 +194,6 @@ func Ahead(d *Device) []string { return d.ahead.begun }
 
 // Closing reports whether Close waits for the compiler, or has.
 func Closing(d *Device) bool { return d.ahead.closed.Load() }
+
+// SayAgain lets the log say once more that kernels are compiled.
+func SayAgain() { sayCompiling = sync.Once{} }
