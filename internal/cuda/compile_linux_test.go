@@ -37,7 +37,8 @@ func write(t *testing.T, f *os.File, text string) {
 	require.NoError(t, f.Close())
 }
 
-// Goroutines that need the same code compile it once, and none waits for code that it does not need. So it is when the code cannot be saved.
+// Goroutines that need the same code compile it once, and none waits for code that it does not need. So it is when the code cannot be
+// saved.
 func TestCompiledOnce(t *testing.T) {
 	r := newRig(t, emu.Config{})
 	src, pipe := held(t)

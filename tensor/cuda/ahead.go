@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -34,9 +35,7 @@ var companions = strings.Fields("unary.cu: unary.cu:float norm.cu: arith.cu: red
 func companionsOf(elem string) (all []*kernel) {
 	for _, c := range companions {
 		file, t, _ := strings.Cut(c, ":")
-		if t == "" {
-			t = elem
-		}
+		t = cmp.Or(t, elem)
 		i := slices.IndexFunc(kernels, func(k *kernel) bool { return k.file == file && k.elem == t && k.defines == nil && k.text == "" })
 		if i >= 0 && !slices.Contains(all, kernels[i]) {
 			all = append(all, kernels[i])
@@ -47,15 +46,13 @@ func companionsOf(elem string) (all []*kernel) {
 
 // compileSoon begins to compile what is needed some time after k: the companions, if it is the first of a layer in its type.
 func (d *Device) compileSoon(k *kernel) {
+	all := k.soon
 	d.ahead.mu.Lock()
-	all, first := k.soon, slices.Contains(layers, k.file) && !slices.Contains(d.ahead.begun, k.elem)
-	if first {
+	if slices.Contains(layers, k.file) && !slices.Contains(d.ahead.begun, k.elem) {
 		d.ahead.begun = append(d.ahead.begun, k.elem)
-	}
-	d.ahead.mu.Unlock()
-	if first {
 		all = append(companionsOf(k.elem), all...)
 	}
+	d.ahead.mu.Unlock()
 	if len(all) > 0 {
 		d.compileAhead(all)
 	}
@@ -82,9 +79,7 @@ func (d *Device) compileAhead(all []*kernel) {
 	for range min(len(all), max(1, runtime.GOMAXPROCS(0)-1)) {
 		d.ahead.running.Go(func() {
 			for k := range turn {
-				if !d.ahead.closed.Load() {
-					d.fill(k)
-				}
+				d.fill(k)
 				if left.Add(-1) == 0 {
 					slow.Stop()
 				}
@@ -93,12 +88,12 @@ func (d *Device) compileAhead(all []*kernel) {
 	}
 }
 
-// fill compiles a kernel's code unless the cache has it.
+// fill compiles a kernel's code unless the cache has it, or the device is being closed.
 func (d *Device) fill(k *kernel) {
-	if c, err := cuda.LoadCompiler(); err == nil {
-		if src, err := k.source(); err == nil {
-			c.CompileCached(src, d.gpu.Arch(), k.options()...) // the launch gets the error
-		}
+	c, err := cuda.LoadCompiler()
+	src, bad := k.source()
+	if err == nil && bad == nil && !d.ahead.closed.Load() {
+		c.CompileCached(src, d.gpu.Arch(), k.options()...) // the launch gets the error
 	}
 }
 

@@ -23,8 +23,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// TestCompanionsOfLayers trains a step of a GPT. The modules that it needs are compiled ahead, but those that it needs before the first layer,
-// and few are compiled in vain.
+// TestCompanionsOfLayers trains a step of a GPT. The modules that it needs are compiled ahead, but those that it needs before the first
+// layer, and few are compiled in vain.
 func TestCompanionsOfLayers(t *testing.T) {
 	for d, elem := range map[tensor.DType]string{tensor.Float32: "float", tensor.BFloat16: "bf16"} {
 		dev := device(t)
@@ -49,7 +49,7 @@ func TestCompanionsOfLayers(t *testing.T) {
 	}
 }
 
-// held opens a device, which the test closes, with an empty cache. The text includes a pipe: its compiler waits until the test writes to it.
+// held opens a device, which the test closes, with an empty cache. The text includes a pipe: its compiler waits until the test writes.
 func held(t *testing.T) (dev *cuda.Device, text, pipe string) {
 	emu.Only(t, "NVRTC reads no files")
 	emu.Start(t, emu.Config{})

@@ -87,8 +87,8 @@ func TestSkippedDocuments(t *testing.T) {
 
 func TestLongSkippedDocuments(t *testing.T) { reliability.AsLong(t, TestSkippedDocuments) }
 
-// TestOtherDocumentsAreNotRead has two documents that fill whole tiles of every kernel. One of them is NaN, which would reach all that reads
-// a tile with it: the other one has the bits that it has alone.
+// TestOtherDocumentsAreNotRead has two documents that fill whole tiles of every kernel. One of them is NaN, which would reach all that
+// reads a tile with it: the other one has the bits that it has alone.
 func TestOtherDocumentsAreNotRead(t *testing.T) {
 	const each, heads, kv, hd = 384, 2, 1, 16
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
