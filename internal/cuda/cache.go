@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // CacheDir is the folder of compiled code and chosen algorithms: RINGO_CUDA_CACHE, else
@@ -27,19 +28,24 @@ func CacheDir() string {
 // all that the code depends on (text, options, architecture, compiler). An entry is
 // written under another name and renamed, so processes that compile at the same
 // time see no partly written entry. It begins with its checksum; a damaged entry is
-// compiled again. If the folder cannot be written, the code is compiled each time.
+// compiled again. If the folder cannot be written, the process keeps the code.
+// Goroutines may call it at the same time: one compiles, and those that need the
+// same code wait for it.
 func (c *Compiler) CompileCached(src Source, arch string, options ...string) ([]byte, error) {
 	dir := CacheDir()
-	if dir == "" {
-		return c.Compile(src, arch, options...)
-	}
 	path := filepath.Join(dir, c.cacheName(src, arch, options))
-	if code := readEntry(path); code != nil {
+	turn, _ := c.turns.LoadOrStore(path, new(sync.Mutex))
+	turn.(*sync.Mutex).Lock()
+	defer turn.(*sync.Mutex).Unlock()
+	if code, ok := c.unsaved.Load(path); ok {
+		return code.([]byte), nil
+	}
+	if code := readEntry(path); code != nil && dir != "" {
 		return code, nil
 	}
 	code, err := c.Compile(src, arch, options...)
-	if err == nil {
-		writeEntry(path, code)
+	if err == nil && (dir == "" || !writeEntry(path, code)) {
+		c.unsaved.Store(path, code)
 	}
 	return code, err
 }
@@ -66,14 +72,14 @@ func readEntry(path string) []byte {
 	return code
 }
 
-// writeEntry tries to write an entry. If it fails, the code is compiled next time.
-func writeEntry(path string, code []byte) {
+// writeEntry reports whether it could write an entry.
+func writeEntry(path string, code []byte) bool {
 	if os.MkdirAll(filepath.Dir(path), 0o755) != nil {
-		return
+		return false
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
-		return
+		return false
 	}
 	sum := sha256.Sum256(code)
 	_, err = f.Write(append(sum[:], code...))
@@ -86,4 +92,5 @@ func writeEntry(path string, code []byte) {
 	if err != nil {
 		os.Remove(f.Name())
 	}
+	return err == nil
 }

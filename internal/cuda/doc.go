@@ -33,8 +33,8 @@
 //
 // A kernel is the text of a .cu file. ringo.cuh (Prelude), which has 16-bit floats,
 // is put before it; no other header is needed. NVRTC compiles it for the device's
-// architecture when it is first used. The code is cached in the user's cache folder
-// (RINGO_CUDA_CACHE).
+// architecture when it is first used, at the same time for goroutines that need
+// different code. The code is cached in the user's cache folder (RINGO_CUDA_CACHE).
 //
 // # Errors
 //

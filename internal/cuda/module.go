@@ -31,7 +31,7 @@ type Module struct {
 
 // Module compiles a source for the device and loads it. The same source and options
 // are compiled and loaded once per device. Code in the disk cache is not compiled
-// again.
+// again. A goroutine waits only for the code that it needs.
 func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	arch := dev.Arch()
 	if src.Specific {
@@ -39,8 +39,9 @@ func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	}
 	key := strings.Join(append([]string{arch, src.Name, src.Text}, options...), "\x00")
 	dev.mu.Lock()
-	defer dev.mu.Unlock()
-	if m := dev.modules[key]; m != nil {
+	m := dev.modules[key]
+	dev.mu.Unlock()
+	if m != nil {
 		return m, nil
 	}
 	c, err := LoadCompiler()
@@ -51,7 +52,12 @@ func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Module{dev: dev, name: src.Name, funcs: map[string]*Func{}}
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if m := dev.modules[key]; m != nil { // another goroutine was faster
+		return m, nil
+	}
+	m = &Module{dev: dev, name: src.Name, funcs: map[string]*Func{}}
 	r := dl.Call(dev.drv.fn.ModuleLoadData, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&code[0])))
 	if err := dev.check("cuModuleLoadData("+src.Name+")", r); err != nil {
 		if c.Major > dev.drv.Version/1000 {

@@ -18,6 +18,8 @@ type Compiler struct {
 	Lib          *dl.Lib
 	Major, Minor int
 	fn           compilerFuncs
+
+	turns, unsaved sync.Map // by the path of an entry: mutexes, and code that could not be written
 }
 
 type compilerFuncs struct {

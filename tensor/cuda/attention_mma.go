@@ -68,11 +68,13 @@ var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2][2]mmaKerne
 						c.forward.n, c.q.m, c.kv.n = c.forward.n-16, 1, c.kv.n-16
 					}
 					with := fmt.Sprintf("-DHD=%d -DDROP=%d -DDOCS=%d", hd, drop, docs)
-					table[t][i][drop][docs] = mmaKernels{
+					ks := mmaKernels{
 						newMMA("attention_mma", t, hd, with, c.forward, 1, 0),
 						newMMA("attention_mma_q", t, hd, with, c.q, 2, 0),
 						newMMA("attention_mma_kv", t, hd, with, c.kv, 2, 2*8*c.kv.n),
 					}
+					ks.forward.soon = []*kernel{ks.q.kernel, ks.kv.kernel}
+					table[t][i][drop][docs] = ks
 				}
 			}
 		}

@@ -37,6 +37,7 @@ type Device struct {
 	bad    *cuda.Host // word in which kernels report an index out of range
 
 	recorded atomic.Pointer[recording] // nil: no graph is being recorded
+	ahead    ahead
 
 	mu     sync.Mutex
 	closed bool
@@ -241,6 +242,7 @@ func (d *Device) closeGraphs() {
 // Close waits for the queues and frees the device's memory. Tensors on the device must not be used afterwards. If the device failed before,
 // it returns that error.
 func (d *Device) Close() error {
+	d.ahead.close()
 	d.closeGraphs()
 	for _, p := range known.removeAll(d) {
 		d.mu.Lock()

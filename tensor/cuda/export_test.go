@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -159,3 +160,40 @@ func OpAfterGrowth(d *Device, op tensor.Op) tensor.Op {
 	q.counters()
 	return q.op
 }
+
+// CompileAhead begins to compile a text several times, with WHICH defined as 0, 1, ...
+func CompileAhead(d *Device, text string, n int) {
+	var all []*kernel
+	for i := range n {
+		all = append(all, &kernel{file: "ahead.cu", elem: "float", text: text, defines: []string{fmt.Sprintf("-DWHICH=%d", i)}})
+	}
+	d.compileAhead(all)
+}
+
+// Modules lists the modules without variants that the device has compiled: files and types.
+func Modules(d *Device) (all []string) {
+	for i, f := range d.funcs {
+		if k := kernels[i]; f != nil && k.defines == nil {
+			all = append(all, k.file+":"+k.elem)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Companions are those of a type, as files and types.
+func Companions(elem string) (all []string) {
+	for _, k := range companionsOf(elem) {
+		all = append(all, k.file+":"+k.elem)
+	}
+	return all
+}
+
+// Ahead lists the types whose companions the device has compiled or is compiling.
+func Ahead(d *Device) []string { return d.ahead.begun }
+
+// Closing reports whether Close waits for the compiler, or has.
+func Closing(d *Device) bool { return d.ahead.closed.Load() }
+
+// SayAgain lets the log say once more that kernels are compiled.
+func SayAgain() { sayCompiling = sync.Once{} }

@@ -18,10 +18,11 @@ type kernel struct {
 	file, name string
 	elem       string // the C++ type that the file calls T
 	number     int
-	shared     int      // dynamic shared memory of a launch, if it needs more than 48 KiB
-	defines    []string // of a file with variants
-	text       string   // of a registered kernel
-	specific   bool     // for sm_90a alone
+	shared     int       // dynamic shared memory of a launch, if it needs more than 48 KiB
+	defines    []string  // of a file with variants
+	text       string    // of a registered kernel
+	specific   bool      // for sm_90a alone
+	soon       []*kernel // that are mostly needed some time after this one
 }
 
 // kernels are all kernels of the process. A device keeps its compiled ones by their index in it.
@@ -84,6 +85,7 @@ func included(file string) (string, error) {
 
 // compile returns the function of a kernel.
 func (d *Device) compile(k *kernel) (f *cuda.Func, err error) {
+	d.compileSoon(k)
 	src, err := k.source()
 	if err != nil {
 		return nil, err

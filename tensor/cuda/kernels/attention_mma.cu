@@ -18,7 +18,7 @@ __device__ __forceinline__ bool online_softmax(Scores& s, float (&row_max)[M][2]
       new_max = fmaxf(new_max, __shfl_xor_sync(FULL_WARP, new_max, 1));
       new_max = fmaxf(new_max, __shfl_xor_sync(FULL_WARP, new_max, 2));
       float base = new_max == -INFINITY ? 0.f : new_max * scale_log2, tile_sum = 0;
-      rescale[m][half] = exp2_(fmaf(row_max[m][half], scale_log2, -base));
+      rescale[m][half] = exp2_(row_max[m][half] * scale_log2 - base);  // 1 if it has not grown: rounded as base was
       grown |= new_max != row_max[m][half];
       row_max[m][half] = new_max;
 #pragma unroll
@@ -64,9 +64,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma(T* out, flo
   int i0 = t.tile * BLOCK_M, end = seen_by(t, i0 + BLOCK_M), warp_first = i0 + warp_row();
   T* q = dynamic_shared<T>();
   Tiles kv = {q + BLOCK_M * LD, keys, values, t.k, t.k, t.kstride, t.kstride, t.keys, 0};
-  if (end > 0) {
+  Documents docs = documents(masks, h, t, i0);
+  int first = docs.next(0, end);
+  if (first < end) {
     fetch<BLOCK_M>(q, queries, t.q, t.qstride, i0, t.steps);
-    kv.fetch(0, 0);
+    kv.fetch(first, 0);
     copies_commit();
   }
   constexpr bool Q_IN_REGISTERS = HD <= 64;  // the queries in registers
@@ -75,9 +77,10 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma(T* out, flo
   float row_max[M][2], row_sum[M][2] = {}, scale_log2 = h.scale * LOG2E;
 #pragma unroll
   for (int m = 0; m < M; m++) row_max[m][0] = row_max[m][1] = -INFINITY;
-  for (int j0 = 0; j0 < end; j0 += BLOCK_N, kv.stage ^= 1) {
-    if (kv.next(j0 + BLOCK_N, end)) copies_commit();
-    if (Q_IN_REGISTERS && j0 == 0) q_rows.load(q);
+  for (int j0 = first, next; j0 < end; j0 = next, kv.stage ^= 1) {
+    next = docs.next(j0 + BLOCK_N, end);
+    if (kv.next(next, end)) copies_commit();
+    if (Q_IN_REGISTERS && j0 == first) q_rows.load(q);
     if (j0 >= warp_first + 16 * M + t.offset) continue;  // none of the warp's queries sees these keys
     Scores s;
     float rescale[M][2];
@@ -86,9 +89,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma(T* out, flo
     else
       scores(s, SharedRows{q}, kv.of_x());
     if (j0 + BLOCK_N > min(t.keys, warp_first + 1 + t.offset)) mask(s, i0, j0, t);
-#if DOCS
-    mask_documents(s, masks, h, t, i0, j0);
-#endif
+    docs.mask(s, i0, j0);
     if (__any_sync(FULL_WARP, online_softmax(s, row_max, row_sum, rescale, scale_log2))) {
 #pragma unroll
       for (int m = 0; m < M; m++)

@@ -201,20 +201,59 @@ __device__ __forceinline__ void mask(Scores& s, int i0, int j0, const Head& t) {
   });
 }
 
+// Documents are those of the block's rows and of the columns, of which it needs only some tiles: in a tile without a document of the rows
+// all scores would be -inf, which leave nothing.
 #if DOCS
-// mask_documents makes the scores -inf where the documents of the row and of the column differ. The first row is number i0 of n_rows,
-// the first column number j0 of n_cols.
-__device__ __forceinline__ void mask_documents(Scores& s, const i64* rows, int i0, int n_rows, const i64* cols, int j0, int n_cols) {
-  each([&](int m, int n, int e) {
-    if (rows[min(i0 + row_of(m, e), n_rows - 1)] != cols[min(j0 + col_of(n, e), n_cols - 1)]) s[m][n][e] = -INFINITY;
-  });
-}
-// mask_documents where rows are queries and columns keys.
-__device__ __forceinline__ void mask_documents(Scores& s, const Masks& m, const Heads& h, const Head& t, int i0, int j0) {
-  i64 b = t.number / (u32)h.heads;
-  mask_documents(s, m.qdocs + b * h.steps, i0, t.steps, m.kdocs + b * h.keys, j0, t.keys);
-}
+struct Documents {
+  const i64 *rows, *cols;  // their numbers, of n_rows and n_cols
+  int n_rows, n_cols, from;  // tiles of columns begin at number `from`
+  i64 low, high;  // the range of those of the block's rows, which each warp finds for itself
+
+  __device__ __forceinline__ Documents(const i64* of_rows, int rows_end, int first, const i64* of_cols, int cols_end, int tiles_from)
+      : rows(of_rows), cols(of_cols), n_rows(rows_end), n_cols(cols_end), from(tiles_from), low(~0ull >> 1), high(~low) {
+    for (int i = first + lane_id(); i < min(first + BLOCK_M, n_rows); i += 32) low = min(low, rows[i]), high = max(high, rows[i]);
+    for (int o = 16; o > 0; o >>= 1) {
+      low = min(low, __shfl_xor_sync(FULL_WARP, low, o));
+      high = max(high, __shfl_xor_sync(FULL_WARP, high, o));
+    }
+  }
+
+  // next is where the first tile from column j on begins that has a number in the range; it is end, or more, if there is none before end.
+  __device__ __forceinline__ int next(int j, int end) const {
+    constexpr int LOADS = 8;  // at a time, so that the wait for one is that for all
+    for (; j < end; j += 32 * LOADS) {
+      bool found[LOADS];
+#pragma unroll
+      for (int i = 0; i < LOADS; i++) {
+        i64 id = cols[min(j + 32 * i + lane_id(), end - 1)];
+        found[i] = low <= id && id <= high;
+      }
+#pragma unroll
+      for (int i = 0; i < LOADS; i++)
+        if (u32 lanes = __ballot_sync(FULL_WARP, found[i])) return from + (j + 32 * i + __ffs((int)lanes) - 1 - from) / BLOCK_N * BLOCK_N;
+    }
+    return end;
+  }
+
+  // mask makes the scores -inf where the documents of the row and of the column differ. The first row is number i0, the first column j0.
+  __device__ __forceinline__ void mask(Scores& s, int i0, int j0) const {
+    each([&](int m, int n, int e) {
+      if (rows[min(i0 + row_of(m, e), n_rows - 1)] != cols[min(j0 + col_of(n, e), n_cols - 1)]) s[m][n][e] = -INFINITY;
+    });
+  }
+};
+#else
+struct Documents {
+  __device__ __forceinline__ Documents(const i64*, int, int, const i64*, int, int) {}
+  __device__ __forceinline__ int next(int j, int) const { return j; }
+  __device__ __forceinline__ void mask(Scores&, int, int) const {}
+};
 #endif
+// documents are those of a block whose rows are queries from number i0 on, and columns keys.
+__device__ __forceinline__ Documents documents(const Masks& m, const Heads& h, const Head& t, int i0) {
+  i64 b = t.number / (u32)h.heads;
+  return Documents(m.qdocs + b * h.steps, t.steps, i0, m.kdocs + b * h.keys, t.keys, 0);
+}
 
 // probability_and_dS turns the score s and dO vᵀ, in dp, of query i and key j into D*P and dS. lse2 is lse*log2(e).
 __device__ __forceinline__ void probability_and_dS(float& s, float& dp, float scale_log2, float lse2, float delta, const Heads& h, u32 head, int i, int j) {

@@ -30,7 +30,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_kv(T* grad_
                                                                       const float2* stats, Heads h, Masks masks) {
   Head t = key_head(h, masks);
   int j0 = t.tile * BLOCK_M, from = max(0, j0 - t.offset), warp_first = j0 + warp_row();  // queries before see none of the keys
-  u32 number = t.number, last = j0 < t.keys && from < t.steps ? number + (u32)(h.heads / h.kv) : number;
+  u32 number = t.number;
+  i64 b = number / (u32)h.heads;
+  Documents docs(masks.kdocs + b * h.keys, t.keys, j0, masks.qdocs + b * h.steps, t.steps, from);
+  int first = docs.next(from, t.steps);
+  u32 last = j0 < t.keys && first < t.steps ? number + (u32)(h.heads / h.kv) : number;
   T *k = dynamic_shared<T>(), *v = k + BLOCK_M * LD;
   Tiles q_dO = {v + BLOCK_M * LD, queries, dout, t.q, t.out, t.qstride, t.width, t.steps, 0};
   float2* stat = (float2*)q_dO.end();
@@ -38,22 +42,17 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_kv(T* grad_
   if (number < last) {
     fetch<BLOCK_M>(k, keys, t.k, t.kstride, j0, t.keys);
     fetch<BLOCK_M>(v, values, t.k, t.kstride, j0, t.keys);
-    q_dO.fetch(from, 0);
-    fetch_stats(stat, stats, t.steps, from);
+    q_dO.fetch(first, 0);
+    fetch_stats(stat, stats, t.steps, first);
     copies_commit();
   }
   Sums dk = {}, dv = {};
   float scale_log2 = h.scale * LOG2E;
-  int i0 = from;
-  auto advance = [&] {
-    q_dO.stage ^= 1;
-    i0 += BLOCK_N;
-    if (i0 >= t.steps) i0 = from, number++;
-  };
-  for (; number < last; advance()) {
-    int next = i0 + BLOCK_N, end = t.steps;
+  for (int i0 = first, next; number < last; q_dO.stage ^= 1, number += next <= i0, i0 = next) {
+    next = docs.next(i0 + BLOCK_N, t.steps);
+    int end = t.steps;
     if (next >= end) {  // the next head's, if there is one
-      next = from;
+      next = first;
       if (number + 1 == last) end = 0;
       q_dO.from_x += UNITS;
       q_dO.from_y += UNITS;
@@ -68,10 +67,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_kv(T* grad_
     scores(p, SharedRows{k}, q_dO.of_x());
     scores(dS, SharedRows{v}, q_dO.of_y());
     if (warp_first + 16 * M > min(t.keys, i0 + 1 + t.offset)) mask(p, t, i0, j0);
-#if DOCS
-    i64 b = number / (u32)h.heads;
-    mask_documents(p, masks.kdocs + b * h.keys, j0, t.keys, masks.qdocs + b * h.steps, i0, t.steps);
-#endif
+    docs.mask(p, j0, i0);
 #pragma unroll
     for (int n = 0; n < BLOCK_N / 8; n++)
 #pragma unroll

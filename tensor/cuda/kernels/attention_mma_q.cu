@@ -28,10 +28,12 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_q(T* grad_q
   int i0 = t.tile * BLOCK_M, end = seen_by(t, i0 + BLOCK_M), warp_first = i0 + warp_row();
   T *q = dynamic_shared<T>(), *dO = q + BLOCK_M * LD;
   Tiles kv = {dO + BLOCK_M * LD, keys, values, t.k, t.k, t.kstride, t.kstride, t.keys, 0};
-  if (end > 0) {
+  Documents docs = documents(masks, h, t, i0);
+  int first = docs.next(0, end);
+  if (first < end) {
     fetch<BLOCK_M>(q, queries, t.q, t.qstride, i0, t.steps);
     fetch<BLOCK_M>(dO, dout, t.out, t.width, i0, t.steps);
-    kv.fetch(0, 0);
+    kv.fetch(first, 0);
     copies_commit();
   }
   Sums dq = {};
@@ -45,16 +47,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_q(T* grad_q
       lse2[m][half] = __shfl_sync(FULL_WARP, row.x, r);
       delta[m][half] = __shfl_sync(FULL_WARP, row.y, r);
     }
-  for (int j0 = 0; j0 < end; j0 += BLOCK_N, kv.stage ^= 1) {
-    if (kv.next(j0 + BLOCK_N, end)) copies_commit();
+  for (int j0 = first, next; j0 < end; j0 = next, kv.stage ^= 1) {
+    next = docs.next(j0 + BLOCK_N, end);
+    if (kv.next(next, end)) copies_commit();
     if (j0 >= warp_first + 16 * M + t.offset) continue;  // none of the warp's queries sees these keys
     Scores p, dS;
     scores(p, SharedRows{q}, kv.of_x());
     scores(dS, SharedRows{dO}, kv.of_y());
     if (j0 + BLOCK_N > min(t.keys, warp_first + 1 + t.offset)) mask(p, i0, j0, t);
-#if DOCS
-    mask_documents(p, masks, h, t, i0, j0);
-#endif
+    docs.mask(p, i0, j0);
     each([&](int m, int n, int e) {
       probability_and_dS(p[m][n][e], dS[m][n][e], scale_log2, lse2[m][e / 2], delta[m][e / 2], h, t.number, i0 + row_of(m, e), j0 + col_of(n, e));
     });
