@@ -17,6 +17,17 @@ const (
 	convZ     = 1 << 16 // limit of a grid's y and z
 )
 
+// Sizes of conv_last.cu, and when it is used. The numbers are from a study on an H100: there the product ran at 165 TFLOP/s, that of conv.cu
+// at 82, and to write an element again took what 117 of conv.cu's multiplications take more.
+const (
+	lastTile     = 64      // pixels and channels of a block that writes pictures again
+	lastChannels = 16      // least number of channels of a group
+	lastTaps     = 64      // MOST
+	lastReuse    = 128     // least number of multiplications for each element that is written again
+	lastWork     = 1 << 28 // least number of multiplications: 3 µs, what two more launches take
+	lastMemory   = 1 << 30 // largest number of bytes that are written again
+)
+
 // convKernels are the kernels of conv.cu for a type, with tiles of 64 and of 128 rows.
 type convKernels struct {
 	forward, gradX, gradW [2]*kernel
@@ -29,6 +40,28 @@ var convTable = func() (table [tensor.NumDTypes]*convKernels) {
 			return [2]*kernel{newKernel("conv.cu", name+"_64", elems[t]), newKernel("conv.cu", name+"_128", elems[t])}
 		}
 		table[t] = &convKernels{of("conv"), of("conv_grad_x"), of("conv_grad_w"), newKernel("conv.cu", "conv_grad_w_ends", elems[t])}
+	}
+	return table
+}()
+
+// lastKernels are the kernels of conv_last.cu for a type of 16 bits, and those that write pictures and weights with channels last.
+type lastKernels struct {
+	convKernels
+	pictures, weights *kernel
+}
+
+var lastTable = func() (table [tensor.NumDTypes]lastKernels) {
+	for _, t := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
+		of := func(name string) *kernel { return newKernel("conv_last.cu", name, elems[t]) }
+		long := func(name string) (k [2]*kernel) { // STAGES of (tile + 128) rows of 32 + 8 elements
+			k[0], k[1] = of(name+"_64"), of(name+"_128")
+			k[0].shared, k[1].shared = 4*(64+128)*40*2, 4*(128+128)*40*2
+			return k
+		}
+		gradW := long("conv_last_grad_w") // STAGES of 32 rows of tile + 8 and 128 + 8 elements
+		gradW[0].shared, gradW[1].shared = 4*32*(64+8+136)*2, 4*32*(128+8+136)*2
+		table[t] = lastKernels{convKernels{long("conv_last"), long("conv_last_grad_x"), gradW, of("conv_last_ends")},
+			of("channels_last"), of("weights_last")}
 	}
 	return table
 }()
@@ -65,13 +98,67 @@ func (q *Queue) convAsProduct(a *tensor.Args, c ops.Conv, m, n, z int) (t convTi
 	return t, !old && most < 1<<31 && min(m, n, c.N) > 0 && max(c.KH, c.KW) <= convMost && max(t.down, z) < convZ
 }
 
+// runConv launches a kernel of conv.cu or conv_last.cu.
 func (q *Queue) runConv(ks [2]*kernel, t convTiles) {
-	q.run(ks[t.size], cuda.Dim{X: t.across, Y: t.down, Z: t.z}, cuda.Dim{X: convLanes}, t.shared)
+	k := ks[t.size]
+	q.run(k, cuda.Dim{X: t.across, Y: t.down, Z: t.z}, cuda.Dim{X: convLanes}, max(t.shared, k.shared))
 }
 
-// biased adds three operands, and a bias if there is one.
-func (q *Queue) biased(a *tensor.Args) *Queue {
-	q.ptrs(a, 3)
+// padded is the channels of a group with channels last.
+func padded(channels int) int { return (channels + 7) &^ 7 }
+
+// lastSizes are the elements of x, the output (or its gradient) and w with channels last, w for y or, if back, for the gradient of x.
+func lastSizes(c ops.Conv, back bool) (x, y, w int) {
+	in, out, taps := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW
+	x, y = c.N*c.Groups*padded(in)*c.H*c.W, c.N*c.Groups*padded(out)*c.OutH*c.OutW
+	if back {
+		return x, y, c.In * taps * padded(out)
+	}
+	return x, y, c.Out * taps * padded(in)
+}
+
+// channelsLast reports whether conv_last.cu computes a product that conv.cu can compute, if so many elements are written again for it: where
+// that was faster in the study.
+func (q *Queue) channelsLast(a *tensor.Args, c ops.Conv, again int) bool {
+	in, out, taps := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW
+	can := a.DType.IsHalf() && taps <= lastTaps && max(c.N*c.Groups, tilesOf(max(in, out), lastTile)) < convZ && 2*again <= lastMemory
+	work := c.N * c.OutH * c.OutW * c.Out * in * taps
+	return can && (q.dev.last || min(in, out) >= lastChannels && work >= max(lastWork, lastReuse*again))
+}
+
+// writeLast writes operand i of a, pictures, to p with channels last.
+func (q *Queue) writeLast(p cuda.Ptr, a *tensor.Args, i int, c ops.Conv, channels, pixels int) {
+	q.args.Reset().Ptr(p)
+	q.ptr(a, i).i64(c.Groups).i64(channels).i64(pixels)
+	q.run(lastTable[a.DType].pictures, cuda.Dim{X: tilesOf(pixels, lastTile), Y: tilesOf(channels, lastTile), Z: c.N * c.Groups},
+		cuda.Dim{X: 32, Y: 8}, 0)
+}
+
+// convLast computes y or, if back, the gradient of x with channels last, if that is faster.
+func (q *Queue) convLast(a *tensor.Args, c ops.Conv, t convTiles, back bool) bool {
+	in, out, ks := c.In/c.Groups, c.Out/c.Groups, &lastTable[a.DType]
+	n, y, w := lastSizes(c, back)
+	channels, pixels, product := in, c.H*c.W, ks.forward
+	if back {
+		n, channels, pixels, product = y, out, c.OutH*c.OutW, ks.gradX
+	}
+	if !q.channelsLast(a, c, n+w) {
+		return false
+	}
+	pictures := q.scratch(2 * (n + w))
+	weights := pictures + cuda.Ptr(2*n)
+	q.writeLast(pictures, a, 1, c, channels, pixels)
+	q.args.Reset().Ptr(weights)
+	q.ptr(a, 2).i64(c.Groups).i64(out).i64(in).i64(c.KH * c.KW).args.I32(int(truth(back)))
+	q.spread(ks.weights, w)
+	q.args.Reset()
+	q.ptr(a, 0).args.Ptr(pictures).Ptr(weights)
+	q.bias(a).conv(a).runConv(product, t)
+	return true
+}
+
+// bias adds the bias if there is one.
+func (q *Queue) bias(a *tensor.Args) *Queue {
 	if a.N > 3 {
 		return q.ptr(a, 3)
 	}
@@ -80,9 +167,12 @@ func (q *Queue) biased(a *tensor.Args) *Queue {
 }
 
 func conv2d(q *Queue, k *kernel, a *tensor.Args) {
-	q.biased(a).conv(a)
 	c := ops.ConvOf(a)
-	if t, ok := q.convAsProduct(a, c, c.Out/c.Groups, c.N*c.OutH*c.OutW, c.Groups); ok {
+	t, ok := q.convAsProduct(a, c, c.Out/c.Groups, c.N*c.OutH*c.OutW, c.Groups)
+	if ok && q.convLast(a, c, t, false) {
+		return
+	}
+	if q.ptrs(a, 3).bias(a).conv(a); ok {
 		q.runConv(convTable[a.DType].forward, t)
 		return
 	}
@@ -91,10 +181,13 @@ func conv2d(q *Queue, k *kernel, a *tensor.Args) {
 
 // conv2dGradX is a transposed convolution, too, which has a bias.
 func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) {
-	q.biased(a).conv(a)
 	c := ops.ConvOf(a)
 	n := c.N * tilesOf(c.H, c.StrideH) * tilesOf(c.W, c.StrideW) // of the first class of pixels, the largest
-	if t, ok := q.convAsProduct(a, c, c.In/c.Groups, n, c.Groups*c.StrideH*c.StrideW); ok {
+	t, ok := q.convAsProduct(a, c, c.In/c.Groups, n, c.Groups*c.StrideH*c.StrideW)
+	if ok && q.convLast(a, c, t, true) {
+		return
+	}
+	if q.ptrs(a, 3).bias(a).conv(a); ok {
 		q.runConv(convTable[a.DType].gradX, t)
 		return
 	}
@@ -103,8 +196,13 @@ func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) {
 
 func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	c := ops.ConvOf(a)
-	pixels := c.N * c.OutH * c.OutW
-	t, ok := q.convAsProduct(a, c, c.Out/c.Groups, c.In/c.Groups*c.KH*c.KW, c.Groups)
+	in, out, taps, pixels := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW, c.N*c.OutH*c.OutW
+	nx, ng, _ := lastSizes(c, false)
+	last, wide := q.channelsLast(a, c, nx+ng), in
+	if last {
+		wide = padded(in)
+	}
+	t, ok := q.convAsProduct(a, c, out, wide*taps, c.Groups)
 	if !ok {
 		q.ptrs(a, 3).conv(a).args.I32(truthOf(a.F[0]))
 		q.blocks(k, a.Len[0])
@@ -115,12 +213,29 @@ func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	length := tilesOf(tilesOf(pixels, parts), convDepth) * convDepth
 	parts = tilesOf(pixels, length)
 	t.z *= parts
-	part, ks := q.scratch(parts*a.Len[0]*wideSize(a.DType)), convTable[a.DType]
-	q.args.Reset().Ptr(part)
-	q.ptr(a, 1).ptr(a, 2).conv(a).args.I32(length)
+	n, ks := parts*c.Out*wide*taps*wideSize(a.DType), convTable[a.DType]
+	if last {
+		n += 2 * (nx + ng)
+		ks = &lastTable[a.DType].convKernels
+	}
+	part := q.scratch(n)
+	x, g := devPtr(a.X[1]), devPtr(a.X[2])
+	if last {
+		g = part + cuda.Ptr(n-2*ng)
+		x = g - cuda.Ptr(2*nx)
+		q.writeLast(x, a, 1, c, in, c.H*c.W)
+		q.writeLast(g, a, 2, c, out, c.OutH*c.OutW)
+	}
+	q.args.Reset().Ptr(part).Ptr(x).Ptr(g)
+	q.conv(a).args.I32(length)
 	q.runConv(ks.gradW, t)
 	q.args.Reset()
 	q.ptr(a, 0).args.Ptr(part)
-	q.i64(a.Len[0]).i64(parts).args.I32(truthOf(a.F[0]))
+	if last {
+		q.i64(c.Out).i64(in).i64(taps)
+	} else {
+		q.i64(a.Len[0])
+	}
+	q.i64(parts).args.I32(truthOf(a.F[0]))
 	q.spread(ks.ends, a.Len[0])
 }
