@@ -34,12 +34,21 @@ type convKernels struct {
 	ends                  *kernel
 }
 
-var convTable = func() (table [tensor.NumDTypes]*convKernels) {
-	for _, t := range floatTypes {
-		of := func(name string) (k [2]*kernel) {
-			return [2]*kernel{newKernel("conv.cu", name+"_64", elems[t]), newKernel("conv.cu", name+"_128", elems[t])}
+// newConvKernels returns those of a file whose names begin so. shared is what a launch of each needs, if not 0.
+func newConvKernels(file, name, ends string, t tensor.DType, shared, sharedW [2]int) convKernels {
+	of := func(name string, shared [2]int) (k [2]*kernel) {
+		for i, size := range []string{"_64", "_128"} {
+			k[i] = newKernel(file, name+size, elems[t])
+			k[i].shared = shared[i]
 		}
-		table[t] = &convKernels{of("conv"), of("conv_grad_x"), of("conv_grad_w"), newKernel("conv.cu", "conv_grad_w_ends", elems[t])}
+		return k
+	}
+	return convKernels{of(name, shared), of(name+"_grad_x", shared), of(name+"_grad_w", sharedW), newKernel(file, name+ends, elems[t])}
+}
+
+var convTable = func() (table [tensor.NumDTypes]convKernels) {
+	for _, t := range floatTypes {
+		table[t] = newConvKernels("conv.cu", "conv", "_grad_w_ends", t, [2]int{}, [2]int{})
 	}
 	return table
 }()
@@ -50,18 +59,12 @@ type lastKernels struct {
 	pictures, weights *kernel
 }
 
+// A block's shared memory is STAGES times tile + 128 rows of 32 + 8 elements; for the gradient of w, 32 rows of tile + 8 and 128 + 8.
 var lastTable = func() (table [tensor.NumDTypes]lastKernels) {
 	for _, t := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-		of := func(name string) *kernel { return newKernel("conv_last.cu", name, elems[t]) }
-		long := func(name string) (k [2]*kernel) { // STAGES of (tile + 128) rows of 32 + 8 elements
-			k[0], k[1] = of(name+"_64"), of(name+"_128")
-			k[0].shared, k[1].shared = 4*(64+128)*40*2, 4*(128+128)*40*2
-			return k
-		}
-		gradW := long("conv_last_grad_w") // STAGES of 32 rows of tile + 8 and 128 + 8 elements
-		gradW[0].shared, gradW[1].shared = 4*32*(64+8+136)*2, 4*32*(128+8+136)*2
-		table[t] = lastKernels{convKernels{long("conv_last"), long("conv_last_grad_x"), gradW, of("conv_last_ends")},
-			of("channels_last"), of("weights_last")}
+		table[t] = lastKernels{newConvKernels("conv_last.cu", "conv_last", "_ends", t, [2]int{4 * 192 * 40 * 2, 4 * 256 * 40 * 2},
+			[2]int{4 * 32 * (72 + 136) * 2, 4 * 32 * (136 + 136) * 2}),
+			newKernel("conv_last.cu", "channels_last", elems[t]), newKernel("conv_last.cu", "weights_last", elems[t])}
 	}
 	return table
 }()
@@ -107,14 +110,10 @@ func (q *Queue) runConv(ks [2]*kernel, t convTiles) {
 // padded is the channels of a group with channels last.
 func padded(channels int) int { return (channels + 7) &^ 7 }
 
-// lastSizes are the elements of x, the output (or its gradient) and w with channels last, w for y or, if back, for the gradient of x.
-func lastSizes(c ops.Conv, back bool) (x, y, w int) {
-	in, out, taps := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW
-	x, y = c.N*c.Groups*padded(in)*c.H*c.W, c.N*c.Groups*padded(out)*c.OutH*c.OutW
-	if back {
-		return x, y, c.In * taps * padded(out)
-	}
-	return x, y, c.Out * taps * padded(in)
+// lastSizes are the elements with channels last of x, of the output or its gradient, and of w for y and for the gradient of x.
+func lastSizes(c ops.Conv) (x, y, w, back int) {
+	in, out, taps := padded(c.In/c.Groups), padded(c.Out/c.Groups), c.KH*c.KW
+	return c.N * c.Groups * in * c.H * c.W, c.N * c.Groups * out * c.OutH * c.OutW, c.Out * taps * in, c.In * taps * out
 }
 
 // channelsLast reports whether conv_last.cu computes a product that conv.cu can compute, if so many elements are written again for it: where
@@ -137,10 +136,10 @@ func (q *Queue) writeLast(p cuda.Ptr, a *tensor.Args, i int, c ops.Conv, channel
 // convLast computes y or, if back, the gradient of x with channels last, if that is faster.
 func (q *Queue) convLast(a *tensor.Args, c ops.Conv, t convTiles, back bool) bool {
 	in, out, ks := c.In/c.Groups, c.Out/c.Groups, &lastTable[a.DType]
-	n, y, w := lastSizes(c, back)
+	n, y, w, ofX := lastSizes(c)
 	channels, pixels, product := in, c.H*c.W, ks.forward
 	if back {
-		n, channels, pixels, product = y, out, c.OutH*c.OutW, ks.gradX
+		n, w, channels, pixels, product = y, ofX, out, c.OutH*c.OutW, ks.gradX
 	}
 	if !q.channelsLast(a, c, n+w) {
 		return false
@@ -197,7 +196,7 @@ func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) {
 func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	c := ops.ConvOf(a)
 	in, out, taps, pixels := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW, c.N*c.OutH*c.OutW
-	nx, ng, _ := lastSizes(c, false)
+	nx, ng, _, _ := lastSizes(c)
 	last, wide := q.channelsLast(a, c, nx+ng), in
 	if last {
 		wide = padded(in)
@@ -213,7 +212,7 @@ func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	length := tilesOf(tilesOf(pixels, parts), convDepth) * convDepth
 	parts = tilesOf(pixels, length)
 	t.z *= parts
-	n, ks := parts*c.Out*wide*taps*wideSize(a.DType), convTable[a.DType]
+	n, ks := parts*c.Out*wide*taps*wideSize(a.DType), &convTable[a.DType]
 	if last {
 		n += 2 * (nx + ng)
 		ks = &lastTable[a.DType].convKernels

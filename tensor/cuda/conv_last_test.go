@@ -18,21 +18,29 @@ import (
 // convCase is the sizes of a convolution, of all channels.
 type convCase struct{ n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw int }
 
-// few are those of the short runs: a size that is no multiple of 8, groups, strides, paddings, dilations, both tiles, two parts.
+func (c convCase) args() (a tensor.Args) {
+	a.Dim = [6]int{c.n, c.in, c.h, c.w, c.out, c.groups}
+	a.I = [8]int{c.kh, c.kw, c.sh, c.sw, c.ph, c.pw, c.dh, c.dw}
+	return a
+}
+
+// few are those of the short runs: channels that are no multiple of 8, groups, strides, paddings, dilations, both tiles, several tiles and
+// parts, and an empty batch.
 var few = []convCase{
 	{2, 34, 7, 9, 48, 2, 3, 2, 3, 2, 1, 1, 1, 2},
-	{1, 17, 6, 4, 70, 1, 1, 1, 1, 1, 0, 0, 1, 1},
+	{1, 17, 6, 4, 130, 1, 1, 1, 1, 1, 0, 0, 1, 1},
 	{3, 16, 17, 12, 16, 1, 2, 3, 1, 1, 1, 1, 1, 1},
+	{0, 16, 5, 5, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1},
 }
 
 var many = []convCase{
 	{2, 40, 13, 11, 17, 1, 7, 7, 2, 2, 3, 3, 1, 1},
 	{2, 48, 8, 8, 80, 2, 3, 3, 1, 1, 1, 1, 1, 1},
-	{1, 130, 5, 4, 136, 1, 1, 1, 1, 1, 0, 0, 1, 1},
+	{1, 130, 5, 4, 70, 1, 1, 1, 1, 1, 0, 0, 1, 1},
 	{5, 16, 12, 12, 24, 1, 3, 3, 3, 3, 0, 1, 1, 1},
 	{3, 51, 9, 10, 120, 3, 3, 3, 1, 1, 2, 2, 2, 2},
 	{1, 16, 3, 5, 16, 1, 1, 2, 4, 4, 0, 0, 1, 1}, // stride over the kernel: some pixels of x are not read
-	{2, 16, 2, 9, 16, 1, 2, 1, 3, 1, 0, 0, 1, 1},  // more classes of rows than rows
+	{2, 16, 2, 9, 16, 1, 2, 1, 3, 1, 0, 0, 1, 1}, // more classes of rows than rows
 	{9, 32, 14, 14, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1},
 	{2, 8, 6, 6, 4, 1, 8, 8, 1, 1, 4, 4, 1, 1}, // few channels, the largest kernel
 }
@@ -57,13 +65,8 @@ func convolutionsChannelsLast(t *testing.T, cases []convCase, types []tensor.DTy
 	host := cpu.New(1)
 	defer host.Close()
 	for i, c := range cases {
-		set := func(a *tensor.Args) {
-			a.Dim = [6]int{c.n, c.in, c.h, c.w, c.out, c.groups}
-			a.I = [8]int{c.kh, c.kw, c.sh, c.sw, c.ph, c.pw, c.dh, c.dw}
-		}
-		var a tensor.Args
-		set(&a)
-		o := ops.ConvOf(&a)
+		all := c.args()
+		set, o := func(a *tensor.Args) { a.Dim, a.I = all.Dim, all.I }, ops.ConvOf(&all)
 		each(t, types, func(t *testing.T, d tensor.DType) {
 			r := rng(7)
 			x, w := random(r, d, c.n*c.in*c.h*c.w), random(r, d, c.out*c.in/c.groups*c.kh*c.kw)
@@ -105,5 +108,30 @@ func requireRounded(t *testing.T, want, got operand, what string) {
 		if v := want.at(i); !(math.Abs(v-got.at(i)) <= eps*math.Abs(v)+1e-5*most) {
 			t.Fatalf("%s: element %d of %d is %v, want %v", what, i, want.n(), got.at(i), v)
 		}
+	}
+}
+
+// Channels come last where the study says that it is faster, and memory for it is small.
+func TestWhereChannelsAreLast(t *testing.T) {
+	dev := device(t)
+	for _, c := range []struct {
+		what string
+		d    tensor.DType
+		c    convCase
+		want [3]bool // forward, the gradients of x and of w
+	}{
+		{"the study's", tensor.BFloat16, convCase{128, 64, 32, 32, 128, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{true, true, true}},
+		{"float16", tensor.Float16, convCase{64, 128, 28, 28, 128, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{true, true, true}},
+		{"float32", tensor.Float32, convCase{128, 64, 32, 32, 128, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"groups of 16", tensor.BFloat16, convCase{64, 64, 56, 56, 64, 4, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{true, true, false}},
+		{"groups of 15", tensor.BFloat16, convCase{64, 60, 56, 56, 64, 4, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"1x1 to few channels", tensor.BFloat16, convCase{64, 256, 56, 56, 64, 1, 1, 1, 1, 1, 0, 0, 1, 1}, [3]bool{false, true, false}},
+		{"one small picture", tensor.BFloat16, convCase{1, 64, 7, 7, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"many taps", tensor.BFloat16, convCase{32, 16, 64, 64, 16, 1, 13, 5, 1, 1, 6, 2, 1, 1}, [3]bool{}},
+		{"2^16 groups of pictures", tensor.BFloat16, convCase{1 << 15, 64, 4, 4, 64, 2, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"more than 1 GiB of x", tensor.BFloat16, convCase{512, 128, 96, 96, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{false, true, false}},
+	} {
+		a := c.c.args()
+		require.Equal(t, c.want, cuda.PutsChannelsLast(dev, c.d, ops.ConvOf(&a)), c.what)
 	}
 }

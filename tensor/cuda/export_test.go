@@ -92,8 +92,7 @@ func SetMultiprocessors(d *Device, n int) { d.sms = n }
 // PutsChannelsLast reports whether a convolution of this type (and the gradients of x and w) has channels last.
 func PutsChannelsLast(d *Device, t tensor.DType, c ops.Conv) (is [3]bool) {
 	q, a := d.Queue(0).(*Queue), &tensor.Args{DType: t}
-	x, y, w := lastSizes(c, false)
-	_, _, back := lastSizes(c, true)
+	x, y, w, back := lastSizes(c)
 	for i, again := range []int{x + w, y + back, x + y} {
 		is[i] = q.channelsLast(a, c, again)
 	}
