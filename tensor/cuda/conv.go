@@ -17,14 +17,14 @@ const (
 	convZ     = 1 << 16 // limit of a grid's y and z
 )
 
-// Sizes of conv_last.cu, and when it is used. The numbers are from a study on an H100: there the product ran at 165 TFLOP/s, that of conv.cu
-// at 82, and to write an element again took what 117 of conv.cu's multiplications take more.
+// Sizes of conv_last.cu, and when it is used. The numbers are from a study on an H100. There the product of large sizes ran at 165 TFLOP/s,
+// that of conv.cu at 82: for 117 multiplications conv.cu took as much longer as an element takes that is written again.
 const (
 	lastTile     = 64      // pixels and channels of a block that writes pictures again
 	lastChannels = 16      // least number of channels of a group
 	lastTaps     = 64      // MOST
-	lastReuse    = 128     // least number of multiplications for each element that is written again
-	lastWork     = 1 << 28 // least number of multiplications: 3 µs, what two more launches take
+	lastReuse    = 128     // least number of multiplications for each element that is written again, and for each element of y and of x
+	lastWork     = 1 << 30 // least number of multiplications: smaller products do not fill the card, and two more launches take 6 µs
 	lastMemory   = 1 << 30 // largest number of bytes that are written again
 )
 
@@ -116,13 +116,13 @@ func lastSizes(c ops.Conv) (x, y, w, back int) {
 	return c.N * c.Groups * in * c.H * c.W, c.N * c.Groups * out * c.OutH * c.OutW, c.Out * taps * in, c.In * taps * out
 }
 
-// channelsLast reports whether conv_last.cu computes a product that conv.cu can compute, if so many elements are written again for it: where
-// that was faster in the study.
+// channelsLast reports whether conv_last.cu computes a product that conv.cu can compute, too, if so many elements are written again for it:
+// where the study says that it is faster.
 func (q *Queue) channelsLast(a *tensor.Args, c ops.Conv, again int) bool {
 	in, out, taps := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW
 	can := a.DType.IsHalf() && taps <= lastTaps && max(c.N*c.Groups, tilesOf(max(in, out), lastTile)) < convZ && 2*again <= lastMemory
-	work := c.N * c.OutH * c.OutW * c.Out * in * taps
-	return can && (q.dev.last || min(in, out) >= lastChannels && work >= max(lastWork, lastReuse*again))
+	least, work := min(in, out), c.N*c.OutH*c.OutW*c.Out*in*taps
+	return can && (q.dev.last || least >= lastChannels && least*taps >= lastReuse && work >= max(lastWork, lastReuse*again))
 }
 
 // writeLast writes operand i of a, pictures, to p with channels last.

@@ -1,8 +1,8 @@
 #include "conv.cuh"
 
-// Convolution on tensor cores, for T of 16 bits. First pictures and w are written again, so that the channels of a pixel are neighbours:
-// those of a group, and zeros up to a multiple of eight. Then 16 bytes are eight neighbours in k (FORWARD, GRAD_X), or in m and n (GRAD_W), and
-// copies to shared memory run STAGES-1 steps ahead. The product is c[m, n] = sum over k of a[m, k] b[k, n], as in conv.cu:
+// Convolution on tensor cores, for T of 16 bits. First pictures and w are written again, so that the channels of a pixel are
+// neighbours: those of a group, and zeros up to a multiple of eight. Then 16 bytes are eight neighbours in k (FORWARD, GRAD_X), or in m and
+// n (GRAD_W), and copies to shared memory run STAGES-1 steps ahead. The product is c[m, n] = sum over k of a[m, k] b[k, n], as in conv.cu:
 //
 //   FORWARD  y:  m = channel out, n = (picture, pixel out), k = (tap, channel in);    a = w as [groups*out, tap, in], b = x
 //   GRAD_X   dx: m = channel in,  n = (picture, pixel in),  k = (tap, channel out);   a = w as [groups*in, tap, out], b = g
