@@ -257,20 +257,24 @@ def float8():
 
 def conv():
     """TF32, which Ringo does not use, is a variant of its own. cuDNN chooses algorithms by time."""
-    n, i, o, size = (128, 32, 64, 14) if GPU else (2, 3, 5, 6)
-    x, w, b, g = (random(torch.float32, *dims) for dims in ((n, i, size, size), (o, i, 3, 3), (o,), (n, o, size, size)))
+    convolution(torch.float32, *((128, 32, 64, 14) if GPU else (2, 3, 5, 6)))
+    convolution(torch.bfloat16, *((128, 64, 128, 32) if GPU else (2, 4, 6, 6)))
+
+
+def convolution(dtype, n, i, o, size):
+    x, w, b, g = (random(dtype, *dims) for dims in ((n, i, size, size), (o, i, 3, 3), (o,), (n, o, size, size)))
 
     def gradient(*which):
         return lambda: torch.ops.aten.convolution_backward(g, x, w, [o], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [*which, False])
 
-    for tf32 in (False, True) if GPU else (False,):
+    for tf32 in (False, True) if GPU and dtype == torch.float32 else (False,):
         torch.backends.cudnn.allow_tf32 = tf32
         for what, call in (
             ("forward", lambda: F.conv2d(x, w, b, padding=1)),
             ("gradient of x", gradient(True, False)),
             ("gradient of w", gradient(False, True)),
         ):
-            case = f"{n} pictures of {size}x{size}, {i} to {o} channels, {what}"
+            case = f"{str(dtype)[6:]}, {n} pictures of {size}x{size}, {i} to {o} channels, {what}"
             row("conv", case, "TF32" if tf32 else "eager", "TFLOP/s", 18e-12 * g.numel() * i, call)
     torch.backends.cudnn.allow_tf32 = False
 

@@ -17,18 +17,54 @@ const (
 	convZ     = 1 << 16 // limit of a grid's y and z
 )
 
+// Sizes of conv_last.cu, and when it is used. The numbers are from a study on an H100. There the product of large sizes ran at 165 TFLOP/s,
+// that of conv.cu at 82: for 117 multiplications conv.cu took as much longer as an element takes that is written again.
+const (
+	lastTile     = 64      // pixels and channels of a block that writes pictures again
+	lastChannels = 16      // least number of channels of a group
+	lastTaps     = 64      // MOST
+	lastReuse    = 128     // least number of multiplications for each element that is written again, and for each element of y and of x
+	lastWork     = 1 << 30 // least number of multiplications: smaller products do not fill the card, and two more launches take 6 µs
+	lastMemory   = 1 << 30 // largest number of bytes that are written again
+)
+
 // convKernels are the kernels of conv.cu for a type, with tiles of 64 and of 128 rows.
 type convKernels struct {
 	forward, gradX, gradW [2]*kernel
 	ends                  *kernel
 }
 
-var convTable = func() (table [tensor.NumDTypes]*convKernels) {
-	for _, t := range floatTypes {
-		of := func(name string) (k [2]*kernel) {
-			return [2]*kernel{newKernel("conv.cu", name+"_64", elems[t]), newKernel("conv.cu", name+"_128", elems[t])}
+// newConvKernels returns those of a file whose names begin so. shared is what a launch of each needs, if not 0.
+func newConvKernels(file, name, ends string, t tensor.DType, shared, sharedW [2]int) convKernels {
+	of := func(name string, shared [2]int) (k [2]*kernel) {
+		for i, size := range []string{"_64", "_128"} {
+			k[i] = newKernel(file, name+size, elems[t])
+			k[i].shared = shared[i]
 		}
-		table[t] = &convKernels{of("conv"), of("conv_grad_x"), of("conv_grad_w"), newKernel("conv.cu", "conv_grad_w_ends", elems[t])}
+		return k
+	}
+	return convKernels{of(name, shared), of(name+"_grad_x", shared), of(name+"_grad_w", sharedW), newKernel(file, name+ends, elems[t])}
+}
+
+var convTable = func() (table [tensor.NumDTypes]convKernels) {
+	for _, t := range floatTypes {
+		table[t] = newConvKernels("conv.cu", "conv", "_grad_w_ends", t, [2]int{}, [2]int{})
+	}
+	return table
+}()
+
+// lastKernels are the kernels of conv_last.cu for a type of 16 bits, and those that write pictures and weights with channels last.
+type lastKernels struct {
+	convKernels
+	pictures, weights *kernel
+}
+
+// A block's shared memory is STAGES times tile + 128 rows of 32 + 8 elements; for the gradient of w, 32 rows of tile + 8 and 128 + 8.
+var lastTable = func() (table [tensor.NumDTypes]lastKernels) {
+	for _, t := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
+		table[t] = lastKernels{newConvKernels("conv_last.cu", "conv_last", "_ends", t, [2]int{4 * 192 * 40 * 2, 4 * 256 * 40 * 2},
+			[2]int{4 * 32 * (72 + 136) * 2, 4 * 32 * (136 + 136) * 2}),
+			newKernel("conv_last.cu", "channels_last", elems[t]), newKernel("conv_last.cu", "weights_last", elems[t])}
 	}
 	return table
 }()
@@ -65,13 +101,63 @@ func (q *Queue) convAsProduct(a *tensor.Args, c ops.Conv, m, n, z int) (t convTi
 	return t, !old && most < 1<<31 && min(m, n, c.N) > 0 && max(c.KH, c.KW) <= convMost && max(t.down, z) < convZ
 }
 
+// runConv launches a kernel of conv.cu or conv_last.cu.
 func (q *Queue) runConv(ks [2]*kernel, t convTiles) {
-	q.run(ks[t.size], cuda.Dim{X: t.across, Y: t.down, Z: t.z}, cuda.Dim{X: convLanes}, t.shared)
+	k := ks[t.size]
+	q.run(k, cuda.Dim{X: t.across, Y: t.down, Z: t.z}, cuda.Dim{X: convLanes}, max(t.shared, k.shared))
 }
 
-// biased adds three operands, and a bias if there is one.
-func (q *Queue) biased(a *tensor.Args) *Queue {
-	q.ptrs(a, 3)
+// padded is the channels of a group with channels last.
+func padded(channels int) int { return (channels + 7) &^ 7 }
+
+// lastSizes are the elements with channels last of x, of the output or its gradient, and of w for y and for the gradient of x.
+func lastSizes(c ops.Conv) (x, y, w, back int) {
+	in, out, taps := padded(c.In/c.Groups), padded(c.Out/c.Groups), c.KH*c.KW
+	return c.N * c.Groups * in * c.H * c.W, c.N * c.Groups * out * c.OutH * c.OutW, c.Out * taps * in, c.In * taps * out
+}
+
+// channelsLast reports whether conv_last.cu computes a product that conv.cu can compute, too, if so many elements are written again for it:
+// where the study says that it is faster.
+func (q *Queue) channelsLast(a *tensor.Args, c ops.Conv, again int) bool {
+	in, out, taps := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW
+	can := a.DType.IsHalf() && taps <= lastTaps && max(c.N*c.Groups, tilesOf(max(in, out), lastTile)) < convZ && 2*again <= lastMemory
+	least, work := min(in, out), c.N*c.OutH*c.OutW*c.Out*in*taps
+	return can && (q.dev.last || least >= lastChannels && least*taps >= lastReuse && work >= max(lastWork, lastReuse*again))
+}
+
+// writeLast writes operand i of a, pictures, to p with channels last.
+func (q *Queue) writeLast(p cuda.Ptr, a *tensor.Args, i int, c ops.Conv, channels, pixels int) {
+	q.args.Reset().Ptr(p)
+	q.ptr(a, i).i64(c.Groups).i64(channels).i64(pixels)
+	q.run(lastTable[a.DType].pictures, cuda.Dim{X: tilesOf(pixels, lastTile), Y: tilesOf(channels, lastTile), Z: c.N * c.Groups},
+		cuda.Dim{X: 32, Y: 8}, 0)
+}
+
+// convLast computes y or, if back, the gradient of x with channels last, if that is faster.
+func (q *Queue) convLast(a *tensor.Args, c ops.Conv, t convTiles, back bool) bool {
+	in, out, ks := c.In/c.Groups, c.Out/c.Groups, &lastTable[a.DType]
+	n, y, w, ofX := lastSizes(c)
+	channels, pixels, product := in, c.H*c.W, ks.forward
+	if back {
+		n, w, channels, pixels, product = y, ofX, out, c.OutH*c.OutW, ks.gradX
+	}
+	if !q.channelsLast(a, c, n+w) {
+		return false
+	}
+	pictures := q.scratch(2 * (n + w))
+	weights := pictures + cuda.Ptr(2*n)
+	q.writeLast(pictures, a, 1, c, channels, pixels)
+	q.args.Reset().Ptr(weights)
+	q.ptr(a, 2).i64(c.Groups).i64(out).i64(in).i64(c.KH * c.KW).args.I32(int(truth(back)))
+	q.spread(ks.weights, w)
+	q.args.Reset()
+	q.ptr(a, 0).args.Ptr(pictures).Ptr(weights)
+	q.bias(a).conv(a).runConv(product, t)
+	return true
+}
+
+// bias adds the bias if there is one.
+func (q *Queue) bias(a *tensor.Args) *Queue {
 	if a.N > 3 {
 		return q.ptr(a, 3)
 	}
@@ -80,9 +166,12 @@ func (q *Queue) biased(a *tensor.Args) *Queue {
 }
 
 func conv2d(q *Queue, k *kernel, a *tensor.Args) {
-	q.biased(a).conv(a)
 	c := ops.ConvOf(a)
-	if t, ok := q.convAsProduct(a, c, c.Out/c.Groups, c.N*c.OutH*c.OutW, c.Groups); ok {
+	t, ok := q.convAsProduct(a, c, c.Out/c.Groups, c.N*c.OutH*c.OutW, c.Groups)
+	if ok && q.convLast(a, c, t, false) {
+		return
+	}
+	if q.ptrs(a, 3).bias(a).conv(a); ok {
 		q.runConv(convTable[a.DType].forward, t)
 		return
 	}
@@ -91,10 +180,13 @@ func conv2d(q *Queue, k *kernel, a *tensor.Args) {
 
 // conv2dGradX is a transposed convolution, too, which has a bias.
 func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) {
-	q.biased(a).conv(a)
 	c := ops.ConvOf(a)
 	n := c.N * tilesOf(c.H, c.StrideH) * tilesOf(c.W, c.StrideW) // of the first class of pixels, the largest
-	if t, ok := q.convAsProduct(a, c, c.In/c.Groups, n, c.Groups*c.StrideH*c.StrideW); ok {
+	t, ok := q.convAsProduct(a, c, c.In/c.Groups, n, c.Groups*c.StrideH*c.StrideW)
+	if ok && q.convLast(a, c, t, true) {
+		return
+	}
+	if q.ptrs(a, 3).bias(a).conv(a); ok {
 		q.runConv(convTable[a.DType].gradX, t)
 		return
 	}
@@ -103,8 +195,13 @@ func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) {
 
 func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	c := ops.ConvOf(a)
-	pixels := c.N * c.OutH * c.OutW
-	t, ok := q.convAsProduct(a, c, c.Out/c.Groups, c.In/c.Groups*c.KH*c.KW, c.Groups)
+	in, out, taps, pixels := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW, c.N*c.OutH*c.OutW
+	nx, ng, _, _ := lastSizes(c)
+	last, wide := q.channelsLast(a, c, nx+ng), in
+	if last {
+		wide = padded(in)
+	}
+	t, ok := q.convAsProduct(a, c, out, wide*taps, c.Groups)
 	if !ok {
 		q.ptrs(a, 3).conv(a).args.I32(truthOf(a.F[0]))
 		q.blocks(k, a.Len[0])
@@ -115,12 +212,29 @@ func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	length := tilesOf(tilesOf(pixels, parts), convDepth) * convDepth
 	parts = tilesOf(pixels, length)
 	t.z *= parts
-	part, ks := q.scratch(parts*a.Len[0]*wideSize(a.DType)), convTable[a.DType]
-	q.args.Reset().Ptr(part)
-	q.ptr(a, 1).ptr(a, 2).conv(a).args.I32(length)
+	n, ks := parts*c.Out*wide*taps*wideSize(a.DType), &convTable[a.DType]
+	if last {
+		n += 2 * (nx + ng)
+		ks = &lastTable[a.DType].convKernels
+	}
+	part := q.scratch(n)
+	x, g := devPtr(a.X[1]), devPtr(a.X[2])
+	if last {
+		g = part + cuda.Ptr(n-2*ng)
+		x = g - cuda.Ptr(2*nx)
+		q.writeLast(x, a, 1, c, in, c.H*c.W)
+		q.writeLast(g, a, 2, c, out, c.OutH*c.OutW)
+	}
+	q.args.Reset().Ptr(part).Ptr(x).Ptr(g)
+	q.conv(a).args.I32(length)
 	q.runConv(ks.gradW, t)
 	q.args.Reset()
 	q.ptr(a, 0).args.Ptr(part)
-	q.i64(a.Len[0]).i64(parts).args.I32(truthOf(a.F[0]))
+	if last {
+		q.i64(c.Out).i64(in).i64(taps)
+	} else {
+		q.i64(a.Len[0])
+	}
+	q.i64(parts).args.I32(truthOf(a.F[0]))
 	q.spread(ks.ends, a.Len[0])
 }

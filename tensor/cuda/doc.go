@@ -23,6 +23,11 @@
 // for kernels of its own instructions (wgmma, bulk copies, tensor maps): of grouped products, of attention with heads of 48 to 128 features
 // (onHopper), and of cross-entropy with rows of 32 KiB or more.
 //
+// Convolutions and their gradients are products whose elements are found while they are loaded, on tensor cores for 16-bit
+// floats. Large ones of 16 bits first write pictures and weights again, with channels last, where a study found that faster
+// (channelsLast says where). The memory for it is kept for later kernels. A convolution that would need more than 1 GiB for
+// it does without.
+//
 // With RINGO_CUDA_TUNE=1 the first product of a shape times cuBLASLt's eight best algorithms, and the fastest is used from then on,
 // in later runs too: the choice is kept beside the cached code. It may add in another order. So let all hosts of a job share the
 // folder (RINGO_CUDA_CACHE) if their ranks must compute the same bits.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // CompileAll compiles every file for every element type in the table, several at a time; with variants, also all variants of files. It
@@ -82,6 +83,22 @@ func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.
 
 // Plain makes the device use plain kernels instead of those on tensor cores.
 func Plain(d *Device, on bool) { d.plain = on }
+
+// ChannelsLast makes convolutions of 16 bits have channels last, however small they are.
+func ChannelsLast(d *Device) { d.last = true }
+
+// SetMultiprocessors sets the number of multiprocessors for which grids are made.
+func SetMultiprocessors(d *Device, n int) { d.sms = n }
+
+// PutsChannelsLast reports whether a convolution of this type (and the gradients of x and w) has channels last.
+func PutsChannelsLast(d *Device, t tensor.DType, c ops.Conv) (is [3]bool) {
+	q, a := d.Queue(0).(*Queue), &tensor.Args{DType: t}
+	x, y, w, back := lastSizes(c)
+	for i, again := range []int{x + w, y + back, x + y} {
+		is[i] = q.channelsLast(a, c, again)
+	}
+	return is
+}
 
 // Compiled lists the kernels with this prefix that the device has compiled.
 func Compiled(d *Device, prefix string) (names []string) {

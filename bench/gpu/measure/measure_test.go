@@ -182,9 +182,12 @@ func TestPassesAreChecked(t *testing.T) {
 		output int
 		what   string
 	}{
-		{ops.OpConv2d, tensor.Float32, measureConv, 0, "2 pictures of 6x6, 3 to 5 channels, forward"},
-		{ops.OpConv2dGradX, tensor.Float32, measureConv, 0, "2 pictures of 6x6, 3 to 5 channels, gradient of x"},
-		{ops.OpConv2dGradW, tensor.Float32, measureConv, 0, "2 pictures of 6x6, 3 to 5 channels, gradient of w"},
+		{ops.OpConv2d, tensor.Float32, measureConv, 0, "float32, 2 pictures of 6x6, 3 to 5 channels, forward"},
+		{ops.OpConv2d, tensor.BFloat16, measureConv, 0, "bfloat16, 2 pictures of 6x6, 4 to 6 channels, forward"},
+		{ops.OpConv2dGradX, tensor.Float32, measureConv, 0, "float32, 2 pictures of 6x6, 3 to 5 channels, gradient of x"},
+		{ops.OpConv2dGradX, tensor.BFloat16, measureConv, 0, "bfloat16, 2 pictures of 6x6, 4 to 6 channels, gradient of x"},
+		{ops.OpConv2dGradW, tensor.Float32, measureConv, 0, "float32, 2 pictures of 6x6, 3 to 5 channels, gradient of w"},
+		{ops.OpConv2dGradW, tensor.BFloat16, measureConv, 0, "bfloat16, 2 pictures of 6x6, 4 to 6 channels, gradient of w"},
 		{ops.OpLayerNormGrad, tensor.BFloat16, halfNorm, 0, "bfloat16 layernorm gradient 33x24"},
 		{ops.OpLayerNormGrad, tensor.BFloat16, halfNorm, 1, "bfloat16 layernorm gradient 33x24"},
 		{ops.OpLayerNormGrad, tensor.BFloat16, halfNorm, 2, "bfloat16 layernorm gradient 33x24"},

@@ -16,16 +16,22 @@ type convolution struct {
 	x, w, b, g       []float64
 }
 
-// measureConv measures the second layer of the network of measureCNN: forward, and the gradients of x and of w.
+// measureConv measures the second layer of the network of measureCNN, and a larger one of 16 bits.
 func measureConv(m *meter) error {
-	c := convolution{n: m.pick(128, 2), in: m.pick(32, 3), out: m.pick(64, 5), size: m.pick(14, 6)}
+	first := convolution{n: m.pick(128, 2), in: m.pick(32, 3), out: m.pick(64, 5), size: m.pick(14, 6)}
+	second := convolution{n: m.pick(128, 2), in: m.pick(64, 4), out: m.pick(128, 6), size: m.pick(32, 6)}
+	return errors.Join(first.measure(m, tensor.Float32), second.measure(m, tensor.BFloat16))
+}
+
+// measure measures forward, and the gradients of x and of w.
+func (c *convolution) measure(m *meter, dtype tensor.DType) error {
 	pictures := func(key uint64, channels int) tensor.Tensor {
-		return m.random(key, tensor.Float32, c.n, channels, c.size, c.size)
+		return m.random(key, dtype, c.n, channels, c.size, c.size)
 	}
-	x, w, b, g := pictures(1, c.in), m.random(2, tensor.Float32, c.out, c.in, 3, 3), m.random(3, tensor.Float32, c.out), pictures(4, c.out)
+	x, w, b, g := pictures(1, c.in), m.random(2, dtype, c.out, c.in, 3, 3), m.random(3, dtype, c.out), pictures(4, c.out)
 	y, dx, dw := m.kept(g), m.kept(x), m.kept(w)
 	c.x, c.w, c.b, c.g = tensor.Floats(x), tensor.Floats(w), tensor.Floats(b), tensor.Floats(g)
-	name := fmt.Sprintf("%d pictures of %dx%d, %d to %d channels, ", c.n, c.size, c.size, c.in, c.out)
+	name := fmt.Sprintf("%v, %d pictures of %dx%d, %d to %d channels, ", dtype, c.n, c.size, c.size, c.in, c.out)
 	work := 2e-12 * 9 * float64(len(c.g)*c.in)
 	var failed error
 	for _, k := range []struct {
@@ -38,7 +44,7 @@ func measureConv(m *meter) error {
 		{"gradient of x", ops.OpConv2dGradX, []tensor.Tensor{dx, g, w, {}}, c.gradX},
 		{"gradient of w", ops.OpConv2dGradW, []tensor.Tensor{dw, x, g}, c.gradW},
 	} {
-		a := &tensor.Args{Op: k.op, DType: tensor.Float32, Outs: 1, Dim: [6]int{c.n, c.in, c.size, c.size, c.out, 1},
+		a := &tensor.Args{Op: k.op, DType: dtype, Outs: 1, Dim: [6]int{c.n, c.in, c.size, c.size, c.out, 1},
 			I: [8]int{3, 3, 1, 1, 1, 1, 1, 1}}
 		call := func() { m.launch(a, k.operands...) }
 		check := func() (failed error) {
@@ -46,7 +52,7 @@ func measureConv(m *meter) error {
 			got := tensor.Floats(k.operands[0])
 			for _, i := range []int{0, len(got) / 3, len(got)/2 + 1, len(got) - 1} {
 				u, v := k.sum(i)
-				if err := dot(tensor.Float32, got[i], len(u), func(j int) (float64, float64) { return u[j], v[j] }); err != nil {
+				if err := dot(dtype, got[i], len(u), func(j int) (float64, float64) { return u[j], v[j] }); err != nil {
 					failed = errors.Join(failed, fmt.Errorf("element %d: %w", i, err))
 				}
 			}

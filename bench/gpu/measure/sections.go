@@ -31,7 +31,7 @@ var Sections = []Section{
 	{"float8", "products of 8-bit floats with scales, and a Linear of them", false, measureFloat8},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
-	{"conv", "the second convolution of the network of cnn, float32", false, measureConv},
+	{"conv", "the second convolution of the network of cnn, float32, and a larger one, bfloat16", false, measureConv},
 	{"cnn", "training steps of the network of examples/ddp-mnist -model cnn, SGD with momentum, float32", false, measureCNN},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"host", "what the host needs for a small operation", false, measureHost},

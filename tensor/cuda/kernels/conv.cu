@@ -1,4 +1,4 @@
-#include "mma.cuh"
+#include "conv.cuh"
 
 // Convolution as a product of matrices whose elements are found while they are loaded: c[m, n] = sum over k of a[m, k] b[k, n].
 //
@@ -12,10 +12,7 @@
 // tried in vain. A block computes TM x TN elements. Sums have a fixed order: for T of 16 bits on tensor cores (mma), else with fused
 // multiply-adds. Tensors have fewer than 2^31 elements, kernels at most MOST rows and columns.
 
-struct Conv {
-  i64 n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw, oh, ow;
-};
-enum { FORWARD, GRAD_X, GRAD_W, LANES = 256, OUTSIDE = -(1 << 29), MOST = 32, HALF = sizeof(T) == 2 };
+enum { MOST = 32, HALF = sizeof(T) == 2 };
 
 struct __align__(16) At { int a, b, row, col; };  // offsets in a and b; a < 0: there is no such k
 

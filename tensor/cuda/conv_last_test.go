@@ -1,0 +1,139 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cpu"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/ops"
+)
+
+// convCase is the sizes of a convolution, of all channels.
+type convCase struct{ n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw int }
+
+func (c convCase) args() (a tensor.Args) {
+	a.Dim = [6]int{c.n, c.in, c.h, c.w, c.out, c.groups}
+	a.I = [8]int{c.kh, c.kw, c.sh, c.sw, c.ph, c.pw, c.dh, c.dw}
+	return a
+}
+
+// few are those of the short runs: channels that are no multiple of 8, groups, strides, paddings, dilations, both tiles, several tiles and
+// parts, and an empty batch.
+var few = []convCase{
+	{2, 34, 7, 9, 48, 2, 3, 2, 3, 2, 1, 1, 1, 2},
+	{1, 17, 6, 4, 130, 1, 1, 1, 1, 1, 0, 0, 1, 1},
+	{3, 16, 17, 12, 16, 1, 2, 3, 1, 1, 1, 1, 1, 1},
+	{0, 16, 5, 5, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1},
+}
+
+var many = []convCase{
+	{2, 40, 13, 11, 17, 1, 7, 7, 2, 2, 3, 3, 1, 1},
+	{2, 48, 8, 8, 80, 2, 3, 3, 1, 1, 1, 1, 1, 1},
+	{1, 130, 5, 4, 70, 1, 1, 1, 1, 1, 0, 0, 1, 1},
+	{5, 16, 12, 12, 24, 1, 3, 3, 3, 3, 0, 1, 1, 1},
+	{3, 51, 9, 10, 120, 3, 3, 3, 1, 1, 2, 2, 2, 2},
+	{1, 16, 3, 5, 16, 1, 1, 2, 4, 4, 0, 0, 1, 1}, // stride over the kernel: some pixels of x are not read
+	{2, 16, 2, 9, 16, 1, 2, 1, 3, 1, 0, 0, 1, 1}, // more classes of rows than rows
+	{9, 32, 14, 14, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1},
+	{2, 8, 6, 6, 4, 1, 8, 8, 1, 1, 4, 4, 1, 1}, // few channels, the largest kernel
+}
+
+// TestConvolutionsChannelsLast: 16-bit convolutions and their gradients by conv_last.cu are those of the CPU, and have the same bits again,
+// for another number of multiprocessors.
+func TestConvolutionsChannelsLast(t *testing.T) {
+	convolutionsChannelsLast(t, few, []tensor.DType{tensor.BFloat16}, true)
+}
+
+func TestLongConvolutionsChannelsLast(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	both := []tensor.DType{tensor.BFloat16, tensor.Float16}
+	convolutionsChannelsLast(t, append(many, few...), both, true)
+	convolutionsChannelsLast(t, append(many, few...), both, false)
+}
+
+func convolutionsChannelsLast(t *testing.T, cases []convCase, types []tensor.DType, reverse bool) {
+	emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
+	dev := open(t, 0)
+	cuda.ChannelsLast(dev)
+	host := cpu.New(1)
+	defer host.Close()
+	for i, c := range cases {
+		all := c.args()
+		set, o := func(a *tensor.Args) { a.Dim, a.I = all.Dim, all.I }, ops.ConvOf(&all)
+		each(t, types, func(t *testing.T, d tensor.DType) {
+			r := rng(7)
+			x, w := random(r, d, c.n*c.in*c.h*c.w), random(r, d, c.out*c.in/c.groups*c.kh*c.kw)
+			b, g, xb := random(r, d, c.out), random(r, d, c.n*c.out*o.OutH*o.OutW), random(r, d, c.in)
+			launches := []launch{
+				{op: ops.OpConv2d, x: []operand{stale(d, g.n()).shifted(i % 2), x, w, b}},
+				{op: ops.OpConvTranspose2d, x: []operand{stale(d, x.n()), g, w, xb}},
+				{op: ops.OpConv2dGradW, x: []operand{w, x, g.shifted(i % 2)}, group: 1},
+			}
+			if long(t) {
+				launches = append(launches, launch{op: ops.OpConv2d, x: []operand{stale(d, g.n()), x.shifted(1), w}},
+					launch{op: ops.OpConv2dGradX, x: []operand{stale(d, x.n()).shifted(1), g, w}},
+					launch{op: ops.OpConv2dGradW, x: []operand{stale(d, w.n()), x, g}})
+			}
+			for _, l := range launches {
+				l.d, l.outs, l.set = d, 1, set
+				if l.group == 1 {
+					l.set = func(a *tensor.Args) { set(a); a.F[0] = 1 }
+				}
+				want, got := l.exactly(t, host), l.on(t, dev)
+				requireRounded(t, want[0], got[0], fmt.Sprintf("%v %v of %+v", l.op, d, c))
+				cuda.SetMultiprocessors(dev, 1+i)
+				require.Equal(t, got[0].bytes, l.on(t, dev)[0].bytes, "%v %v of %+v again", l.op, d, c)
+			}
+		})
+	}
+	require.Empty(t, cuda.Compiled(dev, "conv_grad_"), "what computed it")
+	require.NotEmpty(t, cuda.Compiled(dev, "conv_last_ends"))
+}
+
+// requireRounded wants each element to be a neighbour, among the numbers of 16 bits, of what it should be, apart from the order of sums.
+func requireRounded(t *testing.T, want, got operand, what string) {
+	t.Helper()
+	most, eps := 0.0, map[tensor.DType]float64{tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10}[want.d]
+	for i := range want.n() {
+		most = max(most, math.Abs(want.at(i)))
+	}
+	for i := range want.n() {
+		if v := want.at(i); !(math.Abs(v-got.at(i)) <= eps*math.Abs(v)+1e-5*most) {
+			t.Fatalf("%s: element %d of %d is %v, want %v", what, i, want.n(), got.at(i), v)
+		}
+	}
+}
+
+// Channels come last where the study says that it is faster, and memory for it is small.
+func TestWhereChannelsAreLast(t *testing.T) {
+	dev := device(t)
+	for _, c := range []struct {
+		what string
+		d    tensor.DType
+		c    convCase
+		want [3]bool // forward, the gradients of x and of w
+	}{
+		{"the study's", tensor.BFloat16, convCase{128, 64, 32, 32, 128, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{true, true, true}},
+		{"float16", tensor.Float16, convCase{64, 128, 28, 28, 128, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{true, true, true}},
+		{"float32", tensor.Float32, convCase{128, 64, 32, 32, 128, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"groups of 16", tensor.BFloat16, convCase{64, 64, 56, 56, 64, 4, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{true, true, false}},
+		{"groups of 15", tensor.BFloat16, convCase{64, 60, 56, 56, 64, 4, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"1x1 to few channels", tensor.BFloat16, convCase{64, 256, 56, 56, 64, 1, 1, 1, 1, 1, 0, 0, 1, 1}, [3]bool{}},
+		{"1x1 to 192 channels", tensor.BFloat16, convCase{64, 256, 56, 56, 192, 1, 1, 1, 1, 1, 0, 0, 1, 1}, [3]bool{true, true, false}},
+		{"MNIST's second layer", tensor.BFloat16, convCase{128, 32, 14, 14, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"one small picture", tensor.BFloat16, convCase{1, 64, 7, 7, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"many taps", tensor.BFloat16, convCase{32, 16, 64, 64, 16, 1, 13, 5, 1, 1, 6, 2, 1, 1}, [3]bool{}},
+		{"2^16 groups of pictures", tensor.BFloat16, convCase{1 << 15, 64, 4, 4, 64, 2, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
+		{"more than 1 GiB of x", tensor.BFloat16, convCase{512, 128, 96, 96, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{false, true, false}},
+	} {
+		a := c.c.args()
+		require.Equal(t, c.want, cuda.PutsChannelsLast(dev, c.d, ops.ConvOf(&a)), c.what)
+	}
+}
