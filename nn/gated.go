@@ -1,5 +1,7 @@
 package nn
 
+import "github.com/ringo-ml/ringo/tensor"
+
 // GatedMLP is the feed-forward network of Llama: Down(Act(Gate(x))·Up(x)), SwiGLU with SiLU (Shazeer, "GLU variants improve
 // transformer", 2020).
 type GatedMLP struct {
@@ -15,6 +17,7 @@ func NewGatedMLP(d, h int) *GatedMLP {
 	for _, l := range []*Linear{m.Gate, m.Up, m.Down} {
 		l.B = nil
 	}
+	Together(m.Gate, m.Up)
 	return m
 }
 
@@ -24,4 +27,11 @@ func (m *GatedMLP) Forward(x T) T { return m.Down.Forward(m.gated(x)) }
 // ForwardAdd returns r + Forward(x): a residual connection.
 func (m *GatedMLP) ForwardAdd(x, r T) T { return m.Down.ForwardAdd(m.gated(x), r) }
 
-func (m *GatedMLP) gated(x T) T { return m.Gate.then(m.Act, x).Mul(m.Up.Forward(x)) }
+// gated returns Act(Gate(x))·Up(x). On a GPU, Gate and Up are one product (see Together), but for activations that a product computes there.
+func (m *GatedMLP) gated(x T) T {
+	var y [2]T
+	if a, ok := m.Act.(Activation); ok && a.fused == tensor.ActSiLU && forwardAll(y[:], x, m.Gate, m.Up) {
+		return a.Forward(y[0]).Mul(y[1])
+	}
+	return m.Gate.then(m.Act, x).Mul(m.Up.Forward(x))
+}

@@ -19,6 +19,7 @@ func TestMisuse(t *testing.T) {
 		"Recurrent.Stored":   "what is no cell's has no other name",
 		"Matrices":           "TestMatrices",
 		"Linears":            "a model without a Linear has none",
+		"Together":           "layers that differ are no product",
 		"SettingsOf":         "a model without layers has none",
 		"Summary":            "a model without parameters has an empty table",
 		"Within":             "a part without parameters has none",
@@ -56,6 +57,8 @@ func misuseOfLayers() []misuse.Case {
 		do("Linear.Forward", "use: the zero Tensor", func() { linear.Forward(nn.T{}) }),
 		do("Linear.ForwardAdd", "linear_add float32[2,4], weight float32[8,4], float32[2,4]: dimension 1 of what is added to is 4, "+
 			"dimension 1 of the product is 8", func() { linear.ForwardAdd(x(2, 4), x(2, 4)) }),
+		do("QKV", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input",
+			func() { nn.QKV(tensor.New(host, tensor.Float32, 2, 4), linear, linear, linear) }),
 		do("Inner.Product", "nn.Forward: the input float32[2,4] is on no tape; put it there with Tape.Input",
 			func() { (&nn.Inner{Linear: *linear}).Product(tensor.New(host, tensor.Float32, 2, 4)) }),
 		do("Sequential.Forward", "linear float32[2,8], 2.up.weight float32[3,6], 2.up.bias float32[3]: dimension 1 of the input is 8, "+

@@ -485,7 +485,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	p.state = gradPartial
 	if p.Grad.IsZero() {
-		p.Grad = NewFor(memory.Gradients, t.dev, h.dtype, h.dims[:h.ndim]...)
+		p.Grad = p.blank(memory.Gradients, t.dev, h.dtype)
 	}
 	dst = p.Grad.hdr()
 	if dst.n != h.n || dst.ld != 0 {

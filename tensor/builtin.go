@@ -65,6 +65,7 @@ const (
 	OpLinearAdd
 	OpLinearGradX
 	OpLinearGradW
+	OpLinears // several layers of one input
 	OpColSum
 
 	OpSum
@@ -147,6 +148,7 @@ var rules = map[Op]OpSpec{
 	OpLinearAdd:   {Name: "linear_add", Class: typing.Multilinear, Saves: 3, VJP: linearAddVJP, Optional: true},
 	OpLinearGradX: {Name: "linear_grad_x", Const: true, Optional: true},
 	OpLinearGradW: {Name: "linear_grad_w", Const: true, Optional: true},
+	OpLinears:     {Name: "linears", Const: true, Optional: true},
 	OpColSum:      {Name: "colsum", Const: true},
 
 	OpSum: {Name: "sum", Class: typing.Linear, VJP: sumVJP},

@@ -82,29 +82,39 @@ func linearVJP(t *Tape, n *Node, need uint8) {
 	if need&1 != 0 {
 		t.linearGradX(x, g, w, gemm{batch: 1, m: m, n: in, k: out})
 	}
-	if need&6 == 0 {
+	if need&6 == 0 || t.linearsGrad(n, need) {
 		return
 	}
 	var dw, db *header
-	p, more := gemm{batch: 1, m: out, n: in, k: m, ta: true}, 0.0
+	var beta, more float64
 	if need&2 != 0 {
-		dw, p.beta = t.gradTarget(w)
+		dw, beta = t.gradTarget(w)
 	}
 	if need&4 != 0 {
 		db, more = t.gradTarget(n.in[2])
 	}
+	t.weightGrad(n, dw, db, beta, more)
+	if dw != nil {
+		t.gradDone(w, dw)
+	}
+	if db != nil {
+		t.gradDone(n.in[2], db)
+	}
+}
+
+// weightGrad launches the gradients dw = beta·dw + gᵀ·x of the weight and db = more·db + the sum of g's rows of the bias, or one of them.
+func (t *Tape) weightGrad(n *Node, dw, db *header, beta, more float64) {
+	x, g := n.in[0], n.out.grad
+	rows, out := x.rowCount(), n.in[1].dims[0]
+	p := gemm{batch: 1, m: out, n: n.in[1].dims[1], k: rows, ta: true, beta: beta}
 	if dw != nil && db != nil && more == 0 && dw.n > 0 && t.table[OpLinearGradW][g.dtype] != nil {
 		p.sums = db
 	}
 	if dw != nil {
 		t.gemm(dw, g, x, &p)
-		t.gradDone(w, dw)
 	}
-	if db != nil {
-		if p.sums == nil {
-			t.colSum(db, g, m, out, more)
-		}
-		t.gradDone(n.in[2], db)
+	if db != nil && p.sums == nil {
+		t.colSum(db, g, rows, out, more)
 	}
 }
 

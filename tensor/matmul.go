@@ -6,6 +6,7 @@ type gemm struct {
 	batch, m, n, k int
 	ta, tb         bool
 	sa, sb, sc     int // elements between matrices of the batch
+	sbias          int // between biases, or sums, of the batch
 	beta           float64
 	bias           *header // [n], or nil
 	act            Activation
@@ -13,6 +14,7 @@ type gemm struct {
 	add            *header // is added to the product, and C is another matrix (OpLinearAdd)
 	slope          *header // the input of act: C is multiplied by act's derivative there (OpLinearGradX)
 	sums           *header // [m], gets the sums of A's columns (OpLinearGradW)
+	joined         bool    // several layers of one input (OpLinears)
 }
 
 func rowStride(h *header, cols int) int {
@@ -32,6 +34,8 @@ func (g *gemm) op() Op {
 		return OpLinearGradW
 	case g.act != NoActivation:
 		return OpLinearAct
+	case g.joined:
+		return OpLinears
 	}
 	return OpMatMul
 }
@@ -76,7 +80,7 @@ func (t *Tape) gemmWhole(c, a, b *header, g *gemm) {
 		args.I[1] = 1
 	}
 	s := &args.Stride
-	s[0][0], s[0][1] = g.sc, rowStride(c, g.n)
+	s[0][0], s[0][1], s[0][2] = g.sc, rowStride(c, g.n), g.sbias
 	s[1][0], s[1][1] = g.sa, rowStride(a, lda)
 	s[2][0], s[2][1] = g.sb, rowStride(b, ldb)
 	args.F[0] = g.beta

@@ -28,9 +28,10 @@ type Param struct {
 	at                         place // the dimensions that place cuts
 	init                       Initializer
 	frozen, buffer, transposed bool
-	stored                     []Stored // its segments in files; nil: one tensor
-	owner                      Hooks    // nil: none
-	through                    Function // nil: none
+	stored                     []Stored    // its segments in files; nil: one tensor
+	owner                      Hooks       // nil: none
+	through                    Function    // nil: none
+	beside                     *neighbours // nil: none
 	state                      gradState
 	version                    uint32 // counts changes of the values
 	sync                       Pending
@@ -105,7 +106,7 @@ func (p *Param) Make(dev Device, dtype DType, seed uint64) {
 	if !dtype.IsFloat() {
 		fail("Make", nil, "%v: a parameter is of floats, not of %v", p, dtype)
 	}
-	p.SetValue(newNamed(p.name, memory.Parameters, dev, dtype, p.Dims()))
+	p.SetValue(p.blank(memory.Parameters, dev, dtype))
 	p.Fill(p.Value, seed, 0)
 }
 

@@ -55,6 +55,7 @@ func New(c Config) (*Model, error) {
 	for range c.Layers {
 		a := &Attention{In: nn.Sequential{}, Q: linear(c.Width, c.Width), K: linear(c.Width, c.Width), V: linear(c.Width, c.Width),
 			Out: linear(c.Width, c.Width), HeadDim: c.Width / c.Heads}
+		nn.Together(a.Q, a.K, a.V)
 		mlp := &nn.MLP{Up: linear(c.Width, c.Hidden), Down: linear(c.Hidden, c.Width), Act: nn.GELU}
 		m.Blocks = append(m.Blocks, &Block{Attn: a, Norm1: c.norm(), In: nn.Sequential{}, MLP: mlp, Norm2: c.norm()})
 	}
@@ -90,7 +91,8 @@ func (b *Block) forward(x nn.T, o ops.AttentionOptions) nn.T {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, o ops.AttentionOptions) nn.T {
-	return ops.CrossAttention(a.Q.Forward(x), a.K.Forward(x), a.V.Forward(x), a.HeadDim, o)
+	q, k, v := nn.QKV(x, a.Q, a.K, a.V)
+	return ops.CrossAttention(q, k, v, a.HeadDim, o)
 }
 
 // Settings returns what the parameters do not say (nn.Configured), such as other heads of the same matrices.

@@ -77,6 +77,7 @@ func New(c Config) (*Model, error) {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		a := &Attention{Q: c.heads(q), K: c.heads(kv), V: c.heads(kv), Out: c.residual(q, c.Width), HeadDim: c.HeadDim, Rope: rope,
 			QNorm: c.headNorm(), KNorm: c.headNorm(), Core: nn.Core{Scores: c.scores(i)}}
+		nn.Together(a.Q, a.K, a.V)
 		switch {
 		case nth(i, c.NoRopeEvery):
 			a.Rope = nil
@@ -125,6 +126,7 @@ func (c *Config) mlp() MLP {
 		return &nn.MLP{Up: up, Down: down, Act: nn.GELUTanh}
 	}
 	mlp := &nn.GatedMLP{Gate: linear(c.Width, c.Hidden, false), Up: up, Down: down, Act: nn.SiLU}
+	nn.Together(mlp.Gate, mlp.Up)
 	if c.kind().gemma {
 		mlp.Act = nn.GELUTanh
 	}
@@ -219,14 +221,14 @@ func (a *Attention) Settings() any {
 
 // heads returns the joined outputs of all heads.
 func (a *Attention) heads(x nn.T, batch, time int, c *ops.KVCache, docs nn.T) nn.T {
-	of := func(l *nn.Linear, norm nn.Layer) nn.T {
-		y := l.Forward(x)
+	of := func(y nn.T, norm nn.Layer) nn.T {
 		features := y.Dim(1)
 		if norm != nil {
 			y = norm.Forward(y.Reshape(-1, a.HeadDim))
 		}
 		return y.Reshape(batch, time, features)
 	}
-	y := a.Attend(of(a.Q, a.QNorm), of(a.K, a.KNorm), of(a.V, nil), a.HeadDim, a.Rope, c, docs)
+	q, k, v := nn.QKV(x, a.Q, a.K, a.V)
+	y := a.Attend(of(q, a.QNorm), of(k, a.KNorm), of(v, nil), a.HeadDim, a.Rope, c, docs)
 	return y.Reshape(batch*time, y.Dim(2))
 }

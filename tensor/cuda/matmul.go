@@ -1,6 +1,9 @@
 package cuda
 
 import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -19,6 +22,7 @@ type products struct {
 
 var matmulKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpMatMul:      productRow((*products).matmul, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
+	tensor.OpLinears:     productRow((*products).matmul, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
 	tensor.OpLinearAct:   productRow((*products).linearAct, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
 	tensor.OpLinearAdd:   productRow((*products).linearAdd, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
 	tensor.OpActGrad:     productRow((*products).actGrad, tensor.Float32, tensor.Float64),
@@ -41,7 +45,7 @@ func productRow(fn func(p *products, q *Queue, a *tensor.Args), types ...tensor.
 	return r
 }
 
-// matmul computes OpMatMul: see Tape.gemm of package tensor for the arguments.
+// matmul computes OpMatMul and OpLinears: see Tape.gemm of package tensor for the arguments.
 func (p *products) matmul(q *Queue, a *tensor.Args) {
 	p.describe(q, a)
 	p.linear(q)
@@ -56,6 +60,9 @@ func (p *products) describe(q *Queue, a *tensor.Args) {
 		Batch: a.Dim[0], StrideA: a.Stride[1][0], StrideB: a.Stride[2][0], StrideC: a.Stride[0][0]}
 	if a.N > in+2 {
 		q.gemm.Bias = devPtr(a.X[in+2])
+	}
+	if q.gemm.Batch > 1 {
+		q.gemm.StrideBias = a.Stride[0][2]
 	}
 }
 
@@ -77,8 +84,11 @@ func (p *products) linear(q *Queue) {
 		panic(q.dev.fail(q.op.String(), err))
 	}
 	if g.Bias != 0 {
-		q.args.Reset().Ptr(g.Out()).Ptr(g.Bias)
-		q.i64(g.M).i64(g.N).i64(g.LDC).spread(p.bias, g.M*g.N)
+		size := cuda.Ptr(p.t.Size())
+		for i := range cuda.Ptr(g.Batch) {
+			q.args.Reset().Ptr(g.Out() + i*cuda.Ptr(g.StrideC)*size).Ptr(g.Bias + i*cuda.Ptr(g.StrideBias)*size)
+			q.i64(g.M).i64(g.N).i64(g.LDC).spread(p.bias, g.M*g.N)
+		}
 	}
 }
 
@@ -171,7 +181,7 @@ func (p *products) linearGradX(q *Queue, a *tensor.Args) {
 	q.apply(activations[act][1], p.t, g.M*g.N, a.X[0], a.X[0], a.X[3])
 }
 
-// linearGradW computes OpLinearGradW. Operands: the product, the sums of the columns of A, and the two matrices.
+// linearGradW computes OpLinearGradW, also of a batch. Operands: the product, the sums of the columns of A, and the two matrices.
 func (p *products) linearGradW(q *Queue, a *tensor.Args) {
 	p.describe(q, a)
 	g := &q.gemm
@@ -181,7 +191,9 @@ func (p *products) linearGradW(q *Queue, a *tensor.Args) {
 	}
 	g.Bias = 0
 	p.linear(q)
-	q.sumColumns(p.t, a.X[1], a.X[2], a.Dim[3], a.Dim[1])
+	for i, size := 0, p.t.Size(); i < a.Dim[0]; i++ {
+		q.sumColumns(p.t, unsafe.Add(a.X[1], i*g.StrideBias*size), unsafe.Add(a.X[2], i*g.StrideA*size), a.Dim[3], a.Dim[1])
+	}
 }
 
 // apply launches another operation of the table on n elements: x[0] is written.

@@ -96,9 +96,7 @@ func crossAttentionVJP(t *tensor.Tape, n *tensor.Node, need uint8) {
 // grads returns the gradients of queries, keys and values, which are the first of in.
 func (f *attention) grads(t *tensor.Tape, in [10]tensor.Tensor) (grads [3]tensor.Tensor) {
 	q, k := in[0], in[1]
-	for i := range grads {
-		grads[i] = t.NewLike(in[i])
-	}
+	t.NewLikes(grads[:], in[:3])
 	if q.Len() == 0 || k.Len() == 0 {
 		for _, g := range grads {
 			t.Fill(g, 0)

@@ -53,6 +53,7 @@ type Counter interface {
 // Counts are the calls of a device.
 type Counts struct {
 	Launches int // kernels
+	Linears  int // of these, of OpLinears
 	Up, Down int // copies from and to host memory
 	Within   int // copies within the device
 	Syncs    int // of queues
@@ -68,6 +69,11 @@ func NewRemote(t testing.TB, seed uint64) *Remote {
 			if k != nil {
 				d.table[op][dt] = d.launcher(k)
 			}
+		}
+	}
+	for dt, k := range source[tensor.OpMatMul] {
+		if k != nil {
+			d.table[tensor.OpLinears][dt] = d.launcher(linears(k))
 		}
 	}
 	for i := range d.queues {
@@ -86,6 +92,20 @@ func NewRemote(t testing.TB, seed uint64) *Remote {
 	})
 	t.Cleanup(d.close)
 	return d
+}
+
+// linears computes OpLinears as one product for each layer, by kernel k of OpMatMul.
+func linears(k tensor.Kernel) tensor.Kernel {
+	return func(q tensor.Queue, a *tensor.Args) {
+		one, s := *a, &a.Stride
+		one.Dim[0] = 1
+		for layer := range a.Dim[0] {
+			for i, stride := range []int{s[0][0], s[1][0], s[2][0], s[0][2]}[:a.N] {
+				one.X[i], one.Len[i] = unsafe.Add(a.X[i], layer*stride*a.DType.Size()), a.Len[i]-layer*stride
+			}
+			k(q, &one)
+		}
+	}
 }
 
 // Close runs what was launched and frees all memory. The end of the test calls it, too.
@@ -247,7 +267,12 @@ func (d *Remote) launcher(k tensor.Kernel) tensor.Kernel {
 	return func(queue tensor.Queue, a *tensor.Args) {
 		q, later := queue.(*remoteQueue), *a
 		later.List, later.ListLen = slices.Clone(a.List), slices.Clone(a.ListLen)
-		d.counting(func(c *Counts) { c.Launches++ })
+		d.counting(func(c *Counts) {
+			c.Launches++
+			if a.Op == tensor.OpLinears {
+				c.Linears++
+			}
+		})
 		q.push(func() error {
 			if err := d.translate(&later); err != nil {
 				return fmt.Errorf("%v: %w", later.Op, err)

@@ -126,9 +126,12 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 	}
 	dims := a.Dim[:2]
 	switch a.Op {
-	case tensor.OpMatMul, tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW:
+	case tensor.OpMatMul, tensor.OpLinears, tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW:
 		dims = a.Dim[1:4]
 		flops = 2 * float64(a.Dim[0]) * float64(dims[0]) * float64(dims[1]) * float64(dims[2])
+		if a.Dim[0] > 1 {
+			dims = a.Dim[:4]
+		}
 		bytes += min(a.F[0], 1) * size(0)
 	case ops.OpCrossAttention, ops.OpCrossAttentionGrad: // causal: half of 2 products forward, of 5 backward
 		dims = a.Dim[:5]
@@ -205,8 +208,8 @@ func measureAccount(m *meter) error {
 }
 
 // fusions are operations that do several operations in one launch; without them, the tape launches the single ones.
-var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, ops.OpLayerNormGrad,
-	ops.OpCrossEntropyBoth}
+var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, tensor.OpLinears,
+	ops.OpLayerNormGrad, ops.OpCrossEntropyBoth}
 
 // choosy is a device without some operations.
 type choosy struct {

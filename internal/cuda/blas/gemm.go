@@ -88,6 +88,7 @@ type Gemm struct {
 	StrideC          int
 	Epilogue         Epilogue // 0 is None
 	Bias             cuda.Ptr
+	StrideBias       int      // elements from one bias, or gradient of one, to the next of the batch
 	Aux              cuda.Ptr // [M, N] of Type, 16-byte aligned, rows LDAux apart
 	LDAux            int      // a multiple of 8
 	TF32             bool     // Float32 operands may be rounded to TensorFloat-32
@@ -142,6 +143,7 @@ type key struct {
 	m, n, k, lda, ldb, ldc  int
 	batch, strideA, strideB int
 	strideC, ldAux          int
+	strideBias              int
 	a8, b8                  Float8
 	perRow, fastAccum       bool
 }
@@ -154,7 +156,10 @@ func (g *Gemm) key() key {
 		k.strideA, k.strideB, k.strideC = g.StrideA, g.StrideB, g.StrideC
 	}
 	if k.epilogue.usesBias() {
-		k.aligned[3] = alignment(g.Bias)
+		k.aligned[3] = g.biasAlignment()
+		if k.batch > 1 {
+			k.strideBias = g.StrideBias
+		}
 	}
 	if k.epilogue&aux != 0 {
 		k.aligned[4], k.ldAux = alignment(g.Aux), g.LDAux
@@ -165,3 +170,11 @@ func (g *Gemm) key() key {
 // alignment is the logarithm of the largest power of 2 that divides p, up to 8
 // (256 bytes, more than any algorithm asks for).
 func alignment(p cuda.Ptr) uint8 { return uint8(min(bits.TrailingZeros64(uint64(p)), 8)) }
+
+// biasAlignment is the least alignment of the biases of a batch.
+func (g *Gemm) biasAlignment() uint8 {
+	if g.Batch > 1 {
+		return min(alignment(g.Bias), alignment(cuda.Ptr(g.StrideBias*types[g.Type].size)))
+	}
+	return alignment(g.Bias)
+}

@@ -16,6 +16,7 @@ const (
 	descTransB        = 4
 	descEpilogue      = 7
 	descBias          = 8
+	descBiasStride    = 10
 	descAux           = 11
 	descAuxLD         = 12
 	descScaleA        = 17
@@ -140,6 +141,10 @@ func (h *Handle) describe(p *plan, g *Gemm) error {
 		h.tmp.i8 = 1
 		errs = append(errs, set("cublasLtMatmulDescSetAttribute", fn.DescSet, p.desc, descFastAccum, &h.tmp.i8, g))
 	}
+	if g.epilogue().usesBias() && g.Batch > 1 {
+		h.tmp.i64 = int64(g.StrideBias)
+		errs = append(errs, set("cublasLtMatmulDescSetAttribute", fn.DescSet, p.desc, descBiasStride, &h.tmp.i64, g))
+	}
 	if g.epilogue()&aux != 0 {
 		h.tmp.i64 = int64(g.LDAux)
 		errs = append(errs, set("cublasLtMatmulDescSetAttribute", fn.DescSet, p.desc, descAuxLD, &h.tmp.i64, g))
@@ -226,7 +231,7 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 	put(prefReduction, reduceInCompute)
 	d := alignment(g.Out())
 	if g.epilogue().usesBias() { // bias has no preference of its own; PyTorch uses D's for it, too
-		d = min(d, alignment(g.Bias))
+		d = min(d, g.biasAlignment())
 	}
 	for i, bits := range [4]uint8{alignment(g.B), alignment(g.A), alignment(g.C), d} {
 		put(prefAlignA+uintptr(i), 1<<bits)

@@ -51,6 +51,7 @@ struct Handle { void* context; };
 struct Desc {
   int compute, scale; int ta = 0, tb = 0; unsigned epilogue = 1; char* bias = nullptr; char* aux = nullptr; int64_t aux_ld = 0;
   float *scale_a = nullptr, *scale_b = nullptr; int mode_a = 0, mode_b = 0;  // of 8-bit floats; mode 3: one for each row
+  int64_t bias_stride = 0;  // of a batch
   int8_t fast = 0;  // of 8-bit floats: sums keep 14 bits
 };
 struct Layout { int type; uint64_t rows, cols; int64_t ld; int batch = 1; int64_t stride = 0; };
@@ -89,6 +90,7 @@ API Status cublasLtMatmulDescSetAttribute(Desc* d, int attr, const void* v, size
     case 4: return put(d->tb, v, n);
     case 7: return put(d->epilogue, v, n);
     case 8: return put(d->bias, v, n);
+    case 10: return put(d->bias_stride, v, n);
     case 11: return put(d->aux, v, n);
     case 12: return put(d->aux_ld, v, n);
     case 17: return put(d->scale_a, v, n);
@@ -163,7 +165,7 @@ static Status check(const Desc* d, const Layout* a, const Layout* b, const Layou
   switch (e) {
     case 1: case Relu: case Bias: case Relu | Bias: case Gelu: case Gelu | Bias: case Gelu | Aux: case Gelu | Aux | Bias:
     case Dgelu | Aux: case Dgelu | Aux | Bgrad: return Ok;
-    case BgradA: case BgradB: return o->batch > 1 ? NotSupported : Ok;
+    case BgradA: case BgradB: return o->batch > 1 && d->bias_stride < (int64_t)(e == BgradA ? m : n) ? NotSupported : Ok;
   }
   return NotSupported;
 }
@@ -172,7 +174,7 @@ static uint64_t problem(const Desc* d, const Layout* a, const Layout* b, const L
   uint64_t h = 14695981039346656037ull;
   auto mix = [&h](uint64_t v) { h = (h ^ v) * 1099511628211ull; h ^= h >> 29; };
   for (int v : {d->compute, d->scale, d->ta, d->tb, (int)d->epilogue, d->mode_a, d->mode_b, (int)d->fast}) mix(v);
-  mix(d->aux_ld);
+  mix(d->aux_ld), mix(d->bias_stride);
   for (auto l : {a, b, c, o}) for (uint64_t v : {(uint64_t)l->type, l->rows, l->cols, (uint64_t)l->ld, (uint64_t)l->batch, (uint64_t)l->stride}) mix(v);
   return h;
 }
@@ -189,6 +191,7 @@ API Status cublasLtMatmulAlgoGetHeuristic(Handle* h, Desc* d, Layout* a, Layout*
   for (unsigned n : p->align) { if (!power2(n)) return InvalidValue; if (n < least) least = n; }
   for (auto l : {a, b, c, o})
     while (least > 1 && (l->ld | (l->batch > 1 ? l->stride : 0)) * size_of(l->type) % least) least /= 2;
+  while (o->batch > 1 && least > 1 && d->bias_stride * size_of(o->type) % least) least /= 2;
   uint64_t work = (o->type == F64 ? 8 : 4) * o->rows * o->cols;
   for (unsigned id = 0; id < 3 && *count < want; id++) {
     unsigned align = id < 2 || is8(a->type) ? 16 : (unsigned)size_of(a->type);
@@ -280,10 +283,10 @@ template <class T> static T dot(const T* x, const T* y, int64_t k) {
   return all;
 }
 
-static double finish(const Job& j, double v, int64_t i, int64_t n) {
+static double finish(const Job& j, double v, int64_t i, int64_t n, int64_t q) {
   unsigned e = j.d.epilogue;
   int type = j.o.type;
-  if (e & Bias) v += load(j.d.bias, type, i);
+  if (e & Bias) v += load(j.d.bias, type, i + q * j.d.bias_stride);
   if (e & Relu) return v > 0 || v != v ? v : 0;
   if (e & Gelu) {
     if (e & Aux) store(j.d.aux, type, i + n * j.d.aux_ld, v);
@@ -293,17 +296,17 @@ static double finish(const Job& j, double v, int64_t i, int64_t n) {
 }
 
 // bias_gradient adds up D's rows (Bgrad), or A's or B's sums over k.
-static void bias_gradient(const Job& j, int64_t m, int64_t n, int64_t k) {
+static void bias_gradient(const Job& j, int64_t m, int64_t n, int64_t k, int64_t q) {
   unsigned e = j.d.epilogue;
   int64_t length = e & BgradB ? n : m, over = e & Bgrad ? n : k;
   for (int64_t i = 0; i < length; i++) {
     float sum = 0;
     for (int64_t t = 0; t < over; t++) {
-      if (e & Bgrad) sum += (float)load(j.D, j.o.type, i + t * j.o.ld);
-      else if (e & BgradA) sum += (float)load(j.A, j.a.type, j.d.ta ? t + i * j.a.ld : i + t * j.a.ld);
-      else sum += (float)load(j.B, j.b.type, j.d.tb ? i + t * j.b.ld : t + i * j.b.ld);
+      if (e & Bgrad) sum += (float)load(j.D, j.o.type, q * j.o.stride + i + t * j.o.ld);
+      else if (e & BgradA) sum += (float)load(j.A, j.a.type, q * j.a.stride + (j.d.ta ? t + i * j.a.ld : i + t * j.a.ld));
+      else sum += (float)load(j.B, j.b.type, q * j.b.stride + (j.d.tb ? i + t * j.b.ld : t + i * j.b.ld));
     }
-    store(j.d.bias, j.o.type, i, sum);
+    store(j.d.bias, j.o.type, i + q * j.d.bias_stride, sum);
   }
 }
 
@@ -342,7 +345,7 @@ template <class T> static void multiply(const Job& j, int64_t m, int64_t n, int6
         double old = j.beta != 0 ? load(j.C, j.c.type, q * j.c.stride + r + c * j.c.ld) : 0;
         if (is8(j.a.type)) v = v * j.d.scale_a[j.d.mode_a ? r : 0] * j.d.scale_b[j.d.mode_b ? c : 0];
         double out = j.alpha * (double)v + j.beta * old;
-        store(j.D, j.o.type, at, finish(j, out, r, c));
+        store(j.D, j.o.type, at, finish(j, out, r, c, q));
       }
   }
 }
@@ -367,7 +370,8 @@ static int run(void* arg) {
   if (j.work_size) memset(j.work, 0xff, j.work_size);  // two streams with one workspace would see it
   if (j.a.type == F64) multiply<double>(j, m, n, k);
   else multiply<float>(j, m, n, k);
-  if (j.d.epilogue & (Bgrad | BgradA | BgradB)) bias_gradient(j, m, n, k);
+  if (j.d.epilogue & (Bgrad | BgradA | BgradB))
+    for (int64_t q = 0; q < j.o.batch; q++) bias_gradient(j, m, n, k, q);
   return 0;
 }
 
