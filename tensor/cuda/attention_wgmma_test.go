@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
@@ -93,7 +94,7 @@ func TestHopperOrNot(t *testing.T) {
 	}
 }
 
-// TestWrongConstantsInAttentionOnHopper plants mistakes in the kernels for compute capability 9.0. Without such a device it only finds
+// TestWrongConstantsInAttentionOnHopper plants mistakes in the kernels for compute capability 9.0. The short runs on the emulator only find
 // their places.
 func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 	plain, wide, dropped := heads{2, 260, 2, 64, true, 0}, heads{1, 200, 2, 128, false, 0}, heads{2, 132, 1, 64, true, 0.3}
@@ -117,10 +118,10 @@ func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 		{"attention_wgmma_kv.cu", "v[e % 2 * 2 + 1]", "v[e % 2 * 2]", wide},
 		{"attention_wgmma_kv.cu", "first_of_dropout(p, head) + (u64)(i * BN) * p.keys", "first_of_dropout(p, head)", dropped},
 	} {
-		dev, a := device(t), &tensor.Args{Op: ops.OpAttention, DType: tensor.BFloat16}
+		dev, a := hopper(t, emu.Config{}), &tensor.Args{Op: ops.OpAttention, DType: tensor.BFloat16}
 		c.h.set(a)
 		require.NotEmpty(t, cuda.HopperKernel(dev, a), "%+v is left to the kernels of other devices", c.h)
-		if !cuda.Hopper(dev, true) {
+		if !long(t) {
 			require.NoError(t, cuda.Alter(dev, c.file, c.from, c.to))
 			continue
 		}
@@ -128,6 +129,10 @@ func TestWrongConstantsInAttentionOnHopper(t *testing.T) {
 		require.NoError(t, cuda.Alter(dev, c.file, c.from, c.to))
 		require.NotEqual(t, want, c.h.run(t, dev, tensor.BFloat16, nil), "nobody noticed %s", c.to)
 	}
+}
+
+func TestLongWrongConstantsInAttentionOnHopper(t *testing.T) {
+	reliability.AsLong(t, TestWrongConstantsInAttentionOnHopper)
 }
 
 // hopper is a device with kernels for compute capability 9.0, or the test is skipped.
@@ -209,3 +214,73 @@ func TestCrossAttentionOnHopper(t *testing.T) {
 }
 
 func TestLongCrossAttentionOnHopper(t *testing.T) { reliability.AsLong(t, TestCrossAttentionOnHopper) }
+
+// noticed reports whether run gives other results, or an error, on a device whose kernels of a file have `to` in place of `from`.
+func noticed(t *testing.T, file, from, to string, reverse bool, run func(dev *cuda.Device) []operand) bool {
+	t.Helper()
+	t.Setenv("RINGO_HOPPER", "1")
+	emu.Start(t, emu.Config{Reverse: reverse})
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	defer func() {
+		emu.Heal()
+		_ = dev.Close() // it tells of the failure
+	}()
+	want := run(dev)
+	got := want
+	require.NoError(t, cuda.Alter(dev, file, from, to))
+	err = tensor.Try(func() { got = run(dev) })
+	return err != nil || !assert.ObjectsAreEqual(want, got)
+}
+
+// TestLongDeletedWaitsOnHopper takes barriers, waits and fences out of the kernels for compute capability 9.0, or gives stages back before
+// they are read.
+func TestLongDeletedWaitsOnHopper(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	emu.Only(t, "a GPU may be right by chance")
+	g := grouped{264, 328, []int{0, 257, 65, 1, 130}, true, 0}
+	shared := crossed{shape: shape{batch: 2, tq: 330, tk: 400, heads: 2, kv: 1, hd: 64, offset: 70, causal: true},
+		lengths: ints(2, func(b int) int { return 395 - 100*b })}
+	product := func(l launch) func(t *testing.T, dev *cuda.Device) []operand {
+		return func(t *testing.T, dev *cuda.Device) []operand { return l.on(t, dev)[:1] }
+	}
+	unseen := crossed{shape: shape{batch: 1, tq: 700, tk: 100, heads: 2, kv: 1, hd: 64, offset: -600, causal: true}} // tiles without a key
+	of := func(c crossed) func(t *testing.T, dev *cuda.Device) []operand {
+		return func(t *testing.T, dev *cuda.Device) []operand { return c.run(t, dev, tensor.BFloat16, nil) }
+	}
+	attention := of(shared)
+	for _, c := range []struct {
+		file, from, to string
+		run            func(t *testing.T, dev *cuda.Device) []operand
+	}{
+		{"grouped_wgmma.cu", "barrier_wait(full + 8 * ring.slot, ring.phase);", "", product(g.forward(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "barrier_wait(empty + 8 * ring.slot, ring.phase ^ 1);", "", product(g.forward(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "wgmma_fence();\n#pragma", "\n#pragma", product(g.forward(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "wgmma_wait<1>();  // the", "wgmma_wait<2>();  // the", product(g.forward(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "wgmma_wait<0>();", "", product(g.forward(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "  barriers_ready();", "", product(g.forward(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "  __syncthreads();", "", product(g.forward(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "  see_stores();", "", product(g.grad(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "group_barrier(role + 1);", "", product(g.grad(tensor.BFloat16))},
+		{"grouped_wgmma.cu", "barrier_expect(full + 8 * ring.slot, STAGE);", "barrier_expect(full + 8 * ring.slot, STAGE - 16);",
+			product(g.forward(tensor.BFloat16))},
+		{"attention_wgmma.cu", "wgmma_wait<1>();", "", attention},
+		{"attention_wgmma.cu", "barrier_wait(q_empty + 8 * s, (nq / OWN & 1) ^ 1);", "", of(unseen)},
+		{"attention_wgmma.cu", "barrier_wait(v_full + 8 * (nv % STAGES), nv / STAGES & 1);\n        if", "if", attention},
+		{"attention_wgmma.cu", "release(k_empty + 8 * ks);\n          if", "if", attention},
+		{"attention_wgmma.cu", "  last_turn(wg);", "", attention},
+		{"attention_wgmma_q.cu", "wgmma_wait<1>();", "", attention},
+		{"attention_wgmma_q.cu", "barrier_wait(q_empty + 8 * s, (nq / OWN & 1) ^ 1);", "", of(unseen)},
+		{"attention_wgmma_q.cu", "    see_stores();", "", attention},
+		{"attention_wgmma_kv.cu", "barrier_wait(do_full + 8 * st, nq / STAGES & 1);", "", attention},
+		{"attention_wgmma_kv.cu", "TILE_BYTES + STAT_BYTES);", "TILE_BYTES);", attention},
+		{"attention_wgmma_kv.cu", "    see_stores();", "", attention},
+		{"attention_wgmma_kv.cu", "release(own_empty + 8 * os);", "", attention},
+	} {
+		seen := false
+		for _, reverse := range []bool{false, true} {
+			seen = seen || noticed(t, c.file, c.from, c.to, reverse, func(dev *cuda.Device) []operand { return c.run(t, dev) })
+		}
+		assert.True(t, seen, "nobody noticed that %s has %q in place of %q", c.file, c.to, c.from)
+	}
+}

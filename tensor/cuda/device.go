@@ -47,8 +47,8 @@ type Device struct {
 
 	plain bool // do not use tensor cores: for tests
 	last  bool // all convolutions that can have channels last, also where that is slower: for tests
-	// hopper: kernels with instructions that compute capability 9.0 alone has (wgmma). The emulator has neither them nor tensor maps. Until
-	// they have run on a device, only RINGO_HOPPER=1 asks for them.
+	// hopper: kernels with instructions that compute capability 9.0 alone has (wgmma). Until they have run on a GPU, not only on the
+	// emulator, RINGO_HOPPER=1 alone asks for them.
 	hopper bool
 }
 

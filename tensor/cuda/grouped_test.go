@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -227,7 +228,8 @@ func TestDeletedBarrierInGrouped(t *testing.T) {
 	}
 }
 
-// TestWrongConstantsOnHopper plants mistakes in the kernels for compute capability 9.0. Without such a device it only finds their places.
+// TestWrongConstantsOnHopper plants mistakes in the kernels for compute capability 9.0. The short runs on the emulator only find their
+// places.
 func TestWrongConstantsOnHopper(t *testing.T) {
 	g := grouped{264, 328, []int{0, 257, 65, 1, 130}, true, 0.5}
 	plain := g
@@ -247,8 +249,8 @@ func TestWrongConstantsOnHopper(t *testing.T) {
 		{"role * 64 + warp * 16", "role * 64 + (warp ^ 1) * 16", g.grad(tensor.BFloat16)},
 		{"s > 0 || i > 0", "s > 0", g.forward(tensor.BFloat16)},
 	} {
-		dev := device(t)
-		if !cuda.Hopper(dev, true) {
+		dev := hopper(t, emu.Config{})
+		if !long(t) {
 			require.NoError(t, cuda.Alter(dev, "grouped_wgmma.cu", c.from, c.to))
 			continue
 		}
@@ -257,6 +259,42 @@ func TestWrongConstantsOnHopper(t *testing.T) {
 		require.NotEqual(t, want, c.l.on(t, dev), "nobody noticed %s", c.to)
 	}
 }
+
+func TestLongWrongConstantsOnHopper(t *testing.T) {
+	reliability.AsLong(t, TestWrongConstantsOnHopper)
+}
+
+// TestGroupedOnHopper compares with the CPU. Threads in reverse order give the same bits, and so does another run.
+func TestGroupedOnHopper(t *testing.T) {
+	host := cpu.New(1)
+	defer host.Close()
+	cases := []grouped{{72, 136, []int{0, 1, 130, 65, 0}, false, 0.5}}
+	if long(t) {
+		cases = append(mmaGroups, grouped{264, 328, []int{0, 257, 65, 1, 130}, true, 1}, grouped{520, 72, []int{63, 0, 400, 64, 0}, false, 0})
+	}
+	gots := map[string]operand{}
+	for _, reverse := range []bool{false, true} {
+		dev := hopper(t, emu.Config{Reverse: reverse})
+		for i, g := range cases {
+			d := []tensor.DType{tensor.BFloat16, tensor.Float16}[i%2]
+			for _, l := range []launch{g.forward(d), g.grad(d)} {
+				name, got := fmt.Sprint(l.op, d, g), l.on(t, dev)[0]
+				if reverse {
+					require.Equal(t, gots[name], got, name)
+					require.Equal(t, got, l.on(t, dev)[0], name)
+				} else {
+					require.Negative(t, differs(l.on(t, host)[0], got, sumsOf(max(g.k, g.rows()))), name)
+				}
+				gots[name] = got
+			}
+		}
+		for _, name := range cuda.Compiled(dev, "grouped") {
+			require.Contains(t, name, "wgmma")
+		}
+	}
+}
+
+func TestLongGroupedOnHopper(t *testing.T) { reliability.AsLong(t, TestGroupedOnHopper) }
 
 // Only the device knows the groups' sizes. Wrong ones are an error of the next Sync, and nothing outside of the result is written.
 func TestGroupsThatDoNotFit(t *testing.T) {

@@ -36,6 +36,13 @@
 //     element by element. The bytes of a copy arrive when they are waited for. Bank
 //     conflicts of ldmatrix are errors if asked for (Banks).
 //
+//   - So is what kernels for compute capability 9.0 use (src/hopper.cpp): barriers that
+//     count bytes, barriers of some threads, boxes of tensor maps, wgmma. A copy comes
+//     when all threads wait, and its place is NaN from the beginning on; wgmma reads and
+//     writes when it is waited for. A fence that is missing is an error, and so is a wait
+//     that nobody ends, for registers (setmaxnreg) too. There are no clusters and no
+//     swizzles but that of 128 bytes.
+//
 //   - NCCL (src/nccl_*.cpp): calls that do not match hang, the first calls wait for the
 //     other ranks on the host, freeing a communicator that a call still uses ends the
 //     process, the text of the last error is one for all threads, and the order of additions depends on the

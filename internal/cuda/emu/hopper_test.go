@@ -49,6 +49,8 @@ extern "C" __global__ void fault(float* x, int i) {
   case 35: emu_shared_address(x); break;
   case 36: if (first) emu_mbarrier_arrive(b, 1 << 20, __LINE__); break;
   case 37: if (first) emu_copy_bytes(at + (1 << 20), x, 16, b, __LINE__); break;
+  case 38: emu_registers(24, false, __LINE__); emu_registers(256, true, __LINE__); emu_registers(264, true, __LINE__); break;
+  case 39: emu_registers(threadIdx.x < 128 ? 32 : 240, threadIdx.x >= 128, __LINE__); break;
   }
 }`
 
@@ -59,7 +61,7 @@ func TestHopperFaults(t *testing.T) {
 	x := put(r, make([]float32, 1024))
 	for line, want := range map[int]string{
 		13: "line 13: a copy's mbarrier was made without fence.mbarrier_init",
-		14: "128 threads are left, and thread 0 waits at a barrier (line 14) for what never comes, in block (0,0,0)",
+		14: "128 threads are left, and thread 0 waits in line 14 for what never comes, in block (0,0,0)",
 		15: "line 15: more threads arrive at mbarrier 0x",
 		16: "line 16: there is no mbarrier at 0x",
 		17: "line 17: there is no copy of 24 bytes",
@@ -68,7 +70,7 @@ func TestHopperFaults(t *testing.T) {
 		20: "1 copies to shared memory are under way at the end",
 		21: "gets more bytes than it expects",
 		22: "0 bytes after the end of memory of 4096 bytes",
-		23: "thread 0 waits at a barrier (line 23) for what never comes",
+		23: "thread 0 waits in line 23 for what never comes",
 		24: "128 threads have come to barrier 1, and no others do until the end",
 		25: "line 25: there is no barrier 16 of 128 threads",
 		26: "line 26: threads come to barrier 1 as one of 256 and of 128 threads",
@@ -80,9 +82,15 @@ func TestHopperFaults(t *testing.T) {
 		34: "lines 34 and 34: lanes of a warp have different products",
 		35: "is not in shared memory",
 		36: "line 36: mbarrier 0x",
+		38: "line 38: setmaxnreg from 256 to 264 registers",
+		39: "15 threads are left, and thread 369 waits in line 39 for what never comes",
 		37: "of a copy's end is not in shared memory",
 	} {
-		r.launch(r.s, "fault", 1, 128, 0, cuda.NewArgs().Ptr(x).I32(line))
+		threads := 128
+		if line == 39 { // 168 registers each, of which two of three warpgroups can have 240 if the other keeps 24
+			threads = 384
+		}
+		r.launch(r.s, "fault", 1, threads, 0, cuda.NewArgs().Ptr(x).I32(line))
 		err := r.s.Sync()
 		require.ErrorContains(t, err, "kernel fault: ")
 		require.ErrorContains(t, err, want)

@@ -40,8 +40,8 @@ inline void zero16(u32 p, CALLED) {
   emu_store16(p, none, line);
 }
 inline void see_stores() { emu_see_stores(); }
-template <int N> inline void fewer_registers() { static_assert(N % 8 == 0 && N >= 24 && N <= 256, ""); }
-template <int N> inline void more_registers() { fewer_registers<N>(); }
+template <int N> inline void fewer_registers(CALLED) { emu_registers(N, false, line); }
+template <int N> inline void more_registers(CALLED) { emu_registers(N, true, line); }
 inline void wgmma_fence() { emu_wgmma_fence(); }
 inline void wgmma_commit() { emu_wgmma_commit(); }
 template <int N> inline void wgmma_wait(CALLED) { emu_wgmma_wait(N, line); }

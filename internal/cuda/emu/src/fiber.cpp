@@ -241,7 +241,7 @@ static void __attribute__((format(printf, 1, 2))) broken(const char* format, ...
 static void stuck() {
   if (arrived) return broken("%u of %u threads wait at __syncthreads (line %d) and the others never come", arrived, alive, barrier_line);
   for (unsigned w = 0; w < nwarps; w++)
-    if (warps[w].apart) return broken("%u threads are left, and thread %u waits at a barrier (line %d) for what never comes", alive,
+    if (warps[w].apart) return broken("%u threads are left, and thread %u waits in line %d for what never comes", alive,
                                       fibers[w][__builtin_ctz(warps[w].apart)].tid, fibers[w][__builtin_ctz(warps[w].apart)].line);
   broken("%u threads wait for others of their warps, which never come", alive);
 }

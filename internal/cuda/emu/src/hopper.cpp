@@ -45,6 +45,10 @@ static void advance_phase(unsigned b, Mbarrier* m) {
 // Named barriers: who has come, how many are to come.
 static struct Named { unsigned come, threads; } named[16];
 
+// Registers of each thread, at first as many as the threads of a block can have alike, and those that are given back.
+static struct { uint64_t block; unsigned n; } registers[1024];
+static unsigned registers_free;
+
 // Pending is a copy under way.
 struct Pending { unsigned to, bytes, bar; const unsigned char* from; EmuMap map; int at[4]; uint3 thread; };
 enum { MaxPending = 256 };
@@ -104,7 +108,7 @@ static bool land() {
   return true;
 }
 static void at_begin() {
-  npending = unfenced = 0;
+  npending = unfenced = registers_free = 0;
   memset(named, 0, sizeof named);
   if (any_stored) memset(stored, 0, sizeof stored), any_stored = false;
 }
@@ -245,6 +249,16 @@ void emu_bar(unsigned number, unsigned threads, bool sync, int line) {
   b.threads = threads;
   if (++b.come == threads) return b.come = 0, wake_on(&b);
   if (sync) wait_on(&b, line);
+}
+
+void emu_registers(unsigned n, bool more, int line) {
+  auto& mine = registers[cur->tid];
+  if (mine.block != blocks_run) mine = {blocks_run, nthreads < 256 ? 256 : 65536 / nthreads / 8 * 8};
+  if (n % 8 || n < 24 || n > 256 || (more ? n < mine.n : n > mine.n)) fail(LaunchFailed, "line %d: setmaxnreg from %u to %u registers", line, mine.n, n);
+  while (more && registers_free < n - mine.n) wait_on(registers, line);
+  registers_free += mine.n - n;
+  mine.n = n;
+  if (!more) wake_on(registers);
 }
 
 void emu_copy_box(unsigned to, const void* map, int x, int y, int z, int w, unsigned rank, unsigned bar, int line) {

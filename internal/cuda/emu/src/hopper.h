@@ -19,6 +19,9 @@ void emu_mbarrier_wait(unsigned b, unsigned parity, int line);
 // emu_bar is bar.sync, or bar.arrive, of some threads of the block.
 void emu_bar(unsigned number, unsigned threads, bool sync, int line);
 
+// emu_registers is setmaxnreg to n registers of a thread, more or fewer: more wait until others gave them back.
+void emu_registers(unsigned n, bool more, int line);
+
 // Copies to shared memory come as late as they may, and what is there before is NaN from the beginning on.
 void emu_copy_box(unsigned to, const void* map, int x, int y, int z, int w, unsigned rank, unsigned bar, int line);
 void emu_copy_bytes(unsigned to, const void* from, unsigned bytes, unsigned bar, int line);
