@@ -33,7 +33,7 @@ func TestLongSharedFailures(t *testing.T) {
 	sharing = true
 	defer func() { sharing = false }()
 	for name, test := range map[string]func(t *testing.T){
-		"RealProcessDies": TestRealProcessDies, "GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind,
+		"Abort": TestAbort, "RealProcessDies": TestRealProcessDies, "GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind,
 		"EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind, "FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,
 	} {
 		t.Run(name, test)
