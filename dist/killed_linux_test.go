@@ -17,7 +17,7 @@ import (
 
 // Ranks that are killed during the rendezvous, or while they share memory, leave nothing behind: no process, no file, no socket.
 func TestKilledProcessesLeaveNothing(t *testing.T) {
-	times := 3
+	times := 1
 	if reliability.Long(t) {
 		times = 50
 	}

@@ -157,17 +157,25 @@ func TestBenchOnGPUs(t *testing.T) {
 func TestBenchOverNCCL(t *testing.T) {
 	needsProcesses(t)
 	emu.Start(t, emu.Config{})
-	rows := benchRows(t, "-device", "cuda", "-backend", "nccl", "-ops", "all", "-sizes", "4K", "-ranks", "2")
-	assert.Len(t, rows, len(benchOps))
+	ops := []string{"allreduce", "alltoallv", "send"}
+	if reliability.Long(t) {
+		ops = benchNames()
+	}
+	rows := benchRows(t, "-device", "cuda", "-backend", "nccl", "-ops", strings.Join(ops, ","), "-sizes", "4K", "-ranks", "2")
+	assert.Len(t, rows, len(ops))
 	for _, r := range rows {
 		assert.True(t, r.Correct, "%+v", r)
 		assert.Equal(t, "cuda nccl 2", fmt.Sprint(r.Device, " ", r.Backend, " ", r.Ranks))
 		assert.Positive(t, r.US, "%+v", r)
 	}
-	stdout, _, code := run(t, "bench", "-device", "cuda", "-backend", "nccl", "-sizes", "4", "-ranks", "2")
-	assert.Zero(t, code)
-	assert.Contains(t, stdout, "allreduce, 2 ranks, nccl on cuda\n")
+	if reliability.Long(t) { // TestBenchOnGPUs has the table
+		stdout, _, code := run(t, "bench", "-device", "cuda", "-backend", "nccl", "-sizes", "4", "-ranks", "2")
+		assert.Zero(t, code)
+		assert.Contains(t, stdout, "allreduce, 2 ranks, nccl on cuda\n")
+	}
 }
+
+func TestLongBenchOverNCCL(t *testing.T) { reliability.AsLong(t, TestBenchOverNCCL) }
 
 // Without NVIDIA's driver one sentence says so.
 func TestBenchWithoutGPU(t *testing.T) {

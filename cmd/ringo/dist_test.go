@@ -28,12 +28,16 @@ func TestAllReduce(t *testing.T) {
 	assert.Equal(t, 3, strings.Count(stdout, "sums are right"))
 }
 
-// TestRankKilled kills a rank between or in operations: every other rank ends with an error that names it.
+// TestRankKilled kills a rank between or in operations, rank 0 alone in the short form: every other rank ends with an error that names it.
 func TestRankKilled(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "allreduce")
-	for victim := range 3 {
+	victims := 1
+	if reliability.Long(t) {
+		victims = 3
+	}
+	for victim := range victims {
 		f := faultyJob(t, program, "60s", victim, syscall.SIGKILL)
 		assert.Equal(t, 128+9, f.code)
 		assert.Contains(t, f.stderr, f.named+" was killed by signal killed (and 2 ranks failed because of it)\n")
@@ -41,6 +45,8 @@ func TestRankKilled(t *testing.T) {
 		f.requireOthersFailed(t)
 	}
 }
+
+func TestLongRankKilled(t *testing.T) { reliability.AsLong(t, TestRankKilled) }
 
 // TestLongRankStopped stops a rank: every other rank fails after the timeout, and ringo ends the stopped one.
 func TestLongRankStopped(t *testing.T) {

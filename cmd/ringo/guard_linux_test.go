@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Some machines do not have the commands setsid and env. These functions do what escapes needs of them.
@@ -97,21 +99,25 @@ func part(mark, name string) int {
 
 // Whatever ends ringo run, or one of its processes, also ends all descendants of the job.
 func TestNoProcessIsLeft(t *testing.T) {
-	for i, c := range []struct {
+	cases := []struct {
 		name string
 		sig  syscall.Signal
 		part string
 		code int
 	}{
 		{"kill", syscall.SIGKILL, "", -1},
+		{"terminate", syscall.SIGTERM, "", 143},
+		{"kill the agent", syscall.SIGKILL, partAgent, 137},
 		{"hang up", syscall.SIGHUP, "", 129},
 		{"quit", syscall.SIGQUIT, "", 131},
-		{"terminate", syscall.SIGTERM, "", 143},
 		{"interrupt", syscall.SIGINT, "", 130},
 		{"abort", syscall.SIGABRT, "", 2}, // the way in which Go aborts
 		{"kill the watcher", syscall.SIGKILL, partWatcher, 137},
-		{"kill the agent", syscall.SIGKILL, partAgent, 137},
-	} {
+	}
+	if !reliability.Long(t) {
+		cases = cases[:3]
+	}
+	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			mark := newMark(i)
@@ -124,7 +130,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 				}
 			})
 			require.NoError(t, cmd.Start())
-			require.Eventually(t, func() bool { return len(marked(mark, true)) == 2*perRank }, time.Minute, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return len(marked(mark, true)) == 2*perRank }, time.Minute, 20*time.Millisecond)
 			pid := cmd.Process.Pid
 			if c.part != "" {
 				pid = part(mark, c.part)
@@ -136,10 +142,12 @@ func TestNoProcessIsLeft(t *testing.T) {
 			if c.sig != syscall.SIGKILL && c.sig != syscall.SIGABRT { // otherwise they are still being ended
 				assert.Empty(t, marked(mark, false))
 			}
-			require.Eventually(t, func() bool { return len(marked(mark, false)) == 0 }, time.Minute, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return len(marked(mark, false)) == 0 }, time.Minute, 20*time.Millisecond)
 		})
 	}
 }
+
+func TestLongNoProcessIsLeft(t *testing.T) { reliability.AsLong(t, TestNoProcessIsLeft) }
 
 // A job that ends by itself leaves nothing either. Its exit status and messages are those of the job.
 func TestNoProcessIsLeftAtTheEnd(t *testing.T) {

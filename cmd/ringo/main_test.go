@@ -182,10 +182,14 @@ func TestRunPackage(t *testing.T) {
 	for _, rank := range []string{"0", "1"} {
 		assert.Contains(t, stdout, "["+rank+"] rank "+rank+` of 2, timeout 3s, threads 5, args ["-timeout" "x y"]`+"\n")
 	}
-	stdout, _, code = run(t, "run", "-n", "1", "--", "github.com/ringo-ml/ringo/cmd/ringo/testdata/ranks")
-	assert.Equal(t, 0, code)
-	assert.Contains(t, stdout, "[0] rank 0 of 1")
+	if reliability.Long(t) { // TestIsPackage is the short form of what follows
+		stdout, _, code = run(t, "run", "-n", "1", "--", "github.com/ringo-ml/ringo/cmd/ringo/testdata/ranks")
+		assert.Equal(t, 0, code)
+		assert.Contains(t, stdout, "[0] rank 0 of 1")
+	}
 }
+
+func TestLongRunPackage(t *testing.T) { reliability.AsLong(t, TestRunPackage) }
 
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
@@ -216,11 +220,17 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
+// A signal ends a job, and what is left of it, also of a build in the long form.
 func TestRunInterrupted(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
-		cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/ranks", "wait")
+	signals, job := map[syscall.Signal]int{syscall.SIGINT: 130}, []string{program(t, "allreduce"), "forever"}
+	if reliability.Long(t) {
+		signals[syscall.SIGTERM], signals[syscall.SIGHUP] = 143, 129
+		job = []string{"./testdata/ranks", "wait"}
+	}
+	for sig, want := range signals {
+		cmd, _, stderr, tmp := command(t, append([]string{"run", "-n", "2"}, job...)...)
 		cmd.Stdout = nil
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
@@ -239,6 +249,8 @@ func TestRunInterrupted(t *testing.T) {
 		assert.Empty(t, left)
 	}
 }
+
+func TestLongRunInterrupted(t *testing.T) { reliability.AsLong(t, TestRunInterrupted) }
 
 // TestBuildInterrupted interrupts ringo while it builds with a "go" that never ends.
 func TestBuildInterrupted(t *testing.T) {

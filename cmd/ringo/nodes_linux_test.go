@@ -157,18 +157,22 @@ func TestNodeFaults(t *testing.T) {
 	cut2 := `node 2 \(host .*\) with ranks 4-5 is lost: no heartbeat for 2s \(and 4 ranks failed because of it\)\n$`
 	lost0 := ` lost node 0 at 10.77.0.1:29400: `
 	terminated := `ended by signal terminated\n$`
-	for _, f := range []nodeFault{
+	faults := []nodeFault{
 		{"a worker is killed", func(_ *cluster, _ []*agent, pids map[int]int) { kill(pids[3], syscall.SIGKILL) },
 			[3]int{137, 137, 137}, [3]string{rank3, rank3, rank3}, time.Second},
+		{"a cable is cut", func(c *cluster, _ []*agent, _ map[int]int) { c.hosts[2].Cut() },
+			[3]int{1, 1, 1}, [3]string{cut2, cut2, `node 2` + lost0 + `no heartbeat for 2s`}, 4 * time.Second},
 		{"an agent is killed", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[1].cmd.Process.Pid, syscall.SIGKILL) },
 			[3]int{1, -1, 1}, [3]string{lost1, ``, lost1}, time.Second},
 		{"the coordinator is killed", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[0].cmd.Process.Pid, syscall.SIGKILL) },
 			[3]int{-1, 1, 1}, [3]string{``, `node 1` + lost0, `node 2` + lost0}, time.Second},
-		{"a cable is cut", func(c *cluster, _ []*agent, _ map[int]int) { c.hosts[2].Cut() },
-			[3]int{1, 1, 1}, [3]string{cut2, cut2, `node 2` + lost0 + `no heartbeat for 2s`}, 4 * time.Second},
 		{"a signal", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[2].cmd.Process.Pid, syscall.SIGTERM) },
 			[3]int{143, 143, 143}, [3]string{terminated, terminated, terminated}, time.Second},
-	} {
+	}
+	if !reliability.Long(t) {
+		faults = faults[:2]
+	}
+	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 3)
@@ -192,7 +196,10 @@ func TestNodeFaults(t *testing.T) {
 	}
 }
 
-// TestElastic loses a host and continues with two. The host comes again and takes part from the next restart on.
+func TestLongNodeFaults(t *testing.T) { reliability.AsLong(t, TestNodeFaults) }
+
+// TestElastic loses a host and continues with two. In the long form the host comes again and takes part from the next restart on; in
+// TestHostComesAgain a job waits for it.
 func TestElastic(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -213,6 +220,14 @@ func TestElastic(t *testing.T) {
 		`ringo: node 2 \(host .*\) with ranks 4-5 is lost: the connection ended\nringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`,
 		agents[0].err.String())
 
+	if !reliability.Long(t) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))
+		for _, a := range agents[:2] {
+			assert.Equal(t, 0, a.wait(t, longest), a.err.String())
+		}
+		return
+	}
+
 	agents[2] = start(2)
 	c.await(`ringo: generation 2 runs without this node, which waits for a restart\n`, agents[2])
 	second := workers(agents[:2]...)
@@ -225,6 +240,8 @@ func TestElastic(t *testing.T) {
 	assert.Contains(t, agents[2].stdout.String(), "[5] generation 3, rank 5 ends\n")
 	requireGone(t, workers(agents...))
 }
+
+func TestLongElastic(t *testing.T) { reliability.AsLong(t, TestElastic) }
 
 // TestHostComesAgain loses one of two hosts that the job needs: the restart waits until it is back.
 func TestHostComesAgain(t *testing.T) {
@@ -246,7 +263,7 @@ func TestHostComesAgain(t *testing.T) {
 	assert.Equal(t, 0, one.wait(t, longest), one.err.String())
 }
 
-// TestJoinErrors has nodes that cannot join.
+// TestJoinErrors has nodes that cannot join. What the long form has more is tested in dist/tcp, too.
 func TestJoinErrors(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
@@ -254,13 +271,22 @@ func TestJoinErrors(t *testing.T) {
 	const wrong = "RINGO_JOB_SECRET=ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 	zero := func(flags string) *agent { return c.start(0, "2", "-n 1 -timeout 5s "+flags, program) }
 
-	a, b := zero(""), c.start(1, "2", "-n 1", program, wrong)
-	assert.Equal(t, 1, b.wait(t, longest))
-	assert.Contains(t, b.err.String(), "node 1 and node 0 at 10.77.0.1:29400: ")
-	assert.Contains(t, b.err.String(), "peer does not hold this job's secret")
-	right := c.start(1, "2", "-n 1", program)
-	assert.Equal(t, 0, a.wait(t, longest), a.err.String()) // the stranger does not disturb the job
-	assert.Equal(t, 0, right.wait(t, longest), right.err.String())
+	if reliability.Long(t) {
+		a, b := zero(""), c.start(1, "2", "-n 1", program, wrong)
+		assert.Equal(t, 1, b.wait(t, longest))
+		assert.Contains(t, b.err.String(), "node 1 and node 0 at 10.77.0.1:29400: ")
+		assert.Contains(t, b.err.String(), "peer does not hold this job's secret")
+		right := c.start(1, "2", "-n 1", program)
+		assert.Equal(t, 0, a.wait(t, longest), a.err.String()) // the stranger does not disturb the job
+		assert.Equal(t, 0, right.wait(t, longest), right.err.String())
+
+		a, b = c.start(0, "3", "-n 1", program), c.start(1, "3", "-n 1", program)
+		twin := c.start(1, "3", "-n 1", program)
+		for _, x := range []*agent{a, b, twin} {
+			assert.Equal(t, 1, x.wait(t, longest))
+			assert.Regexp(t, `node 1 joined twice: host .* \(pid \d+\) and host .* \(pid \d+\)`, x.err.String())
+		}
+	}
 
 	alone := zero("-join-timeout 300ms")
 	assert.Equal(t, 1, alone.wait(t, longest))
@@ -270,20 +296,15 @@ func TestJoinErrors(t *testing.T) {
 	assert.Equal(t, 1, late.wait(t, longest))
 	assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: dial .*(connection refused|i/o timeout)`, late.err.String())
 
-	a, b = zero(""), c.start(1, "3", "-n 1", program)
+	a, b := zero(""), c.start(1, "3", "-n 1", program)
 	for _, x := range []*agent{a, b} {
 		assert.Equal(t, 1, x.wait(t, longest))
 		assert.Regexp(t, `nodes disagree about -nodes: 2 \(node 0 \(host .*\)\) and 3 \(node 1 \(host .*\)\)`, x.err.String())
-	}
-
-	a, b = c.start(0, "3", "-n 1", program), c.start(1, "3", "-n 1", program)
-	twin := c.start(1, "3", "-n 1", program)
-	for _, x := range []*agent{a, b, twin} {
-		assert.Equal(t, 1, x.wait(t, longest))
-		assert.Regexp(t, `node 1 joined twice: host .* \(pid \d+\) and host .* \(pid \d+\)`, x.err.String())
 	}
 
 	none := c.start(1, "2", "-n 1", program, "RINGO_JOB_SECRET=")
 	assert.Equal(t, 1, none.wait(t, longest))
 	assert.Contains(t, none.err.String(), "RINGO_JOB_SECRET is not set: make one with `openssl rand -hex 32`")
 }
+
+func TestLongJoinErrors(t *testing.T) { reliability.AsLong(t, TestJoinErrors) }

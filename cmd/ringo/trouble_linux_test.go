@@ -172,11 +172,15 @@ func (x trouble) unwritable(t *testing.T) {
 	}
 }
 
-// Each signal that ends ringo does so also if nobody reads what it and the ranks print.
+// Each signal that ends ringo, SIGTERM alone in the short form, does so also if nobody reads what it and the ranks print.
 func TestRunInterruptedUnread(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+	signals := []syscall.Signal{syscall.SIGTERM}
+	if reliability.Long(t) {
+		signals = append(signals, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	}
+	for _, sig := range signals {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			r, w, err := os.Pipe()
@@ -200,6 +204,8 @@ func TestRunInterruptedUnread(t *testing.T) {
 		})
 	}
 }
+
+func TestLongRunInterruptedUnread(t *testing.T) { reliability.AsLong(t, TestRunInterruptedUnread) }
 
 // A pipe in place of a file is refused at once: opening it would wait for one who writes.
 func TestCkptOfPipes(t *testing.T) {

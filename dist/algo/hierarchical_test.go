@@ -91,8 +91,12 @@ func (w *world) crossed() int {
 	return int(total)
 }
 
+// atLayouts runs test on all layouts, in the short form on every other one.
 func atLayouts(t *testing.T, test func(t *testing.T, w *world)) {
-	for _, l := range layouts {
+	for i, l := range layouts {
+		if i%2 == 0 && !reliability.Long(t) {
+			continue
+		}
 		t.Run(fmt.Sprint(l), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { test(t, newWorldAt(t, l)) })

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -288,21 +289,24 @@ func ppJob(plan ppPlan) job {
 }
 
 // Stages of a pipeline train as one rank with one tape: with a tied embedding, dropout and clipping, with several schedules, with
-// deferred weight gradients, under ddp and fsdp, and with divided layers in the stages. One stage has several tapes, too.
+// deferred weight gradients, under ddp and fsdp, and with divided layers in the stages. One stage has several tapes, too. In the short form,
+// each plan has its first mesh.
 func TestPipelineEqualsOneRank(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan   ppPlan
 		meshes string
 	}{
-		"one forward, one backward":          {ppPlan{5, oneF1B, false, false}, "pp=1 pp=2 pp=3 dp=2,pp=2 fsdp=2,pp=2 pp=2,tp=2"},
-		"weights put off":                    {ppPlan{5, oneF1B, true, false}, "pp=2 pp=3 dp=2,pp=2 fsdp=2,pp=3 fsdp=2,pp=2,tp=2"},
+		"one forward, one backward":          {ppPlan{5, oneF1B, false, false}, "dp=2,pp=2 pp=1 pp=2 pp=3 fsdp=2,pp=2 pp=2,tp=2"},
+		"weights put off":                    {ppPlan{5, oneF1B, true, false}, "fsdp=2,pp=3 pp=2 pp=3 dp=2,pp=2 fsdp=2,pp=2,tp=2"},
 		"two microbatches":                   {ppPlan{2, oneF1B, false, false}, "pp=3"},
 		"all forward first":                  {ppPlan{5, gpipe, false, false}, "pp=3"},
 		"all forward first, weights at last": {ppPlan{5, gpipe, true, false}, "pp=2"},
 	} {
-		t.Run(name, func(t *testing.T) { requireOneRank(t, ppJob(c.plan), strings.Fields(c.meshes)...) })
+		t.Run(name, func(t *testing.T) { requireOneRank(t, ppJob(c.plan), turns(t, 0, strings.Fields(c.meshes)...)...) })
 	}
 }
+
+func TestLongPipelineEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestPipelineEqualsOneRank) }
 
 // If a stage gets an input that does not fit its layers, or a gradient that does not fit its outputs, the error is the same as on one
 // tape.

@@ -4,11 +4,17 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Ranks whose devices have their own memory exchange data through host memory.
 func TestConformanceOfDevices(t *testing.T) {
 	t.Parallel()
-	disttest.Run(t, disttest.OnDevices(start), "Movement", "VForms", "InPlace", "Forms", "Groups", "InFlight", "Backpressure", "PointToPoint",
-		"Batch", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges", "Lifetimes")
+	parts := []string{"Movement", "VForms", "InPlace", "Forms", "InFlight", "PointToPoint", "Batch", "Lifetimes"}
+	if reliability.Long(t) {
+		parts = append(parts, "Groups", "Backpressure", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges")
+	}
+	disttest.Run(t, disttest.OnDevices(start), parts...)
 }
+
+func TestLongConformanceOfDevices(t *testing.T) { reliability.AsLong(t, TestConformanceOfDevices) }

@@ -64,11 +64,15 @@ func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) back
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
-// The parts that NCCL does in its own way are left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that cannot be counted.
+// The parts that NCCL does in its own way are left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that cannot be counted. In
+// the short form, TestRankOrder, TestSlowDevices and TestOverProcessEngines have some of the others.
 func TestConformance(t *testing.T) {
 	machine(t)
-	disttest.RunEmulated(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure",
-		"Dependent", "PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
+	parts := []string{"Reductions", "Movement", "VForms", "Mesh", "Backpressure", "Objects", "RandomPrograms", "TwoGoroutines"}
+	if reliability.Long(t) {
+		parts = append(parts, "InPlace", "Forms", "Groups", "InFlight", "Dependent", "PointToPoint", "Batch")
+	}
+	disttest.RunEmulated(t, start, parts...)
 }
 
 func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
@@ -79,7 +83,11 @@ func TestSlowDevices(t *testing.T) {
 		return
 	}
 	machineWith(t, emu.Config{Delay: 3 * time.Millisecond})
-	disttest.RunEmulated(t, start, "Dependent", "PointToPoint", "Batch")
+	parts := []string{"Dependent", "Batch"}
+	if reliability.Long(t) {
+		parts = append(parts, "PointToPoint")
+	}
+	disttest.RunEmulated(t, start, parts...)
 	disttest.RunEmulated(t, startOnHost, "Lifetimes") // no memory is written after a failure
 }
 
@@ -118,7 +126,11 @@ func TestErrors(t *testing.T) {
 		return
 	}
 	machine(t)
-	disttest.RunEmulated(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
+	parts := []string{"Edges", "Rebuild", "EveryOperation"}
+	if reliability.Long(t) { // TestSlowDevices and TestOverProcessEngines are the short form of these
+		parts = append(parts, "Errors", "Lifetimes")
+	}
+	disttest.RunEmulated(t, startOnHost, parts...)
 }
 
 func TestLongErrors(t *testing.T) { reliability.AsLong(t, TestErrors) }
@@ -137,9 +149,12 @@ func TestOverProcessEngines(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
 			t.Parallel()
-			parts := []string{"Groups", "PointToPoint", "Errors"}
+			parts := []string{"Groups", "PointToPoint"}
+			if shared {
+				parts = []string{"Errors", "Forms"}
+			}
 			if reliability.Long(t) {
-				parts = append(parts, "VForms", "Forms", "Edges", "Rebuild")
+				parts = []string{"Groups", "PointToPoint", "Errors", "VForms", "Forms", "Edges", "Rebuild"}
 			}
 			disttest.RunEmulated(t, start, parts...)
 		})

@@ -67,12 +67,12 @@ func child(how string) error {
 	})
 }
 
-// operations checks the result of every operation, of many elements with each rank as the special one if all is 1.
+// operations checks the result of every operation, with each rank as the special one if all is 1.
 func operations(_ context.Context, r *dist.Rank, all int) error {
 	for i, op := range disttest.Operations() {
 		for _, count := range []int{0, 1, 1000, 100_001} {
 			for peer := range r.World.Size() {
-				if all == 0 && count > 1000 && peer != i%r.World.Size() {
+				if all == 0 && peer != i%r.World.Size() {
 					continue
 				}
 				if err := op.Run(r.World, peer, count); err != nil {
@@ -237,12 +237,12 @@ func processes(t *testing.T, n int, how, control string, env ...string) []string
 
 // Ranks that are processes, as in a real job: package dist chooses the devices and NCCL.
 func TestProcesses(t *testing.T) {
-	for name, n := range map[string]int{"tcp": 2, "shm": 3} {
+	jobs, how := map[string]int{"shm": 3}, "operations 0"
+	if reliability.Long(t) {
+		jobs["tcp"], how = 2, "operations 1"
+	}
+	for name, n := range jobs {
 		t.Run(fmt.Sprint(n, " over ", name), func(t *testing.T) {
-			how := "operations 0"
-			if reliability.Long(t) {
-				how = "operations 1"
-			}
 			for r, text := range processes(t, n, how, controls[name]) {
 				assert.Equal(t, "well", text, "rank %d", r)
 			}
@@ -288,7 +288,11 @@ func TestSplitOfProcesses(t *testing.T) {
 
 // The first call of a group waits on the host, between processes too.
 func TestAbsentProcess(t *testing.T) {
-	for who := range 3 {
+	ranks := 1
+	if reliability.Long(t) {
+		ranks = 3
+	}
+	for who := range ranks {
 		t.Run(fmt.Sprint(who), func(t *testing.T) {
 			t.Parallel()
 			for r, text := range processes(t, 3, fmt.Sprint("absent ", who), controls["shm"]) {
@@ -301,16 +305,23 @@ func TestAbsentProcess(t *testing.T) {
 	}
 }
 
+func TestLongAbsentProcess(t *testing.T) { reliability.AsLong(t, TestAbsentProcess) }
+
 func TestProcessesMismatch(t *testing.T) {
 	for _, text := range processes(t, 2, "mismatch 0", controls["shm"]) {
 		assert.Contains(t, text, "allreduce seq 2 of group world: count 10 (rank 0) vs 11 (rank 1)")
 	}
 }
 
-// The others name a process that dies, also if it made the id. They can continue. In the short form they do one of the two, in turns.
+// The others name a process that dies, also if it made the id. They can continue. In the short form, rank 0 dies, and they do one of the
+// two, in turns.
 func TestProcessDies(t *testing.T) {
+	victims := 1
+	if reliability.Long(t) {
+		victims = 2
+	}
 	for name, env := range controls {
-		for victim := range 2 {
+		for victim := range victims {
 			t.Run(fmt.Sprintf("rank %d over %s", victim, name), func(t *testing.T) {
 				continues := (name == "shm") == (victim == 0)
 				begin := time.Now()

@@ -75,9 +75,13 @@ func waits(works ...dist.Work) (err error) {
 	return err
 }
 
-// Every operation does the same in replays as in ordinary runs, if the step waits for it, and if only the end of the step does.
+// Every operation does the same in replays as in ordinary runs, if the step waits for it, and if only the end of the step does. In the
+// short form, ranks have two GPUs.
 func TestCapturedOperations(t *testing.T) {
 	for i, gpus := range []int{1, 2, 1, 2} {
+		if gpus == 1 && !reliability.Long(t) {
+			continue
+		}
 		start, way := machine(t, gpus, emu.Config{Lazy: true}), ways[i/2]
 		t.Setenv("RINGO_ALGO", "allreduce:"+way)
 		for name, op := range operations {
@@ -91,6 +95,8 @@ func TestCapturedOperations(t *testing.T) {
 		}
 	}
 }
+
+func TestLongCapturedOperations(t *testing.T) { reliability.AsLong(t, TestCapturedOperations) }
 
 // runsAlike does steps that run, and captured ones. If late, they wait for nothing: the caller waits, and replays wait at their end.
 func runsAlike(r *dist.Rank, op func(*dist.Group, tensor.Tensor, tensor.Tensor, func(...dist.Work) error) error, late bool) error {

@@ -41,10 +41,16 @@ func machine(t testing.TB, gpus int, cfg emu.Config) disttest.Start {
 	}
 }
 
-// Ranks on two GPUs: some share a GPU, and reach the other GPU by the path between them.
+// Ranks on two GPUs: some share a GPU, and reach the other GPU by the path between them. In the short form, TestLateStreams has the other
+// parts.
 func TestConformance(t *testing.T) {
 	t.Setenv("RINGO_ALGO", "allreduce:"+algo.TwoShot)
-	disttest.RunEmulated(t, machine(t, 2, emu.Config{}))
+	parts := []string{"Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms", "Forms", "Groups", "Mesh", "Backpressure", "Batch",
+		"Objects", "Bytes", "TwoGoroutines", "Errors", "Edges", "Rebuild", "EveryOperation"}
+	if reliability.Long(t) {
+		parts = nil // all
+	}
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{}), parts...)
 }
 
 func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
@@ -54,18 +60,22 @@ func TestOneShotConformance(t *testing.T) {
 	if disttest.Apart(t) {
 		return
 	}
-	parts := []string{"Reductions", "NaN", "HalfRoundsOnce", "InPlace", "InFlight", "RandomPrograms", "Lifetimes"}
+	parts := []string{"Reductions", "NaN", "HalfRoundsOnce", "InFlight"}
 	if reliability.Long(t) {
-		parts = append(parts, "Backpressure", "Dependent", "Batch", "Rebuild")
+		parts = append(parts, "InPlace", "RandomPrograms", "Lifetimes", "Backpressure", "Dependent", "Batch", "Rebuild")
 	}
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{}), parts...)
 }
 
 func TestLongOneShotConformance(t *testing.T) { reliability.AsLong(t, TestOneShotConformance) }
 
-// Every operation among 1 to 4 ranks, on one GPU and on as many as there are ranks.
+// Every operation among 1 to 4 ranks, in the short form 1 and 3, on one GPU and on as many as there are ranks.
 func TestRanks(t *testing.T) {
-	for n := 1; n <= 4; n++ {
+	sizes := []int{1, 3}
+	if reliability.Long(t) {
+		sizes = []int{1, 2, 3, 4}
+	}
+	for _, n := range sizes {
 		for _, gpus := range slices.Compact([]int{1, n}) {
 			t.Run(fmt.Sprintf("%d ranks, %d GPUs", n, gpus), func(t *testing.T) {
 				start := machine(t, gpus, emu.Config{Delay: 20 * time.Microsecond})
@@ -87,12 +97,19 @@ func TestRanks(t *testing.T) {
 	}
 }
 
+func TestLongRanks(t *testing.T) { reliability.AsLong(t, TestRanks) }
+
 // Streams that pause at random, or that run only as far as something waits for them.
 func TestLateStreams(t *testing.T) {
 	if disttest.Apart(t) {
 		return
 	}
-	disttest.RunEmulated(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), "InPlace", "InFlight", "Dependent",
-		"PointToPoint", "RandomPrograms")
+	parts := []string{"InPlace", "Dependent", "PointToPoint", "RandomPrograms"}
+	if reliability.Long(t) {
+		parts = append(parts, "InFlight")
+	}
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), parts...)
 	disttest.RunEmulated(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // no memory is written after a failure
 }
+
+func TestLongLateStreams(t *testing.T) { reliability.AsLong(t, TestLateStreams) }

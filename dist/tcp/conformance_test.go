@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,26 +87,39 @@ func runProcesses(cfg dist.Config, joined []*tcp.Engine, fn func(r *dist.Rank) e
 type wiring struct {
 	name  string
 	start disttest.Start
-	long  bool // of the long form alone
+	parts []string // of the conformance suite in the short form; none: it is of the long form alone
 }
 
 // wirings has more on Linux.
-var wirings = []wiring{{"encrypted", start, false}, {"unencrypted", unencrypted, true}}
+var wirings = []wiring{
+	{"encrypted", start, []string{"Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms", "Bytes", "Groups", "InFlight", "Backpressure",
+		"Dependent", "PointToPoint", "TwoGoroutines", "Errors"}},
+	{"unencrypted", unencrypted, nil},
+}
 
 func wired(t *testing.T, test func(t *testing.T, start disttest.Start), but ...string) {
 	for _, w := range wirings {
-		if (!w.long || reliability.Long(t)) && !slices.Contains(but, w.name) {
+		if (w.parts != nil || reliability.Long(t)) && !slices.Contains(but, w.name) {
 			t.Run(w.name, func(t *testing.T) { test(t, w.start) })
 		}
 	}
 }
 
+// In the short form, the wirings share the parts, unless there is one.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	wired(t, func(t *testing.T, start disttest.Start) {
-		t.Parallel()
-		disttest.Run(t, start)
-	})
+	for _, w := range wirings {
+		parts := w.parts
+		if parts == nil && !reliability.Long(t) {
+			continue
+		} else if reliability.Long(t) || len(wirings) == 2 {
+			parts = nil // all
+		}
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			disttest.Run(t, w.start, parts...)
+		})
+	}
 }
 
 func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) }
@@ -113,12 +127,15 @@ func TestLongConformance(t *testing.T) { reliability.AsLong(t, TestConformance) 
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
 	t.Parallel()
-	parts := []string{"Movement", "InPlace", "InFlight", "PointToPoint"}
-	if reliability.Long(t) {
-		parts = append(parts, "Batch", "TwoGoroutines", "Edges")
-	}
 	wired(t, func(t *testing.T, start disttest.Start) {
 		t.Parallel()
+		parts := []string{"Movement", "InFlight"}
+		if strings.HasSuffix(t.Name(), "shared") {
+			parts = []string{"InPlace", "PointToPoint"}
+		}
+		if reliability.Long(t) || len(wirings) == 2 {
+			parts = []string{"Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
+		}
 		disttest.Run(t, disttest.OnDevices(start), parts...)
 	})
 }

@@ -320,7 +320,8 @@ func TestSuspectsOfMonitoredBarrier(t *testing.T) {
 
 // Abort reaches all ranks and the groups made from the aborted one, and afterwards nothing writes to their buffers.
 func TestAbort(t *testing.T) {
-	const n, count = 3, 8 << 20
+	const n = 3
+	count := rounds(t, 2<<20, 8<<20)
 	engines := start(t, n, nil)
 	be := open(t, engines, "world")
 	child := make([]backend.Backend, n)
@@ -361,6 +362,8 @@ func TestAbort(t *testing.T) {
 		assert.Equal(t, -1, slices.IndexFunc(bufs[r], func(x float32) bool { return x != float32(r+1) }))
 	}
 }
+
+func TestLongAbort(t *testing.T) { reliability.AsLong(t, TestAbort) }
 
 // A rank that ends in order is no failure for those who have what they need, and an error at once for those who wait.
 func TestDeparture(t *testing.T) {

@@ -364,7 +364,7 @@ func TestLongFirstMessageComesAfterTheTable(t *testing.T) {
 // A rank may be done and gone before another one, which it had met, notices its last connection.
 func TestRankLeavesAtOnce(t *testing.T) {
 	t.Parallel()
-	for range 30 {
+	for range rounds(t, 6, 30) {
 		errs := make([]error, 3)
 		var wg sync.WaitGroup
 		for r, c := range configs(t, len(errs)) {
@@ -381,3 +381,5 @@ func TestRankLeavesAtOnce(t *testing.T) {
 		require.NoError(t, errors.Join(errs...))
 	}
 }
+
+func TestLongRankLeavesAtOnce(t *testing.T) { reliability.AsLong(t, TestRankLeavesAtOnce) }

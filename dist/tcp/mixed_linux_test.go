@@ -31,7 +31,7 @@ func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Con
 // What the two kinds of groups could get wrong together. The long form of TestConformance has all.
 func TestMixedConformance(t *testing.T) {
 	t.Parallel()
-	disttest.Run(t, startMixed, "Movement", "Groups", "Mesh", "InFlight", "PointToPoint")
+	disttest.Run(t, startMixed, "Movement", "Groups", "Mesh", "PointToPoint")
 }
 
 // A group uses shared memory when all its members are on one host whose ranks all offer it.

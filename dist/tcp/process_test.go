@@ -96,9 +96,12 @@ func strike(t *testing.T, engines []*Engine, count int, hurt func()) ([]error, t
 }
 
 // Killed or stopped, between operations or in the middle of 16 MiB (64 in the long form): the others name the rank, its process and the
-// operation.
+// operation. In the short form, connections have the large ones, and shared memory the small ones.
 func TestRealProcessDies(t *testing.T) {
 	for size, count := range map[string]int{"small": 5, "large": rounds(t, 4<<20, 16<<20)} { // a large one takes a while to reduce
+		if !reliability.Long(t) && sharing != (size == "small") {
+			continue
+		}
 		t.Run("killed, "+size, func(t *testing.T) {
 			engines, child, _ := withProcess(t, count, time.Minute) // it is the end of the connection that they see
 			errs, took := strike(t, engines, count, func() { require.NoError(t, child.Process.Kill()) })

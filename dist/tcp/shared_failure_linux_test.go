@@ -21,20 +21,19 @@ func TestSharedFailures(t *testing.T) {
 		"SuspectsOfMonitoredBarrier": TestSuspectsOfMonitoredBarrier, "Suspects": sharedSuspects,
 		"Abort": TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration,
 		"ParkEndsWithContext": TestParkEndsWithContext, "IssueOutOfOrder": TestIssueOutOfOrder, "RealProcessDies": TestRealProcessDies,
-		"GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind, "EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind,
-		"FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,
+		"EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind,
 	} {
 		t.Run(name, test)
 	}
 }
 
-// Those of them that the long runs repeat more often.
+// Those of them that the long runs repeat more often, or that only they have.
 func TestLongSharedFailures(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	sharing = true
 	defer func() { sharing = false }()
 	for name, test := range map[string]func(t *testing.T){
-		"RealProcessDies": TestRealProcessDies, "GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind,
+		"Abort": TestAbort, "RealProcessDies": TestRealProcessDies, "GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind,
 		"EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind, "FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,
 	} {
 		t.Run(name, test)

@@ -26,7 +26,10 @@ func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 }
 
 func init() {
-	wirings = append(wirings, wiring{"shared", startShared, false}, wiring{"mixed", startMixed, true})
+	wirings = append(wirings,
+		wiring{"shared", startShared, []string{"Reductions", "HalfRoundsOnce", "Movement", "InPlace", "Forms", "Mesh", "Batch", "Objects",
+			"RandomPrograms", "Edges", "Lifetimes", "Rebuild", "EveryOperation"}},
+		wiring{"mixed", startMixed, nil})
 }
 
 func TestSharedFaults(t *testing.T) {
@@ -37,6 +40,8 @@ func TestSharedFaults(t *testing.T) {
 		}
 	})
 }
+
+func TestLongSharedFaults(t *testing.T) { reliability.AsLong(t, TestSharedFaults) }
 
 // Ranks on one host use shared memory, in all groups; one that does not want to decides for all.
 func TestWhoShares(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // onHosts puts ranks on hosts, in order and as evenly as they go.
@@ -25,11 +26,15 @@ func onHosts(ranks, hosts int) algo.Layout {
 	return at
 }
 
-// everyScene calls fn for every collective, algorithm and some numbers of ranks.
+// everyScene calls fn for every collective, algorithm and some numbers of ranks, in the short form fewer.
 func everyScene(t *testing.T, fn func(t *testing.T, s *Scene)) {
+	sizes := []int{3, 5, 8}
+	if reliability.Long(t) {
+		sizes = []int{2, 3, 4, 5, 6, 8, 16}
+	}
 	for _, kind := range Kinds {
 		for _, name := range algo.Names(kind) {
-			for _, n := range []int{2, 3, 4, 5, 6, 8, 16} {
+			for _, n := range sizes {
 				t.Run(fmt.Sprintf("%v_%s_%d", kind, name, n), func(t *testing.T) {
 					s, err := Record(t.Context(), kind, name, onHosts(n, 1+n/4))
 					require.NoError(t, err)
@@ -68,6 +73,8 @@ func TestScenes(t *testing.T) {
 		}
 	})
 }
+
+func TestLongScenes(t *testing.T) { reliability.AsLong(t, TestScenes) }
 
 // follow replays the messages: a sender has all inputs of a chunk that it sends, its own or received in earlier steps.
 func (s *Scene) follow(t *testing.T) {
@@ -201,6 +208,8 @@ func TestLabelsDoNotOverlap(t *testing.T) {
 		}
 	})
 }
+
+func TestLongLabelsDoNotOverlap(t *testing.T) { reliability.AsLong(t, TestLabelsDoNotOverlap) }
 
 func TestLabels(t *testing.T) {
 	c := &canvas{s: &Scene{kind: backend.AllReduce, ranks: 8, at: algo.OneHost(8)}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/pp"
 )
 
@@ -28,7 +29,8 @@ func factors(p program, l layout) (list []string) {
 }
 
 // Of the layouts that are tried, some have each two factors, unless one excludes the other.
-func TestEachTwoFactorsMeet(t *testing.T) {
+func TestLongEachTwoFactorsMeet(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	const seeds = 3000
 	met, all, least := map[[2]string]int{}, map[string]bool{}, seeds
 	for seed := range uint64(seeds) {
