@@ -515,6 +515,7 @@ func TestFilesAreBounded(t *testing.T) {
 			})
 		}
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "additional_chat_templates", "a.jinja"), make([]byte, 1<<20), 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "additional_chat_templates", "b.jinja"), []byte("t"), 0o666))
 	_, err = m.Files()
 	require.ErrorContains(t, err, "b.jinja: longer than 0 bytes")
