@@ -63,10 +63,15 @@ func TestNewRefuses(t *testing.T) {
 		"no whole number":        {{Name: "x", DType: "F4", Shape: []int{3}}},
 		"the format allows 1000": {{Name: strings.Repeat("x", MaxHeader), DType: F32}},
 	} {
+		if (want == "the format allows 1000") != reliability.Long(t) { // it fills a header of 100 MB
+			continue
+		}
 		_, err := New(ts, nil)
 		require.ErrorContains(t, err, want)
 	}
 }
+
+func TestLongNewRefuses(t *testing.T) { reliability.AsLong(t, TestNewRefuses) }
 
 // TestBroken has every kind of invalid header and its error.
 func TestBroken(t *testing.T) {
