@@ -90,7 +90,7 @@ func TestCrash(t *testing.T) {
 			if reliability.Long(t) {
 				crash(t, layouts[name], 1, 1, 64)
 			} else {
-				crash(t, layouts[name], 1+first, 4, 4)
+				crash(t, layouts[name], 1+first, 6, 4)
 			}
 		})
 	}
@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for n, k := range order {
-		if !reliability.Long(t) && n > ops/5 && !lacks() {
+		if !reliability.Long(t) && n > ops/10 && !lacks() {
 			break
 		}
 		for i, cause := range []error{syscall.ENOSPC, syscall.EIO} {

@@ -49,6 +49,9 @@ func TestLoadRefusesFlips(t *testing.T) {
 	for k, from := range flippedFrom {
 		path := save(t, t.TempDir(), layouts[from], 2)
 		for i, to := range flippedTo {
+			if (i+k)%2 == 0 == reliability.Long(t) {
+				continue
+			}
 			requireRefusesFlips(t, path, from, to, int64(50*i+331*k))
 		}
 	}

@@ -209,7 +209,7 @@ func TestVerifyFindsEveryBit(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		bits := []int{0, 8*len(text) - 1, 63, 64}
-		random := 20
+		random := 8
 		if reliability.Long(t) {
 			random = 40
 		}

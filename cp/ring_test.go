@@ -196,7 +196,10 @@ func TestRingOfDocuments(t *testing.T) {
 		for i := range tensor.Data[int64](x) {
 			tensor.Data[int64](x)[i] = int64(ids(i/c.total, i%c.total))
 		}
-		for _, d := range slices.Concat(divisions[:]...) {
+		for k, d := range slices.Concat(divisions[:]...) {
+			if (k+len(name))%2 == 0 == reliability.Long(t) {
+				continue
+			}
 			t.Run(fmt.Sprint(name, " on ", d), func(t *testing.T) {
 				sent, _ := equalsNaive(t, c, d, x.Cast([2]tensor.DType{tensor.Int64, tensor.Int32}[len(name)%2]))
 				all := uint64(8 * 2 * c.rows * c.total * c.kv * c.hd * (3*d.ring - 2))
@@ -213,6 +216,8 @@ func TestRingOfDocuments(t *testing.T) {
 		}
 	}
 }
+
+func TestLongRingOfDocuments(t *testing.T) { reliability.AsLong(t, TestRingOfDocuments) }
 
 // Documents are whole numbers, one for each position of whole sequences.
 func TestOtherDocumentsAreRefused(t *testing.T) {
@@ -237,11 +242,11 @@ func TestRanksNeedTheSameDocuments(t *testing.T) {
 	c := attentionOf{2, 12, 2, 2, 3}
 	for i, engine := range []string{"goroutines", "shm", "tcp", "GPUs", "NCCL"} {
 		for k, d := range []division{{2, 1}, {4, 1}, {1, 2}, {2, 2}} {
-			if (i+k)%2 == 1 && !reliability.Long(t) {
+			if k != i%4 && !reliability.Long(t) {
 				continue
 			}
 			for n, length := range []int{12, 5, 1} { // all keys are sent, some, none
-				if n != (i+k/2)%3 && !reliability.Long(t) {
+				if n != (i+i/3)%3 && !reliability.Long(t) {
 					continue
 				}
 				steps, ranks := 0, d.ring*d.ulysses

@@ -312,6 +312,9 @@ func TestCSVBombs(t *testing.T) {
 		"many lines":         {strings.Repeat("1,2\n", 2_000_000), ""},
 		"a line, then lines": {"1,2\n" + strings.Repeat("1,\"a\nb\"\n", 10), `line 2, column 2: "a\nb" is not a number`},
 	} {
+		if (name == "the second line" || name == "behind a quote" || name == "tabs" || name == "many lines") != reliability.Long(t) {
+			continue
+		}
 		cfg := CSVConfig{Labels: name == "classes"}
 		if name == "tabs" {
 			cfg.Comma = '\t'
@@ -327,6 +330,8 @@ func TestCSVBombs(t *testing.T) {
 		})
 	}
 }
+
+func TestLongCSVBombs(t *testing.T) { reliability.AsLong(t, TestCSVBombs) }
 
 // The result equals that of encoding/csv and strconv for the whole text.
 func FuzzCSV(f *testing.F) {
@@ -427,6 +432,10 @@ func TestCSVBlocks(t *testing.T) {
 	lines := []string{"1.5,Ulm,7,no\n", "-2,Bonn,0.25,yes\r\n", ".5,\"Ulm, a\nDonau\",1e3,no\n", "\n", "\r\n", "x,Ulm,1,no\n", ",,NaN,yes\n",
 		"4,Ulm\n", "5,Trier,1,no,6\n", " 6 , Bonn ,16777217.5,  no\n", "7,Ulm,16777217,no\n", "8,K\xf6ln,1,no\n", "9,Ulm,1,\n", "1.25,Ulm,7,no\r",
 		"12345678901234567890123,Ulm,0.1,no\n", "--1,Ulm,1.2.3,no\n", "1,Ulm,\"2\",\"y\"\"es\"\n", "1.,Ulm,-.,no\n"}
+	seeds := uint64(6)
+	if reliability.Long(t) {
+		seeds = 20
+	}
 	for _, cfg := range []CSVConfig{
 		{}, {Skip: true}, {Skip: true, Missing: true, Labels: true, Categories: []string{"town"}},
 		{Skip: true, Missing: true, Target: "a", Columns: []string{"b"}},
@@ -435,7 +444,7 @@ func TestCSVBlocks(t *testing.T) {
 		{Skip: true, NoTarget: true, Columns: []string{"a", "town", "b"}, Labels: true, Missing: true, Categories: []string{"town"}},
 	} {
 		cfg.Header = true
-		for seed := range uint64(20) {
+		for seed := range seeds {
 			rng, text := rand.New(rand.NewPCG(seed, 2)), "a,town,b,y\n"
 			for range 60 {
 				text += lines[rng.IntN(2)]
@@ -457,6 +466,8 @@ func TestCSVBlocks(t *testing.T) {
 	}
 	parsedAlike(t, text.String(), CSVConfig{Header: true, Skip: true, Missing: true, Labels: true, Categories: []string{"town"}})
 }
+
+func TestLongCSVBlocks(t *testing.T) { reliability.AsLong(t, TestCSVBlocks) }
 
 // An error of the file comes behind those of its lines.
 func TestCSVReadError(t *testing.T) {

@@ -94,6 +94,9 @@ func TestJSONLBombs(t *testing.T) {
 		"names: it would take more than": "{" + names.String()[1:] + "}",
 		"want one value":                 `{"a":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `,"b":1}`,
 	} {
+		if want == "" != reliability.Long(t) {
+			continue
+		}
 		reliability.Bounded(t, len(text), func() {
 			_, err := parseJSONL(strings.NewReader(text), int64(len(text)), JSONLConfig{})
 			if want == "" {
@@ -104,6 +107,8 @@ func TestJSONLBombs(t *testing.T) {
 		})
 	}
 }
+
+func TestLongJSONLBombs(t *testing.T) { reliability.AsLong(t, TestJSONLBombs) }
 
 // The result equals that of encoding/json for each object.
 func FuzzJSONL(f *testing.F) {

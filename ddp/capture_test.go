@@ -70,16 +70,14 @@ func eachStep(_, _ int) bool { return true }
 
 // Captured steps of two ranks have the bits of steps that run: with both of them captured, and with one.
 func TestCapturedSteps(t *testing.T) {
-	machine := 0
-	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
-		machine++
+	disttest.OnEach(t, turn(t, disttest.GPUs(), "NCCL"), 2, func(t *testing.T, launch disttest.Launcher) {
 		for i, cfg := range []ddp.Config{{}, {Hook: ddp.Compress(tensor.BFloat16)}} {
-			if i == machine%2 && !reliability.Long(t) {
-				continue
-			}
 			want := captured(launch, cfg, never).Run(t)
-			disttest.RequireEqual(t, want, captured(launch, cfg, eachStep).Run(t), 0)
-			disttest.RequireEqual(t, want, captured(launch, cfg, func(rank, _ int) bool { return rank == 1 }).Run(t), 0)
+			for k, captures := range []func(rank, step int) bool{func(rank, _ int) bool { return rank == 1 }, eachStep} {
+				if k == i || reliability.Long(t) {
+					disttest.RequireEqual(t, want, captured(launch, cfg, captures).Run(t), 0)
+				}
+			}
 		}
 	})
 }
@@ -90,7 +88,7 @@ func TestLongCapturedSteps(t *testing.T) { reliability.AsLong(t, TestCapturedSte
 func TestCapturedStepsOfOtherBatches(t *testing.T) {
 	set, err := data.NewTensors(tensor.FromSlice(make([]float32, 40*19), 40, 19), tensor.FromSlice(make([]int64, 40), 40))
 	require.NoError(t, err)
-	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.GPUs(), "one GPU"), 2, func(t *testing.T, launch disttest.Launcher) {
 		for _, captures := range [][2]bool{{true, true}, {false, true}, {true, false}} {
 			for skipped, want := range map[int]string{5: "batch number 6 (rank 0) vs 7 (rank 1)", 20: ""} {
 				err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
@@ -127,6 +125,10 @@ func TestCapturedStepsOfOtherBatches(t *testing.T) {
 	})
 }
 
+func TestLongCapturedStepsOfOtherBatches(t *testing.T) {
+	reliability.AsLong(t, TestCapturedStepsOfOtherBatches)
+}
+
 // What ddp cannot do in replays is refused in words when the step is recorded.
 func TestRefusedInCapturedSteps(t *testing.T) {
 	launch := disttest.GPUs()[0].Start(t, 2)
@@ -150,7 +152,7 @@ func TestCapturedGPT2IsSteady(t *testing.T) {
 	if reliability.Long(t) {
 		layers = 4
 	}
-	disttest.OnEach(t, disttest.GPUs()[1:], 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.GPUs()[1:], "NCCL"), 2, func(t *testing.T, launch disttest.Launcher) {
 		disttest.SteadySteps(t, launch, 12, 2, func(r *dist.Rank) (func() error, error) { return capturedGPT2(r, layers) })
 	})
 }

@@ -18,11 +18,15 @@ import (
 )
 
 func TestRanksEqualOneRank(t *testing.T) {
+	steps := 20
+	if reliability.Long(t) {
+		steps = 100
+	}
 	for _, c := range []struct {
 		dtype tensor.DType
 		steps int
 		tol   float64
-	}{{tensor.Float64, 100, 1e-10}, {tensor.Float32, 20, 1e-5}} {
+	}{{tensor.Float64, steps, 1e-10}, {tensor.Float32, 20, 1e-5}} {
 		for _, rule := range []func(nn.Params, optim.Norm) *optim.Optimizer{sgd, adamW(0)} {
 			j := job{training: simple(1, c.steps, 63), cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}} // several buckets
 			j.Rule = rule
@@ -34,6 +38,8 @@ func TestRanksEqualOneRank(t *testing.T) {
 		}
 	}
 }
+
+func TestLongRanksEqualOneRank(t *testing.T) { reliability.AsLong(t, TestRanksEqualOneRank) }
 
 func TestBucketsEqualNaive(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
@@ -194,7 +200,8 @@ func TestSteadySteps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			step := func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) }
 			disttest.SteadySteps(t, dist.Run, 12, steps, step)
-			disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 12, 4, step) })
+			machines := turn(t, disttest.GPUs(), map[string]string{"plain": "GPUs", "all": "one GPU"}[name])
+			disttest.OnEach(t, machines, 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 12, 4, step) })
 		})
 	}
 }

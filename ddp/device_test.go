@@ -18,8 +18,8 @@ import (
 )
 
 // Ranks whose devices have memory of their own equal one rank in host memory: buckets, microbatches, clipping, a model that has
-// values, and with the naive synchronization. 16-bit parameters have masters. In the
-// short form each kind of machine has every second number of ranks.
+// values, and with the naive synchronization. 16-bit parameters have masters. In the short form each type has one kind of machine, and
+// every second number of ranks.
 func TestDevicesEqualOneRank(t *testing.T) {
 	steps := 4 // the emulator is slow
 	if reliability.Long(t) {
@@ -29,16 +29,16 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		dtype tensor.DType
 		ranks []int
 		tol   float64
-	}{{tensor.Float64, []int{1, 2, 3, 4}, 1e-10}, {tensor.Float32, []int{1, 3}, 1e-5}, {tensor.BFloat16, []int{1, 3}, 2e-2}} {
+		short string
+	}{{tensor.Float64, []int{1, 2, 3, 4}, 1e-10, "NCCL"}, {tensor.Float32, []int{1, 3}, 1e-5, "remote"},
+		{tensor.BFloat16, []int{1, 3}, 2e-2, "GPUs"}} {
 		// several buckets
 		j := job{training: training{Steps: steps, Batch: 64, Rule: adamW(0.5)}, cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}}
 		want := j.run(t)
 		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
-			machine := -1
-			disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
-				machine++
+			disttest.OnEach(t, turn(t, disttest.Machines(), c.short), 4, func(t *testing.T, launch disttest.Launcher) {
 				for i, n := range c.ranks {
-					if (i+machine)%2 == 1 && !reliability.Long(t) {
+					if i%2 == 0 && !reliability.Long(t) {
 						continue
 					}
 					many := j
@@ -57,22 +57,26 @@ func TestLongDevicesEqualOneRank(t *testing.T) { reliability.AsLong(t, TestDevic
 // A model with weights that are tied, frozen, and used on some ranks only.
 func TestOddModelOnDevices(t *testing.T) {
 	want := oddJob(2, ddp.Naive, ddp.Config{AllowUnused: true}, uneven).run(t)
-	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.Machines(), "GPUs"), 4, func(t *testing.T, launch disttest.Launcher) {
 		j := oddJob(2, ddp.Attach, ddp.Config{AllowUnused: true, BucketBytes: 300}, uneven)
 		j.On = launch
 		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
 }
 
+func TestLongOddModelOnDevices(t *testing.T) { reliability.AsLong(t, TestOddModelOnDevices) }
+
 // Gradients that are rounded on their way are rounded alike on all devices.
 func TestCompressOnDevices(t *testing.T) {
 	j := job{training: simple(2, 10, 64), cfg: ddp.Config{Hook: ddp.Compress(tensor.BFloat16), BucketBytes: 2000}}
 	want := j.run(t)
-	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.Machines(), "one GPU"), 4, func(t *testing.T, launch disttest.Launcher) {
 		j.On = launch
 		disttest.RequireEqual(t, want, j.run(t), 1e-3)
 	})
 }
+
+func TestLongCompressOnDevices(t *testing.T) { reliability.AsLong(t, TestCompressOnDevices) }
 
 // late is a CommHook with which rank 1 issues bucket 0 only when rank 0 has issued all buckets and its device is done with
 // everything it computes.
@@ -105,7 +109,7 @@ func (*late) Finish(*ddp.Bucket) {}
 func TestBackwardGoesOnDuringAllReduce(t *testing.T) {
 	j := job{training: simple(2, 10, 64), cfg: ddp.Config{DType: tensor.Float64}}
 	want := j.run(t)
-	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.Machines(), "one GPU"), 4, func(t *testing.T, launch disttest.Launcher) {
 		hook := late{buckets: 6, done: make(chan struct{})}
 		j.On, j.attach = launch, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 			mine := hook
@@ -115,6 +119,10 @@ func TestBackwardGoesOnDuringAllReduce(t *testing.T) {
 		}
 		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	})
+}
+
+func TestLongBackwardGoesOnDuringAllReduce(t *testing.T) {
+	reliability.AsLong(t, TestBackwardGoesOnDuringAllReduce)
 }
 
 // TestOverlap: bucket 0 is on its way before the gradient rule of the first layer starts. A step has 3 products of

@@ -1,11 +1,13 @@
 package ddp_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -15,6 +17,11 @@ import (
 type attacher = func(*dist.Group, any, ddp.Config) (nn.Params, error)
 
 type training = disttest.Training
+
+// turn returns, in the short form of a test, one of these machines: tests take turns with them.
+func turn(t *testing.T, machines []disttest.Machine, short string) []disttest.Machine {
+	return slices.DeleteFunc(machines, func(m disttest.Machine) bool { return m.Name != short && !reliability.Long(t) })
+}
 
 // job is a training of a small model with odd shapes and dropout.
 type job struct {

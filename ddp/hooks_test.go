@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -44,7 +45,7 @@ func TestOldBucketsAreFreed(t *testing.T) {
 
 // A model with values in host memory trains on the ranks' devices.
 func TestValuesMoveToDevices(t *testing.T) {
-	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.Machines(), "GPUs"), 2, func(t *testing.T, launch disttest.Launcher) {
 		j := job{training: simple(2, 1, 8), attach: func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 			nn.Init(model, cpu.New(1), c.DType, 99+uint64(g.Rank()))
 			params, err := ddp.Attach(g, model, c)
@@ -57,6 +58,8 @@ func TestValuesMoveToDevices(t *testing.T) {
 		j.run(t)
 	})
 }
+
+func TestLongValuesMoveToDevices(t *testing.T) { reliability.AsLong(t, TestValuesMoveToDevices) }
 
 // breaking is a Function that fails in Backward.
 type breaking struct{}

@@ -71,6 +71,9 @@ func TestTrafficIsTheFormula(t *testing.T) {
 	const steps = 2
 	all := keptLen + 4*blockLen + lastLen
 	for _, ranks := range []int{1, 2, 5} {
+		if ranks == 5 == reliability.Long(t) {
+			continue
+		}
 		for stage := 1; stage <= 3; stage++ {
 			for _, once := range []bool{false, true} {
 				j := job{training: training{Ranks: ranks, Steps: 4}, cfg: fsdp.Config{Stage: stage, OncePerStep: once}}
@@ -89,6 +92,8 @@ func TestTrafficIsTheFormula(t *testing.T) {
 		}
 	}
 }
+
+func TestLongTrafficIsTheFormula(t *testing.T) { reliability.AsLong(t, TestTrafficIsTheFormula) }
 
 // Without kept units, N units take N gathers forward and N−1 backward. Evaluation takes N.
 func TestGathers(t *testing.T) {
@@ -114,7 +119,7 @@ func TestSteadySteps(t *testing.T) {
 			disttest.SteadySteps(t, dist.Run, 12, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, c, newToy()) })
 			if c.Reduce == tensor.BFloat16 {
 				// A lane has 64 places for operations, and keeps memory for each.
-				disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+				disttest.OnEach(t, turn(t, disttest.GPUs(), "NCCL"), 2, func(t *testing.T, launch disttest.Launcher) {
 					disttest.SteadySteps(t, launch, 24, 4, func(r *dist.Rank) (func() error, error) { return stepper(r, c, newChain()) })
 				})
 			}

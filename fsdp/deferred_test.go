@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -72,6 +73,9 @@ func TestDeferredWeightsOfCheckpoints(t *testing.T) {
 			j := j
 			for j.cfg.Stage = 1; j.cfg.Stage <= 3; j.cfg.Stage++ {
 				for _, j.cfg.OncePerStep = range []bool{false, true} {
+					if j.cfg.OncePerStep == (j.cfg.Stage == 2) == reliability.Long(t) {
+						continue
+					}
 					disttest.RequireEqual(t, want, j.run(t), 1e-10)
 				}
 			}
@@ -83,6 +87,10 @@ func TestDeferredWeightsOfCheckpoints(t *testing.T) {
 			disttest.RequireEqual(t, want, j.run(t), 1e-10)
 		})
 	}
+}
+
+func TestLongDeferredWeightsOfCheckpoints(t *testing.T) {
+	reliability.AsLong(t, TestDeferredWeightsOfCheckpoints)
 }
 
 // The same where a parameter goes through a sum over tp, in a Checkpoint and outside of one.
@@ -160,6 +168,10 @@ func TestSeveralTapes(t *testing.T) {
 		j.one, j.cfg.OncePerStep = false, name == "toy"
 		for schedule, s := range schedules {
 			for j.cfg.Stage = 1; j.cfg.Stage <= 3; j.cfg.Stage++ {
+				chosen := j.cfg.Stage == 3 && (schedule == "one tape" || schedule == "some of each") || j.cfg.Stage == 2 && schedule == "1F1B"
+				if chosen == reliability.Long(t) {
+					continue
+				}
 				got, gathers := trainBy(t, j, s)
 				disttest.RequireEqual(t, want, got, 1e-10)
 				if name == "chain" && j.cfg.Stage == 3 {
@@ -170,6 +182,8 @@ func TestSeveralTapes(t *testing.T) {
 		}
 	}
 }
+
+func TestLongSeveralTapes(t *testing.T) { reliability.AsLong(t, TestSeveralTapes) }
 
 // A gain that ranks of tp share, whose gradient goes through a sum over them, trains under ddp as on one rank, in microbatches
 // and in a Checkpoint, too. TestCutByHeads has it under fsdp.

@@ -28,34 +28,35 @@ func forDevices(t *testing.T) func() model {
 }
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
-// in host memory. In the short form each kind of GPUs has one of the stages, and a mesh.
+// in host memory. In the short form, remote memory has stages 1 and 2, and GPUs with NCCL have stage 3.
 func TestDevicesEqualOneRank(t *testing.T) {
 	one := job{cfg: fsdp.Config{DType: tensor.Float64}, model: forDevices(t)}
 	if !reliability.Long(t) {
 		one.Steps = 4
 	}
 	want := onOne(one).run(t)
-	machine := -1 // 0: not GPUs
-	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
-		machine++
+	machines := append(turn(t, disttest.Machines()[:1], "remote"), turn(t, disttest.GPUs(), "NCCL")...)
+	gpus := false
+	disttest.OnEach(t, machines, 4, func(t *testing.T, launch disttest.Launcher) {
 		one.On = launch
-		if reliability.Long(t) || machine < 2 {
+		if reliability.Long(t) || !gpus {
 			disttest.RequireEqual(t, want, onOne(one).run(t), 1e-10)
 		}
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 4; ranks++ {
-				if j := one; reliability.Long(t) || ranks == stage+1 && (machine == 0 || machine == stage) {
+				if j := one; reliability.Long(t) || ranks == stage+1 && gpus == (stage == 3) {
 					j.Ranks, j.cfg.Stage, j.cfg.OncePerStep, j.offload = ranks, stage, ranks == 3, ranks == 2
 					disttest.RequireEqual(t, want, j.run(t), 1e-10)
 				}
 			}
 		}
 		for k, mesh := range []string{"dp=2,fsdp=2", "dp=1,host=2,gpu=2"} {
-			if j := one; reliability.Long(t) || k == machine%2 {
+			if j := one; reliability.Long(t) || gpus == (k == 1) {
 				j.Mesh, j.near = mesh, k == 1
 				disttest.RequireEqual(t, want, j.run(t), 1e-10)
 			}
 		}
+		gpus = true
 	})
 }
 
@@ -68,7 +69,7 @@ func TestMixedPrecisionOnDevices(t *testing.T) {
 		j.Steps = 4
 	}
 	want := j.run(t)
-	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.Machines(), "GPUs"), 3, func(t *testing.T, launch disttest.Launcher) {
 		j.Ranks, j.On = 3, launch
 		requireNear(t, want.Losses, j.run(t).Losses, 0.02)
 	})
@@ -99,11 +100,13 @@ func TestValuesMoveToDevices(t *testing.T) {
 		}
 		return nil
 	}}
-	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, turn(t, disttest.Machines(), "one GPU"), 2, func(t *testing.T, launch disttest.Launcher) {
 		j.On = launch
 		j.run(t)
 	})
 }
+
+func TestLongValuesMoveToDevices(t *testing.T) { reliability.AsLong(t, TestValuesMoveToDevices) }
 
 // captured is a training of steps of two microbatches with dropout and clipping, of which one has fewer rows. Now and then the model is
 // evaluated, and a frozen value changed. Its losses are the ranks' last ones, and what the evaluation gave.
@@ -164,17 +167,15 @@ func captured(t *testing.T, launch disttest.Launcher, cfg fsdp.Config, captures 
 	return c
 }
 
-// Captured steps have the bits of steps that run, in all stages.
+// Captured steps have the bits of steps that run, in all stages; the short form has the last one, which gathers most.
 func TestCapturedSteps(t *testing.T) {
-	stage := 0
-	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
-		stage++
+	disttest.OnEach(t, turn(t, disttest.GPUs(), "one GPU"), 2, func(t *testing.T, launch disttest.Launcher) {
 		for s := 1; s <= 3; s++ {
-			if s != stage && !reliability.Long(t) {
+			if s != 3 && !reliability.Long(t) {
 				continue
 			}
 			for _, once := range []bool{false, true}[:min(s, 2)] {
-				if once == (s == 2) && s > 1 && !reliability.Long(t) {
+				if once && !reliability.Long(t) {
 					continue
 				}
 				cfg := fsdp.Config{Stage: s, OncePerStep: once}
@@ -189,10 +190,13 @@ func TestLongCapturedSteps(t *testing.T) { reliability.AsLong(t, TestCapturedSte
 // With the optimizer on another device the same bits come out, and the rank's own device has nothing of the optimizer.
 func TestOffload(t *testing.T) {
 	half := tensor.BFloat16
-	for _, c := range []job{{cfg: fsdp.Config{Stage: 1}}, {cfg: fsdp.Config{Stage: 2}}, {cfg: fsdp.Config{Stage: 3, DType: tensor.Float64}},
+	for i, c := range []job{{cfg: fsdp.Config{Stage: 1}}, {cfg: fsdp.Config{Stage: 2}}, {cfg: fsdp.Config{Stage: 3, DType: tensor.Float64}},
 		{cfg: fsdp.Config{Stage: 3}, training: training{Mesh: "dp=2,fsdp=2"}},
 		{cfg: fsdp.Config{Stage: 1, Compute: half}}, {cfg: fsdp.Config{Stage: 3, Compute: half, Reduce: half}},
 		{cfg: fsdp.Config{Stage: 2, OncePerStep: true}}} {
+		if i%2 == 1 != reliability.Long(t) {
+			continue
+		}
 		if c.Mesh == "" {
 			c.Ranks = 3
 		}
@@ -211,6 +215,8 @@ func TestOffload(t *testing.T) {
 		disttest.RequireEqual(t, want, c.run(t), 0)
 	}
 }
+
+func TestLongOffload(t *testing.T) { reliability.AsLong(t, TestOffload) }
 
 // Values that a model has are taken over.
 func TestOffloadTakesValues(t *testing.T) {

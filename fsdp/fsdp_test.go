@@ -30,10 +30,14 @@ func TestEqualsOneRank(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		for ranks := 1; ranks <= 5; ranks++ {
 			j.Ranks, j.cfg.Stage, j.cfg.OncePerStep = ranks, stage, ranks == 3
-			disttest.RequireEqual(t, want, j.run(t), 1e-10)
+			if (ranks+stage)%2 == 1 == reliability.Long(t) {
+				disttest.RequireEqual(t, want, j.run(t), 1e-10)
+			}
 		}
 	}
 }
+
+func TestLongEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestEqualsOneRank) }
 
 // naively makes j the training of Naive.
 func naively(j job) job {
@@ -89,6 +93,9 @@ func TestNaiveUnused(t *testing.T) {
 // microbatches before that. Stages 2 and 3 without OncePerStep sum microbatches last. In the short form one stage is left out each time.
 func TestEqualsNaive(t *testing.T) {
 	for _, ranks := range []int{2, 3, 5} {
+		if ranks == 2 && !reliability.Long(t) {
+			continue
+		}
 		for micro, dtype := range map[int]tensor.DType{1: tensor.Float64, 3: tensor.Float32} {
 			j := job{training: training{Ranks: ranks, Micro: micro, Batch: 24, Rule: unclipped}, cfg: fsdp.Config{DType: dtype, OncePerStep: true}}
 			want := naively(j).run(t)
@@ -115,10 +122,14 @@ func TestHybrid(t *testing.T) {
 	for _, j.Mesh = range []string{"dp=2,fsdp=2", "dp=3,fsdp=2"} {
 		for stage := 1; stage <= 3; stage++ {
 			j.cfg.Stage, j.cfg.OncePerStep = stage, j.Mesh == "dp=3,fsdp=2"
-			disttest.RequireEqual(t, want, j.run(t), 1e-10)
+			if (stage == 2) == j.cfg.OncePerStep != reliability.Long(t) {
+				disttest.RequireEqual(t, want, j.run(t), 1e-10)
+			}
 		}
 	}
 }
+
+func TestLongHybrid(t *testing.T) { reliability.AsLong(t, TestHybrid) }
 
 // frozen has a layer that is frozen before Attach, one that is frozen after step 3, and one that is made by somebody else.
 type frozen struct {

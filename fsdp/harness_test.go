@@ -3,12 +3,14 @@ package fsdp_test
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -96,6 +98,16 @@ func (c *chain) units(s *fsdp.Sharding) {
 }
 
 type training = disttest.Training
+
+// turn returns, in the short form of a test, one of these machines: tests take turns with them.
+func turn(t *testing.T, machines []disttest.Machine, short string) []disttest.Machine {
+	return slices.DeleteFunc(machines, func(m disttest.Machine) bool { return m.Name != short && !reliability.Long(t) })
+}
+
+// inShort reports whether this form of a test has a case: the short one those of the list, and the long one the others.
+func inShort(t *testing.T, name string, short ...string) bool {
+	return slices.Contains(short, name) != reliability.Long(t)
+}
 
 // job is a training of a model with dropout.
 type job struct {

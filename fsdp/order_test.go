@@ -39,12 +39,17 @@ func TestSkippedOnAllRanks(t *testing.T) {
 			j := leaveOut(job{cfg: fsdp.Config{DType: tensor.Float64}}, out)
 			want := onOne(j).run(t)
 			for _, stage := range []int{2, 3} {
+				if (stage == 2) == (name == "random") == reliability.Long(t) {
+					continue
+				}
 				j.Ranks, j.cfg.Stage = 3, stage
 				disttest.RequireEqual(t, want, j.run(t), 1e-10)
 			}
 		})
 	}
 }
+
+func TestLongSkippedOnAllRanks(t *testing.T) { reliability.AsLong(t, TestSkippedOnAllRanks) }
 
 // refused runs a job that must fail at once on all ranks. It returns what each of them says.
 func refused(t *testing.T, j job, texts ...string) []error {

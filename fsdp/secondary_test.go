@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/memory"
@@ -49,6 +50,9 @@ func TestHostCopyChangesNoBit(t *testing.T) {
 		"int8":      {cfg: fsdp.Config{Weights: fsdp.Int8}},
 	}
 	for name, j := range cases {
+		if !inShort(t, name, "2 x 3", "2 copies", "frozen", "evaluated", "offload") {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			if j.Mesh == "" {
 				j.Mesh = "dp=1,host=2,gpu=2"
@@ -64,6 +68,8 @@ func TestHostCopyChangesNoBit(t *testing.T) {
 		})
 	}
 }
+
+func TestLongHostCopyChangesNoBit(t *testing.T) { reliability.AsLong(t, TestHostCopyChangesNoBit) }
 
 // Each unit crosses hosts once a step, whatever its microbatches: all other gathers are within a host. In int8, each rank sends a byte an
 // element, and a scale.
@@ -169,7 +175,7 @@ func TestHostRefused(t *testing.T) {
 }
 
 func TestHostIsNotCaptured(t *testing.T) {
-	disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, disttest.GPUs()[:1], 2, func(t *testing.T, launch disttest.Launcher) {
 		err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 			step, err := stepper(r, fsdp.Config{Host: r.World}, newToy())
 			graph := capture.New(r.Device, func(...tensor.Tensor) error { return step() })

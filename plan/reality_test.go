@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/plan"
@@ -149,9 +150,14 @@ func TestReality(t *testing.T) {
 		c.Layout = plan.Layout{DP: 2, FSDP: 2 * c.Host}
 		cases = append(cases, c)
 	}
-	for _, c := range cases {
-		compare(t, c, units)
-		for _, k := range [][]int{{0, 1}, {2}} {
+	for n, c := range cases {
+		if n%3 == 0 != reliability.Long(t) {
+			compare(t, c, units)
+		}
+		for m, k := range [][]int{{0, 1}, {2}} {
+			if (n+m)%3 == 2 == reliability.Long(t) {
+				continue
+			}
 			some := slices.Clone(units)
 			for _, i := range k {
 				some[i] = plan.Unit{Frozen: units[i].Params, Keep: units[i].Keep}
@@ -160,6 +166,8 @@ func TestReality(t *testing.T) {
 		}
 	}
 }
+
+func TestLongReality(t *testing.T) { reliability.AsLong(t, TestReality) }
 
 // compare trains a chain with some frozen units.
 func compare(t *testing.T, c plan.Config, units []plan.Unit, frozen ...int) {

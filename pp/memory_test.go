@@ -37,11 +37,16 @@ func (p program) peaks(t *testing.T, ranks, micros int, l layout) []float64 {
 func TestStepMemoryOfExperts(t *testing.T) {
 	p := program{kind: gpt.Mixtral, same: true}
 	for _, name := range []string{"1f1b", "zb-h1"} {
+		if (name == "1f1b") != reliability.Long(t) {
+			continue
+		}
 		l := layout{mesh: "pp=2,ep=2", schedule: name}
 		few, many := p.peaks(t, 4, 8, l), p.peaks(t, 4, 24, l)
 		require.Equal(t, few, many, name)
 	}
 }
+
+func TestLongStepMemoryOfExperts(t *testing.T) { reliability.AsLong(t, TestStepMemoryOfExperts) }
 
 // The memory of a step does not depend on the number of microbatches, and is what those take that are live at a time.
 func TestStepMemory(t *testing.T) {

@@ -71,6 +71,9 @@ func TestFormulas(t *testing.T) {
 // On a V, ranks hold what the papers say, and wait at most as long.
 func TestVees(t *testing.T) {
 	for p := 1; p <= 12; p++ {
+		if p > 7 != reliability.Long(t) {
+			continue
+		}
 		for _, m := range []int{1, p, 2*p + 1, 5 * p} {
 			for _, v := range []struct {
 				make       func(ranks, micros int) (*pp.Schedule, error)
@@ -93,6 +96,8 @@ func TestVees(t *testing.T) {
 		}
 	}
 }
+
+func TestLongVees(t *testing.T) { reliability.AsLong(t, TestVees) }
 
 // Without backward passes, nothing needs a microbatch any more when its output has left.
 func TestForwardHoldsOneMicrobatch(t *testing.T) {

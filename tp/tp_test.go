@@ -49,13 +49,22 @@ func TestEqualsOneRank(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s, lora %v %s, again %v, naive %v, ones %v", c.model, c.lora, c.save, c.again, c.naive, c.ones), func(t *testing.T) {
 			t.Parallel()
+			meshes := strings.Fields(c.meshes)
+			for i := range meshes {
+				if (i+turn)%4 > 0 != reliability.Long(t) {
+					meshes[i] = ""
+				}
+			}
+			if strings.Join(meshes, "") == "" {
+				return
+			}
 			want := job{model: c.model, lora: c.lora, save: c.save}.training().Run(t)
 			if require.NotEqual(t, want.Losses[0], want.Losses[len(want.Losses)-1]); !c.lora {
 				require.Greater(t, want.Norms[0], 0.4, "clipping does something")
 				want.Learns(t, 0.97)
 			}
-			for i, mesh := range strings.Fields(c.meshes) {
-				if (i+turn)%2 == 1 != reliability.Long(t) {
+			for i, mesh := range meshes {
+				if mesh == "" {
 					continue
 				}
 				c.mesh, c.cfg = mesh, tp.Config{}

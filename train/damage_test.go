@@ -113,7 +113,7 @@ func TestDamages(t *testing.T) {
 	before.Save, before.SaveEvery = t.TempDir(), 2
 	_, err = before.train()
 	require.NoError(t, err)
-	cases := 200
+	cases := 80
 	switch {
 	case reliability.Long(t):
 		cases = 3000

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -241,6 +243,10 @@ func TestBadSample(t *testing.T) {
 			x.Device, x.data.sample = tensortest.Remotes(t), 27*6+4 // nobody reads values before the next checkpoint
 		}, []string{"by the part of rank 1", "166"}},
 	} {
+		rest := []string{"one of four", "fsdp 1", "captured, microbatches", "emulated CUDA", "emulated CUDA, two GPUs"}
+		if slices.Contains(rest, name) != reliability.Long(t) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			x := newBadRun(t)
 			if c.change(x); x.gpus > 0 {
@@ -250,6 +256,8 @@ func TestBadSample(t *testing.T) {
 		})
 	}
 }
+
+func TestLongBadSample(t *testing.T) { reliability.AsLong(t, TestBadSample) }
 
 // A sample that several ranks have is named once, and so is the batch.
 func TestBadSampleOfAllRanks(t *testing.T) {

@@ -63,10 +63,15 @@ func TestNewRefuses(t *testing.T) {
 		"no whole number":        {{Name: "x", DType: "F4", Shape: []int{3}}},
 		"the format allows 1000": {{Name: strings.Repeat("x", MaxHeader), DType: F32}},
 	} {
+		if (want == "the format allows 1000") != reliability.Long(t) { // it fills a header of 100 MB
+			continue
+		}
 		_, err := New(ts, nil)
 		require.ErrorContains(t, err, want)
 	}
 }
+
+func TestLongNewRefuses(t *testing.T) { reliability.AsLong(t, TestNewRefuses) }
 
 // TestBroken has every kind of invalid header and its error.
 func TestBroken(t *testing.T) {
@@ -153,6 +158,10 @@ func TestBombs(t *testing.T) {
 		"unknown key":                    `{"x":{"` + strings.Repeat("x", 10_000_000) + `":1}}`,
 		"is not an integer":              `{"x":{"shape":[` + strings.Repeat("1", 10_000_000) + `]}}`,
 	} {
+		short := want == "it would take more than" || want == "more than 64 numbers in a list" || strings.HasPrefix(want, "tensor")
+		if short == reliability.Long(t) {
+			continue
+		}
 		b := file(header, 0)
 		reliability.Bounded(t, len(b), func() {
 			_, err := read(b)
@@ -161,6 +170,8 @@ func TestBombs(t *testing.T) {
 		})
 	}
 }
+
+func TestLongBombs(t *testing.T) { reliability.AsLong(t, TestBombs) }
 
 // FuzzRead: an accepted header is consistent, and encoding it again does not change its meaning.
 func FuzzRead(f *testing.F) {

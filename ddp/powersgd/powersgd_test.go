@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp/powersgd"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -245,12 +246,18 @@ func TestEqualsOneRank(t *testing.T) {
 	for _, ranks := range []int{2, 3} {
 		disttest.RequireEqual(t, want, powerJob(ranks, 15, c).run(t), 1e-8)
 	}
-	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
+	machines := disttest.GPUs()[2:]
+	if reliability.Long(t) {
+		machines = disttest.Machines()
+	}
+	disttest.OnEach(t, machines, 2, func(t *testing.T, launch disttest.Launcher) {
 		j := powerJob(2, 15, c)
 		j.On = launch
 		disttest.RequireEqual(t, want, j.run(t), 1e-8)
 	})
 }
+
+func TestLongEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestEqualsOneRank) }
 
 // Each compressed step sends the bytes of the formula: rank·(n+m) numbers of a matrix that becomes smaller by MinRate, and what is whole.
 func TestBytes(t *testing.T) {
@@ -291,7 +298,8 @@ func TestBytes(t *testing.T) {
 
 // With 22% of the bytes, the loss falls as without compression: the mean of ten steps is never 3.5% above the other. Without error
 // feedback it is 12% above.
-func TestLossCurve(t *testing.T) {
+func TestLongLossCurve(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	curve := func(hook ddp.CommHook) (means []float64) {
 		losses := job{training: simple(2, 90, 512), cfg: ddp.Config{Hook: hook}, model: func() nn.Layer {
 			return nn.Sequential{nn.NewLinear(19, 64), nn.GELU, nn.NewLinear(64, 64), nn.GELU, nn.NewLinear(64, 5)}
