@@ -17,7 +17,7 @@ func TestDebugMode(t *testing.T) {
 	}
 	cmd := exec.Command(os.Args[0],
 		"-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite",
-		"-test.skip=Threads", "-test.timeout=10m")
+		"-test.skip=Threads|^TestLong", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

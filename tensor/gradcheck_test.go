@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -24,22 +25,29 @@ func newGradRun(t *testing.T, dev tensor.Device, op tensor.Op, c tensortest.Grad
 	return g
 }
 
-// TestGradients checks each rule against finite differences, and all kinds of inputs against plain ones.
+// TestGradients checks each rule against finite differences, and all kinds of inputs against plain ones: of two sizes that have elements,
+// in the long form of four.
 func TestGradients(t *testing.T) {
 	dev := cpu.New(1)
 	defer dev.Close()
 	for op, cases := range tensortest.GradCases() {
 		for _, c := range cases {
 			t.Run(op.String()+"/"+c.Name, func(t *testing.T) {
-				r := rand.New(rand.NewPCG(uint64(op), 5))
-				for k := range 4 {
-					g := newGradRun(t, dev, op, c, c.Shapes(r), uint64(k))
+				r, whole := rand.New(rand.NewPCG(uint64(op), 5)), 0
+				for k := 0; k < 4 && (whole < 2 || reliability.Long(t)); k++ {
+					dims := c.Shapes(r)
+					if !slices.ContainsFunc(dims, func(d []int) bool { return slices.Contains(d, 0) }) {
+						whole++
+					}
+					g := newGradRun(t, dev, op, c, dims, uint64(k))
 					checkGradients(t, g, c.Alone)
 				}
 			})
 		}
 	}
 }
+
+func TestLongGradients(t *testing.T) { reliability.AsLong(t, TestGradients) }
 
 // checkGradients compares gradients with finite differences. In debug mode there are none, which would run the same kernels again and
 // again: each kernel is compared with its reference there, and what is freed becomes NaN.

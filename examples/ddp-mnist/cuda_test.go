@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -34,13 +35,16 @@ func TestCapturedOnCUDA(t *testing.T) {
 	require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
 }
 
-// On GPUs (one that two ranks share, or one for each), training gives the CPU's results.
+// On GPUs (one for each of two ranks; in the long form, also one that they share), training gives the CPU's results.
 func TestCUDA(t *testing.T) {
 	for _, c := range []struct {
 		dtype string
 		gpus  int
 		tol   float64
 	}{{"float32", 2, 1e-5}, {"bfloat16", 1, 1e-2}} {
+		if c.gpus == 1 && !reliability.Long(t) {
+			break
+		}
 		o := short()
 		o.ranks, o.steps, o.dtype = 2, 3, c.dtype
 		want := trained(t, o)
@@ -51,6 +55,8 @@ func TestCUDA(t *testing.T) {
 		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
 	}
 }
+
+func TestLongCUDA(t *testing.T) { reliability.AsLong(t, TestCUDA) }
 
 // TestMain runs this binary as a rank of TestProcessesOnCUDA, if that has started it.
 func TestMain(m *testing.M) {
@@ -64,28 +70,28 @@ func TestMain(m *testing.M) {
 }
 
 func child() (err error) {
-	o := fiveSteps()
+	o := short()
+	if _, err := fmt.Sscan(os.Getenv("DDP_TEST_CHILD"), &o.steps, &o.batch); err != nil {
+		return err
+	}
 	if o.Device, err = dist.Devices("cuda"); err != nil {
 		return err
 	}
 	return runOn(o, synthetics, 300, os.Stdout)
 }
 
-func fiveSteps() options {
-	o := short()
-	o.steps, o.batch = 5, 64
-	return o
-}
-
 // Two processes with a GPU each, connected by NCCL, train like one rank. The bits are those of goroutine ranks, because the order of two
 // summands does not matter.
 func TestProcessesOnCUDA(t *testing.T) {
-	o := fiveSteps()
+	o := short()
+	if o.steps, o.batch = 3, 16; reliability.Long(t) {
+		o.steps, o.batch = 5, 64
+	}
 	o.Device = disttest.CUDA(t, emu.Config{})
 	one := trained(t, o)
 	o.ranks = 2
 	goroutines := trained(t, o)
-	printed := disttest.Processes(t, 2, "DDP_TEST_CHILD=1", "EMU_DEVICES=2")
+	printed := disttest.Processes(t, 2, fmt.Sprintf("DDP_TEST_CHILD=%d %d", o.steps, o.batch), "EMU_DEVICES=2")
 	var got summary
 	require.NoError(t, json.Unmarshal(bytes.TrimSpace(printed[0]), &got), "%s", printed[0])
 	require.Equal(t, [2]any{"nccl", 2}, [2]any{got.Backend, got.Ranks})
@@ -94,6 +100,8 @@ func TestProcessesOnCUDA(t *testing.T) {
 	require.Equal(t, goroutines.ParamsSHA256, got.ParamsSHA256)
 	require.Equal(t, goroutines.LossesSHA256, got.LossesSHA256)
 }
+
+func TestLongProcessesOnCUDA(t *testing.T) { reliability.AsLong(t, TestProcessesOnCUDA) }
 
 // A step copies nothing and does not wait for the device: the loss is read at the end of an epoch.
 func TestSteadyStep(t *testing.T) {

@@ -128,16 +128,20 @@ func TestParity(t *testing.T) {
 		if reliability.Long(t) {
 			o.steps, o.batch, o.data = c.steps, 252, ""
 		}
-		require.LessOrEqual(t, disparity(t, o, min(c.tol, 1e-5)), c.tol, "%s %s", c.optim, c.dtype)
+		many := [][]int{{3}, {2, 4}}[i%2]
+		if reliability.Long(t) {
+			many = []int{2, 3, 4}
+		}
+		require.LessOrEqual(t, disparity(t, o, min(c.tol, 1e-5), many), c.tol, "%s %s", c.optim, c.dtype)
 	}
 }
 
 func TestLongParity(t *testing.T) { reliability.AsLong(t, TestParity) }
 
-// disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one. First losses may differ by tol.
-func disparity(t *testing.T, o options, tol float64) (worst float64) {
+// disparity is the largest relative difference of the final loss on these numbers of ranks from that on one. First losses may differ by tol.
+func disparity(t *testing.T, o options, tol float64, ranks []int) (worst float64) {
 	one := trained(t, o)
-	for _, o.ranks = range []int{2, 3, 4} {
+	for _, o.ranks = range ranks {
 		many := trained(t, o)
 		require.InEpsilon(t, float64(one.FirstLoss), float64(many.FirstLoss), tol)
 		worst = max(worst, math.Abs(float64(many.FinalLoss)/float64(one.FinalLoss)-1))
@@ -148,6 +152,9 @@ func disparity(t *testing.T, o options, tol float64) (worst float64) {
 // A device whose memory Go code cannot access, with the same kernels, gives the same bits.
 func TestDevice(t *testing.T) {
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
+		if c.dtype == "float16" && !reliability.Long(t) {
+			continue
+		}
 		o := short()
 		o.ranks, o.optim, o.dtype = 2, c.optim, c.dtype
 		want := trained(t, o)
@@ -158,11 +165,16 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// The counted bytes are the planned ones.
+func TestLongDevice(t *testing.T) { reliability.AsLong(t, TestDevice) }
+
+// The counted bytes are the planned ones; in the short form, for each size of a value.
 func TestPlan(t *testing.T) {
-	for _, c := range []struct{ optim, dtype string }{
+	for i, c := range []struct{ optim, dtype string }{
 		{"sgd", "float32"}, {"adamw", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}, {"sgd", "float64"},
 	} {
+		if (i == 0 || i == 3) && !reliability.Long(t) {
+			continue
+		}
 		o := short()
 		o.ranks, o.steps, o.optim, o.dtype = 3, 3, c.optim, c.dtype
 		s := trained(t, o)
@@ -173,6 +185,8 @@ func TestPlan(t *testing.T) {
 		require.InEpsilon(t, 3*s.Plan.Sent/3, s.WireBytes, 0.001, "%+v", c) // rank 0 has the largest slices
 	}
 }
+
+func TestLongPlan(t *testing.T) { reliability.AsLong(t, TestPlan) }
 
 func TestFiles(t *testing.T) {
 	o := short()
@@ -203,13 +217,16 @@ func TestFiles(t *testing.T) {
 }
 
 // TestResume: a run that stops and resumes, in the middle of an epoch or at its end, has the same bits in losses, accuracies and parameters
-// as a run that does not stop. On another number of ranks they are equal up to rounding.
+// as a run that does not stop. On another number of ranks they are equal up to rounding. The long form stops at the end, too.
 func TestResume(t *testing.T) {
 	o := short()
 	o.ranks, o.batch, o.optim, o.steps = 2, 75, "adamw", 6
 	trained := func(t *testing.T, o options) summary { return trainOn(t, o, 300, 300) } // 4 steps an epoch
 	want := trained(t, o)
 	for _, stop := range []int{3, 4} {
+		if stop == 4 && !reliability.Long(t) {
+			break
+		}
 		o.Save, o.SaveEvery, o.steps = t.TempDir(), stop, stop
 		trained(t, o)
 		o.steps, o.Resume = 6, true
@@ -243,6 +260,8 @@ func TestResume(t *testing.T) {
 	require.Contains(t, out.String(), "1 steps, world size 3 ")
 }
 
+func TestLongResume(t *testing.T) { reliability.AsLong(t, TestResume) }
+
 func TestBadFlags(t *testing.T) {
 	for want, change := range map[string]func(o *options){
 		"-dtype int32":       func(o *options) { o.dtype = "int32" },
@@ -273,6 +292,9 @@ func TestHalf(t *testing.T) {
 	trained := func(t *testing.T, o options) summary { return trainOn(t, o, synthetics, 1000) }
 	full := trained(t, o)
 	for _, o.dtype = range []string{"bfloat16", "float16"} {
+		if o.dtype == "float16" && !reliability.Long(t) {
+			break
+		}
 		half := trained(t, o)
 		require.InEpsilon(t, float64(full.FirstLoss), float64(half.FirstLoss), 2e-3)
 		require.NotEqual(t, full.FirstLoss, half.FirstLoss)
@@ -285,6 +307,8 @@ func TestHalf(t *testing.T) {
 		require.Equal(t, trained(t, few).ParamsSHA256, trained(t, two).ParamsSHA256)
 	}
 }
+
+func TestLongHalf(t *testing.T) { reliability.AsLong(t, TestHalf) }
 
 func TestFloat64IsFiner(t *testing.T) {
 	o := short()
@@ -328,7 +352,10 @@ func trainedCNN(t *testing.T, ranks int) (values []float64) {
 func TestCNNParity(t *testing.T) {
 	want := trainedCNN(t, 1)
 	require.Len(t, want, 32*9+32+64*32*9+64+64*7*7*128+128+1280+10)
-	for _, ranks := range []int{2, 3} {
+	for _, ranks := range []int{3, 2} {
+		if ranks == 2 && !reliability.Long(t) {
+			break
+		}
 		got := trainedCNN(t, ranks)
 		for i := range want {
 			if math.Abs(want[i]-got[i]) > 1e-10 {
@@ -337,6 +364,8 @@ func TestCNNParity(t *testing.T) {
 		}
 	}
 }
+
+func TestLongCNNParity(t *testing.T) { reliability.AsLong(t, TestCNNParity) }
 
 // The convolutional network reaches 99% on MNIST in three epochs.
 func TestLongCNNLearns(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/bert"
 )
 
@@ -26,10 +27,14 @@ func (o options) out(ranks int) (string, error) {
 	return out.String(), err
 }
 
-// Every layout trains the same model, with batches of three pairs and of one, and finds the same answer; so does the model that was saved.
+// Every layout, in the short form three of five, trains the same model, with batches of three pairs and of one, and finds the same answer;
+// so does the model that was saved.
 func TestLayouts(t *testing.T) {
 	var want string // of one rank
 	for i, c := range []struct{ ranks, fsdp, tp int }{{1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {3, 1, 3}, {6, 2, 3}} {
+		if (i == 1 || i == 2) && !reliability.Long(t) {
+			continue
+		}
 		o := tiny()
 		o.fsdp, o.tp, o.save = c.fsdp, c.tp, filepath.Join(t.TempDir(), "saved")
 		if i%2 == 1 {
@@ -53,6 +58,8 @@ func TestLayouts(t *testing.T) {
 		require.Equal(t, before, saved)
 	}
 }
+
+func TestLongLayouts(t *testing.T) { reliability.AsLong(t, TestLayouts) }
 
 // What cannot be trained on is an error that says where it is.
 func TestPairs(t *testing.T) {

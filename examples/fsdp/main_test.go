@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor/memory"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
@@ -41,17 +42,22 @@ func losses(t *testing.T, o options) (out []float64) {
 }
 
 // Other devices give the same losses: those whose memory Go code cannot access, with the same kernels, exactly; GPUs (one shared by all
-// ranks, or one for each) to the digits of the table.
+// ranks; in the long form, also one for each) to the digits of the table.
 func TestDevices(t *testing.T) {
 	o := short()
 	want := losses(t, o)
 	o.Device = tensortest.Remotes(t)
 	require.Equal(t, want, losses(t, o))
 	for _, gpus := range []int{1, 3} {
+		if gpus == 3 && !reliability.Long(t) {
+			break
+		}
 		o.Device = disttest.CUDA(t, emu.Config{Devices: gpus, Lazy: true})
 		require.InDeltaSlice(t, want, losses(t, o), 2e-4)
 	}
 }
+
+func TestLongDevices(t *testing.T) { reliability.AsLong(t, TestDevices) }
 
 // TestTable: every stage has a line and its plan, and all stages and numbers of ranks have the same loss.
 func TestTable(t *testing.T) {
@@ -80,10 +86,14 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestPlan: the counts of devices and groups are those of package plan: exactly if possible, else within 5%.
+// TestPlan: the counts of devices and groups are those of package plan: exactly if possible, else within 5%. In the short form,
+// even numbers of ranks train in 16 bits, odd ones in float32.
 func TestPlan(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		for ranks := 1; ranks <= 4; ranks++ {
+			if half != (ranks%2 == 0) && !reliability.Long(t) {
+				continue
+			}
 			o := short()
 			o.ranks, o.half, o.batch = ranks, half, 12
 			var results []*result // of rank 0
@@ -108,6 +118,8 @@ func TestPlan(t *testing.T) {
 		}
 	}
 }
+
+func TestLongPlan(t *testing.T) { reliability.AsLong(t, TestPlan) }
 
 func requirePlanned(t *testing.T, o options, stage int, res *result) {
 	p, err := o.plan(stage, o.ranks)

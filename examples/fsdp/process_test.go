@@ -24,19 +24,19 @@ const stageEnv = "EXAMPLE_TEST_STAGE"
 
 // TestMain runs this binary as one rank of a job if the test below started it.
 func TestMain(m *testing.M) {
-	var stage int
-	if _, err := fmt.Sscan(os.Getenv(stageEnv), &stage); err != nil {
+	var stage, layers, length int
+	if _, err := fmt.Sscan(os.Getenv(stageEnv), &stage, &layers, &length); err != nil {
 		os.Exit(m.Run())
 	}
-	if err := measureResident(large(), stage); err != nil {
+	if err := measureResident(large(layers, length), stage); err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
 }
 
 // large is a model that is much larger than the Go runtime and the engine.
-func large() options {
-	return options{ranks: 2, steps: 2, batch: 4, width: 512, layers: 6, length: 64}
+func large(layers, length int) options {
+	return options{ranks: 2, steps: 2, batch: 4, width: 512, layers: layers, length: length}
 }
 
 // resident is a rank's report: the bytes by which its process grew, and those that it counted.
@@ -74,14 +74,14 @@ func residentBytes(name string) (int, error) {
 
 // The process of a rank grows by little more than the plan (without the race detector's own memory).
 func TestResidentMemory(t *testing.T) {
-	stages := []int{3}
+	stages, o := []int{3}, large(3, 16)
 	if reliability.Long(t) {
-		stages = []int{0, 1, 2, 3}
+		stages, o = []int{0, 1, 2, 3}, large(6, 64)
 	}
 	for _, stage := range stages {
-		p, err := large().plan(stage, large().ranks)
+		p, err := o.plan(stage, o.ranks)
 		require.NoError(t, err)
-		for rank, out := range disttest.Processes(t, large().ranks, fmt.Sprint(stageEnv, "=", stage), "RINGO_SHM=0", "RINGO_TIMEOUT=60s") {
+		for rank, out := range disttest.Processes(t, o.ranks, fmt.Sprintf("%s=%d %d %d", stageEnv, stage, o.layers, o.length), "RINGO_SHM=0", "RINGO_TIMEOUT=60s") {
 			var got resident
 			require.NoError(t, json.Unmarshal(out, &got), "%s", out)
 			t.Logf("stage %d, rank %d: planned %s, counted %s, grew by %s", stage, rank, memory.Format(p.Total),

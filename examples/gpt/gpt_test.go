@@ -82,7 +82,8 @@ func layouts() (all []lm.Layout) {
 		lay(1, 1, 3, 1, false, 0, 1, 1, 0, 3), lay(1, 2, 3, 1, false, 0, 2, 1, 0, 2), lay(1, 1, 3, 2, true, 0, 1, 1, 0, 2)}...)
 }
 
-// Every layout has the losses and the text of one rank, with one of two optimizers.
+// Every layout has the losses and the text of one rank, with one of two optimizers. The short form has half of the layouts; TestGradNorms
+// has the others.
 func TestLayouts(t *testing.T) {
 	for k, optim := range []string{"adamw", "sgd"} {
 		o := short(t)
@@ -91,7 +92,7 @@ func TestLayouts(t *testing.T) {
 		require.Less(t, want.FinalLoss, want.FirstLoss)
 		require.NotEmpty(t, want.Sample)
 		for i, l := range layouts() {
-			if i%2 != k {
+			if i%2 != k || i%4 > 1 && !reliability.Long(t) {
 				continue
 			}
 			o.Layout = l
@@ -105,6 +106,8 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 }
+
+func TestLongLayouts(t *testing.T) { reliability.AsLong(t, TestLayouts) }
 
 // A checkpoint of one layout can be continued on another one. All parts together have the losses of a run that never stopped.
 func TestResumeElsewhere(t *testing.T) {
@@ -153,10 +156,10 @@ func TestTypesAndDevices(t *testing.T) {
 		for i, l := range []lm.Layout{on(2, 1, 3), on(1, 2, 3), lay(1, 1, 3, 2, false, 0, 1, 1, 0, 0), lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0),
 			lay(1, 1, 3, 2, true, 3, 1, 1, 0, 0), lay(1, 2, 3, 1, false, 0, 2, 1, 0, 0)} {
 			o.DType, o.Layout = dtype, l
-			if dtype == "bfloat16" || dtype == "float32" && i%2 == 0 { // TestLayouts has float64
+			if dtype == "bfloat16" && (i%2 > 0 || reliability.Long(t)) || dtype == "float32" && i%2 == 0 { // TestLayouts has float64
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			}
-			if dtype == "float64" && i%2 > 0 || dtype != "bfloat16" && reliability.Long(t) { // the emulator is slow
+			if dtype == "float64" && i == 3 || dtype != "bfloat16" && reliability.Long(t) { // the emulator is slow
 				many := o
 				if many.Device = cuda; !reliability.Long(t) {
 					many.Steps = 4
@@ -274,7 +277,7 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, "gpt", trained(t, o()).Example)
 }
 
-// The norm of each parameter's gradient is that of one rank, on every layout.
+// The norm of each parameter's gradient is that of one rank, on every layout; in the short form, on those that TestLayouts leaves out there.
 func TestGradNorms(t *testing.T) {
 	norms := func(l lm.Layout) (steps []grads.Step) {
 		dir := t.TempDir()
@@ -288,7 +291,10 @@ func TestGradNorms(t *testing.T) {
 		return steps
 	}
 	want := norms(on(1, 1, 3))
-	for _, l := range layouts() {
+	for k, l := range layouts() {
+		if k%4 < 2 && !reliability.Long(t) {
+			continue
+		}
 		for i, s := range norms(l) {
 			require.InDelta(t, *want[i].Loss, *s.Loss, 1e-10, "%+v", l)
 			require.Len(t, s.Grads, len(want[i].Grads))
@@ -299,3 +305,5 @@ func TestGradNorms(t *testing.T) {
 		}
 	}
 }
+
+func TestLongGradNorms(t *testing.T) { reliability.AsLong(t, TestGradNorms) }

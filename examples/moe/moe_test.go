@@ -129,12 +129,14 @@ func TestExpertsOnDevices(t *testing.T) {
 		require.InDelta(t, float64(want.FinalLoss), float64(trained(t, o).FinalLoss), 0.1)
 		o.DType, o.Device = "float64", cuda
 		for _, i := range []int{0, 3, 5} {
-			if o.Layout = withExperts()[i]; i == 0 && name == "capacity" || i > 0 && name == "bias" {
+			if o.Layout = withExperts()[i]; i == 0 && name == "capacity" || i > 0 && name == "bias" && (i == 3 || reliability.Long(t)) {
 				requireLosses(t, want.Losses, trained(t, o).Losses, 1e-9, "CUDA, %s %+v", name, o.Layout)
 			}
 		}
 	}
 }
+
+func TestLongExpertsOnDevices(t *testing.T) { reliability.AsLong(t, TestExpertsOnDevices) }
 
 func TestWrongMixtures(t *testing.T) {
 	for want, change := range map[string]func(o *options){

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/agree"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // net is a network of members, with a queue for each direction. If a pair is cut, messages on their way are lost.
@@ -117,8 +118,11 @@ func (w *net) settle(t *testing.T) {
 // Thousands of random histories of deaths, cuts, late members and members that do not wait. There is never a second decision. If all that
 // are left can reach one another, they decide, or know that they are too few.
 func TestOneDecision(t *testing.T) {
-	decided, split, died := 0, 0, 0
-	for seed := range uint64(6_000) {
+	decided, split, died, seeds := 0, 0, 0, 1_500
+	if reliability.Long(t) {
+		seeds = 6_000
+	}
+	for seed := range uint64(seeds) {
 		n := 1 + int(seed%7)
 		w := newNet(n, seed)
 		what := fmt.Sprintf("seed %d, %d members", seed, n)
@@ -168,9 +172,11 @@ func TestOneDecision(t *testing.T) {
 		}
 	}
 	t.Logf("%d decisions, %d without a quorum, %d deaths", decided, split, died)
-	assert.Greater(t, decided, 2_000)
+	assert.Greater(t, decided, seeds/3)
 	assert.Positive(t, split)
 }
+
+func TestLongOneDecision(t *testing.T) { reliability.AsLong(t, TestOneDecision) }
 
 // join makes some members ask, and delivers all messages.
 func (w *net) join(t *testing.T, members ...int) {

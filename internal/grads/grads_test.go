@@ -123,7 +123,10 @@ func bounded(t *testing.T, files ...string) ([]grads.Step, error) {
 
 // Hostile files take no more memory than they have bytes to justify; many steps, and many parameters, are none.
 func TestReadIsBounded(t *testing.T) {
-	const many = 200_000
+	many := 10_000
+	if reliability.Long(t) {
+		many = 200_000
+	}
 	one := `{"Shares":[{"Name":"w","Shape":[2],"Of":"all","Lo":0,"Hi":2}]}` + "\n"
 	var steps, lost, head, sums, apart strings.Builder
 	head.WriteString(`{"Optimizer":0,"Shares":[`)
@@ -167,6 +170,8 @@ func TestReadIsBounded(t *testing.T) {
 		require.Error(t, err, i)
 	}
 }
+
+func TestLongReadIsBounded(t *testing.T) { reliability.AsLong(t, TestReadIsBounded) }
 
 func FuzzRead(f *testing.F) {
 	one := `{"Shares":[{"Name":"w","Shape":[2],"Of":"all","Lo":0,"Hi":2}]}` + "\n"

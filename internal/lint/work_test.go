@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 const distPath = modulePath + "/dist"
@@ -112,13 +114,13 @@ func list(root string, env []string, args ...string) ([]listed, error) {
 }
 
 // discardedWork applies checkWork to the packages of a module that import
-// dist, and to dist, with their tests.
-func discardedWork(root string, sources []*source) ([]string, error) {
+// dist, and to dist, with their tests if asked for.
+func discardedWork(root string, sources []*source, tests bool) ([]string, error) {
 	dirs := importers(sources, distPath)
 	if len(dirs) == 0 {
 		return nil, nil
 	}
-	args := []string{"-test", "-export"}
+	args := []string{"-export", fmt.Sprint("-test=", tests)}
 	for _, dir := range dirs {
 		args = append(args, "./"+dir)
 	}
@@ -226,11 +228,14 @@ func workType(pkg *types.Package) types.Type {
 	return nil
 }
 
+// The long form looks at tests, too, which takes several times as long.
 func TestDiscardedWork(t *testing.T) {
-	findings, err := discardedWork(moduleRoot, moduleSources(t))
+	findings, err := discardedWork(moduleRoot, moduleSources(t), reliability.Long(t))
 	require.NoError(t, err)
 	report(t, findings)
 }
+
+func TestLongDiscardedWork(t *testing.T) { reliability.AsLong(t, TestDiscardedWork) }
 
 // workModule is a module with a dist of its own; every line that says BAD
 // must be found, and no other.
@@ -304,14 +309,14 @@ func TestDiscardedWorkFinds(t *testing.T) {
 	}
 	sources, err := load(root)
 	require.NoError(t, err)
-	findings, err := discardedWork(root, sources)
+	findings, err := discardedWork(root, sources, true)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, want, findings)
 }
 
 // TestDiscardedWorkWithoutDist: a module that has no dist yet is no error.
 func TestDiscardedWorkWithoutDist(t *testing.T) {
-	findings, err := discardedWork(t.TempDir(), fixture(t, map[string]string{"a/a.go": "package a"}))
+	findings, err := discardedWork(t.TempDir(), fixture(t, map[string]string{"a/a.go": "package a"}), true)
 	require.NoError(t, err)
 	assert.Empty(t, findings)
 }

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // Codes and scales are those of the definition: with one scale, one for each row, or one for each column; as they are, transposed, or both;
-// for all shapes, and where x is not aligned.
+// for all shapes, and where x is not aligned. In the short form, the two formats take turns.
 func TestQuantize8(t *testing.T) {
 	dev := device(t)
 	each(t, []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16}, func(t *testing.T, d tensor.DType) {
@@ -18,7 +19,7 @@ func TestQuantize8(t *testing.T) {
 			quantized{turned: true, perLine: perLine}.agrees(t, dev, blank(d, 0), 0, 32)
 			quantized{turned: true, perLine: perLine}.agrees(t, dev, blank(d, 0), 16, 0)
 		}
-		for _, shape := range [][3]int{{16, 16, 0}, {80, 144, 1}, {192, 1040, 0}, {3, 8224, 0}, {2, 33024, 1}, {5, 48, 3}, {32, 4112, 0}} {
+		for i, shape := range [][3]int{{16, 16, 0}, {80, 144, 1}, {192, 1040, 0}, {3, 8224, 0}, {2, 33024, 1}, {5, 48, 3}, {32, 4112, 0}} {
 			rows, cols, r := shape[0], shape[1], rng(3)
 			x := values(d, rows*cols, func(int) float64 { return math.Ldexp(r.NormFloat64(), r.IntN(16)-8) })
 			x.set(5, 0)
@@ -26,13 +27,13 @@ func TestQuantize8(t *testing.T) {
 				x.set(cols+2, math.NaN())
 				x.set(2*cols+1, math.Inf(-1))
 			}
-			for i := range cols {
-				x.set((rows-1)*cols+i, 0) // a scale from the smallest magnitude
+			for c := range cols {
+				x.set((rows-1)*cols+c, 0) // a scale from the smallest magnitude
 			}
-			for _, q := range []quantized{{plain: true}, {plain: true, perLine: true}, {turned: true}, {turned: true, perLine: true},
+			for k, q := range []quantized{{plain: true}, {plain: true, perLine: true}, {turned: true}, {turned: true, perLine: true},
 				{plain: true, turned: true}} {
 				for q.format = kernel.E4M3; q.format <= kernel.E5M2; q.format++ {
-					if !q.turned || rows%16 == 0 {
+					if (!q.turned || rows%16 == 0) && turn(t, d, i+k+int(q.format), 2) {
 						q.agrees(t, dev, x.shifted(shape[2]), rows, cols)
 					}
 				}
@@ -40,6 +41,8 @@ func TestQuantize8(t *testing.T) {
 		}
 	})
 }
+
+func TestLongQuantize8(t *testing.T) { reliability.AsLong(t, TestQuantize8) }
 
 // quantized is what is asked of OpQuantize8.
 type quantized struct {
