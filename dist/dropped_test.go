@@ -50,7 +50,8 @@ func dropped(ctx context.Context, r *dist.Rank) error {
 	return kept.AllReduce(x, dist.Sum).Wait()
 }
 
-// A group that the program drops without Close is closed, on every engine (in the short form without connections); one that it has, and what that was made from, is not.
+// A group that the program drops without Close is closed, on every engine; one that it has, and what that was made from, is not. The short
+// form has no connections.
 func TestDroppedGroups(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -138,7 +138,9 @@ func TestBenchOnGPUs(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	rows := benchRows(t, "-device", "cuda", "-ops", "all", "-sizes", "4K", "-ranks", "3")
 	assert.Len(t, rows, len(benchOps))
-	rows = append(rows, benchRows(t, "-device", "cuda", "-sizes", "4,4K", "-ranks", "1,2")...)
+	if reliability.Long(t) {
+		rows = append(rows, benchRows(t, "-device", "cuda", "-sizes", "4,4K", "-ranks", "1,2")...)
+	}
 	for _, r := range rows {
 		assert.True(t, r.Correct, "%+v", r)
 		assert.Equal(t, "cuda local direct", r.Device+" "+r.Backend+" "+r.Algo)
@@ -152,6 +154,8 @@ func TestBenchOnGPUs(t *testing.T) {
 	assert.NotZero(t, code)
 	assert.Contains(t, stderr, "-backend nccl: 3 ranks need as many GPUs, and there are 2; -backend local shares them")
 }
+
+func TestLongBenchOnGPUs(t *testing.T) { reliability.AsLong(t, TestBenchOnGPUs) }
 
 // Processes that have a GPU each, over NCCL.
 func TestBenchOverNCCL(t *testing.T) {

@@ -21,22 +21,20 @@ func bitsOf(text string) []string {
 	return lines
 }
 
-// With RINGO_BITS=rank, ranks on two hosts get the bits of goroutine ranks; with a ring (the long form) they do not.
-func TestRankOrderAcrossHosts(t *testing.T) {
+// With RINGO_BITS=rank, ranks on two hosts get the bits of goroutine ranks; with a ring they do not. The short form is
+// TestSameBitsInRankOrder (dist/tcp).
+func TestLongRankOrderAcrossHosts(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	program := program(t, "bits")
 	c := newCluster(t, 2)
-	sizes, orders := []int{2}, []string{"RINGO_BITS=rank"}
-	if reliability.Long(t) {
-		sizes, orders = []int{1, 2, 3}, append(orders, "RINGO_ALGO=allreduce:ring")
-	}
-	for _, perHost := range sizes {
+	for _, perHost := range []int{1, 2, 3} {
 		n := strconv.Itoa(2 * perHost)
 		out, err := exec.Command(program, n).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		want := bitsOf(string(out))
 		require.Len(t, want, 2*perHost)
-		for _, env := range orders {
+		for _, env := range []string{"RINGO_BITS=rank", "RINGO_ALGO=allreduce:ring"} {
 			var agents []*agent
 			for host := range 2 {
 				agents = append(agents, c.start(host, "2", "-timeout 20s -n "+strconv.Itoa(perHost), program+" "+n, env))
@@ -51,8 +49,6 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 		}
 	}
 }
-
-func TestLongRankOrderAcrossHosts(t *testing.T) { reliability.AsLong(t, TestRankOrderAcrossHosts) }
 
 // If an algorithm is set on one rank only, all ranks get an error that names both algorithms and ranks.
 func TestAlgorithmOnOneRankOnly(t *testing.T) {

@@ -28,7 +28,7 @@ var (
 
 // TestResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of a
 // job that never crashes, until it may not be restarted any more. The last error is the first cause. The same holds in float16, where the
-// loss scale makes some steps overflow before and after each checkpoint: the short form has this, and TestProgress for jobs that get further.
+// loss scale makes some steps overflow before and after each checkpoint: the short form has this, and TestProgress jobs that get further.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)

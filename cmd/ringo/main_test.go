@@ -211,6 +211,9 @@ func TestRunErrors(t *testing.T) {
 		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports"},
 		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status"},
 	} {
+		if c.args[2] == "./testdata/library" && !reliability.Long(t) { // go says as much about the one before it
+			continue
+		}
 		_, stderr, code := run(t, append([]string{"run"}, c.args...)...)
 		if c.code > 0 {
 			assert.Equal(t, c.code, code, c.args)
@@ -219,6 +222,8 @@ func TestRunErrors(t *testing.T) {
 		assert.Contains(t, stderr, c.want, c.args)
 	}
 }
+
+func TestLongRunErrors(t *testing.T) { reliability.AsLong(t, TestRunErrors) }
 
 // A signal ends a job, and what is left of it, also of a build in the long form.
 func TestRunInterrupted(t *testing.T) {

@@ -57,9 +57,10 @@ func weightsAlone(t *testing.T, program string) string {
 	return weights.FindString(stdout)
 }
 
-// TestRebuildThenRestart loses one rank, and the others continue without it. Then it loses too many: all ranks start again, also the lost
-// one.
-func TestRebuildThenRestart(t *testing.T) {
+// TestLongRebuildThenRestart loses one rank, and the others continue without it. Then it loses too many: all ranks start again, also the
+// lost one. TestRebuild and TestRestarts are its short forms.
+func TestLongRebuildThenRestart(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "shrink")

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // TestRestarts: a job crashes in the same step again and again. Each start resumes, and the last failure is the result.
@@ -50,12 +52,20 @@ func TestRestarts(t *testing.T) {
 func TestWrongFlagIsNotRestarted(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	for _, flags := range [][]string{{"-no-such-flag"}, {"-sizes", "none"}, {"-sizes", "1K", "-ops", "none"}} {
+	wrong := [][]string{{"-sizes", "1K", "-ops", "none"}}
+	if reliability.Long(t) {
+		wrong = append(wrong, []string{"-no-such-flag"}, []string{"-sizes", "none"})
+	}
+	for _, flags := range wrong {
 		_, stderr, code := run(t, append([]string{"run", "-n", "2", "-max-restarts", "8", os.Args[0], "bench"}, flags...)...)
 		assert.Equal(t, 2, code, stderr)
 		assert.Contains(t, stderr, "ringo: no restart: status 2 means a wrong command line\n", flags)
 		assert.NotContains(t, stderr, "restart 1 of", flags)
 	}
+}
+
+func TestLongWrongFlagIsNotRestarted(t *testing.T) {
+	reliability.AsLong(t, TestWrongFlagIsNotRestarted)
 }
 
 // TestProgress: a job crashes more often than it may be restarted, but each time later, and it succeeds.

@@ -289,8 +289,8 @@ func ppJob(plan ppPlan) job {
 }
 
 // Stages of a pipeline train as one rank with one tape: with a tied embedding, dropout and clipping, with several schedules, with
-// deferred weight gradients, under ddp and fsdp, and with divided layers in the stages. One stage has several tapes, too. In the short form,
-// each plan has its first mesh.
+// deferred weight gradients, under ddp and fsdp, and with divided layers in the stages. One stage has several tapes, too. In the short
+// form, each plan has its first mesh.
 func TestPipelineEqualsOneRank(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan   ppPlan

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -77,11 +76,7 @@ func lostBlock(t *testing.T, with func(f Fault) Start) {
 		return n
 	}
 	full := moved(with(nil))
-	step := int64(12)
-	if reliability.Long(t) {
-		step = 5
-	}
-	for nth := int64(1); nth < 50; nth += step {
+	for nth := int64(1); nth < 50; nth += 5 {
 		assert.Less(t, moved(without(nth, -1)), full, "the loss of block %d was not noticed", nth)
 	}
 	var errs table[error]

@@ -60,8 +60,6 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-func TestLongFaults(t *testing.T) { reliability.AsLong(t, TestFaults) }
-
 // A rank sleeps one virtual hour. The timeout of the others names it, at once in real time: waiting goroutines park on channels, and the
 // clock of the bubble jumps.
 func TestTimeoutInVirtualTime(t *testing.T) {

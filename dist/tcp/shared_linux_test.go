@@ -41,8 +41,6 @@ func TestSharedFaults(t *testing.T) {
 	})
 }
 
-func TestLongSharedFaults(t *testing.T) { reliability.AsLong(t, TestSharedFaults) }
-
 // Ranks on one host use shared memory, in all groups; one that does not want to decides for all.
 func TestWhoShares(t *testing.T) {
 	for _, c := range []struct {
