@@ -79,9 +79,8 @@ func TestBombs(t *testing.T) {
 			number := "J" + string(binary.LittleEndian.AppendUint32(nil, uint32(i)))
 			return number + number + "s"
 		}) + ".", much},
-		{"storages",
-			ref("K\x06") + "0" + "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + "NK\x06tq\x000(" +
-				strings.Repeat("h\x00Q", 1_000_000) + "t.", much},
+		{"storages", ref("K\x06") + "0" + "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + "NK\x06tq\x000(" +
+			strings.Repeat("h\x00Q", 1_000_000) + "t.", much},
 		{"names of parameters",
 			"](" + strings.Repeat("N", 100_000) + "eq\x000}(" + text("params") + ")" + text("param_names") + "h\x00" + text("lr") +
 				"K\x01uq\x000" + sgd("]("+run(3000, again)+"e", "}"), much},
