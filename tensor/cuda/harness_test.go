@@ -49,7 +49,7 @@ func TestLongAscending(t *testing.T) {
 		"Attention": TestAttention, "ColSum": TestColSum, "Convolutions": TestConvolutions, "Copy": TestCopy,
 		"CrossAttention": TestCrossAttention, "CrossAttentionMasks": TestCrossAttentionMasks, "CrossEntropy": TestCrossEntropy,
 		"EmbeddingGrad": TestEmbeddingGrad,
-		"Extremes": TestExtremes, "ExtremesOfLongLines": TestExtremesOfLongLines, "FusedGradients": TestFusedGradients,
+		"Extremes":      TestExtremes, "ExtremesOfLongLines": TestExtremesOfLongLines, "FusedGradients": TestFusedGradients,
 		"GradNorm": TestGradNorm, "Grouped": TestGrouped,
 		"NormGradients": TestNormGradients, "NormWeightGradients": TestNormWeightGradients, "Norms": TestNorms, "Softmax": TestSoftmax,
 		"Sum": TestSum, "SumSquares": TestSumSquares, "TopK": TestTopK, "WholeSums": TestWholeSums,
