@@ -138,7 +138,7 @@ func TestParity(t *testing.T) {
 
 func TestLongParity(t *testing.T) { reliability.AsLong(t, TestParity) }
 
-// disparity is the largest relative difference of the final loss on these numbers of ranks from that on one. First losses may differ by tol.
+// disparity is the largest relative difference of the final loss on such numbers of ranks from that on one. First losses may differ by tol.
 func disparity(t *testing.T, o options, tol float64, ranks []int) (worst float64) {
 	one := trained(t, o)
 	for _, o.ranks = range ranks {

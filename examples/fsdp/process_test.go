@@ -81,7 +81,8 @@ func TestResidentMemory(t *testing.T) {
 	for _, stage := range stages {
 		p, err := o.plan(stage, o.ranks)
 		require.NoError(t, err)
-		for rank, out := range disttest.Processes(t, o.ranks, fmt.Sprintf("%s=%d %d %d", stageEnv, stage, o.layers, o.length), "RINGO_SHM=0", "RINGO_TIMEOUT=60s") {
+		which := fmt.Sprintf("%s=%d %d %d", stageEnv, stage, o.layers, o.length)
+		for rank, out := range disttest.Processes(t, o.ranks, which, "RINGO_SHM=0", "RINGO_TIMEOUT=60s") {
 			var got resident
 			require.NoError(t, json.Unmarshal(out, &got), "%s", out)
 			t.Logf("stage %d, rank %d: planned %s, counted %s, grew by %s", stage, rank, memory.Format(p.Total),

@@ -277,7 +277,7 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, "gpt", trained(t, o()).Example)
 }
 
-// The norm of each parameter's gradient is that of one rank, on every layout; in the short form, on those that TestLayouts leaves out there.
+// The norm of each parameter's gradient is that of one rank, on every layout; in the short form, on those that TestLayouts leaves out.
 func TestGradNorms(t *testing.T) {
 	norms := func(l lm.Layout) (steps []grads.Step) {
 		dir := t.TempDir()
