@@ -27,7 +27,7 @@ func (m *GatedMLP) Forward(x T) T { return m.Down.Forward(m.gated(x)) }
 // ForwardAdd returns r + Forward(x): a residual connection.
 func (m *GatedMLP) ForwardAdd(x, r T) T { return m.Down.ForwardAdd(m.gated(x), r) }
 
-// gated returns Act(Gate(x))·Up(x). On a GPU, Gate and Up are one product (see Together), but for activations that a product computes there.
+// gated returns Act(Gate(x))·Up(x). On a GPU, Gate and Up are one product (see Together) with SiLU, which no product there computes.
 func (m *GatedMLP) gated(x T) T {
 	var y [2]T
 	if a, ok := m.Act.(Activation); ok && a.fused == tensor.ActSiLU && forwardAll(y[:], x, m.Gate, m.Up) {

@@ -2,8 +2,8 @@ package nn
 
 import "github.com/ringo-ml/ringo/tensor"
 
-// Together lays the parameters of layers of one input beside each other, so that QKV and GatedMLP can compute one product (tensor.Together).
-// Call it where the layers are made.
+// Together lays the parameters of layers of one input beside each other, so that QKV and GatedMLP can compute one product: see
+// tensor.Together. Call it where the layers are made.
 func Together(ls ...*Linear) {
 	var ps []*tensor.Param
 	for _, l := range ls {

@@ -76,8 +76,8 @@ func (h *qkvLayers) params() []*tensor.Param {
 	return []*tensor.Param{h.Q.W, h.Q.B, h.K.W, h.K.B, h.V.W, h.V.B}
 }
 
-// flat puts the parameters of q, k, v, and their gradients, into flat memory: in the order of the model, as units of package fsdp have them,
-// or in the other one, as buckets of package ddp.
+// flat puts the parameters of q, k, v, and their gradients, into flat memory: in the order of the model, as units of package fsdp have
+// them, or in the other one, as buckets of package ddp.
 func flat(values, grads bool) func(h *qkvLayers) {
 	into := func(h *qkvLayers, backward bool, set func(*tensor.Param, tensor.Tensor)) {
 		ps, n := h.params(), 0

@@ -14,8 +14,8 @@ type neighbours struct {
 }
 
 // Together says that these parameters lie in one memory, the last one first, each at a multiple of 64 bytes: their values where Make makes
-// all of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is freed when
-// nothing refers to any of them.
+// all of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is freed
+// when nothing refers to any of them.
 func Together(ps ...*Param) {
 	g := &neighbours{params: ps}
 	for _, p := range ps {

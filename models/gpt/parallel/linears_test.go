@@ -18,8 +18,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// joined is a training on devices that compute queries, keys and values in one product, or, of a model with fewer keys, keys and values; and
-// gates beside what they gate.
+// joined is a training on devices that compute queries, keys and values in one product, or, of a model with fewer keys, keys and values;
+// and gates beside what they gate.
 type joined struct {
 	fewer     bool // keys than queries, with rotary positions
 	layout    parallel.Layout
@@ -97,8 +97,8 @@ func (j joined) attach(t *testing.T, r *dist.Rank, mesh *dist.Mesh) (disttest.At
 	return at, nil
 }
 
-// Layers that are one product are trained as on one rank in host memory, where each has its own: by ddp, whose buckets may divide them, by
-// all stages of fsdp, beside frozen ones, and with activation checkpointing. The shares of tp are one product, too. Adapters have products of their own.
+// Layers that are one product are trained as on one rank in host memory, where each has its own: by ddp, by all stages of fsdp, beside
+// frozen ones, and with activation checkpointing. The shares of tp are one product, too. Adapters have products of their own.
 func TestJoinedLayersEqualOneRank(t *testing.T) {
 	for i, j := range []joined{
 		{layout: parallel.Layout{DP: 1}}, {layout: parallel.Layout{DP: 3}}, {layout: parallel.Layout{DP: 2}, recompute: true},
