@@ -58,18 +58,18 @@ func (d *Device) compileSoon(k *kernel) {
 	}
 }
 
-// sayCompiling is used once in a process.
-var sayCompiling sync.Once
+// said is set when the log has said that kernels are compiled: once in a process.
+var said atomic.Bool
 
 // compileAhead compiles kernels on all processors but the one that launches. If that takes longer than a second, the log says so.
 func (d *Device) compileAhead(all []*kernel) {
 	var left atomic.Int64
 	left.Store(int64(len(all)))
 	slow := time.AfterFunc(time.Second, func() {
-		sayCompiling.Do(func() {
+		if !said.Swap(true) {
 			slog.Info("compiling CUDA kernels, which later runs find in the cache", "kernels", len(all), "left", left.Load(), "arch", d.gpu.Arch(),
 				"cache", cuda.CacheDir())
-		})
+		}
 	})
 	turn := make(chan *kernel, len(all))
 	for _, k := range all {

@@ -205,4 +205,4 @@ func Ahead(d *Device) (elems []string) {
 func Closing(d *Device) bool { return d.ahead.closed.Load() }
 
 // SayAgain lets the log say once more that kernels are compiled.
-func SayAgain() { sayCompiling = sync.Once{} }
+func SayAgain() { said.Store(false) }
