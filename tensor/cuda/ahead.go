@@ -16,14 +16,12 @@ import (
 // ahead is what a device compiles before a launch needs it. It fills the cache and loads nothing, so it needs no context, and a
 // capture goes on. The error of a kernel is that of the launch that needs it.
 type ahead struct {
-	mu      sync.Mutex
-	begun   []string // the types whose companions were compiled
 	running sync.WaitGroup
 	closed  atomic.Bool
 }
 
 // layers are the files whose kernels only layers of models use, in the type that these compute in.
-var layers = strings.Fields("norm.cu resident_norm.cu rows.cu resident_rows.cu index.cu rotary.cu attention.cu attention_mma.cu " +
+var layers = strings.Fields("norm.cu resident_norm.cu rows.cu resident_rows.cu rotary.cu attention.cu attention_mma.cu " +
 	"attention_wgmma.cu")
 
 // companions are the modules that a step of training with such a layer needs, too: files and types; the layer's where none is written.
@@ -44,32 +42,34 @@ func companionsOf(elem string) (all []*kernel) {
 	return all
 }
 
+// begun are the architectures, types and folders whose companions a device of the process compiles, or has compiled.
+var begun sync.Map
+
 // compileSoon begins to compile what is needed some time after k: the companions, if it is the first of a layer in its type.
 func (d *Device) compileSoon(k *kernel) {
 	all := k.soon
-	d.ahead.mu.Lock()
-	if slices.Contains(layers, k.file) && !slices.Contains(d.ahead.begun, k.elem) {
-		d.ahead.begun = append(d.ahead.begun, k.elem)
-		all = append(companionsOf(k.elem), all...)
+	if slices.Contains(layers, k.file) {
+		if _, done := begun.LoadOrStore([3]string{d.gpu.Arch(), k.elem, cuda.CacheDir()}, true); !done {
+			all = append(companionsOf(k.elem), all...)
+		}
 	}
-	d.ahead.mu.Unlock()
 	if len(all) > 0 {
 		d.compileAhead(all)
 	}
 }
 
-// sayCompiling is used once in a process.
-var sayCompiling sync.Once
+// said is set when the log has said that kernels are compiled: once in a process.
+var said atomic.Bool
 
 // compileAhead compiles kernels on all processors but the one that launches. If that takes longer than a second, the log says so.
 func (d *Device) compileAhead(all []*kernel) {
 	var left atomic.Int64
 	left.Store(int64(len(all)))
 	slow := time.AfterFunc(time.Second, func() {
-		sayCompiling.Do(func() {
+		if !said.Swap(true) {
 			slog.Info("compiling CUDA kernels, which later runs find in the cache", "kernels", len(all), "left", left.Load(), "arch", d.gpu.Arch(),
 				"cache", cuda.CacheDir())
-		})
+		}
 	})
 	turn := make(chan *kernel, len(all))
 	for _, k := range all {

@@ -31,9 +31,11 @@ func TestCompanionsOfLayers(t *testing.T) {
 		m, err := gpt.New(gpt.Config{Kind: gpt.Llama, Vocab: 31, Positions: 12, Width: 32, Layers: 1, Heads: 2, KVHeads: 1})
 		require.NoError(t, err)
 		opt := optim.NewAdamW(nn.Init(m, dev, d, 7), optim.AdamWConfig{LR: 0.01})
+		cuda.Ahead(dev) // of other tests
+		ids := tensortest.On(dev, tensor.FromSlice(slices.Repeat([]int64{3, 1, 2}, 8), 2, 12))
 		require.Empty(t, cuda.Ahead(dev), "before the first layer")
 		tape := tensor.NewTape(dev)
-		x := tape.Input(tensortest.On(dev, tensor.FromSlice(slices.Repeat([]int64{3, 1, 2}, 8), 2, 12)))
+		x := tape.Input(ids)
 		tape.Backward(nn.CrossEntropy(m.Forward(x.Slice(1, 0, 11)), x.Slice(1, 1, 12)))
 		require.NoError(t, opt.Step())
 		require.NoError(t, dev.Queue(0).Sync())

@@ -206,11 +206,20 @@ func Companions(elem string) (all []string) {
 	return all
 }
 
-// Ahead lists the types whose companions the device has compiled or is compiling.
-func Ahead(d *Device) []string { return d.ahead.begun }
+// Ahead lists the types whose companions the process has compiled or is compiling, and forgets them.
+func Ahead(d *Device) (elems []string) {
+	begun.Range(func(k, _ any) bool {
+		if of := k.([3]string); of[0] == d.gpu.Arch() && of[2] == cuda.CacheDir() {
+			elems = append(elems, of[1])
+			begun.Delete(k)
+		}
+		return true
+	})
+	return elems
+}
 
 // Closing reports whether Close waits for the compiler, or has.
 func Closing(d *Device) bool { return d.ahead.closed.Load() }
 
 // SayAgain lets the log say once more that kernels are compiled.
-func SayAgain() { sayCompiling = sync.Once{} }
+func SayAgain() { said.Store(false) }
