@@ -14,7 +14,7 @@ func TestConformanceOfDevices(t *testing.T) {
 	if reliability.Long(t) {
 		parts = append(parts, "Groups", "Backpressure", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges")
 	}
-	disttest.Run(t, disttest.OnDevices(start), parts...)
+	disttest.RunShort(t, disttest.OnDevices(start), parts...)
 }
 
 func TestLongConformanceOfDevices(t *testing.T) { reliability.AsLong(t, TestConformanceOfDevices) }
