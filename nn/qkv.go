@@ -3,7 +3,7 @@ package nn
 import "github.com/ringo-ml/ringo/tensor"
 
 // Together lays the parameters of layers of one input beside each other, so that QKV and GatedMLP can compute one product: see
-// tensor.Together. Call it where the layers are made.
+// tensor.Param.Together. Call it where the layers are made.
 func Together(ls ...*Linear) {
 	var ps []*tensor.Param
 	for _, l := range ls {
@@ -11,7 +11,7 @@ func Together(ls ...*Linear) {
 			ps = append(ps, l.B)
 		}
 	}
-	tensor.Together(ps...)
+	ps[0].Together(ps[1:]...)
 }
 
 // QKV returns q.Forward(x), k.Forward(x) and v.Forward(x). On a GPU they are one product, or those of keys and values are, if there are

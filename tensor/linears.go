@@ -3,16 +3,16 @@ package tensor
 import "slices"
 
 // Linear layers of one input, such as those of queries, keys and values, are one product where a device has OpLinears: a batch of matrices
-// at equal distances, with the same input. So their parameters have to lie in one memory: see Together; buckets of package ddp and units of
-// package fsdp have them so, too. Each result is without gaps, as if it were alone. In Backward, the gradients of the weights are one batch
-// where those of the results lie in one memory (NewLikes). The gradient of x is the sum of one product each.
+// at equal distances, with the same input. So their parameters have to lie in one memory: see Param.Together; buckets of package ddp and
+// units of package fsdp have them so, too. Each result is without gaps, as if it were alone. In Backward, the gradients of the weights are
+// one batch where those of the results lie in one memory (NewLikes). The gradient of x is the sum of one product each.
 
 // maxLinears is the number of layers in one product.
 const maxLinears = 3
 
 // Linears computes out[i] = Linear(x, w[i], b[i]) of two or three layers in one product. A bias is nil in all of them, or in none. It
 // reports false, and does nothing, where that cannot be: the device has no OpLinears, x still arrives, or parameters differ in shape or
-// type, or do not lie at equal distances in one memory (see Together).
+// type, or do not lie at equal distances in one memory (see Param.Together).
 func (t *Tape) Linears(out []Tensor, x Tensor, w, b []*Param) bool {
 	n, xh := len(w), t.arg(x)
 	if t.table[OpLinears][xh.dtype] == nil || xh.st.ptr == nil || xh.n == 0 || !areApart(xh.dtype, w, b) {

@@ -13,12 +13,12 @@ type neighbours struct {
 	values []*storage // of those that Make has not made yet; nil: it made none
 }
 
-// Together says that these parameters lie in one memory, the last one first, each at a multiple of 64 bytes: their values where Make makes
-// all of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is freed
-// when nothing refers to any of them.
-func Together(ps ...*Param) {
-	g := &neighbours{params: ps}
-	for _, p := range ps {
+// Together says that p and others lie in one memory, the last one first, each at a multiple of 64 bytes: their values where Make makes all
+// of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is freed when
+// nothing refers to any of them.
+func (p *Param) Together(others ...*Param) {
+	g := &neighbours{params: append([]*Param{p}, others...)}
+	for _, p := range g.params {
 		p.beside = g
 	}
 }
