@@ -142,6 +142,7 @@ func hopper(t *testing.T, c emu.Config) *cuda.Device {
 	emu.Start(t, c)
 	dev := open(t, 0)
 	if !cuda.Hopper(dev, true) {
+		require.True(t, emu.Real(), "the emulator has compute capability 9.0")
 		t.Skip("the GPU has not compute capability 9.0")
 	}
 	return dev
@@ -249,6 +250,8 @@ func TestLongDeletedWaitsOnHopper(t *testing.T) {
 		return func(t *testing.T, dev *cuda.Device) []operand { return c.run(t, dev, tensor.BFloat16, nil) }
 	}
 	attention := of(shared)
+	ring := ringed{d: tensor.BFloat16, rows: 9, cols: 16392}.both()
+	loss := func(t *testing.T, dev *cuda.Device) []operand { return ring.on(t, dev)[:3] }
 	for _, c := range []struct {
 		file, from, to string
 		run            func(t *testing.T, dev *cuda.Device) []operand
@@ -276,6 +279,10 @@ func TestLongDeletedWaitsOnHopper(t *testing.T) {
 		{"attention_wgmma_kv.cu", "TILE_BYTES + STAT_BYTES);", "TILE_BYTES);", attention},
 		{"attention_wgmma_kv.cu", "    see_stores();", "", attention},
 		{"attention_wgmma_kv.cu", "release(own_empty + 8 * os);", "", attention},
+		{"cross_entropy_ring.cu", "  threads_wait<LANES>(1);", "", loss},
+		{"cross_entropy_ring.cu", "    barriers_ready();", "", loss},
+		{"cross_entropy_ring.cu", "  __syncthreads();", "", loss},
+		{"cross_entropy_ring.cu", "barrier_init(empty + 8 * i, WARPS)", "barrier_init(empty + 8 * i, 1)", loss},
 	} {
 		seen := false
 		for _, reverse := range []bool{false, true} {

@@ -8,7 +8,6 @@
 
 enum { WARPS = 16, LANES = 32 * WARPS, VEC = 16 / (int)sizeof(T), TURN = 16 * LANES, PIECE = 2 * TURN };
 typedef Pack<T, VEC> P16;
-constexpr float LOG2E = 1.44269504f;
 
 // Ring is the pieces in shared memory, each with two barriers: a copy has filled it, and all warps are done with it.
 struct Ring {
@@ -104,11 +103,11 @@ template <class E> __device__ __forceinline__ P16 rounded(const float (&v)[8]) {
 }
 template <class E> __device__ __forceinline__ P16 rounded(const float (&v)[4]) { return *(const P16*)v; }
 
-// of_all has for each lane what a warp has: v, which is the same in all its lanes. It waits for the LANES threads, and has two turns.
-__device__ __forceinline__ float of_all(float (&all)[2][WARPS], float v, int turn) {
-  if ((threadIdx.x & 31) == 0) all[turn][threadIdx.x >> 5] = v;
+// of_all has for each lane what a warp has: v, which is the same in all its lanes. It waits for the LANES threads.
+__device__ __forceinline__ float of_all(float (&all)[WARPS], float v) {
+  if ((threadIdx.x & 31) == 0) all[threadIdx.x >> 5] = v;
   threads_wait<LANES>(1);
-  return all[turn][threadIdx.x & 15];
+  return all[threadIdx.x % WARPS];
 }
 __device__ __forceinline__ float warp_max(float v) {
 #pragma unroll
@@ -120,15 +119,15 @@ __device__ __forceinline__ float warp_max(float v) {
 extern "C" __global__ void __launch_bounds__(LANES + 32, 1)
     cross_entropy_ring(float* loss, float* lse, T* d, const T* x, const i64* label, i64 rows, int cols, float smoothing, i64 ignore,
                        float scale, u64* bad, u32 op, int slots) {
-  __shared__ float maxima[2][WARPS], sums[2][WARPS], alls[2][WARPS];
+  __shared__ float maxima[WARPS], sums[WARPS], alls[WARPS];
   Ring ring = new_ring(slots);
   if (threadIdx.x >= LANES) {
     if (threadIdx.x == LANES) fill(ring, x, rows, cols);
     return;
   }
-  int bytes = cols * (int)sizeof(T), turn = 0;
+  int bytes = cols * (int)sizeof(T);
   auto nothing = [](const Ring&) {};
-  for (i64 row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+  for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
     i64 y = label[row];
     bool has = y >= 0 && y < cols;
     float at = threadIdx.x == 0 && has ? widen(x[row * cols + y]) : 0;  // before anything is written to d, which may be x
@@ -136,30 +135,27 @@ extern "C" __global__ void __launch_bounds__(LANES + 32, 1)
     Top<T> most;
     auto filled = [](const Ring& r) { barrier_wait(r.full + 8 * r.slot, r.parity); };
     each(ring, bytes, filled, [&](const P16& p, int, int) { most.add(p); }, nothing);
-    float top = warp_max(of_all(maxima, warp_max(most.value()), turn));
+    float top = warp_max(of_all(maxima, warp_max(most.value())));
     bool infinite = top == INFINITY || top == -INFINITY;  // then that is the logarithm, if no element is NaN
-    float less = infinite ? 0 : top, less2 = less * LOG2E;
+    float less = infinite ? 0 : top;
 
     float part[2] = {0, 0}, all = 0;
     each(ring, bytes, nothing, [&](const P16& p, int, int h) {
 #pragma unroll
-      for (int k = 0; k < VEC; k++) {
-        float v = widen(p.v[k]);
-        part[h] += exp2_(sizeof(T) == 2 ? fmaf(v, LOG2E, -less2) : (v - less) * LOG2E);
-      }
+      for (int k = 0; k < VEC; k++) part[h] += fast_exp(widen(p.v[k]) - less);  // of the largest, that is 1
       if (smoothing != 0)
 #pragma unroll
         for (int k = 0; k < VEC; k++) all += widen(p.v[k]);
     }, nothing);
     float mine = warp_sum(part[0] + part[1]), every = smoothing != 0 ? warp_sum(all) : 0;
-    if ((threadIdx.x & 31) == 0) alls[turn][threadIdx.x >> 5] = every;
-    float sum = of_all(sums, mine, turn);
+    if ((threadIdx.x & 31) == 0) alls[threadIdx.x >> 5] = every;
+    float sum = of_all(sums, mine);
     bool once = (threadIdx.x & 31) < WARPS;  // there are twice as many lanes
     sum = warp_sum(once ? sum : 0);
     bool plain = infinite || sum != sum;
     float l = sum != sum ? sum : infinite ? top : top + logf(sum);
 
-    if (smoothing != 0) all = warp_sum(once ? alls[turn][threadIdx.x & 15] : 0);
+    if (smoothing != 0) all = warp_sum(once ? alls[threadIdx.x % WARPS] : 0);
     if (threadIdx.x == 0) {
       lse[row] = l;
       float high = plain ? l : top, rest = plain ? 0 : logf(sum);  // l, without rounding it
@@ -169,14 +165,15 @@ extern "C" __global__ void __launch_bounds__(LANES + 32, 1)
     }
 
     bool none = y == ignore || !has;
-    float off = smoothing / cols * scale, hit = (1 - smoothing) * scale, l2 = l * LOG2E;
+    float off = smoothing / cols * scale, hit = (1 - smoothing) * scale;
     ring = each(ring, bytes, nothing, [&](const P16& p, int i, int) {
       if (!d) return;
       float v[VEC];
       u32 of_label = (u32)((int)y - i / (int)sizeof(T));
 #pragma unroll
       for (int k = 0; k < VEC; k++) {
-        float w = widen(p.v[k]), e = sizeof(T) == 2 ? exp2_(fmaf(w, LOG2E, -l2)) : expf(w - l);
+        float e = widen(p.v[k]) - l;
+        e = sizeof(T) == 2 ? fast_exp(e) : expf(e);
         v[k] = none ? 0 : fmaf(e, scale, -off) - (k == of_label ? hit : 0);
       }
       P16 out = rounded<T>(v);
