@@ -54,9 +54,9 @@ func (c ringed) want(t *testing.T) []operand {
 	return []operand{scaled, loss[1], grad.on(t, host)[0]}
 }
 
-// tolerance is for gradients of about 1/cols, which are so small in float16 that they have fewer bits.
+// tolerance is for gradients that are differences of about 1/cols, which are so small in float16 that they have fewer bits.
 func (c ringed) tolerance() tolerance {
-	tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.01 / float64(c.cols)}
+	tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.1 / float64(c.cols)}
 	if c.d == tensor.Float16 {
 		tol.floor = 0x1p-14
 	}
