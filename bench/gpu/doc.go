@@ -30,9 +30,9 @@
 // are if the loss after some steps differs by that, or by a fifth of what it fell. These are 20 steps in float32, but 5 at a rate of 1e-5
 // in bfloat16: after 20 steps at 3e-4 without a warm-up, its losses are chaotic, and PyTorch's own float32 and autocast differ by 9%.
 //
-// Tests and measurements ask for the kernels of compute capability 9.0 alone (RINGO_HOPPER=1), which users do not get by default: they
-// have run on the emulator only. The sections attention and grouped have figures and checks of the others, too, as the variant
-// RINGO_HOPPER=0; with that in the environment, everything runs without them: RINGO_HOPPER=0 bin/ringo-gpu test tensor/cuda.
+// Tests and measurements ask for the kernels of compute capability 9.0 alone (RINGO_HOPPER=1), which users do not get by default: they have
+// run on the emulator only. The sections attention and grouped have figures and checks of the others, too, as the variant RINGO_HOPPER=0,
+// cross-entropy in rows has not; with that in the environment, everything runs without them: RINGO_HOPPER=0 bin/ringo-gpu test tensor/cuda.
 //
 // The sections stages and ring compare two ranks, with a GPU each, with one rank (package ranks). On a machine with one GPU, they say so.
 //
