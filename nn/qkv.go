@@ -11,7 +11,9 @@ func Together(ls ...*Linear) {
 			ps = append(ps, l.B)
 		}
 	}
-	ps[0].Together(ps[1:]...)
+	if len(ps) > 0 {
+		ps[0].Together(ps[1:]...)
+	}
 }
 
 // QKV returns q.Forward(x), k.Forward(x) and v.Forward(x). On a GPU they are one product, or those of keys and values are, if there are

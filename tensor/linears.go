@@ -3,8 +3,8 @@ package tensor
 import "slices"
 
 // Linear layers of one input, such as those of queries, keys and values, are one product where a device has OpLinears: a batch of matrices
-// at equal distances, with the same input. So their parameters have to lie in one memory: see Param.Together; buckets of package ddp and
-// units of package fsdp have them so, too. Each result is without gaps, as if it were alone. In Backward, the gradients of the weights are
+// at equal distances, with the same input. So their parameters have to lie in one memory: see Param.Together; units of
+// package fsdp have them so, too, and buckets of package ddp their gradients. Each result is without gaps, as if it were alone. In Backward, the gradients of the weights are
 // one batch where those of the results lie in one memory (NewLikes). The gradient of x is the sum of one product each.
 
 // maxLinears is the number of layers in one product.
@@ -33,11 +33,11 @@ func (t *Tape) Linears(out []Tensor, x Tensor, w, b []*Param) bool {
 		dy = -dy
 	}
 	t.likeBatch(ys[:n], &like, dy)
-	y, wh := t.batch(ys[:n], dy), t.batch(ws[:n], dw)
+	y, wh := t.batch(ys[:n], dy, true), t.batch(ws[:n], dw, false)
 	g := gemm{batch: n, m: xh.rowCount(), n: ws[0].dims[0], k: ws[0].dims[1], tb: true, sb: abs(dw), sc: abs(dy), joined: true}
 	if bs[0] != nil {
 		db := apart(bs[:n])
-		g.bias, g.sbias = t.batch(bs[:n], db), abs(db)
+		g.bias, g.sbias = t.batch(bs[:n], db, false), abs(db)
 	}
 	t.gemmWhole(y, xh, wh, &g)
 	t.release(y)
@@ -137,10 +137,10 @@ func (t *Tape) weightsGrad(n *Node, gs, dws, dbs []*header, dg, dw int, beta flo
 	p := gemm{batch: len(gs), m: w.dims[0], n: w.dims[1], k: rows, ta: true, sa: abs(dg), sc: abs(dw), beta: beta}
 	if dbs[0] != nil && slices.Max(more) == 0 && t.table[OpLinearGradW][x.dtype] != nil {
 		if d := apart(dbs); d*dg > 0 {
-			p.sums, p.sbias = t.batch(dbs, d), abs(d)
+			p.sums, p.sbias = t.batch(dbs, d, true), abs(d)
 		}
 	}
-	g, to := t.batch(gs, dg), t.batch(dws, dw)
+	g, to := t.batch(gs, dg, false), t.batch(dws, dw, true)
 	t.gemm(to, g, x, &p)
 	t.release(g)
 	t.release(to)
@@ -155,7 +155,7 @@ func (t *Tape) weightsGrad(n *Node, gs, dws, dbs []*header, dg, dw int, beta flo
 	}
 }
 
-// NewLikes makes tensors of the shapes and types of xs, with memory of any content. Where xs lie at equal distances in one memory of the
+// NewLikes makes tensors of the shapes and types of xs, with memory of any content. Where xs lie behind each other in one memory of the
 // tape, so do these.
 func (t *Tape) NewLikes(out, xs []Tensor) {
 	var hs [maxLinears]*header
@@ -166,7 +166,7 @@ func (t *Tape) NewLikes(out, xs []Tensor) {
 		}
 		d = apart(hs[:n])
 	}
-	if d == 0 || hs[0].st.arena == nil || hs[0].n == 0 {
+	if d == 0 || hs[0].st.arena == nil || hs[0].n == 0 || abs(d)*hs[0].dtype.Size() > roundUp(hs[0].n*hs[0].dtype.Size()) {
 		for i, x := range xs {
 			out[i] = t.NewLike(x)
 		}
@@ -194,8 +194,13 @@ func (t *Tape) likeBatch(hs []*header, x *header, d int) {
 	t.release(all)
 }
 
-// batch returns tensors that lie d elements apart as one operand, from the first in memory to the end of the last.
-func (t *Tape) batch(hs []*header, d int) *header {
+// batch returns tensors that lie d elements apart as one operand, from the first in memory to the end of the last, which is written or read.
+func (t *Tape) batch(hs []*header, d int, write bool) *header {
+	for _, h := range hs { // Args.add knows what still uses the memory of one of them
+		if h.st.numPending > 0 {
+			h.mustBeFree(OpLinear.String(), h.ptr(), write)
+		}
+	}
 	first := hs[0]
 	if d < 0 {
 		first = hs[len(hs)-1]

@@ -164,7 +164,7 @@ func (p *Param) To(dev Device) {
 	if from := p.Value.Device(); from == dev || from.Host() && dev.Host() {
 		return
 	}
-	v := newNamed(p.name, memory.Parameters, dev, p.Value.DType(), p.Dims())
+	v := p.blank(memory.Parameters, dev, p.Value.DType())
 	Copy(v, p.Value)
 	p.SetValue(v)
 }

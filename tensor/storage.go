@@ -124,7 +124,12 @@ func newStorage(dev Device, use memory.Use, h *header, name string) {
 	if dev == nil {
 		fail("alloc", these(h), "the device is nil")
 	}
-	bytes := h.span() * h.dtype.Size()
+	s := allocate(dev, use, h, h.span()*h.dtype.Size(), name)
+	s.count(use, s.bytes)
+}
+
+// allocate gives h zeros that are not counted. use is for errors.
+func allocate(dev Device, use memory.Use, h *header, bytes int, name string) *storage {
 	s := &storage{bytes: bytes, refs: 1, dev: dev, name: name}
 	h.st = s
 	if dev.Host() {
@@ -133,18 +138,17 @@ func newStorage(dev Device, use memory.Use, h *header, name string) {
 				noMemory(dev, use, h, bytes, err)
 			}
 		}
-		s.count(use, bytes)
 		s.ptr, s.heap = alignedBytes(max(bytes, 1))
-		return
+		return s
 	}
 	p, err := dev.Alloc(bytes)
 	if err != nil {
 		noMemory(dev, use, h, bytes, err)
 	}
-	s.count(use, bytes)
 	s.ptr = p
 	runtime.AddCleanup(s, dev.Free, p)
 	fillBytes(dev, p, bytes, 0)
+	return s
 }
 
 // mapper is a device that says whether the system would give n bytes of host memory.

@@ -10,11 +10,11 @@ import (
 // neighbours are parameters whose values lie in one memory, and whose gradients do.
 type neighbours struct {
 	params []*Param
-	values []*storage // of those that Make has not made yet; nil: it made none
+	values []*storage // of those that are not made yet, or nil
 }
 
-// Together says that p and others lie in one memory, the last one first, each at a multiple of 64 bytes: their values where Make makes all
-// of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is freed when
+// Together says that p and others lie in one memory, the last one first, each at a multiple of 64 bytes: their values where Make or To
+// makes all of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is freed when
 // nothing refers to any of them.
 func (p *Param) Together(others ...*Param) {
 	g := &neighbours{params: append([]*Param{p}, others...)}
@@ -41,31 +41,35 @@ func (p *Param) blank(use memory.Use, dev Device, dtype DType) Tensor {
 	return Tensor{h, 0}
 }
 
-// value returns p's part of the memory of all values, or nil.
-func (g *neighbours) value(p *Param, dev Device, dtype DType) (s *storage) {
-	if g.values == nil {
-		if slices.ContainsFunc(g.params, func(p *Param) bool { return !p.Value.IsZero() }) {
+// value returns p's part of the memory of all values, or nil if one of them is there already.
+func (g *neighbours) value(p *Param, dev Device, dtype DType) *storage {
+	i := slices.Index(g.params, p)
+	if i < 0 { // a copy of one
+		return nil
+	}
+	if g.values == nil || g.values[i] == nil || g.values[i].dev != dev || g.values[i].bytes != p.n*dtype.Size() {
+		g.values = nil
+		if slices.ContainsFunc(g.params, func(p *Param) bool { return !p.Value.IsZero() && p.Value.Device() == dev }) {
 			return nil
 		}
-		g.values = g.parts(memory.Parameters, dev, dtype)
+		g.values = g.parts(p, memory.Parameters, dev, dtype)
 	}
-	i := slices.Index(g.params, p)
-	if s = g.values[i]; s != nil && s.dev == dev && s.bytes == p.n*dtype.Size() {
-		g.values[i] = nil
-		return s
-	}
-	return nil
+	s := g.values[i]
+	s.name, g.values[i] = p.name, nil
+	s.count(memory.Parameters, s.bytes)
+	return s
 }
 
 // gradient returns p's part of the memory of all gradients, and gives the others theirs. It is nil if one of them has a gradient, or is to
 // have none or another one.
 func (g *neighbours) gradient(p *Param, dev Device, dtype DType) (own *storage) {
 	if slices.ContainsFunc(g.params, func(p *Param) bool {
-		return p.frozen || p.owner != nil || !p.Grad.IsZero() || p.Value.IsZero() || p.Value.DType() != dtype
-	}) {
+		return p.frozen || p.owner != nil || !p.Grad.IsZero() || p.Value.IsZero() || p.Value.DType() != dtype || p.Value.Device() != dev
+	}) || !slices.Contains(g.params, p) {
 		return nil
 	}
-	for i, s := range g.parts(memory.Gradients, dev, dtype) {
+	for i, s := range g.parts(p, memory.Gradients, dev, dtype) {
+		s.count(memory.Gradients, s.bytes)
 		o := g.params[i]
 		if o == p {
 			own = s
@@ -78,19 +82,18 @@ func (g *neighbours) gradient(p *Param, dev Device, dtype DType) (own *storage) 
 	return own
 }
 
-// parts returns new memory for each of the parameters. What has one keeps all of it.
-func (g *neighbours) parts(use memory.Use, dev Device, dtype DType) []*storage {
+// parts returns new memory for each of the parameters, of which p is the first that needs it. What has one keeps all of it.
+func (g *neighbours) parts(p *Param, use memory.Use, dev Device, dtype DType) []*storage {
 	n := 0
 	for _, p := range g.params {
 		n += roundUp(p.n * dtype.Size())
 	}
-	all := &header{dtype: Uint8}
-	all.setDims([]int{n})
-	newStorage(dev, memory.Uncounted, all, "")
-	parts, at := make([]*storage, len(g.params)), all.st.ptr
+	h := &header{dtype: dtype}
+	h.setDims(p.Dims())
+	all := allocate(dev, use, h, n, p.name)
+	parts, at := make([]*storage, len(g.params)), all.ptr
 	for i, p := range slices.Backward(g.params) {
-		s := &storage{ptr: at, bytes: p.n * dtype.Size(), refs: 1, dev: dev, heap: unsafe.Pointer(all.st)}
-		s.count(use, s.bytes)
+		s := &storage{ptr: at, bytes: p.n * dtype.Size(), refs: 1, dev: dev, heap: unsafe.Pointer(all)}
 		parts[i], at = s, unsafe.Add(at, roundUp(s.bytes))
 	}
 	return parts
