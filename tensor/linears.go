@@ -194,7 +194,7 @@ func (t *Tape) likeBatch(hs []*header, x *header, d int) {
 	t.release(all)
 }
 
-// batch returns tensors that lie d elements apart as one operand, from the first in memory to the end of the last, which is written or read.
+// batch returns tensors that lie d elements apart as one operand, from the first in memory to the end of the last. With write, it is written.
 func (t *Tape) batch(hs []*header, d int, write bool) *header {
 	for _, h := range hs { // Args.add knows what still uses the memory of one of them
 		if h.st.numPending > 0 {

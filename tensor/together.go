@@ -14,8 +14,8 @@ type neighbours struct {
 }
 
 // Together says that p and others lie in one memory, the last one first, each at a multiple of 64 bytes: their values where Make or To
-// makes all of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is freed when
-// nothing refers to any of them.
+// makes all of them, and their gradients where Backward makes their memory, for all at once. Elsewhere it changes nothing. The memory is
+// freed when nothing refers to any of them.
 func (p *Param) Together(others ...*Param) {
 	g := &neighbours{params: append([]*Param{p}, others...)}
 	for _, p := range g.params {
