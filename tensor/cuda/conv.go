@@ -69,7 +69,7 @@ var lastTable = func() (table [tensor.NumDTypes]lastKernels) {
 	return table
 }()
 
-// conv adds the sizes of a convolution: struct Conv of pictures.cu.
+// conv adds the sizes of a convolution: struct Conv of conv.cuh.
 func (q *Queue) conv(a *tensor.Args) *Queue {
 	c := ops.ConvOf(a)
 	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups),

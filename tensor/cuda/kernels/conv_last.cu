@@ -1,3 +1,4 @@
+#include "mma.cuh"
 #include "conv.cuh"
 
 // Convolution on tensor cores, for T of 16 bits. First pictures and w are written again, so that the channels of a pixel are
