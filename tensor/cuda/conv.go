@@ -22,7 +22,7 @@ const (
 const (
 	lastTile     = 64      // pixels and channels of a block that writes pictures again
 	lastChannels = 16      // least number of channels of a group
-	lastTaps     = 64      // MOST
+	lastTaps     = 63      // MOST
 	lastReuse    = 128     // least number of multiplications for each element that is written again, and for each element of y and of x
 	lastWork     = 1 << 30 // least number of multiplications: smaller products do not fill the card, and two more launches take 6 µs
 	lastMemory   = 1 << 30 // largest number of bytes that are written again
