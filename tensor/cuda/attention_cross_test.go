@@ -203,9 +203,9 @@ func TestDeletedGuardInCrossAttention(t *testing.T) {
 		{padded, "attention_mma_kv.cu", "j0, (int)h.keys, k, dk", "j0, t.keys, k, dk"},
 		{padded, "attention_mma_kv.cu", "j0, (int)h.keys, v, dv", "j0, t.keys, v, dv"},
 		{low, "attention_mma_q.cu", "if (j0 + BLOCK_N > min(t.keys, warp_first + 1 + t.offset)) mask(p, i0, j0, t);", ""},
-		{docs, "attention_mma_kv.cu", "mask_documents(p, masks.kdocs + b * h.keys, j0, t.keys, masks.qdocs + b * h.steps, i0, t.steps);", ""},
-		{docs, "attention_mma_q.cu", "mask_documents(p, masks, h, t, i0, j0);", ""},
-		{docs, "attention_mma.cu", "mask_documents(s, masks, h, t, i0, j0);", ""},
+		{docs, "attention_mma_kv.cu", "docs.mask(p, j0, i0);", ""},
+		{docs, "attention_mma_q.cu", "docs.mask(p, i0, j0);", ""},
+		{docs, "attention_mma.cu", "docs.mask(s, i0, j0);", ""},
 	} {
 		name := fmt.Sprintf("%+v", x.c)
 		want, known := wants[name]

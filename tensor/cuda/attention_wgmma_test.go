@@ -216,6 +216,27 @@ func TestCrossAttentionOnHopper(t *testing.T) {
 
 func TestLongCrossAttentionOnHopper(t *testing.T) { reliability.AsLong(t, TestCrossAttentionOnHopper) }
 
+// Sums keep their scale over 64 tiles and more whose maximum is that of the first one: of equal keys with values 1, then -1, they are 0.
+func TestSumsKeepTheirScale(t *testing.T) {
+	const keys, hd = 8192, 64
+	c, d := crossed{shape: shape{batch: 1, tq: 1, tk: keys, heads: 1, kv: 1, hd: hd}}, tensor.BFloat16
+	equal := func(n int, v float64) operand { return values(d, n, func(int) float64 { return v }) }
+	x := []operand{stale(d, hd), stale(tensor.Float32, 1), equal(hd, 1.1), equal(keys*hd, -1.3),
+		values(d, keys*hd, func(i int) float64 { return float64(1 - 2*(i/(keys*hd/2))) }), {}, {}, {}}
+	l := launch{op: ops.OpCrossAttention, d: d, outs: 2, x: x, set: c.set}
+	host := cpu.New(1)
+	defer host.Close()
+	want := l.exactly(t, host)[1].at(0)
+	check := func(kernel string, dev *cuda.Device) {
+		got := l.on(t, dev)
+		require.Zero(t, got[0].at(0), kernel)
+		require.InEpsilon(t, want, got[1].at(0), 1e-6, kernel)
+		require.Equal(t, []string{kernel}, cuda.Compiled(dev, "attention"))
+	}
+	check("attention_mma", device(t))
+	check("attention_wgmma", hopper(t, emu.Config{}))
+}
+
 // noticed reports whether run gives other results, or an error, on a device whose kernels of a file have `to` in place of `from`.
 func noticed(t *testing.T, file, from, to string, reverse bool, run func(dev *cuda.Device) []operand) bool {
 	t.Helper()

@@ -20,13 +20,19 @@ const (
 // Sizes of conv_last.cu, and when it is used. The numbers are from a study on an H100. There the product of large sizes ran at 165 TFLOP/s,
 // that of conv.cu at 82: for 117 multiplications conv.cu took as much longer as an element takes that is written again.
 const (
-	lastTile     = 64      // pixels and channels of a block that writes pictures again
-	lastChannels = 16      // least number of channels of a group
-	lastTaps     = 64      // MOST
-	lastReuse    = 128     // least number of multiplications for each element that is written again, and for each element of y and of x
-	lastWork     = 1 << 30 // least number of multiplications: smaller products do not fill the card, and two more launches take 6 µs
-	lastMemory   = 1 << 30 // largest number of bytes that are written again
+	lastTile   = 64      // pixels and channels of a block that writes pictures again
+	lastTaps   = 63      // MOST
+	lastMemory = 1 << 30 // largest number of bytes that are written again
 )
+
+// lastLeast are the least numbers for channels last: of channels of a group; of multiplications for each element that is written again, and
+// for each element of y and of x; and of multiplications: smaller products do not fill the card, and two more launches take 6 µs.
+type lastLeast struct{ channels, reuse, work int }
+
+var studied = lastLeast{channels: 16, reuse: 128, work: 1 << 30}
+
+// The products of a convolution: y, and the gradients of x and of w.
+const convForward, convGradX, convGradW = 0, 1, 2
 
 // convKernels are the kernels of conv.cu for a type, with tiles of 64 and of 128 rows.
 type convKernels struct {
@@ -69,7 +75,7 @@ var lastTable = func() (table [tensor.NumDTypes]lastKernels) {
 	return table
 }()
 
-// conv adds the sizes of a convolution: struct Conv of pictures.cu.
+// conv adds the sizes of a convolution: struct Conv of conv.cuh.
 func (q *Queue) conv(a *tensor.Args) *Queue {
 	c := ops.ConvOf(a)
 	return q.sizes([16]int64{int64(c.N), int64(c.In / c.Groups), int64(c.H), int64(c.W), int64(c.Out / c.Groups),
@@ -110,19 +116,21 @@ func (q *Queue) runConv(ks [2]*kernel, t convTiles) {
 // padded is the channels of a group with channels last.
 func padded(channels int) int { return (channels + 7) &^ 7 }
 
-// lastSizes are the elements with channels last of x, of the output or its gradient, and of w for y and for the gradient of x.
-func lastSizes(c ops.Conv) (x, y, w, back int) {
+// lastSizes are the elements of the two operands of a product with channels last.
+func lastSizes(c ops.Conv, product int) (first, second int) {
 	in, out, taps := padded(c.In/c.Groups), padded(c.Out/c.Groups), c.KH*c.KW
-	return c.N * c.Groups * in * c.H * c.W, c.N * c.Groups * out * c.OutH * c.OutW, c.Out * taps * in, c.In * taps * out
+	x, y := c.N*c.Groups*in*c.H*c.W, c.N*c.Groups*out*c.OutH*c.OutW
+	return [3]int{x, y, x}[product], [3]int{c.Out * taps * in, c.In * taps * out, y}[product]
 }
 
-// channelsLast reports whether conv_last.cu computes a product that conv.cu can compute, too, if so many elements are written again for it:
-// where the study says that it is faster.
-func (q *Queue) channelsLast(a *tensor.Args, c ops.Conv, again int) bool {
+// channelsLast reports whether conv_last.cu computes a product that conv.cu can compute, too: where the study says that it is faster.
+func (q *Queue) channelsLast(a *tensor.Args, c ops.Conv, product int) bool {
 	in, out, taps := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW
+	first, second := lastSizes(c, product)
+	again := first + second
 	can := a.DType.IsHalf() && taps <= lastTaps && max(c.N*c.Groups, tilesOf(max(in, out), lastTile)) < convZ && 2*again <= lastMemory
-	least, work := min(in, out), c.N*c.OutH*c.OutW*c.Out*in*taps
-	return can && (q.dev.last || least >= lastChannels && least*taps >= lastReuse && work >= max(lastWork, lastReuse*again))
+	channels, work, least := min(in, out), c.N*c.OutH*c.OutW*c.Out*in*taps, &q.dev.last
+	return can && channels >= least.channels && channels*taps >= least.reuse && work >= max(least.work, least.reuse*again)
 }
 
 // writeLast writes operand i of a, pictures, to p with channels last.
@@ -133,26 +141,29 @@ func (q *Queue) writeLast(p cuda.Ptr, a *tensor.Args, i int, c ops.Conv, channel
 		cuda.Dim{X: 32, Y: 8}, 0)
 }
 
-// convLast computes y or, if back, the gradient of x with channels last, if that is faster.
-func (q *Queue) convLast(a *tensor.Args, c ops.Conv, t convTiles, back bool) bool {
-	in, out, ks := c.In/c.Groups, c.Out/c.Groups, &lastTable[a.DType]
-	n, y, w, ofX := lastSizes(c)
-	channels, pixels, product := in, c.H*c.W, ks.forward
-	if back {
-		n, w, channels, pixels, product = y, ofX, out, c.OutH*c.OutW, ks.gradX
-	}
-	if !q.channelsLast(a, c, n+w) {
+// convLast computes y or the gradient of x with channels last, if that is faster and there is memory.
+func (q *Queue) convLast(a *tensor.Args, c ops.Conv, t convTiles, product int) bool {
+	if !q.channelsLast(a, c, product) {
 		return false
 	}
-	pictures := q.scratch(2 * (n + w))
+	n, w := lastSizes(c, product)
+	pictures, ok := q.scratchOr(2*(n+w), true)
+	if !ok {
+		return false
+	}
+	in, out, ks := c.In/c.Groups, c.Out/c.Groups, &lastTable[a.DType]
+	channels, pixels, kernels := in, c.H*c.W, ks.forward
+	if product == convGradX {
+		channels, pixels, kernels = out, c.OutH*c.OutW, ks.gradX
+	}
 	weights := pictures + cuda.Ptr(2*n)
 	q.writeLast(pictures, a, 1, c, channels, pixels)
 	q.args.Reset().Ptr(weights)
-	q.ptr(a, 2).i64(c.Groups).i64(out).i64(in).i64(c.KH * c.KW).args.I32(int(truth(back)))
+	q.ptr(a, 2).i64(c.Groups).i64(out).i64(in).i64(c.KH * c.KW).args.I32(int(truth(product == convGradX)))
 	q.spread(ks.weights, w)
 	q.args.Reset()
 	q.ptr(a, 0).args.Ptr(pictures).Ptr(weights)
-	q.bias(a).conv(a).runConv(product, t)
+	q.bias(a).conv(a).runConv(kernels, t)
 	return true
 }
 
@@ -168,7 +179,7 @@ func (q *Queue) bias(a *tensor.Args) *Queue {
 func conv2d(q *Queue, k *kernel, a *tensor.Args) {
 	c := ops.ConvOf(a)
 	t, ok := q.convAsProduct(a, c, c.Out/c.Groups, c.N*c.OutH*c.OutW, c.Groups)
-	if ok && q.convLast(a, c, t, false) {
+	if ok && q.convLast(a, c, t, convForward) {
 		return
 	}
 	if q.ptrs(a, 3).bias(a).conv(a); ok {
@@ -183,7 +194,7 @@ func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) {
 	c := ops.ConvOf(a)
 	n := c.N * tilesOf(c.H, c.StrideH) * tilesOf(c.W, c.StrideW) // of the first class of pixels, the largest
 	t, ok := q.convAsProduct(a, c, c.In/c.Groups, n, c.Groups*c.StrideH*c.StrideW)
-	if ok && q.convLast(a, c, t, true) {
+	if ok && q.convLast(a, c, t, convGradX) {
 		return
 	}
 	if q.ptrs(a, 3).bias(a).conv(a); ok {
@@ -195,29 +206,37 @@ func conv2dGradX(q *Queue, k *kernel, a *tensor.Args) {
 
 func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	c := ops.ConvOf(a)
+	if !q.channelsLast(a, c, convGradW) || !q.gradW(k, a, c, true) {
+		q.gradW(k, a, c, false)
+	}
+}
+
+// gradW computes the gradient of w, if last with channels last. Then it returns false if there is no memory for that, or no product.
+func (q *Queue) gradW(k *kernel, a *tensor.Args, c ops.Conv, last bool) bool {
 	in, out, taps, pixels := c.In/c.Groups, c.Out/c.Groups, c.KH*c.KW, c.N*c.OutH*c.OutW
-	nx, ng, _, _ := lastSizes(c)
-	last, wide := q.channelsLast(a, c, nx+ng), in
+	wide, ks, nx, ng := in, &convTable[a.DType], 0, 0
 	if last {
-		wide = padded(in)
+		wide, ks = padded(in), &lastTable[a.DType].convKernels
+		nx, ng = lastSizes(c, convGradW)
 	}
 	t, ok := q.convAsProduct(a, c, out, wide*taps, c.Groups)
 	if !ok {
-		q.ptrs(a, 3).conv(a).args.I32(truthOf(a.F[0]))
-		q.blocks(k, a.Len[0])
-		return
+		if !last {
+			q.ptrs(a, 3).conv(a).args.I32(truthOf(a.F[0]))
+			q.blocks(k, a.Len[0])
+		}
+		return false
 	}
 	// The sums over pixels are cut by the sizes alone, so that results do not depend on the card.
 	parts := max(min(tilesOf(convTasks, t.across*t.down*t.z), pixels/convPart, convParts, (convZ-1)/t.z), 1)
 	length := tilesOf(tilesOf(pixels, parts), convDepth) * convDepth
 	parts = tilesOf(pixels, length)
 	t.z *= parts
-	n, ks := parts*c.Out*wide*taps*wideSize(a.DType), &convTable[a.DType]
-	if last {
-		n += 2 * (nx + ng)
-		ks = &lastTable[a.DType].convKernels
+	n := parts*c.Out*wide*taps*wideSize(a.DType) + 2*(nx+ng)
+	part, ok := q.scratchOr(n, last)
+	if !ok {
+		return false
 	}
-	part := q.scratch(n)
 	x, g := devPtr(a.X[1]), devPtr(a.X[2])
 	if last {
 		g = part + cuda.Ptr(n-2*ng)
@@ -237,4 +256,5 @@ func conv2dGradW(q *Queue, k *kernel, a *tensor.Args) {
 	}
 	q.i64(parts).args.I32(truthOf(a.F[0]))
 	q.spread(ks.ends, a.Len[0])
+	return true
 }

@@ -3,6 +3,8 @@ package cuda_test
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,7 +44,7 @@ var many = []convCase{
 	{1, 16, 3, 5, 16, 1, 1, 2, 4, 4, 0, 0, 1, 1}, // stride over the kernel: some pixels of x are not read
 	{2, 16, 2, 9, 16, 1, 2, 1, 3, 1, 0, 0, 1, 1}, // more classes of rows than rows
 	{9, 32, 14, 14, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1},
-	{2, 8, 6, 6, 4, 1, 8, 8, 1, 1, 4, 4, 1, 1}, // few channels, the largest kernel
+	{2, 8, 6, 6, 4, 1, 7, 9, 1, 1, 4, 4, 1, 1}, // few channels, the largest kernel
 }
 
 // TestConvolutionsChannelsLast: 16-bit convolutions and their gradients by conv_last.cu are those of the CPU, and have the same bits again,
@@ -93,8 +95,107 @@ func convolutionsChannelsLast(t *testing.T, cases []convCase, types []tensor.DTy
 			}
 		})
 	}
-	require.Empty(t, cuda.Compiled(dev, "conv_grad_"), "what computed it")
+	for _, name := range cuda.Compiled(dev, "conv_") {
+		require.Contains(t, name, "conv_last_", "what computed it")
+	}
 	require.NotEmpty(t, cuda.Compiled(dev, "conv_last_ends"))
+}
+
+// launches are y and the gradients of x and of w, which have fewer than 65 channels.
+func (c convCase) launches(d tensor.DType) []launch {
+	a, r := c.args(), rng(7)
+	o, set := ops.ConvOf(&a), func(to *tensor.Args) { to.Dim, to.I = a.Dim, a.I }
+	x, w, g := random(r, d, c.n*c.in*c.h*c.w), random(r, d, c.out*c.in/c.groups*c.kh*c.kw), random(r, d, c.n*c.out*o.OutH*o.OutW)
+	return []launch{
+		{op: ops.OpConv2d, d: d, outs: 1, x: []operand{stale(d, g.n()), x, w}, set: set},
+		{op: ops.OpConv2dGradX, d: d, outs: 1, x: []operand{stale(d, x.n()), g, w}, set: set},
+		{op: ops.OpConv2dGradW, d: d, outs: 1, x: []operand{stale(d, w.n()), x, g}, set: set},
+	}
+}
+
+// wereLast says which of launches had channels last on a device that did nothing else.
+func wereLast(t *testing.T, dev *cuda.Device) (are [3]bool) {
+	compiled := cuda.Compiled(dev, "conv_")
+	for i, name := range []string{"64", "grad_x_64", "grad_w_64"} {
+		are[i] = slices.Contains(compiled, "conv_last_"+name)
+		require.Equal(t, !are[i], slices.Contains(compiled, "conv_"+name), "%v", compiled)
+	}
+	return are
+}
+
+// What convolutions take for channels last is not half as much again.
+func TestLargeScratch(t *testing.T) {
+	dev := device(t)
+	require.Equal(t, 1536, cuda.Scratch(dev, 1024))
+	require.Equal(t, 96<<20-6, cuda.Scratch(dev, 64<<20-4))
+	require.Equal(t, 96<<20-6, cuda.Scratch(dev, 80<<20))
+	require.Equal(t, 97<<20, cuda.Scratch(dev, 97<<20))
+}
+
+// TestLaunchesChannelsLast: what is launched over the least numbers has channels last, and what is under one of them has not.
+func TestLaunchesChannelsLast(t *testing.T) {
+	square := convCase{1, 32, 16, 16, 32, 1, 3, 3, 1, 1, 1, 1, 1, 1}
+	const work = 16 * 16 * 32 * 32 * 9
+	for _, x := range []struct {
+		c                     convCase
+		channels, reuse, work int
+		want                  [3]bool
+	}{
+		{square, 32, 128, work, [3]bool{true, true, true}},
+		{square, 33, 128, work, [3]bool{}},
+		{square, 32, 128, work + 1, [3]bool{}},
+		{square, 32, 9*32 + 1, work, [3]bool{}},
+		// The first has few pixels, the second few channels, of one kind.
+		{convCase{1, 24, 16, 24, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1}, 16, 120, 0, [3]bool{false, true, false}},
+		{convCase{1, 16, 16, 24, 24, 1, 3, 3, 1, 1, 1, 1, 1, 1}, 16, 120, 0, [3]bool{true, false, false}},
+	} {
+		dev := device(t)
+		cuda.LastLeast(dev, x.channels, x.reuse, x.work)
+		for _, l := range x.c.launches(tensor.BFloat16) {
+			l.on(t, dev)
+		}
+		require.Equal(t, x.want, wereLast(t, dev), "%+v", x)
+		a := x.c.args()
+		require.Equal(t, x.want, cuda.PutsChannelsLast(dev, tensor.BFloat16, ops.ConvOf(&a)), "%+v", x)
+	}
+}
+
+// TestChannelsLastWithoutMemory: where the device has no memory for channels last, conv.cu computes it. Later, too.
+func TestChannelsLastWithoutMemory(t *testing.T) {
+	emu.Only(t, "a GPU has too much memory")
+	for i, l := range (convCase{1, 16, 64, 64, 16, 1, 1, 1, 1, 1, 0, 0, 1, 1}).launches(tensor.BFloat16) {
+		emu.Start(t, emu.Config{Memory: 8 << 20})
+		dev := open(t, 0)
+		cuda.ChannelsLast(dev)
+		var all []tensor.Ptr
+		for {
+			p, err := dev.Alloc(16 << 10)
+			if err != nil {
+				break
+			}
+			all = append(all, p)
+		}
+		free := func(bytes int) {
+			for ; bytes > 0; bytes -= 16 << 10 {
+				dev.Free(all[0])
+				all = all[1:]
+			}
+		}
+		free(64 << 10) // more than other kernels need
+		for _, x := range l.x {
+			free(len(x.bytes) + 1<<10)
+		}
+		host := cpu.New(1)
+		want := l.exactly(t, host)
+		host.Close()
+		got := l.on(t, dev)
+		requireRounded(t, want[0], got[0], fmt.Sprint(l.op))
+		free(len(all) << 14)
+		require.Equal(t, got[0].bytes, l.on(t, dev)[0].bytes, "%v", l.op)
+		compiled := cuda.Compiled(dev, "conv_")
+		require.Contains(t, compiled, []string{"conv_64", "conv_grad_x_64", "conv_grad_w_64"}[i])
+		require.NotContains(t, strings.Join(compiled, " "), "last")
+	}
 }
 
 // requireRounded wants each element to be a neighbour, among the numbers of 16 bits, of what it should be, apart from the order of sums.
@@ -129,7 +230,8 @@ func TestWhereChannelsAreLast(t *testing.T) {
 		{"1x1 to 192 channels", tensor.BFloat16, convCase{64, 256, 56, 56, 192, 1, 1, 1, 1, 1, 0, 0, 1, 1}, [3]bool{true, true, false}},
 		{"MNIST's second layer", tensor.BFloat16, convCase{128, 32, 14, 14, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
 		{"one small picture", tensor.BFloat16, convCase{1, 64, 7, 7, 64, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
-		{"many taps", tensor.BFloat16, convCase{32, 16, 64, 64, 16, 1, 13, 5, 1, 1, 6, 2, 1, 1}, [3]bool{}},
+		{"63 taps", tensor.BFloat16, convCase{32, 16, 64, 64, 16, 1, 9, 7, 1, 1, 4, 3, 1, 1}, [3]bool{true, true, true}},
+		{"64 taps", tensor.BFloat16, convCase{32, 16, 64, 64, 16, 1, 8, 8, 1, 1, 4, 4, 1, 1}, [3]bool{}},
 		{"2^16 groups of pictures", tensor.BFloat16, convCase{1 << 15, 64, 4, 4, 64, 2, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{}},
 		{"more than 1 GiB of x", tensor.BFloat16, convCase{512, 128, 96, 96, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1}, [3]bool{false, true, false}},
 	} {

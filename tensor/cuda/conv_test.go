@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -13,7 +15,18 @@ import (
 
 // Convolutions as products, and their gradients, are those of the CPU: with groups, strides, paddings and dilations, for sizes that fill no
 // tile, and for more than one tile and part.
-func TestConvolutions(t *testing.T) {
+func TestConvolutions(t *testing.T) { convolutions(t, fewTypes(t), bothOrders) }
+
+// TestLongConvolutionsDescending has all types with threads in descending order. TestLongAscending has them in ascending order.
+func TestLongConvolutionsDescending(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	convolutions(t, floatTypes, func(t *testing.T, fn func(t *testing.T, dev *cuda.Device)) {
+		emu.Start(t, emu.Config{Reverse: true})
+		fn(t, open(t, 0))
+	})
+}
+
+func convolutions(t *testing.T, types []tensor.DType, on func(t *testing.T, fn func(t *testing.T, dev *cuda.Device))) {
 	for _, c := range []struct{ n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw int }{
 		{2, 1, 7, 8, 3, 1, 3, 3, 1, 1, 1, 1, 1, 1},
 		{3, 6, 13, 11, 10, 2, 3, 3, 2, 2, 1, 1, 1, 1},
@@ -31,8 +44,8 @@ func TestConvolutions(t *testing.T) {
 		var a tensor.Args
 		set(&a)
 		o := ops.ConvOf(&a)
-		bothOrders(t, func(t *testing.T, dev *cuda.Device) {
-			each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
+		on(t, func(t *testing.T, dev *cuda.Device) {
+			each(t, types, func(t *testing.T, d tensor.DType) {
 				r := rng(7)
 				x, w := random(r, d, c.n*c.in*c.h*c.w), random(r, d, c.out*c.in/c.groups*c.kh*c.kw)
 				b, g, xb := random(r, d, c.out), random(r, d, c.n*c.out*o.OutH*o.OutW), random(r, d, c.in)

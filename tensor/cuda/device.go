@@ -46,7 +46,7 @@ type Device struct {
 	hosts  hosts
 
 	plain bool // do not use tensor cores: for tests
-	last  bool // all convolutions that can have channels last, also where that is slower: for tests
+	last  lastLeast
 	// hopper: kernels with instructions that compute capability 9.0 alone has (wgmma). Until they have run on a GPU, not only on the
 	// emulator, RINGO_HOPPER=1 alone asks for them.
 	hopper bool
@@ -71,7 +71,7 @@ func NewDevice(index int) (*Device, error) {
 		return nil, err
 	}
 	opened.Store(true)
-	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{inUse: map[tensor.Ptr]*cuda.Host{}}}
+	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{inUse: map[tensor.Ptr]*cuda.Host{}}, last: studied}
 	d.hopper = os.Getenv("RINGO_HOPPER") == "1" && gpu.Major == 9 && gpu.Minor == 0 && gpu.HasTensorMaps()
 	if d.sms, err = gpu.Attribute(cuda.Multiprocessors); err != nil {
 		return nil, err

@@ -25,8 +25,9 @@
 //
 // Convolutions and their gradients are products whose elements are found while they are loaded, on tensor cores for 16-bit
 // floats. Large ones of 16 bits first write pictures and weights again, with channels last, where a study found that faster
-// (channelsLast says where). The memory for it is kept for later kernels. A convolution that would need more than 1 GiB for
-// it does without.
+// (channelsLast says where). The memory for it, of up to 64 MiB half as much again, is kept for later kernels. A convolution
+// that would need more than 1 GiB for it does without. So does one for which the device had no memory, then and later; its sums
+// have another order.
 //
 // With RINGO_CUDA_TUNE=1 the first product of a shape times cuBLASLt's eight best algorithms, and the fastest is used from then on,
 // in later runs too: the choice is kept beside the cached code. It may add in another order. So let all hosts of a job share the

@@ -85,7 +85,10 @@ func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.
 func Plain(d *Device, on bool) { d.plain = on }
 
 // ChannelsLast makes convolutions of 16 bits have channels last, however small they are.
-func ChannelsLast(d *Device) { d.last = true }
+func ChannelsLast(d *Device) { d.last = lastLeast{} }
+
+// LastLeast sets what a convolution must have at least for channels last.
+func LastLeast(d *Device, channels, reuse, work int) { d.last = lastLeast{channels, reuse, work} }
 
 // SetMultiprocessors sets the number of multiprocessors for which grids are made.
 func SetMultiprocessors(d *Device, n int) { d.sms = n }
@@ -93,9 +96,8 @@ func SetMultiprocessors(d *Device, n int) { d.sms = n }
 // PutsChannelsLast reports whether a convolution of this type (and the gradients of x and w) has channels last.
 func PutsChannelsLast(d *Device, t tensor.DType, c ops.Conv) (is [3]bool) {
 	q, a := d.Queue(0).(*Queue), &tensor.Args{DType: t}
-	x, y, w, back := lastSizes(c)
-	for i, again := range []int{x + w, y + back, x + y} {
-		is[i] = q.channelsLast(a, c, again)
+	for product := range is {
+		is[product] = q.channelsLast(a, c, product)
 	}
 	return is
 }
@@ -167,6 +169,13 @@ func Alter(d *Device, file, from, to string, defines ...string) error {
 		}
 	}
 	return nil
+}
+
+// Scratch asks for n bytes of scratch memory and returns how many there are.
+func Scratch(d *Device, n int) int {
+	q := d.Queue(0).(*Queue)
+	q.scratch(n)
+	return q.work.x.Len()
 }
 
 // OpAfterGrowth is the operation that errors name after scratch memory and counters were made in it.

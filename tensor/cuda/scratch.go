@@ -10,16 +10,39 @@ import (
 
 // scratch is device memory that a kernel uses while it runs. Kernels of a queue run one after the other, so they share it. It grows to the
 // largest need and is kept.
-type scratch struct{ x tensor.Tensor }
+type scratch struct {
+	x       tensor.Tensor
+	refused int // the least number of bytes that the device did not have; 0: none
+}
+
+const muchScratch = 64 << 20 // so many bytes and more do not grow by half
 
 // scratch returns n bytes. If it grows, that is another launch, which sets q.args: callers set them afterwards.
 func (q *Queue) scratch(n int) cuda.Ptr {
 	if q.work.x.IsZero() || q.work.x.Len() < n {
 		op := q.op
-		q.work.x = tensor.NewFor(memory.Other, q.dev, tensor.Uint8, n+n/2)
+		if n < muchScratch {
+			n += n / 2
+		}
+		q.work.x = tensor.NewFor(memory.Other, q.dev, tensor.Uint8, n)
 		q.op = op
 	}
 	return devPtr(q.work.x.Ptr())
+}
+
+// scratchOr is scratch, but with otherwise it returns false if the device does not have so much memory. It does not try again for as much or
+// more, so that the kernels that run for a shape are the same from then on, in graphs too.
+func (q *Queue) scratchOr(n int, otherwise bool) (p cuda.Ptr, ok bool) {
+	if r := q.work.refused; otherwise && r > 0 && n >= r {
+		return 0, false
+	}
+	err := tensor.Try(func() { p = q.scratch(n) })
+	if otherwise && cuda.IsOutOfMemory(err) {
+		q.work.refused = n
+	} else if err != nil {
+		panic(err)
+	}
+	return p, err == nil
 }
 
 // counters returns two words that are 0 before and after each kernel that uses them. Callers set q.args afterwards.

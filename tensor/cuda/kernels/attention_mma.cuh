@@ -206,11 +206,11 @@ __device__ __forceinline__ void mask(Scores& s, int i0, int j0, const Head& t) {
 #if DOCS
 struct Documents {
   const i64 *rows, *cols;  // their numbers, of n_rows and n_cols
-  int n_rows, n_cols, from;  // tiles of columns begin at number `from`
+  int n_rows, n_cols;
   i64 low, high;  // the range of those of the block's rows, which each warp finds for itself
 
-  __device__ __forceinline__ Documents(const i64* of_rows, int rows_end, int first, const i64* of_cols, int cols_end, int tiles_from)
-      : rows(of_rows), cols(of_cols), n_rows(rows_end), n_cols(cols_end), from(tiles_from), low(~0ull >> 1), high(~low) {
+  __device__ __forceinline__ Documents(const i64* of_rows, int rows_end, int first, const i64* of_cols, int cols_end)
+      : rows(of_rows), cols(of_cols), n_rows(rows_end), n_cols(cols_end), low(~0ull >> 1), high(~low) {
     for (int i = first + lane_id(); i < min(first + BLOCK_M, n_rows); i += 32) low = min(low, rows[i]), high = max(high, rows[i]);
     for (int o = 16; o > 0; o >>= 1) {
       low = min(low, __shfl_xor_sync(FULL_WARP, low, o));
@@ -218,7 +218,8 @@ struct Documents {
     }
   }
 
-  // next is where the first tile from column j on begins that has a number in the range; it is end, or more, if there is none before end.
+  // next is where the first tile begins that has a number in the range from column j on; it is end, or more, if there is none before end.
+  // Tiles begin at multiples of BLOCK_N, the first one maybe before j.
   __device__ __forceinline__ int next(int j, int end) const {
     constexpr int LOADS = 8;  // at a time, so that the wait for one is that for all
     for (; j < end; j += 32 * LOADS) {
@@ -230,7 +231,7 @@ struct Documents {
       }
 #pragma unroll
       for (int i = 0; i < LOADS; i++)
-        if (u32 lanes = __ballot_sync(FULL_WARP, found[i])) return from + (j + 32 * i + __ffs((int)lanes) - 1 - from) / BLOCK_N * BLOCK_N;
+        if (u32 lanes = __ballot_sync(FULL_WARP, found[i])) return (j + 32 * i + __ffs((int)lanes) - 1) / BLOCK_N * BLOCK_N;
     }
     return end;
   }
@@ -244,7 +245,7 @@ struct Documents {
 };
 #else
 struct Documents {
-  __device__ __forceinline__ Documents(const i64*, int, int, const i64*, int, int) {}
+  __device__ __forceinline__ Documents(const i64*, int, int, const i64*, int) {}
   __device__ __forceinline__ int next(int j, int) const { return j; }
   __device__ __forceinline__ void mask(Scores&, int, int) const {}
 };
@@ -252,7 +253,7 @@ struct Documents {
 // documents are those of a block whose rows are queries from number i0 on, and columns keys.
 __device__ __forceinline__ Documents documents(const Masks& m, const Heads& h, const Head& t, int i0) {
   i64 b = t.number / (u32)h.heads;
-  return Documents(m.qdocs + b * h.steps, t.steps, i0, m.kdocs + b * h.keys, t.keys, 0);
+  return Documents(m.qdocs + b * h.steps, t.steps, i0, m.kdocs + b * h.keys, t.keys);
 }
 
 // probability_and_dS turns the score s and dO vᵀ, in dp, of query i and key j into D*P and dS. lse2 is lse*log2(e).

@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) attention_mma_kv(T* grad_
   int j0 = t.tile * BLOCK_M, from = max(0, j0 - t.offset), warp_first = j0 + warp_row();  // queries before see none of the keys
   u32 number = t.number;
   i64 b = number / (u32)h.heads;
-  Documents docs(masks.kdocs + b * h.keys, t.keys, j0, masks.qdocs + b * h.steps, t.steps, from);
+  Documents docs(masks.kdocs + b * h.keys, t.keys, j0, masks.qdocs + b * h.steps, t.steps);
   int first = docs.next(from, t.steps);
   u32 last = j0 < t.keys && first < t.steps ? number + (u32)(h.heads / h.kv) : number;
   T *k = dynamic_shared<T>(), *v = k + BLOCK_M * LD;

@@ -138,7 +138,7 @@ attention_wgmma(T* out, float* lse, const __grid_constant__ TensorMap map_q, con
         m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, 1));
         m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, 2));
         float b = m == -INFINITY ? 0.f : m * scale2, sum = 0;
-        rescale[h] = exp2_(fmaf(row_max[h], scale2, -b));
+        rescale[h] = exp2_(row_max[h] * scale2 - b);  // 1 if it has not grown: rounded as b was
         row_max[h] = m;
 #pragma unroll
         for (int i = 0; i < BN / 8; i++)

@@ -1,3 +1,4 @@
+#include "mma.cuh"
 #include "conv.cuh"
 
 // Convolution as a product of matrices whose elements are found while they are loaded: c[m, n] = sum over k of a[m, k] b[k, n].

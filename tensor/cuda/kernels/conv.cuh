@@ -1,6 +1,4 @@
-#include "mma.cuh"
-
-// What conv.cu and conv_last.cu share.
+// What conv.cu, conv_last.cu and pictures.cu share.
 
 // Conv is the sizes of a convolution: in and out are channels of a group.
 struct Conv {

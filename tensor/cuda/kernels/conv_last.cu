@@ -1,3 +1,4 @@
+#include "mma.cuh"
 #include "conv.cuh"
 
 // Convolution on tensor cores, for T of 16 bits. First pictures and w are written again, so that the channels of a pixel are
@@ -8,9 +9,10 @@
 //   GRAD_X   dx: m = channel in,  n = (picture, pixel in),  k = (tap, channel out);   a = w as [groups*in, tap, out], b = g
 //   GRAD_W   dw: m = channel out, n = (tap, channel in),    k = (picture, pixel out); a = g, b = x; k is cut into parts
 //
-// For GRAD_X, blockIdx.z also counts classes of pixels, see conv.cu. Tensors have fewer than 2^31 elements, kernels at most MOST taps.
+// For GRAD_X, blockIdx.z also counts classes of pixels, see conv.cu. Tensors have fewer than 2^31 elements, kernels at most MOST taps:
+// so many fit beside the tiles, if a multiprocessor of an A100 (164 KiB of shared memory) has two blocks.
 
-enum { DEPTH = 32, STAGES = 4, MOST = 64, TN = 128 };
+enum { DEPTH = 32, STAGES = 4, MOST = 63, TN = 128 };
 
 // Tap is a tap of w: its number, and what it adds to the row, the column and the number of a pixel.
 struct __align__(16) Tap { int number, row, col, pixel; };

@@ -1,9 +1,6 @@
-// Convolution, pooling and batch norm of pictures, a thread for each element or a block for each channel. Sums have a fixed order.
+#include "conv.cuh"
 
-// Conv is the sizes of a convolution: in and out are channels of a group.
-struct Conv {
-  i64 n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw, oh, ow;
-};
+// Convolution, pooling and batch norm of pictures, a thread for each element or a block for each channel. Sums have a fixed order.
 
 // conv2d: y [n, groups*out, oh, ow] of x [n, groups*in, h, w], w [groups*out, in, kh, kw] and the bias b, which may be null.
 extern "C" __global__ void conv2d(T* y, const T* x, const T* w, const T* b, Conv c) {
