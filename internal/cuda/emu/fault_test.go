@@ -258,7 +258,7 @@ extern "C" __global__ void f(int* y) { y[0] = seen; seen = 5; }`
 		strings.Replace(kernel, "y[0]", "static int seen; y[0]", 1),
 	} {
 		_, err := r.dev.Module(cuda.Source{Name: "variable.cu", Text: text})
-		require.ErrorContains(t, err, "the emulator has no variables of the device, which launches share: give the kernel a pointer to memory", text)
+		require.ErrorContains(t, err, "the emulator has no variables of the device, which launches share: give the kernel a pointer", text)
 	}
 }
 
