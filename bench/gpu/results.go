@@ -65,7 +65,7 @@ func (r *results) write(out io.Writer) error {
 
 // noise matches lines of a test's output that say nothing about a failure.
 var noise = regexp.MustCompile(
-	`^(=== |---? |\s*Error Trace:|\s+/|\s*$|goroutine |testing\.|panic\(|FAIL$|exit status|created by |\s*Test:)`)
+	`^(=== |---? |\s*Error Trace:|\s+/|\s*$|goroutine |testing\.|panic\(|FAIL$|exit status|created by |\s*Test:|(gpu: |[\d/]+ [\d:]+ )?INFO )`)
 
 // essence returns the first lines that say why a test failed: those that are not noise, and the beginning of a crash.
 func essence(text []byte) string {

@@ -85,11 +85,14 @@ func (t *target) worst(rows []measure.Row) (what string, x float64, ok bool) {
 func writeTargets(out io.Writer, rows []measure.Row) {
 	fmt.Fprintln(out, "\n| target | wanted | measured | worst case |\n|---|---|---|---|")
 	for _, t := range targets {
+		sign, measured := "≥", "not measured"
+		if t.most {
+			sign = "≤"
+		}
 		what, x, ok := t.worst(rows)
-		measured := "not measured"
 		if ok {
 			measured = figure(x) + map[bool]string{true: ", met", false: ", missed"}[x == t.want || x < t.want == t.most]
 		}
-		fmt.Fprintf(out, "| %s | %s %s | %s | %s |\n", t.work, map[bool]string{true: "≤", false: "≥"}[t.most], figure(t.want), measured, what)
+		fmt.Fprintf(out, "| %s | %s %s | %s | %s |\n", t.work, sign, figure(t.want), measured, what)
 	}
 }

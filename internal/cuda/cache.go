@@ -40,8 +40,10 @@ func (c *Compiler) CompileCached(src Source, arch string, options ...string) ([]
 	if code, ok := c.unsaved.Load(path); ok {
 		return code.([]byte), nil
 	}
-	if code := readEntry(path); code != nil && dir != "" {
-		return code, nil
+	if dir != "" {
+		if code := readEntry(path); code != nil {
+			return code, nil
+		}
 	}
 	code, err := c.Compile(src, arch, options...)
 	if err == nil && (dir == "" || !writeEntry(path, code)) {

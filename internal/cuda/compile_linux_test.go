@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -75,6 +76,37 @@ func TestCompiledOnce(t *testing.T) {
 		_, err = modules[0].Func("one")
 		require.NoError(t, err)
 		src.Text += "// not the same\n"
+	}
+}
+
+// Without a folder for the cache, no file of the working directory is taken for an entry.
+func TestNoCacheFolder(t *testing.T) {
+	c := compiler(t)
+	for _, name := range []string{"RINGO_CUDA_CACHE", "XDG_CACHE_HOME", "HOME"} {
+		t.Setenv(name, "")
+	}
+	require.Empty(t, cuda.CacheDir())
+	t.Chdir(t.TempDir())
+	src := cuda.Source{Name: "small.cu", Text: small.Text + "// without a folder\n"}
+	pipe := filepath.Base(c.CachePath(src, "sm_90"))
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	compiled := make(chan error)
+	go func() {
+		_, err := c.CompileCached(src, "sm_90")
+		compiled <- err
+	}()
+	for {
+		if f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil { // only if somebody reads it
+			t.Error("it is read")
+			require.NoError(t, f.Close())
+		}
+		select {
+		case err := <-compiled:
+			require.NoError(t, err)
+			return
+		default:
+			runtime.Gosched()
+		}
 	}
 }
 

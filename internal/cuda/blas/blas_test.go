@@ -99,7 +99,7 @@ func want(g *blas.Gemm, a, b, c, bias, aux []float64) (out, newBias, newAux []fl
 				p := &out[q*g.StrideC+i*g.LDC+j]
 				sum = g.Alpha*sum + zero(g.Beta, *p)
 				if g.Epilogue&blas.Bias != 0 {
-					sum += bias[j]
+					sum += bias[q*g.StrideBias+j]
 				}
 				switch g.Epilogue &^ blas.Bias {
 				case blas.ReLU:
@@ -125,10 +125,12 @@ func want(g *blas.Gemm, a, b, c, bias, aux []float64) (out, newBias, newAux []fl
 			}
 		}
 	case blas.BiasGradA:
-		for i := range g.M {
-			newBias[i] = 0
+		for i := range max(g.Batch, 1) * g.M {
+			q, i := i/g.M, i%g.M
+			sum := &newBias[q*g.StrideBias+i]
+			*sum = 0
 			for k := range g.K {
-				newBias[i] += at(a, 0, g.LDA, i, k, g.TransA)
+				*sum += at(a, q*g.StrideA, g.LDA, i, k, g.TransA)
 			}
 		}
 	}
@@ -165,7 +167,7 @@ func (r *rig) product(g *blas.Gemm, skew int) bool {
 		bm = g.N
 	}
 	a, b := r.vec(g.Type, rows(am, g.LDA, g.Batch, g.StrideA), skew), r.vec(g.Type, rows(bm, g.LDB, g.Batch, g.StrideB), skew)
-	c, bias := r.vec(g.Type, rows(g.M, g.LDC, g.Batch, g.StrideC), skew), r.vec(g.Type, max(g.M, g.N), skew)
+	c, bias := r.vec(g.Type, rows(g.M, g.LDC, g.Batch, g.StrideC), skew), r.vec(g.Type, rows(1, max(g.M, g.N), g.Batch, g.StrideBias), skew)
 	aux := r.vec(g.Type, g.M*g.LDAux, 0)
 	if g.Beta == 0 {
 		for i := range g.M {
@@ -232,6 +234,35 @@ func TestBatch(t *testing.T) {
 	r.product(&g, 0)
 	g.TransA, g.LDA, g.StrideA, g.StrideC = true, 5, 35, 64
 	r.product(&g, 1)
+}
+
+// Products of a batch have biases, or gradients of them, that are as far from each other as StrideBias says, also when products of the same
+// shape had others before. The alignment of the first one is not that of all.
+func TestBatchOfBiases(t *testing.T) {
+	r := newRig(t)
+	for _, typ := range []blas.Type{blas.Float32, blas.BFloat16} {
+		for _, e := range []blas.Epilogue{blas.Bias, blas.ReLUBias, blas.BiasGradA} {
+			for _, stride := range []int{64, 67, 65, 128} {
+				r.product(&blas.Gemm{Type: typ, TransA: e == blas.BiasGradA, M: 64, N: 64, K: 64, Alpha: 1, LDA: 64, LDB: 64, LDC: 64,
+					Batch: 3, StrideA: 4096, StrideB: 4096, StrideC: 4096, Epilogue: e, StrideBias: stride}, 0)
+			}
+		}
+	}
+}
+
+// If cuBLASLt refuses the gradients of the biases of a batch, whatever the status, another kernel computes them; the product alone says
+// what is wrong with it.
+func TestRefusedBatchOfBiases(t *testing.T) {
+	emu.Only(t, "which products have no algorithm differs between cuBLASLt's versions")
+	r := newRig(t)
+	x := r.vec(blas.Float32, 256, 0)
+	g := blas.Gemm{Type: blas.Float32, TransA: true, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8, A: x.ptr, B: x.ptr, C: x.ptr,
+		Batch: 2, StrideC: 64, Bias: x.ptr, Epilogue: blas.BiasGradA, StrideBias: 4} // gradients that overlap
+	require.True(t, blas.IsUnsupported(r.h.MatMul(r.s, &g)))
+	g.StrideBias, g.LDC = 8, 7 // rows that overlap
+	require.True(t, blas.IsUnsupported(r.h.MatMul(r.s, &g)))
+	g.Epilogue = blas.None
+	require.ErrorContains(t, r.h.MatMul(r.s, &g), "CUBLAS_STATUS_INVALID_VALUE")
 }
 
 // The gradient of a bias is unsupported if it would leave the device idle; another kernel computes it then. Which sums cuBLASLt cuts into

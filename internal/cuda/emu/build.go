@@ -33,7 +33,7 @@ var libraries = []string{"libcuda", "libnvrtc", "libnvml", "libcublaslt", "libnc
 // kernelFlags are g++'s for kernels; libnvrtc reads them from the file
 // kernel.flags. The sanitizers' calls go to the shim, not to libubsan.
 var kernelFlags = []string{"-std=c++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",
-	"-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-fsanitize=alignment,bounds"}
+	"-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-fsanitize=alignment,bounds", "-fdata-sections"}
 
 // shimFlags are g++'s for the code that is in every module besides its kernels.
 var shimFlags = []string{"-std=c++17", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",

@@ -57,8 +57,8 @@
 //
 // It tests logic only. There is no inline PTX (a kernel has an #ifdef RINGO_EMU for
 // that, and its PTX does not run here), no grid-wide synchronization inside a kernel, no
-// __device__ variables that kernels write, no default stream, and no information
-// about speed. Kernels of different streams do run at the same time.
+// __device__ variables that kernels write (they do not compile), no default stream, and no
+// information about speed. Kernels of different streams do run at the same time.
 //
 // Other emulated libraries (NCCL, cuBLASLt) put their work into streams with
 // emu_enqueue, see src/emu.h.

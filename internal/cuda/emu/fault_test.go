@@ -1,6 +1,7 @@
 package emu_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -240,4 +241,76 @@ func TestGoKeepsItsFaults(t *testing.T) {
 	require.Error(t, r.s.Sync())
 	nilPanics()
 	emu.Heal()
+}
+
+// Variables of the device would be others for each stream, and those that begin as zeros looked like shared ones, so there are none.
+func TestDeviceVariables(t *testing.T) {
+	emu.Only(t, "a GPU has them")
+	r := newRig(t, emu.Config{}, "")
+	const kernel = `
+extern "C" __global__ void f(int* y) { y[0] = seen; seen = 5; }`
+	for _, text := range []string{
+		"__device__ int seen;" + kernel,
+		"__device__ int seen = 3;" + kernel,
+		"__device__ int a, *at = &a; extern \"C\" __global__ void f(int* y) { y[0] = *at; at = y; }",
+		`extern "C" { __device__ int seen; }` + kernel,
+		"template <class T> __device__ T one; " + strings.ReplaceAll(kernel, "seen", "one<int>"),
+		strings.Replace(kernel, "y[0]", "static int seen; y[0]", 1),
+	} {
+		_, err := r.dev.Module(cuda.Source{Name: "variable.cu", Text: text})
+		require.ErrorContains(t, err, "the emulator has no variables of the device, which launches share: give the kernel a pointer", text)
+	}
+}
+
+// Constants, and shared variables of functions, templates and lambdas, are what they are on a GPU.
+func TestSharedInTemplates(t *testing.T) {
+	r := newRig(t, emu.Config{}, `
+__constant__ int c[2] = {1, 2};
+__device__ const int d[2] = {3, 4};
+template <class T> __device__ int sum(int* y, int i) {
+  __shared__ T s[32];
+  s[threadIdx.x] = (T)(c[i] + d[i]);
+  __syncthreads();
+  return s[31 - threadIdx.x];
+}
+extern "C" __global__ void f(int* y) { y[blockIdx.x * 32 + threadIdx.x] = sum<int>(y, 0) + sum<unsigned short>(y, 1); }`)
+	y := r.alloc(4 * 64)
+	for range 2 {
+		r.launch(r.s, "f", 2, 32, 0, cuda.NewArgs().Ptr(y))
+		out := make([]int32, 64)
+		require.NoError(t, r.s.Download(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), 4*len(out)), y))
+		require.NoError(t, r.s.Sync())
+		for _, x := range out {
+			require.EqualValues(t, 10, x)
+		}
+	}
+}
+
+// The emulator knows what threads stored to so much shared memory, and to no more.
+func TestRoomForSharedMemory(t *testing.T) {
+	emu.Only(t, "a GPU has less room")
+	for _, c := range []struct {
+		bytes int
+		wrong bool
+	}{{48 << 10, false}, {48<<10 + 64, true}} {
+		r := newRig(t, emu.Config{}, fmt.Sprintf(`
+extern "C" __global__ void f(float* y) {
+  __shared__ unsigned s[%d];
+  extern __shared__ __align__(16) float d[];
+  unsigned v[4] = {1, 2, 3, 4};
+  s[0] = 0;
+  emu_store16(emu_shared_address(d) + 232448 - 16, v, __LINE__);
+  y[0] = s[0];
+}`, c.bytes/4))
+		f, err := r.module.Func("f")
+		require.NoError(t, err)
+		require.NoError(t, f.SetShared(232448))
+		r.launch(r.s, "f", 1, 1, 232448, cuda.NewArgs().Ptr(r.alloc(4)))
+		if err = r.s.Sync(); c.wrong {
+			require.ErrorContains(t, err, "the emulator has room for 49152 bytes of static shared memory in a module, and 232448 of a launch")
+			emu.Heal()
+			continue
+		}
+		require.NoError(t, err)
+	}
 }

@@ -235,7 +235,8 @@ static void __attribute__((format(printf, 1, 2))) broken(const char* format, ...
   va_start(a, format);
   int n = vsnprintf(launch->detail, sizeof launch->detail, format, a);
   va_end(a);
-  snprintf(launch->detail + n, sizeof launch->detail - n, ", in block (%u,%u,%u)", blockIdx.x, blockIdx.y, blockIdx.z);
+  if (n >= 0 && n < (int)sizeof launch->detail)
+    snprintf(launch->detail + n, sizeof launch->detail - n, ", in block (%u,%u,%u)", blockIdx.x, blockIdx.y, blockIdx.z);
   failed = LaunchFailed;
 }
 static void stuck() {

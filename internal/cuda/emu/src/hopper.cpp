@@ -3,8 +3,9 @@
 #include "mma.h"
 
 namespace emu {
-// Addresses: a kilobyte is the system's, then come the static bytes, and the dynamic ones from a multiple of 16 on.
-enum { Reserved = 1024, MaxBytes = 232448 + Reserved + 32 };
+// Addresses: a kilobyte is the system's, then come the static bytes (of all kernels of the module), and the dynamic ones from a multiple of
+// 16 on.
+enum { Reserved = 1024, MaxBytes = Reserved + (48 << 10) + 32 + 232448 };
 static inline unsigned statics() { return Reserved + (unsigned)(__stop_emu_shared - __start_emu_shared + 15) / 16 * 16; }
 static inline unsigned dynamics() { return statics() + 16; }
 static inline unsigned char* bytes_at(unsigned at) {
@@ -111,6 +112,8 @@ static void at_begin() {
   npending = unfenced = registers_free = 0;
   memset(named, 0, sizeof named);
   if (any_stored) memset(stored, 0, sizeof stored), any_stored = false;
+  if (dynamics() + launch->shared > MaxBytes)
+    broken("the emulator has room for %d bytes of static shared memory in a module, and 232448 of a launch", 48 << 10);
 }
 static void at_end() {
   if (npending) broken("%u copies to shared memory are under way at the end", npending);

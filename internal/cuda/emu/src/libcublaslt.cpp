@@ -191,7 +191,6 @@ API Status cublasLtMatmulAlgoGetHeuristic(Handle* h, Desc* d, Layout* a, Layout*
   for (unsigned n : p->align) { if (!power2(n)) return InvalidValue; if (n < least) least = n; }
   for (auto l : {a, b, c, o})
     while (least > 1 && (l->ld | (l->batch > 1 ? l->stride : 0)) * size_of(l->type) % least) least /= 2;
-  while (o->batch > 1 && least > 1 && d->bias_stride * size_of(o->type) % least) least /= 2;
   uint64_t work = (o->type == F64 ? 8 : 4) * o->rows * o->cols;
   for (unsigned id = 0; id < 3 && *count < want; id++) {
     unsigned align = id < 2 || is8(a->type) ? 16 : (unsigned)size_of(a->type);
@@ -385,6 +384,7 @@ API Status cublasLtMatmul(Handle* h, Desc* d, const void* alpha, const void* A, 
   if (work_size < algo->workspace || (algo->workspace && (!work || (uintptr_t)work % 256))) return InvalidValue;
   for (auto p : {A, B, C, (const void*)D, (const void*)(d->epilogue & (Bias | Bgrad | BgradA | BgradB) ? d->bias : nullptr)})
     if ((uintptr_t)p % algo->align) return InvalidValue;
+  if (o->batch > 1 && d->epilogue & (Bias | Bgrad | BgradA | BgradB) && d->bias_stride * size_of(o->type) % algo->align) return InvalidValue;
   // Only C may be D, and then in the same places; what else overlaps has no meaning.
   Span out = span(D, *o);
   bool same = C == D && c->ld == o->ld && (o->batch == 1 || c->stride == o->stride);
