@@ -44,7 +44,7 @@ func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // TestLoadRefusesFlips: every layout refuses a wrong bit in any byte of any file, also if it cuts tensors differently from the layout that
-// saved. Trying every byte would take twenty minutes: it tries every 997th, from another byte on for each pair of layouts.
+// saved. Trying every byte would take twenty minutes: it tries every 997th, from another byte on for each pair of layouts. The short form has every second pair.
 func TestLoadRefusesFlips(t *testing.T) {
 	for k, from := range flippedFrom {
 		path := save(t, t.TempDir(), layouts[from], 2)
@@ -57,9 +57,9 @@ func TestLoadRefusesFlips(t *testing.T) {
 	}
 }
 
-// In the long form, a seed chooses the layouts and the first byte.
+// The long form has the other pairs. Then a seed chooses the layouts and the first byte.
 func TestLongLoadRefusesFlips(t *testing.T) {
-	reliability.SkipUnlessLong(t)
+	reliability.AsLong(t, TestLoadRefusesFlips)
 	var paths []string
 	for _, from := range flippedFrom {
 		paths = append(paths, save(t, t.TempDir(), layouts[from], 2))

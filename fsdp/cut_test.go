@@ -154,7 +154,7 @@ func (n *mixer) block(x nn.T) nn.T {
 	return y.Add(x)
 }
 
-// Column and row parallel layers, cut once more, with copies, microbatches and recomputation. In the short form each model has half of the
+// Column and row parallel layers, cut once more, with copies, microbatches and recomputation. In the short form each model has one of the
 // meshes in a stage.
 func TestCutByHeads(t *testing.T) {
 	for k, model := range []func() cutModel{newMixer, newMixerAgain} {

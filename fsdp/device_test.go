@@ -167,15 +167,12 @@ func captured(t *testing.T, launch disttest.Launcher, cfg fsdp.Config, captures 
 	return c
 }
 
-// Captured steps have the bits of steps that run, in all stages; the short form has the last one, which gathers most.
+// Captured steps have the bits of steps that run, in all stages. The short form has stage 2 with OncePerStep, and the others without it.
 func TestCapturedSteps(t *testing.T) {
 	disttest.OnEach(t, turn(t, disttest.GPUs(), "one GPU"), 2, func(t *testing.T, launch disttest.Launcher) {
 		for s := 1; s <= 3; s++ {
-			if s != 3 && !reliability.Long(t) {
-				continue
-			}
 			for _, once := range []bool{false, true}[:min(s, 2)] {
-				if once && !reliability.Long(t) {
+				if once != (s == 2) && !reliability.Long(t) {
 					continue
 				}
 				cfg := fsdp.Config{Stage: s, OncePerStep: once}

@@ -150,7 +150,7 @@ func TestBombs(t *testing.T) {
 		return strings.TrimSuffix(s.String(), ",")
 	}
 	for want, header := range map[string]string{
-		"it would take more than ":       `{"__metadata__":{` + several(1_000_000, `"%x":"",`) + `}}`,
+		"it would take more than ":       `{"__metadata__":{` + several(250_000, `"%x":"",`) + `}}`,
 		"it would take more than":        `{` + several(200_000, `"%x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},`) + `}`,
 		"more than 64 numbers in a list": `{"x":{"dtype":"F32","data_offsets":[0,0],"shape":[` + strings.Repeat("1,", 2_000_000) + `0]}}`,
 		`tensor "xxxxx`:                  `{"` + strings.Repeat("x", 10_000_000) + `":{"dtype":"F32","shape":[],"data_offsets":[0,1]}}`,
@@ -158,7 +158,7 @@ func TestBombs(t *testing.T) {
 		"unknown key":                    `{"x":{"` + strings.Repeat("x", 10_000_000) + `":1}}`,
 		"is not an integer":              `{"x":{"shape":[` + strings.Repeat("1", 10_000_000) + `]}}`,
 	} {
-		short := want == "it would take more than" || want == "more than 64 numbers in a list" || strings.HasPrefix(want, "tensor")
+		short := strings.HasPrefix(want, "it would") || want == "more than 64 numbers in a list" || strings.HasPrefix(want, "tensor")
 		if short == reliability.Long(t) {
 			continue
 		}

@@ -75,9 +75,8 @@ func TestBombs(t *testing.T) {
 		{"keys of a dict", "}(" + run(1_000_000, func(i int) string {
 			return "J" + string(binary.LittleEndian.AppendUint32(nil, uint32(i))) + "N"
 		}) + "u.", much},
-		{"keys one by one", "}" + run(1_000_000, func(i int) string {
-			number := "J" + string(binary.LittleEndian.AppendUint32(nil, uint32(i)))
-			return number + number + "s"
+		{"keys one by one", "}" + run(500_000, func(i int) string {
+			return "J" + string(binary.LittleEndian.AppendUint32(nil, uint32(i))) + "Ns"
 		}) + ".", much},
 		{"storages", ref("K\x06") + "0" + "(" + text("storage") + "ctorch\nFloatStorage\n" + text("0") + "NK\x06tq\x000(" +
 			strings.Repeat("h\x00Q", 1_000_000) + "t.", much},
@@ -91,7 +90,7 @@ func TestBombs(t *testing.T) {
 			"}q\x00(" + run(1000, func(i int) string { return text(fmt.Sprint(i)) + "N" }) + text("params") + ")" + text("lr") + "K\x01u0" +
 				sgd("]("+run(3000, again)+"e", "}"), much},
 	} {
-		if (len(c.pickle) > 1<<20 && i%3 > 0) != reliability.Long(t) {
+		if (len(c.pickle) > 1<<20 && i%3 > 0 && c.name != "keys one by one") != reliability.Long(t) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

@@ -191,7 +191,7 @@ func TestBytes(t *testing.T) {
 }
 
 // TestLargeTexts: for any text, the time does not grow with the square of its length, which would take half a minute or more here.
-// In the short form, each tokenizer reads every other text.
+// In the short form, each tokenizer reads every fifth text.
 func TestLargeTexts(t *testing.T) {
 	const size, limit = 1 << 17, 3*time.Second + reliability.Slack
 	random := rand.New(rand.NewPCG(1, 2))

@@ -208,6 +208,8 @@ func TestBinomialOnHosts(t *testing.T) {
 	})
 }
 
+func TestLongBinomialOnHosts(t *testing.T) { reliability.AsLong(t, TestBinomialOnHosts) }
+
 func total(counts []int) int {
 	sum := 0
 	for _, c := range counts {

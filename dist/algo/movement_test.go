@@ -125,13 +125,13 @@ func uneven(n, scale int) []int {
 func TestScatterAndGather(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for index, x := range reductions() {
-			if !reliability.Long(t) && (index+n)%3 > 0 {
+			if !reliability.Long(t) && (index+place(n))%3 > 0 {
 				continue
 			}
 			for _, scale := range []int{0, 1, n + 1, 300} {
 				w.halves(x, uneven(n, scale), true)
 			}
-			if reliability.Long(t) || (index+n)%33 == 0 {
+			if reliability.Long(t) || (index+place(n))%33 == 0 {
 				w.halves(x, uneven(n, big(33_001)), true)
 			}
 		}

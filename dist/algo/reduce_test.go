@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -220,6 +221,8 @@ func TestAvgDoesNotOverflow(t *testing.T) {
 		}
 	})
 }
+
+func TestLongAvgDoesNotOverflow(t *testing.T) { reliability.AsLong(t, TestAvgDoesNotOverflow) }
 
 func floatsOf(dt tensor.DType, b []byte) []float64 {
 	x := tensor.New(cpu.New(1), dt, len(b)/dt.Size())

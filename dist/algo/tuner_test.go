@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -130,6 +131,10 @@ func TestAllReduceIsReduceScatterAndAllGather(t *testing.T) {
 	})
 }
 
+func TestLongAllReduceIsReduceScatterAndAllGather(t *testing.T) {
+	reliability.AsLong(t, TestAllReduceIsReduceScatterAndAllGather)
+}
+
 // A chain of k ranks carries S segments in S+k−2 steps of one segment each: N(S+k−2)/(SB) for N bytes over links of
 // bandwidth B. Here a segment takes a second.
 func TestChainIsPipelined(t *testing.T) {
@@ -165,6 +170,8 @@ func TestChainIsPipelined(t *testing.T) {
 		}
 	})
 }
+
+func TestLongChainIsPipelined(t *testing.T) { reliability.AsLong(t, TestChainIsPipelined) }
 
 func TestNamesHaveNoSurprises(t *testing.T) {
 	for _, name := range algo.Names() {
