@@ -30,8 +30,8 @@ func (q *Queue) scratch(n int) cuda.Ptr {
 	return devPtr(q.work.x.Ptr())
 }
 
-// scratchOr is scratch, but with otherwise it returns false if the device does not have so much memory. It does not try again for as much or
-// more, so that the kernels that run for a shape are the same from then on, in graphs too.
+// scratchOr is scratch, but with otherwise it returns false if the device does not have so much memory. It does not try again for as much
+// or more, so that the kernels that run for a shape are the same from then on, in graphs too.
 func (q *Queue) scratchOr(n int, otherwise bool) (p cuda.Ptr, ok bool) {
 	if r := q.work.refused; otherwise && r > 0 && n >= r {
 		return 0, false

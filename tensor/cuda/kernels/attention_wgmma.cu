@@ -138,7 +138,8 @@ attention_wgmma(T* out, float* lse, const __grid_constant__ TensorMap map_q, con
         m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, 1));
         m = fmaxf(m, __shfl_xor_sync(FULL_WARP, m, 2));
         float b = m == -INFINITY ? 0.f : m * scale2, sum = 0;
-        rescale[h] = exp2_(row_max[h] * scale2 - b);  // 1 if it has not grown: rounded as b was
+        // 1 if it has not grown: rounded as b was. With dropout of wide heads that would spill more registers; 1 is then rounded, too.
+        rescale[h] = exp2_(DROP && HD > 64 ? fmaf(row_max[h], scale2, -b) : row_max[h] * scale2 - b);
         row_max[h] = m;
 #pragma unroll
         for (int i = 0; i < BN / 8; i++)
