@@ -56,6 +56,9 @@ func held(t *testing.T) (dev *cuda.Device, text, pipe string) {
 	emu.Only(t, "NVRTC reads no files")
 	emu.Start(t, emu.Config{})
 	t.Setenv("RINGO_CUDA_CACHE", t.TempDir())
+	for n := 1; n > 0; n, _ = cuda.Compilers() { // of other tests
+		runtime.Gosched()
+	}
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
 	pipe = filepath.Join(t.TempDir(), "pipe")
@@ -67,7 +70,7 @@ func held(t *testing.T) (dev *cuda.Device, text, pipe string) {
 func TestCloseWhileCompiling(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one is compiled at a time
 	dev, text, pipe := held(t)
-	cuda.CompileAhead(dev, text, 3)
+	cuda.CompileAhead(dev, text, false, "-DWHICH=0", "-DWHICH=1", "-DWHICH=2")
 	f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // the compiler reads
 	require.NoError(t, err)
 	closed := make(chan error)
@@ -86,6 +89,51 @@ func TestCloseWhileCompiling(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.True(t, strings.HasPrefix(entries[0].Name(), "ahead-"))
+}
+
+// What a device that is closed leaves out, the next device of the process compiles.
+func TestCloseLeavesCompanions(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	dev, text, pipe := held(t)
+	cuda.CompileAhead(dev, text, false, "-DWHICH=0")
+	f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // the only compiler reads
+	require.NoError(t, err)
+	cuda.CompileSoon(dev, "norm.cu", "float")
+	_, waiting := cuda.Compilers()
+	require.GreaterOrEqual(t, waiting, len(cuda.Companions("float")))
+	closed := make(chan error)
+	go func() { closed <- dev.Close() }()
+	for !cuda.Closing(dev) {
+		runtime.Gosched()
+	}
+	_, waiting = cuda.Compilers()
+	require.Zero(t, waiting)
+	require.NoError(t, f.Close())
+	require.NoError(t, <-closed)
+	require.Empty(t, cuda.Ahead(dev), "that no device compiles")
+}
+
+// Whatever asks for kernels, all processors but one compile them, and each for the architecture that its launch asks for.
+func TestCompilersAreFew(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	dev, text, pipe := held(t)
+	for i := range 4 {
+		cuda.CompileAhead(dev, text, i == 0, "-DWHICH=0", fmt.Sprint("-DWHICH=", 1+i))
+	}
+	n, _ := cuda.Compilers()
+	require.Equal(t, 2, n)
+	for n > 0 {
+		if f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil { // a compiler reads
+			require.NoError(t, f.Close())
+		}
+		n, _ = cuda.Compilers()
+	}
+	require.NoError(t, dev.Close())
+	for arch, want := range map[string]int{"sm_90": 4, "sm_90a": 2} { // -DWHICH=0 is one, for each
+		found, err := filepath.Glob(filepath.Join(os.Getenv("RINGO_CUDA_CACHE"), "ahead-"+arch+"-*"))
+		require.NoError(t, err)
+		require.Len(t, found, want, arch)
+	}
 }
 
 // lines are what the log says.
@@ -110,12 +158,13 @@ func TestCompilingIsSaid(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(log))
 	cuda.SayAgain()
-	cuda.CompileAhead(dev, "#if WHICH == 0\nno kernel;\n#endif\n"+strings.Replace(text, "WHICH == 0", "WHICH == 1", 1), 2)
+	cuda.CompileAhead(dev, text, false, "--no-such-option", "-DWHICH=0")
 	f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	said, attrs := log.said(t)
-	require.Equal(t, "compiling CUDA kernels, which later runs find in the cache", said)
+	require.Equal(t, "compiling CUDA kernels, which later runs find in the cache if it can be written", said)
 	require.EqualValues(t, 2, attrs["kernels"])
+	require.EqualValues(t, 1, attrs["left"])
 	require.Equal(t, os.Getenv("RINGO_CUDA_CACHE"), attrs["cache"])
 	require.NoError(t, f.Close())
 	require.NoError(t, dev.Close())

@@ -10,7 +10,7 @@
 //
 // The operations are kernels in plain CUDA C++, in kernels/*.cu. A file is compiled for one element type at a time, at the
 // first launch that needs it (see internal/cuda: the code is cached on disk). The first kernel of a layer begins to compile what a
-// step of training needs, on all processors (compileAhead). A cell of the table is made by [newKernel]: the
+// step of training needs, on all processors but one (compileAhead). A cell of the table is made by [newKernel]: the
 // kernel's file and name, the element type, and a function that fills the parameters and launches. Tables are a map per
 // group of operations, merged in table.go. An empty cell is an error that names operation, type and device.
 //

@@ -187,13 +187,26 @@ func OpAfterGrowth(d *Device, op tensor.Op) tensor.Op {
 	return q.op
 }
 
-// CompileAhead begins to compile a text several times, with WHICH defined as 0, 1, ...
-func CompileAhead(d *Device, text string, n int) {
+// CompileAhead begins to compile a text, once with each of the options.
+func CompileAhead(d *Device, text string, specific bool, options ...string) {
 	var all []*kernel
-	for i := range n {
-		all = append(all, &kernel{file: "ahead.cu", elem: "float", text: text, defines: []string{fmt.Sprintf("-DWHICH=%d", i)}})
+	for _, o := range options {
+		k := &kernel{file: "ahead.cu", elem: "float", text: text, specific: specific, defines: []string{o}}
+		all = append(all, k)
 	}
-	d.compileAhead(all)
+	d.compileAhead(all, [3]string{})
+}
+
+// CompileSoon begins to compile what is needed after the first kernel of a file.
+func CompileSoon(d *Device, file, elem string) {
+	d.compileSoon(kernels[slices.IndexFunc(kernels, func(k *kernel) bool { return k.file == file && k.elem == elem })])
+}
+
+// Compilers is how many goroutines compile ahead, and how many kernels wait for them.
+func Compilers() (n, waiting int) {
+	pool.Lock()
+	defer pool.Unlock()
+	return pool.workers, len(pool.waiting)
 }
 
 // Modules lists the modules without variants that the device has compiled: files and types.
@@ -228,7 +241,11 @@ func Ahead(d *Device) (elems []string) {
 }
 
 // Closing reports whether Close waits for the compiler, or has.
-func Closing(d *Device) bool { return d.ahead.closed.Load() }
+func Closing(d *Device) bool {
+	pool.Lock()
+	defer pool.Unlock()
+	return d.ahead.closed
+}
 
 // SayAgain lets the log say once more that kernels are compiled.
 func SayAgain() { said.Store(false) }
