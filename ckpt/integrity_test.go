@@ -44,7 +44,8 @@ func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // TestLoadRefusesFlips: every layout refuses a wrong bit in any byte of any file, also if it cuts tensors differently from the layout that
-// saved. Trying every byte would take twenty minutes: it tries every 997th, from another byte on for each pair of layouts. The short form has every second pair.
+// saved. Trying every byte would take twenty minutes: it tries every 997th, from another byte on for each pair of layouts. The short
+// form has every second pair.
 func TestLoadRefusesFlips(t *testing.T) {
 	for k, from := range flippedFrom {
 		path := save(t, t.TempDir(), layouts[from], 2)

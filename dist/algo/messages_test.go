@@ -77,8 +77,8 @@ func bubbles(t *testing.T, test func(t *testing.T, w *world, n int)) {
 	}
 }
 
-// place is that of n among the numbers of ranks in the short form. A third of the reductions has one of places 0 and 3, of 1 and 4, or of 2:
-// each runs on more than one rank.
+// place is that of n among the numbers of ranks in the short form. A third of the reductions has places 0 and 3, one 1 and 4, and one 2:
+// each runs on several ranks.
 func place(n int) int { return slices.Index([]int{1, 2, 3, 5, 8}, n) }
 
 // counts are the numbers of elements. The last one is long; in the short form not all types have it.

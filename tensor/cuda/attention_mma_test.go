@@ -175,7 +175,7 @@ func TestAttentionWithoutTensorCores(t *testing.T) {
 
 // TestDeletedBarrierInAttention takes each barrier and each wait for copies out of the kernels. Some thread then sees rows that
 // are not there yet.
-func TestDeletedBarrierInAttention(t *testing.T) {
+func TestDeletedBarrierInAttention(t *testing.T) { //long: one order of threads is enough to see it
 	emu.Only(t, "a GPU may be right by chance")
 	h := heads{batch: 1, steps: 140, heads: 1, hd: 32}
 	for _, file := range []string{"attention_mma.cu", "attention_mma_q.cu", "attention_mma_kv.cu"} {

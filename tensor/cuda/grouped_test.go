@@ -209,7 +209,7 @@ func TestGroupedWithoutTensorCores(t *testing.T) {
 }
 
 // TestDeletedBarrierInGrouped removes the barrier and the wait for copies from the kernels, or makes them wait for too few copies.
-func TestDeletedBarrierInGrouped(t *testing.T) {
+func TestDeletedBarrierInGrouped(t *testing.T) { //long: one order of threads is enough to see it
 	emu.Only(t, "a GPU may be right by chance")
 	g := grouped{40, 136, []int{40, 100}, true, 0}
 	other := g

@@ -46,7 +46,8 @@ func bothOrders(t *testing.T, fn func(t *testing.T, dev *cuda.Device)) {
 func TestLongAscending(t *testing.T) {
 	reliability.SkipUnlessLong(t)
 	for name, test := range map[string]func(t *testing.T){
-		"Attention": TestAttention, "ColSum": TestColSum, "Convolutions": TestConvolutions, "Copy": TestCopy,
+		"Attention": TestAttention, "AttentionWindows": TestAttentionWindows, "ColSum": TestColSum, "Convolutions": TestConvolutions,
+		"Copy":           TestCopy,
 		"CrossAttention": TestCrossAttention, "CrossAttentionMasks": TestCrossAttentionMasks, "CrossEntropy": TestCrossEntropy,
 		"EmbeddingGrad": TestEmbeddingGrad, "Extremes": TestExtremes, "ExtremesOfLongLines": TestExtremesOfLongLines,
 		"FusedGradients": TestFusedGradients, "GradNorm": TestGradNorm, "Grouped": TestGrouped,
