@@ -3,9 +3,9 @@ package tensor
 import "slices"
 
 // Linear layers of one input, such as those of queries, keys and values, are one product where a device has OpLinears: a batch of matrices
-// at equal distances, with the same input. So their parameters have to lie in one memory: see Param.Together; units of
-// package fsdp have them so, too, and buckets of package ddp their gradients. Each result is without gaps, as if it were alone. In Backward, the gradients of the weights are
-// one batch where those of the results lie in one memory (NewLikes). The gradient of x is the sum of one product each.
+// at equal distances, with the same input. So their parameters have to lie in one memory: see Param.Together; units of package fsdp have
+// them so, too, and buckets of package ddp their gradients. Each result is without gaps, as if it were alone. In Backward, the gradients of
+// the weights are one batch where those of the results lie in one memory (NewLikes). The gradient of x is the sum of one product each.
 
 // maxLinears is the number of layers in one product.
 const maxLinears = 3
@@ -194,7 +194,8 @@ func (t *Tape) likeBatch(hs []*header, x *header, d int) {
 	t.release(all)
 }
 
-// batch returns tensors that lie d elements apart as one operand, from the first in memory to the end of the last. With write, it is written.
+// batch returns tensors that lie d elements apart as one operand, from the first in memory to the end of the last. With write, it is
+// written.
 func (t *Tape) batch(hs []*header, d int, write bool) *header {
 	for _, h := range hs { // Args.add knows what still uses the memory of one of them
 		if h.st.numPending > 0 {
