@@ -1,6 +1,7 @@
 package parallel_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -33,7 +34,10 @@ type joined struct {
 func (j joined) training(t *testing.T, one bool) disttest.Training {
 	c := disttest.Training{Batch: 7, Steps: 10, Name: fmt.Sprintf("%+v", j)}
 	if !one {
-		c.Mesh, c.On = j.layout.Mesh(2), disttest.Machines()[0].Start(t, 3)
+		c.Mesh, c.On = j.layout.Mesh(2), func(ctx context.Context, cfg dist.Config, fn func(context.Context, *dist.Rank) error) error {
+			cfg.Device = tensortest.Remotes(t)
+			return dist.Run(ctx, cfg, fn)
+		}
 	}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (disttest.Attached, error) {
 		return j.attach(t, r, mesh)
