@@ -4,8 +4,9 @@
 //	go run ./bench/sim
 //
 // The machine must have nothing else to do. Every time is that of the fastest block of all rounds. How much slower memory is where a
-// core's own cache ends, and how long a barrier of two cores takes, is measured without collectives (machine.go). 64 MiB are printed, but
-// not counted: how much of the cache that all cores share is this machine's may change from one minute to the next.
+// core's own cache ends, and how long a barrier of two cores takes, is measured without collectives (machine.go). Cores are kept awake, on
+// Linux. 64 MiB are printed, but not counted: how much of the cache that all cores share is this machine's may change from one minute to
+// the next.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,13 +31,10 @@ const kib, mib = 1 << 10, 1 << 20
 // cached is the largest size that counts.
 const cached = 16 * mib
 
-// engines are fitted to two sizes each.
-var engines = []struct {
-	name   string
-	fitted [2]int
-}{{"local", [2]int{64, 256 * kib}}, {"shm", [2]int{64, 256 * kib}}, {"tcp", [2]int{kib, mib}}}
-
 var (
+	engines = []string{"local", "shm", "tcp"}
+	fitted  = [2]int{64, 256 * kib} // for each engine
+
 	sizes = []int{8, 64, kib, 4 * kib, 16 * kib, 64 * kib, 256 * kib, 512 * kib, mib, 4 * mib, 16 * mib, 64 * mib}
 	ops   = []backend.Kind{backend.AllReduce, backend.Broadcast, backend.AllGather} // the first is fitted
 )
@@ -63,21 +62,24 @@ func run(rounds int) error {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	shared, loopback := machine()
+	if err := keepAwake(); err != nil {
+		return err
+	}
 	good, points := make([]int, len(ops)), make([]int, len(ops))
 	for _, e := range engines {
 		m := shared
-		if e.name == "tcp" {
+		if e == "tcp" {
 			m = loopback
 		}
 		for i, op := range ops {
-			times, err := measure(ringo, e.name, op, rounds)
+			times, err := measure(ringo, e, op, rounds)
 			if err == nil && i == 0 {
-				err = m.fit(e.fitted, times)
+				err = m.fit(times)
 			}
 			if err != nil {
-				return fmt.Errorf("%s: %w", e.name, err)
+				return fmt.Errorf("%s: %w", e, err)
 			}
-			fmt.Printf("%s, %v by direct, 2 ranks: %.2f µs and %.3g GB/s\n", e.name, op, m.a/1e3, 1/m.b)
+			fmt.Printf("%s, %v by direct, 2 ranks: %.2f µs and %.3g GB/s\n", e, op, m.a/1e3, 1/m.b)
 			for _, n := range sizes {
 				x, err := m.predict(op, m.a, m.b, n)
 				if err != nil {
@@ -85,7 +87,7 @@ func run(rounds int) error {
 				}
 				off, note := x/times[n]-1, ""
 				switch {
-				case i == 0 && (n == e.fitted[0] || n == e.fitted[1]):
+				case i == 0 && (slices.Contains(fitted[:], n)):
 					note = "  fitted"
 				case n > cached:
 					note = "  not counted"
@@ -158,13 +160,13 @@ func (m model) predict(op backend.Kind, a, b float64, bytes int) (float64, error
 }
 
 // fit finds a and b with which both fitted sizes take as long as measured: most of the smaller one is a, and of the larger one b.
-func (m *model) fit(sizes [2]int, times map[int]float64) error {
-	unfit := fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d: let the machine do nothing else", times[sizes[0]], sizes[0],
-		times[sizes[1]], sizes[1])
+func (m *model) fit(times map[int]float64) error {
+	unfit := fmt.Errorf("nothing takes %.2f µs for %d bytes and %.2f µs for %d: let the machine do nothing else", times[fitted[0]], fitted[0],
+		times[fitted[1]], fitted[1])
 	m.a, m.b = 1e3, 1
 	var off [2]float64
 	for range 100 {
-		for i, n := range sizes {
+		for i, n := range fitted {
 			us, err := m.predict(ops[0], m.a, m.b, n)
 			if err != nil { // a or b is out of all bounds
 				return unfit
