@@ -48,7 +48,7 @@ type Schedule func(step int) float64
 
 // Group has settings for some of the parameters.
 type Group struct {
-	Match       func(p *tensor.Param) bool // which parameters; see Vectors and Only
+	Match       func(p *tensor.Param) bool // which parameters, which have the shapes of one rank here; see Vectors and Only
 	LRScale     float64                    // multiplies the learning rate; 0: 1
 	WeightDecay float64                    // instead of the configuration's; 0: none
 }

@@ -88,7 +88,11 @@ func (o *Optimizer) addParamState(p *tensor.Param) {
 	if o.beside != nil {
 		o.beside.choose(o, s)
 	}
-	if i := slices.IndexFunc(o.conf.Groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
+	i := -1
+	p.AsWhole(func() { // a matrix, of which fsdp has a flat part
+		i = slices.IndexFunc(o.conf.Groups, func(g Group) bool { return g.Match(p) })
+	})
+	if i >= 0 {
 		g := o.conf.Groups[i]
 		s.group, s.decay, s.lrScale = i, g.WeightDecay, s.lrScale*cmp.Or(g.LRScale, 1)
 	}

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor/typing"
@@ -120,6 +121,24 @@ func (p *Param) Len() int { return p.n }
 
 // Global returns the shape of the model's tensor, also if p is cut.
 func (p *Param) Global() []int { return p.place.Global() }
+
+// AsWhole calls f while p has the shape of the model's tensor, as on one rank: Value and Local without memory, if this rank has a part.
+func (p *Param) AsWhole(f func()) {
+	value, local, at := p.Value, p.Local, p.place
+	if l := local.hdr(); slices.Equal(l.dims[:l.ndim], at.Global()) {
+		f()
+		return
+	}
+	defer func() {
+		p.Value, p.Local = value, local
+		p.put(at)
+	}()
+	h := &header{dtype: local.DType(), st: &storage{dev: local.Device(), name: p.name}}
+	h.setDims(at.Global())
+	p.Value, p.Local = Tensor{h, 0}, Tensor{h, 0}
+	p.put(layout.Whole(at.Global()...))
+	f()
+}
 
 // GlobalLen returns the number of elements of the model's tensor.
 func (p *Param) GlobalLen() int { return product(p.Global()) }
