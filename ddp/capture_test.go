@@ -72,7 +72,7 @@ func eachStep(_, _ int) bool { return true }
 func TestCapturedSteps(t *testing.T) {
 	disttest.OnEach(t, turn(t, disttest.GPUs(), "NCCL"), 2, func(t *testing.T, launch disttest.Launcher) {
 		for i, cfg := range []ddp.Config{{}, {Hook: ddp.Compress(tensor.BFloat16)}} {
-			if i == 1 && !wide(t) {
+			if i == 1 && !unabridged(t) {
 				continue
 			}
 			want := captured(launch, cfg, never).Run(t)
@@ -151,7 +151,7 @@ func TestRefusedInCapturedSteps(t *testing.T) {
 // microbatches, clipping and AdamW on float32 masters. It allocates nothing, copies nothing from or to the host, waits for no device,
 // and is a launch for each part between collectives.
 func TestCapturedGPT2IsSteady(t *testing.T) {
-	if !wide(t) {
+	if !unabridged(t) {
 		t.Skip("the long runs have it, and those on a GPU")
 	}
 	if os.Getenv("RINGO_DEBUG") == "1" {
@@ -234,7 +234,7 @@ func TestPowerSGDInCapturedSteps(t *testing.T) {
 		cfg := ddp.Config{Hook: powersgd.New(powersgd.Config{Rank: 2, Start: start})}
 		return captured(launch, cfg, func(_, step int) bool { return step >= from })
 	}
-	if wide(t) {
+	if unabridged(t) {
 		disttest.RequireEqual(t, with(3, 14).Run(t), with(3, 2).Run(t), 0)
 	}
 	_, err := with(5, 0).Try()

@@ -207,7 +207,7 @@ func TestSteadySteps(t *testing.T) {
 			step := func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) }
 			disttest.SteadySteps(t, dist.Run, 12, steps, step)
 			machines := turn(t, disttest.GPUs(), map[string]string{"plain": "GPUs", "all": "one GPU"}[name])
-			if name == "plain" && !wide(t) {
+			if name == "plain" && !unabridged(t) {
 				return
 			}
 			disttest.OnEach(t, machines, 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 12, 4, step) })

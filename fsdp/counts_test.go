@@ -121,7 +121,7 @@ func TestSteadySteps(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) {
 			disttest.SteadySteps(t, dist.Run, 12, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, c, newToy()) })
-			if c.Reduce == tensor.BFloat16 && wide(t) {
+			if c.Reduce == tensor.BFloat16 && unabridged(t) {
 				// A lane has 64 places for operations, and keeps memory for each.
 				disttest.OnEach(t, turn(t, disttest.GPUs(), "NCCL"), 2, func(t *testing.T, launch disttest.Launcher) {
 					disttest.SteadySteps(t, launch, 24, 4, func(r *dist.Rank) (func() error, error) { return stepper(r, c, newChain()) })

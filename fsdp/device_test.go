@@ -175,7 +175,7 @@ func TestCapturedSteps(t *testing.T) {
 	disttest.OnEach(t, turn(t, disttest.GPUs(), "one GPU"), 2, func(t *testing.T, launch disttest.Launcher) {
 		for s := 1; s <= 3; s++ {
 			for _, once := range []bool{false, true}[:min(s, 2)] {
-				if (s < 3 || once) && !wide(t) {
+				if (s < 3 || once) && !unabridged(t) {
 					continue
 				}
 				cfg := fsdp.Config{Stage: s, OncePerStep: once}

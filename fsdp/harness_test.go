@@ -100,8 +100,8 @@ func (c *chain) units(s *fsdp.Sharding) {
 
 type training = disttest.Training
 
-// wide reports whether this form of a test has what is slow on the emulator: the long one, and on a GPU, where only short ones run.
-func wide(t *testing.T) bool { return reliability.Long(t) || emu.OnGPU() }
+// unabridged reports whether this form of a test has what is slow on the emulator: the long one, and on a GPU, where only short ones run.
+func unabridged(t *testing.T) bool { return reliability.Long(t) || emu.OnGPU() }
 
 // turn returns, in the short form of a test, one of these machines: tests take turns with them.
 func turn(t *testing.T, machines []disttest.Machine, short string) []disttest.Machine {

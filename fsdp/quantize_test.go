@@ -177,7 +177,7 @@ func TestCodesOnDevices(t *testing.T) {
 	if !reliability.Long(t) {
 		j.Steps = 4
 	}
-	if !wide(t) {
+	if !unabridged(t) {
 		j.Mesh = "dp=1,host=2,gpu=1"
 	}
 	want := j.run(t)
