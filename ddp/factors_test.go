@@ -430,7 +430,7 @@ func TestStepsOfTwoLoaderBatches(t *testing.T) {
 	}
 }
 
-// What ranks compare in the first steps travels over every engine.
+// What ranks compare in the first steps travels over every engine: in the short form over tcp.
 func TestFactorsOnEngines(t *testing.T) {
 	for _, engine := range []string{"shm", "tcp"} {
 		if (engine == "tcp") == reliability.Long(t) {

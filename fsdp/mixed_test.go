@@ -17,7 +17,7 @@ import (
 )
 
 // Parameters are gathered in 16 bits, the optimizer updates float32 values, and any number of ranks computes nearly the
-// same.
+// same. The short form leaves out stage 2, and float16 with sums in float32.
 func TestMixedPrecision(t *testing.T) {
 	exact := onOne(job{}).run(t)
 	for _, half := range []tensor.DType{tensor.BFloat16, tensor.Float16} {

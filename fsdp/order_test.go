@@ -69,7 +69,7 @@ func refused(t *testing.T, j job, texts ...string) []error {
 	return res.Errs
 }
 
-// Blocks have one size: without names, a rank would take the values of another block for its own.
+// Blocks have one size: without names, a rank would take the values of another block for its own. The short form has stage 3.
 func TestSkippedOnOneRank(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		if (stage == 3) == reliability.Long(t) {

@@ -108,7 +108,7 @@ func (c mixture) train() (m measured, err error) {
 }
 
 // Bytes sent, parameters and gradients of models with experts are planned to the byte, activations within five percent. The short form has
-// one of the sizes on each layout.
+// three layouts, with one of the sizes each.
 func TestExpertsReality(t *testing.T) {
 	for i, layout := range []struct {
 		plan.Layout

@@ -142,7 +142,7 @@ func count(sent map[string]int, groups map[string]*dist.Group, sign int) {
 }
 
 // Bytes sent, and parameters and gradients of divided layers, are planned to the byte; activations within five percent (all-reduces of at
-// most 256 bytes send more). The short form has one of the four cases of each layout.
+// most 256 bytes send more). The short form has one of the four cases of two layouts.
 func TestDividedReality(t *testing.T) {
 	for i, layout := range []struct {
 		plan.Layout
