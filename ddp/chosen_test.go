@@ -10,13 +10,15 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
 )
 
 // What a rank chose is looked at in a time that grows with it, not with its square: this would take minutes.
-func TestManyChosenRows(t *testing.T) {
+func TestLongManyChosenRows(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	const n = 4096
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		m := &struct{ A *nn.Linear }{nn.NewLinear(8, 32)}

@@ -17,8 +17,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
+// The short form has float64, on three ranks.
 func TestRanksEqualOneRank(t *testing.T) {
-	steps := 20
+	steps := 12
 	if reliability.Long(t) {
 		steps = 100
 	}
@@ -27,13 +28,18 @@ func TestRanksEqualOneRank(t *testing.T) {
 		steps int
 		tol   float64
 	}{{tensor.Float64, steps, 1e-10}, {tensor.Float32, 20, 1e-5}} {
+		if c.dtype == tensor.Float32 && !reliability.Long(t) {
+			continue
+		}
 		for _, rule := range []func(nn.Params, optim.Norm) *optim.Optimizer{sgd, adamW(0)} {
 			j := job{training: simple(1, c.steps, 63), cfg: ddp.Config{DType: c.dtype, BucketBytes: 2000}} // several buckets
 			j.Rule = rule
 			want := j.run(t)
 			require.NotEqual(t, want.Losses[c.steps-1], want.Losses[0])
 			for _, j.Ranks = range []int{2, 3, 4} {
-				disttest.RequireEqual(t, want, j.run(t), c.tol)
+				if j.Ranks == 3 || reliability.Long(t) {
+					disttest.RequireEqual(t, want, j.run(t), c.tol)
+				}
 			}
 		}
 	}
@@ -201,6 +207,9 @@ func TestSteadySteps(t *testing.T) {
 			step := func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) }
 			disttest.SteadySteps(t, dist.Run, 12, steps, step)
 			machines := turn(t, disttest.GPUs(), map[string]string{"plain": "GPUs", "all": "one GPU"}[name])
+			if name == "plain" && !unabridged(t) {
+				return
+			}
 			disttest.OnEach(t, machines, 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 12, 4, step) })
 		})
 	}

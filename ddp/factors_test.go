@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
@@ -304,9 +305,12 @@ func stepOf(sharded bool, total int, do step) func(r *dist.Rank) error {
 	}
 }
 
-// A sum over rows has the same factor on all ranks. Ranks with other numbers of rows show it.
+// A sum over rows has the same factor on all ranks. Ranks with other numbers of rows show it. The long form has fsdp.
 func TestFactorsOfSums(t *testing.T) {
 	for _, sharded := range []bool{false, true} {
+		if sharded != reliability.Long(t) {
+			continue
+		}
 		for name, do := range ownFactors {
 			err := tryFactors(sharded, 7, do)
 			assert.ErrorContains(t, err, " in the same line", name)
@@ -320,11 +324,19 @@ func TestFactorsOfSums(t *testing.T) {
 	}
 }
 
-// A factor that is wrong from a later step on is found in the next one that is compared.
+func TestLongFactorsOfSums(t *testing.T) { reliability.AsLong(t, TestFactorsOfSums) }
+
+// laterFactors are some of ownFactors.
+var laterFactors = []string{"mean of own rows", "of rows, before the Sum", "a penalty of the share", "a bound of Clamp"}
+
+// A factor that is wrong from a later step on is found in the next one that is compared. The long form has fsdp.
 func TestFactorsOfLaterSteps(t *testing.T) {
 	for _, sharded := range []bool{false, true} {
+		if sharded != reliability.Long(t) {
+			continue
+		}
 		for first, found := range map[int]int{2: 4, 5: 16} {
-			for _, name := range []string{"mean of own rows", "of rows, before the Sum", "a penalty of the share", "a bound of Clamp"} {
+			for _, name := range laterFactors {
 				done := 0
 				err := disttest.OnRanks(2, func(r *dist.Rank) error {
 					model := newParts()
@@ -355,12 +367,17 @@ func TestFactorsOfLaterSteps(t *testing.T) {
 	}
 }
 
+func TestLongFactorsOfLaterSteps(t *testing.T) { reliability.AsLong(t, TestFactorsOfLaterSteps) }
+
 // The first batch of a Loader is divided unevenly, though the others are not: it shows them.
 func TestFactorsOfLoaders(t *testing.T) {
 	set, err := data.NewTensors(tensor.New(cpu.New(1), tensor.Float64, 64, 12), tensor.New(cpu.New(1), tensor.Float64, 64, 1))
 	require.NoError(t, err)
 	for _, sharded := range []bool{false, true} {
 		for name, do := range ownFactors {
+			if short := !sharded && slices.Contains(laterFactors, name); short == reliability.Long(t) {
+				continue
+			}
 			steps := 0
 			err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 				model := newParts()
@@ -384,6 +401,8 @@ func TestFactorsOfLoaders(t *testing.T) {
 		}
 	}
 }
+
+func TestLongFactorsOfLoaders(t *testing.T) { reliability.AsLong(t, TestFactorsOfLoaders) }
 
 // A step may have several batches of a Loader, also the first one.
 func TestStepsOfTwoLoaderBatches(t *testing.T) {
@@ -411,9 +430,12 @@ func TestStepsOfTwoLoaderBatches(t *testing.T) {
 	}
 }
 
-// What ranks compare in the first steps travels over every engine.
+// What ranks compare in the first steps travels over every engine: in the short form over tcp.
 func TestFactorsOnEngines(t *testing.T) {
 	for _, engine := range []string{"shm", "tcp"} {
+		if (engine == "tcp") == reliability.Long(t) {
+			continue
+		}
 		launch := disttest.LauncherFor(t, engine, 2)
 		for _, name := range []string{"chosen rows, AsPart", "a threshold for each row", "Arange", "TopK"} {
 			assert.ErrorContains(t, tryOn(t, launch, ownFactors[name]), " in the same line", engine+" "+name)
@@ -425,6 +447,8 @@ func TestFactorsOnEngines(t *testing.T) {
 		assert.Contains(t, warnedOn(t, launch, 2, ownMean), "input 1 with rows, in the order of their use, adds up to 0", engine)
 	}
 }
+
+func TestLongFactorsOnEngines(t *testing.T) { reliability.AsLong(t, TestFactorsOnEngines) }
 
 // termOn adds a penalty on one rank alone.
 func termOn(rank int) step {

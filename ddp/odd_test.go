@@ -67,6 +67,9 @@ func TestOddModelEqualsOneRank(t *testing.T) {
 		want := oddJob(1, ddp.Naive, ddp.Config{}, freeze).run(t)
 		require.NotEqual(t, never.Last, want.Last)
 		for _, ranks := range []int{1, 2, 3} {
+			if (ranks == 3) == reliability.Long(t) {
+				continue
+			}
 			for _, unused := range []bool{false, true} {
 				cfg := ddp.Config{BucketBytes: 300, AllowUnused: unused}
 				got := oddJob(ranks, ddp.Attach, cfg, freeze).run(t)
@@ -76,6 +79,8 @@ func TestOddModelEqualsOneRank(t *testing.T) {
 		}
 	}
 }
+
+func TestLongOddModelEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestOddModelEqualsOneRank) }
 
 // In a step, the branch may be used on one rank only, in one microbatch only, or nowhere.
 func uneven(o *odd, rank int) {

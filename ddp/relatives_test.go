@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -364,6 +365,9 @@ func TestNetworksByTurns(t *testing.T) {
 		for how, attach := range attached {
 			var want disttest.Result
 			for ranks := 1; ranks <= 3; ranks++ {
+				if ranks == 2 && !reliability.Long(t) {
+					continue
+				}
 				c := training{Ranks: ranks, Steps: 4, Micro: 1, Batch: 5, Name: name + ", " + how}
 				c.Attach = func(r *dist.Rank, _ *dist.Mesh) (a disttest.Attached, err error) {
 					n := &networks{G: nn.NewLinear(6, 6), D: nn.NewLinear(6, 1)}
@@ -391,6 +395,8 @@ func TestNetworksByTurns(t *testing.T) {
 		}
 	}
 }
+
+func TestLongNetworksByTurns(t *testing.T) { reliability.AsLong(t, TestNetworksByTurns) }
 
 // A network that some ranks train and others do not is an error on all, and so is one of which a part got no gradient.
 func TestNetworksOnSomeRanks(t *testing.T) {

@@ -410,7 +410,8 @@ func trainRight(ranks int, sharded bool, loss func(r *rows) nn.T) (out []float64
 	return out, err
 }
 
-// Programs that a user of PyTorch would write, and that are right, run and compute on ranks what one rank does.
+// Programs that a user of PyTorch would write, and that are right, run and compute on ranks what one rank does. The short form has
+// one of the numbers of ranks for each.
 func TestRightProgramsRun(t *testing.T) {
 	all := maps.Clone(right)
 	maps.Copy(all, relatives)

@@ -55,9 +55,12 @@ func deferring(micro int, loss func(b disttest.Batch) nn.T) func(s *disttest.Sta
 	}
 }
 
-// With every owner, weight gradients that are put off are those of one rank without that.
+// With every owner, weight gradients that are put off are those of one rank without that. The short form has two microbatches.
 func TestDeferredWeightsOfCheckpoints(t *testing.T) {
 	for _, micro := range []int{1, 2} {
+		if micro == 1 && !reliability.Long(t) {
+			continue
+		}
 		j := job{one: true, model: newAgain, cfg: fsdp.Config{DType: tensor.Float64}}
 		j.Micro = micro
 		want := j.run(t)
@@ -73,7 +76,7 @@ func TestDeferredWeightsOfCheckpoints(t *testing.T) {
 			j := j
 			for j.cfg.Stage = 1; j.cfg.Stage <= 3; j.cfg.Stage++ {
 				for _, j.cfg.OncePerStep = range []bool{false, true} {
-					if j.cfg.OncePerStep == (j.cfg.Stage == 2) == reliability.Long(t) {
+					if j.cfg.OncePerStep != (j.cfg.Stage == 2) && !reliability.Long(t) {
 						continue
 					}
 					disttest.RequireEqual(t, want, j.run(t), 1e-10)
@@ -93,21 +96,29 @@ func TestLongDeferredWeightsOfCheckpoints(t *testing.T) {
 	reliability.AsLong(t, TestDeferredWeightsOfCheckpoints)
 }
 
-// The same where a parameter goes through a sum over tp, in a Checkpoint and outside of one.
+// The same where a parameter goes through a sum over tp, in a Checkpoint and, in the long form, outside of one.
 func TestDeferredWeightsThroughASum(t *testing.T) {
-	for _, model := range []func() cutModel{newMixer, newMixerAgain} {
+	for k, model := range []func() cutModel{newMixerAgain, newMixer} {
+		if k == 1 && !reliability.Long(t) {
+			continue
+		}
 		j := cutJob{model: model}
 		want := j.run(t)
 		j.deferred, j.Mesh = true, "dp=1,fsdp=2,tp=2"
 		for stage := 1; stage <= 3; stage++ {
-			j.cfg.Stage = stage
-			disttest.RequireEqual(t, want, j.run(t), 1e-10)
+			if j.cfg.Stage = stage; stage == 3 || reliability.Long(t) {
+				disttest.RequireEqual(t, want, j.run(t), 1e-10)
+			}
 		}
 		j.with = func(m *dist.Mesh, n cutModel, c fsdp.Config) (nn.Params, error) {
 			return ddp.Attach(n.rows(m), n, ddp.Config{DType: c.DType, Seed: c.Seed, BucketBytes: 300})
 		}
 		disttest.RequireEqual(t, want, j.run(t), 1e-10)
 	}
+}
+
+func TestLongDeferredWeightsThroughASum(t *testing.T) {
+	reliability.AsLong(t, TestDeferredWeightsThroughASum)
 }
 
 // schedules are orders of forward (F) and Backward (B) of four microbatches, on as many tapes as are live at a time.
@@ -168,7 +179,8 @@ func TestSeveralTapes(t *testing.T) {
 		j.one, j.cfg.OncePerStep = false, name == "toy"
 		for schedule, s := range schedules {
 			for j.cfg.Stage = 1; j.cfg.Stage <= 3; j.cfg.Stage++ {
-				chosen := j.cfg.Stage == 3 && (schedule == "one tape" || schedule == "some of each") || j.cfg.Stage == 2 && schedule == "1F1B"
+				chosen := j.cfg.Stage == 3 && name == "chain" && (schedule == "one tape" || schedule == "some of each") ||
+					j.cfg.Stage == 2 && name == "toy" && schedule == "1F1B"
 				if chosen == reliability.Long(t) {
 					continue
 				}
@@ -186,19 +198,23 @@ func TestSeveralTapes(t *testing.T) {
 func TestLongSeveralTapes(t *testing.T) { reliability.AsLong(t, TestSeveralTapes) }
 
 // A gain that ranks of tp share, whose gradient goes through a sum over them, trains under ddp as on one rank, in microbatches
-// and in a Checkpoint, too. TestCutByHeads has it under fsdp.
+// and in a Checkpoint, too. TestCutByHeads has it under fsdp. The short form has one mesh for each.
 func TestThroughUnderDDP(t *testing.T) {
-	for _, model := range []func() cutModel{newMixer, newMixerAgain} {
+	for k, model := range []func() cutModel{newMixer, newMixerAgain} {
 		j := cutJob{model: model}
 		want := j.run(t)
 		j.with = func(m *dist.Mesh, n cutModel, c fsdp.Config) (nn.Params, error) {
 			return ddp.Attach(n.rows(m), n, ddp.Config{DType: c.DType, Seed: c.Seed, BucketBytes: 300})
 		}
-		for _, j.Mesh = range []string{"dp=1,fsdp=2,tp=2", "dp=1,fsdp=1,tp=4", "dp=1,fsdp=3,tp=2"} {
-			disttest.RequireEqual(t, want, j.run(t), 1e-10)
+		for i, mesh := range []string{"dp=1,fsdp=2,tp=2", "dp=1,fsdp=1,tp=4", "dp=1,fsdp=3,tp=2"} {
+			if j.Mesh = mesh; (i == k+1) != reliability.Long(t) {
+				disttest.RequireEqual(t, want, j.run(t), 1e-10)
+			}
 		}
 	}
 }
+
+func TestLongThroughUnderDDP(t *testing.T) { reliability.AsLong(t, TestThroughUnderDDP) }
 
 // What Through does once, it does once: a gain that is used in two Checkpoints and outside of them, and runs again in
 // Backward, gets the sum over tp of each of its gradients, whoever owns it.

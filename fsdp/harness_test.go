@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -98,6 +99,9 @@ func (c *chain) units(s *fsdp.Sharding) {
 }
 
 type training = disttest.Training
+
+// unabridged reports whether this form of a test has what is slow on the emulator: the long one, and on a GPU, where only short ones run.
+func unabridged(t *testing.T) bool { return reliability.Long(t) || emu.OnGPU() }
 
 // turn returns, in the short form of a test, one of these machines: tests take turns with them.
 func turn(t *testing.T, machines []disttest.Machine, short string) []disttest.Machine {

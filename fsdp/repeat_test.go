@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -85,10 +86,14 @@ func stepOf(losses func(step int) []func(p place) nn.T) func(p place) ([]float64
 	}
 }
 
-// A microbatch that goes through Backward more often than the others is an error in the first step. Several losses of one are right.
+// A microbatch that goes through Backward more often than the others is an error in the first step. Several losses of one are right. The
+// short form has ddp and stage 3.
 func TestMicrobatchesThatCountTwice(t *testing.T) {
 	for name, c := range programs {
 		for stage := range 4 { // 0 is ddp
+			if (stage%3 == 0) == reliability.Long(t) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, stage %d", name, stage), func(t *testing.T) {
 				j := job{training: training{Ranks: 2, Steps: 3, Micro: 3, Batch: 18}, model: newChain,
 					cfg: fsdp.Config{DType: tensor.Float64, Stage: stage}}
@@ -106,6 +111,10 @@ func TestMicrobatchesThatCountTwice(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestLongMicrobatchesThatCountTwice(t *testing.T) {
+	reliability.AsLong(t, TestMicrobatchesThatCountTwice)
 }
 
 // With CheckEvery, what begins later is found, too.

@@ -11,21 +11,28 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestGivenUpMemoryIsNaN runs tests again in debug mode, in which memory that was given up holds NaN: nobody reads it.
+// TestGivenUpMemoryIsNaN runs tests again in debug mode, in which memory that was given up holds NaN: nobody reads it. The short form has
+// those of one Backward.
 func TestGivenUpMemoryIsNaN(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("in debug mode already")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=SlowPeers|SlowReader|SkippedStep|FailedBackward|ForwardBeforeStep|MiddleOfAGather",
-		"-test.timeout=10m")
+	which := "^Test(SlowPeers|SlowReader|ForwardBeforeStep|FailureInTheMiddleOfAGather)$"
+	if reliability.Long(t) {
+		which = "^Test.*(SlowPeers|SlowReader|SkippedStep|FailedBackward|ForwardBeforeStep|MiddleOfAGather)"
+	}
+	cmd := exec.Command(os.Args[0], "-test.run="+which, "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
+
+func TestLongGivenUpMemoryIsNaN(t *testing.T) { reliability.AsLong(t, TestGivenUpMemoryIsNaN) }
 
 // Ranks take turns at being slow, by yielding many times between layers: results are the same to the last bit.
 func TestSlowPeers(t *testing.T) {

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -82,7 +83,7 @@ func (x *labelled) partner(rng *rand.Rand) *labelled {
 // Where two tensors meet, each element is of one row, or the rules say that other rows meet.
 func TestMeetIsTrue(t *testing.T) {
 	kept, refused := 0, 0
-	for seed := range chains(t, 40000) {
+	for seed := range chains(t, 12000, 40000) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 2))
 		b, dims := randomBatch(rng)
 		x := newLabelled(b, dims...)
@@ -126,10 +127,12 @@ func TestMeetIsTrue(t *testing.T) {
 	t.Log(kept, "kept,", refused, "mixed")
 }
 
+func TestLongMeetIsTrue(t *testing.T) { reliability.AsLong(t, TestMeetIsTrue) }
+
 // A sum of products over a dimension is a sum over all rows, or keeps them, or the rules say that rows are mixed.
 func TestContractIsTrue(t *testing.T) {
 	var counts [3]int
-	for seed := range chains(t, 40000) {
+	for seed := range chains(t, 12000, 40000) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 3))
 		b, dims := randomBatch(rng)
 		x := newLabelled(b, dims...)
@@ -155,6 +158,8 @@ func TestContractIsTrue(t *testing.T) {
 	}
 	t.Log(counts[Kept], "kept,", counts[Summed], "summed,", counts[Mixed], "mixed")
 }
+
+func TestLongContractIsTrue(t *testing.T) { reliability.AsLong(t, TestContractIsTrue) }
 
 func swapped(dims []int) []int {
 	out, r := slices.Clone(dims), len(dims)

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -9,7 +10,7 @@ import (
 )
 
 // chains returns how many random chains a test tries: RINGO_CHAINS, or a number that takes a second.
-func chains(t *testing.T, n int) int {
+func chains(t *testing.T, short, long int) int {
 	if s := os.Getenv("RINGO_CHAINS"); s != "" {
 		k, err := strconv.Atoi(s)
 		if err != nil {
@@ -17,7 +18,10 @@ func chains(t *testing.T, n int) int {
 		}
 		return k
 	}
-	return n
+	if reliability.Long(t) {
+		return long
+	}
+	return short
 }
 
 func randomBatch(rng *rand.Rand) (*Batch, []int) {
@@ -50,7 +54,7 @@ func (x *labelled) moved(rng *rand.Rand) *labelled {
 // What a Place says is true of each element after any chain of operations.
 func TestPlacesAreTrue(t *testing.T) {
 	exact, other := 0, 0
-	for seed := range chains(t, 30000) {
+	for seed := range chains(t, 10000, 30000) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))
 		b, dims := randomBatch(rng)
 		x := newLabelled(b, dims...)
@@ -81,3 +85,5 @@ func TestPlacesAreTrue(t *testing.T) {
 	}
 	t.Log(exact, "exact,", other, "others")
 }
+
+func TestLongPlacesAreTrue(t *testing.T) { reliability.AsLong(t, TestPlacesAreTrue) }

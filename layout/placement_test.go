@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 )
 
@@ -95,7 +96,11 @@ func elements(p layout.Placement) (all []int) {
 // elsewhere. On every rank, boxes one after another are a tensor of Dims.
 func TestPlacementsPartition(t *testing.T) {
 	r, copies := rand.New(rand.NewPCG(7, 8)), 0
-	for range 3000 {
+	jobs := 1000
+	if reliability.Long(t) {
+		jobs = 3000
+	}
+	for range jobs {
 		j := randomJob(r)
 		total := layout.WholeBox(j.shape).Len()
 		held, counts := make([]int, total), make([]int, total)
@@ -148,6 +153,8 @@ func TestPlacementsPartition(t *testing.T) {
 	}
 	require.Greater(t, copies, 1000)
 }
+
+func TestLongPlacementsPartition(t *testing.T) { reliability.AsLong(t, TestPlacementsPartition) }
 
 // The elements are those that plain loops over the tensor find.
 func TestPlacementByLoops(t *testing.T) {

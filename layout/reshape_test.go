@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"math/bits"
 	"slices"
 	"testing"
@@ -56,6 +57,9 @@ func labelsOf(s Spot, dims []int, n int) []int {
 func TestReshapeOfSmallTensors(t *testing.T) {
 	tried := 0
 	for _, size := range []int{2, 4, 6, 8, 12, 18, 24, 30} {
+		if size > 12 != reliability.Long(t) {
+			continue
+		}
 		all := shapes(size, 4)
 		for _, from := range all {
 			for n := 2; n <= 4; n++ {
@@ -81,6 +85,8 @@ func TestReshapeOfSmallTensors(t *testing.T) {
 	}
 	t.Log(tried, "reshapes")
 }
+
+func TestLongReshapeOfSmallTensors(t *testing.T) { reliability.AsLong(t, TestReshapeOfSmallTensors) }
 
 // symbolic is a shape in which each dimension is a product of numbers; 0 stands for the number of this rank's rows.
 type symbolic [][]int

@@ -65,6 +65,9 @@ func TestStepsDoNotDependOnThreads(t *testing.T) {
 		},
 	} {
 		for i, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16} {
+			if (name == "sgd") != (i == 0) && !reliability.Long(t) { // each type with one rule
+				continue
+			}
 			norms, values, grads := stepUneven(t, 1, d, newOpt)
 			sum := 0.0
 			for _, g := range grads {

@@ -108,7 +108,7 @@ func (c mixture) train() (m measured, err error) {
 }
 
 // Bytes sent, parameters and gradients of models with experts are planned to the byte, activations within five percent. The short form has
-// one of the sizes on each layout.
+// three layouts, with one of the sizes each.
 func TestExpertsReality(t *testing.T) {
 	for i, layout := range []struct {
 		plan.Layout
@@ -120,7 +120,7 @@ func TestExpertsReality(t *testing.T) {
 		{plan.Layout{DP: 2, EP: 2, TP: 2}, 0}, {plan.Layout{FSDP: 2, EP: 2, TP: 2}, 3}, {plan.Layout{Ring: 2, TP: 3}, 0}} {
 		for k, size := range []plan.Transformer{{Layers: 2, Dim: 36, Heads: 6, Vocab: 48, Batch: 8, Seq: 24, Experts: 8, Top: 2},
 			{Layers: 3, Dim: 42, Heads: 6, Vocab: 300, Batch: 8, Seq: 24, Experts: 4, Top: 1}} {
-			if (i+k)%2 > 0 && !reliability.Long(t) {
+			if ((i+k)%2 > 0 || i != 7 && i != 11 && i != 13) && !reliability.Long(t) {
 				continue
 			}
 			c := mixture{size, plan.Config{Layout: layout.Layout, Stage: layout.stage, Params: tensor.Float32}}

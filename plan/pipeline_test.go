@@ -192,10 +192,10 @@ func pipelines() []staged {
 }
 
 // Parameters and gradients of stages, and what they send, are planned to the byte, activations within a few percent. The
-// short form has nine of them: together they have all schedules and axes but cp, four stages, and divided tokens.
+// short form has four of them: two schedules, parts of each stage, divided tokens, and experts.
 func TestPipelineReality(t *testing.T) {
 	for i, c := range pipelines() {
-		if !slices.Contains([]int{7, 8, 9, 10, 15, 17, 18, 23, 29}, i) && !reliability.Long(t) {
+		if !slices.Contains([]int{5, 8, 18, 21}, i) && !reliability.Long(t) {
 			continue
 		}
 		c.Params = tensor.Float32

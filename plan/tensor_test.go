@@ -142,7 +142,7 @@ func count(sent map[string]int, groups map[string]*dist.Group, sign int) {
 }
 
 // Bytes sent, and parameters and gradients of divided layers, are planned to the byte; activations within five percent (all-reduces of at
-// most 256 bytes send more). The short form has one of the four cases of each layout.
+// most 256 bytes send more). The short form has one of the four cases of two layouts.
 func TestDividedReality(t *testing.T) {
 	for i, layout := range []struct {
 		plan.Layout
@@ -153,7 +153,7 @@ func TestDividedReality(t *testing.T) {
 			for k, size := range []plan.Transformer{
 				{Layers: 2, Dim: 72, Heads: 6, Vocab: 96, Batch: 8, Seq: 24}, {Layers: 3, Dim: 66, Heads: 6, Vocab: 600, Batch: 8, Seq: 24},
 			} {
-				if (i+2*j+k)%4 > 0 && !reliability.Long(t) {
+				if ((i+2*j+k)%4 > 0 || i != 3 && i != 5) && !reliability.Long(t) {
 					continue
 				}
 				c := divided{size, plan.Config{Layout: layout.Layout, Stage: layout.stage, Sequence: seq, Params: tensor.Float32}}
@@ -177,7 +177,7 @@ func TestPositionsReality(t *testing.T) {
 	}{{plan.Layout{Ring: 2}, 0}, {plan.Layout{CP: 2}, 0}, {plan.Layout{Ring: 2, CP: 2}, 0}, {plan.Layout{DP: 2, Ring: 3}, 0},
 		{plan.Layout{FSDP: 2, CP: 2}, 1}, {plan.Layout{FSDP: 2, Ring: 2}, 2}, {plan.Layout{FSDP: 1, Ring: 2, CP: 2}, 3},
 		{plan.Layout{DP: 2, FSDP: 2, CP: 2}, 3}, {plan.Layout{CP: 3, TP: 2}, 0}, {plan.Layout{Ring: 2, TP: 2}, 0}} {
-		if i%3 == 2 != reliability.Long(t) {
+		if (i == 2 || i == 5) == reliability.Long(t) {
 			continue
 		}
 		c := divided{sizes[i%2], plan.Config{Layout: layout.Layout, Stage: layout.stage, Params: tensor.Float32}}

@@ -236,7 +236,7 @@ func powerJob(ranks, steps int, c powersgd.Config) job {
 	return j
 }
 
-// What ranks send depends on the sum of their gradients: any number of ranks trains as one does, also on devices.
+// What ranks send depends on the sum of their gradients: any number of ranks trains as one does; in the long form also on devices.
 func TestEqualsOneRank(t *testing.T) {
 	c := powersgd.Config{Rank: 2, Start: 3}
 	want := powerJob(1, 15, c).run(t)
@@ -246,11 +246,10 @@ func TestEqualsOneRank(t *testing.T) {
 	for _, ranks := range []int{2, 3} {
 		disttest.RequireEqual(t, want, powerJob(ranks, 15, c).run(t), 1e-8)
 	}
-	machines := disttest.GPUs()[2:]
-	if reliability.Long(t) {
-		machines = disttest.Machines()
+	if !reliability.Long(t) {
+		return
 	}
-	disttest.OnEach(t, machines, 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
 		j := powerJob(2, 15, c)
 		j.On = launch
 		disttest.RequireEqual(t, want, j.run(t), 1e-8)

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -109,15 +110,21 @@ func proofs() (all []proof) {
 }
 
 // Backward of each Function is the adjoint of its Forward, by its types, with odd shapes and parts of any size.
+// The short form has three ranks.
 func TestAdjoint(t *testing.T) {
 	for _, p := range proofs() {
 		t.Run(p.name, func(t *testing.T) {
 			for n := 1; n <= 4; n++ {
+				if (n == 3) == reliability.Long(t) {
+					continue
+				}
 				disttest.Adjoint(t, n, func(r *dist.Rank) disttest.Communicating { return p.f(r.World) }, disttest.Operand{Kind: p.kind, Dims: p.dims})
 			}
 		})
 	}
 }
+
+func TestLongAdjoint(t *testing.T) { reliability.AsLong(t, TestAdjoint) }
 
 // The values are those of the collectives.
 func TestValues(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -246,11 +247,19 @@ func cpJob(model func() model) job { return job{model: model, training: training
 
 // Sequences that are cut over ranks train as on one rank. Positions, dropout and losses depend on the place in the whole sequence.
 func TestRingAttentionEqualsOneRank(t *testing.T) {
-	requireOneRank(t, cpJob(newRing), "dp=1,cp=1", "cp=2", "dp=2,cp=2", "cp=3", "fsdp=2,cp=2") // in equal parts
+	requireOneRank(t, cpJob(newRing), turns(t, 2, "dp=1,cp=1", "cp=2", "dp=2,cp=2", "cp=3", "fsdp=2,cp=2")...) // in equal parts
+}
+
+func TestLongRingAttentionEqualsOneRank(t *testing.T) {
+	reliability.AsLong(t, TestRingAttentionEqualsOneRank)
 }
 
 func TestGatheredAttentionEqualsOneRank(t *testing.T) {
-	requireOneRank(t, cpJob(newSequences), "dp=1,cp=1", "cp=2", "dp=2,cp=2", "cp=3", "cp=5")
+	requireOneRank(t, cpJob(newSequences), turns(t, 3, "dp=1,cp=1", "cp=2", "dp=2,cp=2", "cp=3", "cp=5")...)
+}
+
+func TestLongGatheredAttentionEqualsOneRank(t *testing.T) {
+	reliability.AsLong(t, TestGatheredAttentionEqualsOneRank)
 }
 
 // Backward of ring attention is the adjoint of its Forward.

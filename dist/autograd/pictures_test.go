@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -65,10 +66,14 @@ func TestSyncBatchNormEqualsOneRank(t *testing.T) {
 		}
 		return err
 	}
-	requireOneRank(t, c, "dp=1", "dp=2", "dp=3", "fsdp=3")
+	requireOneRank(t, c, turns(t, 2, "dp=1", "dp=2", "dp=3", "fsdp=3")...)
 	for _, loss := range evaluated {
 		require.InDelta(t, evaluated[0], loss, 1e-10)
 	}
+}
+
+func TestLongSyncBatchNormEqualsOneRank(t *testing.T) {
+	reliability.AsLong(t, TestSyncBatchNormEqualsOneRank)
 }
 
 // Batch norms with the statistics of only a rank's own rows are refused, and so are sums whose gradient is not summed.

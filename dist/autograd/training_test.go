@@ -167,6 +167,9 @@ func requireOneRank(t *testing.T, c job, meshes ...string) {
 	require.Greater(t, want.Norms[0], 0.4, "clipping does something")
 	for _, c.Mesh = range append(meshes, c.Mesh) {
 		disttest.RequireEqual(t, want.Since(savedStep, *saved), c.loading(dir).run(t), 1e-10)
+		if c.Mesh == "" {
+			break // want is of one rank
+		}
 		dir = t.TempDir()
 		var whole job
 		whole, saved = c.saving(dir)

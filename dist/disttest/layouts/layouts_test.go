@@ -239,6 +239,9 @@ func TestLayouts(t *testing.T) {
 		return ok || reliability.Long(t) && !seeds.One() && n.pipelines < 10
 	}
 	for seed, ok := seeds.Next(); more(ok) && failed < 10; seed, ok = seeds.Next() {
+		if two && seed < 3 { // the next ones are smaller
+			continue
+		}
 		about, err := n.check(seed, filepath.Join(dir, fmt.Sprint(seed)))
 		if err != nil {
 			failed++
