@@ -350,7 +350,11 @@ func TestForced(t *testing.T) {
 	j := job{Config: moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Forced: true}}}
 	want, saw := j.run(t)
 	require.Equal(t, moe.Load{Chosen: []int64{22, 22, 22, 22, 22, 22}, Forced: true}, saw.loads[0])
-	for _, l := range []job{{mesh: "ep=2"}, {mesh: "ep=3"}, {mesh: "dp=2,tp=2"}, {mesh: "ep=3", idle: true, again: true}} {
+	layouts := []job{{mesh: "ep=2"}, {mesh: "ep=3"}, {mesh: "dp=2,tp=2"}, {mesh: "ep=3", idle: true, again: true}}
+	if !reliability.Long(t) {
+		layouts = layouts[3:]
+	}
+	for _, l := range layouts {
 		got, saws := j.on(l).run(t)
 		disttest.RequireEqual(t, want, got, 1e-10)
 		require.Equal(t, saw.loads, saws.loads)
@@ -361,3 +365,5 @@ func TestForced(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "layer 0 does not choose its experts (router.Config.Forced): no bias changes that")
 }
+
+func TestLongForced(t *testing.T) { reliability.AsLong(t, TestForced) }

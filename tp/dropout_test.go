@@ -123,7 +123,7 @@ func TestDropoutEqualsOneRank(t *testing.T) {
 		want := thinJob{attention: attention}.training("").Run(t)
 		for i, mesh := range []string{"kv=2", "dp=2,kv=3", "kv=6"} {
 			for k, cfg := range forms {
-				if (!attention || !cfg.Sequence) && (attention || i == k) != reliability.Long(t) {
+				if (!attention || !cfg.Sequence) && (i == 1 && (attention || i == k)) != reliability.Long(t) {
 					disttest.RequireEqual(t, want, thinJob{attention: attention, cfg: cfg}.training(mesh).Run(t), 1e-10)
 				}
 			}
@@ -139,7 +139,7 @@ func TestDropoutOfPartsOfSequences(t *testing.T) {
 	want := thinJob{}.training("").Run(t)
 	for i, mesh := range []string{"cp=2,kv=2", "dp=2,cp=2,kv=2", "cp=3,kv=3", "dp=3,cp=2"} {
 		for k, cfg := range forms {
-			if (i+k)%3 == 0 == reliability.Long(t) {
+			if (i == 0 && k == 2 || i == 3 && k == 0) == reliability.Long(t) {
 				continue
 			}
 			j := thinJob{cfg: cfg, again: i%2 == 0}

@@ -230,6 +230,9 @@ func TestAddedParameters(t *testing.T) {
 // A model trained on two ranks can be opened on one, and as three copies, with the same logits, which differ from those before training.
 func TestTunedOpens(t *testing.T) {
 	for _, name := range transformed {
+		if !reliability.Long(t) && !slices.Contains([]string{"gpt2", "phi3", "mixtral", "gemma3"}, name) {
+			continue
+		}
 		dir := filepath.Join("testdata", name)
 		path := tuned(t, dir)
 		m, _, dev := opened(t, path, tensor.Float64)
@@ -246,6 +249,8 @@ func TestTunedOpens(t *testing.T) {
 		}))
 	}
 }
+
+func TestLongTunedOpens(t *testing.T) { reliability.AsLong(t, TestTunedOpens) }
 
 // python makes transformers read a folder and print the logits.
 const python = `
