@@ -65,7 +65,7 @@ func TestCapturedSteps(t *testing.T) {
 	machines := disttest.GPUs()
 	if !reliability.Long(t) {
 		cases, machines = cases[1:2], machines[:1]
-		cases[0].Shared = 0
+		cases[0].Shared, cases[0].again = 0, false
 	}
 	disttest.OnEach(t, machines, 2, func(t *testing.T, launch disttest.Launcher) {
 		for _, j := range cases {

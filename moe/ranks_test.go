@@ -299,11 +299,17 @@ func TestCapacityOfMicrobatches(t *testing.T) {
 	j.stepRows = true
 	want, saw := j.run(t)
 	require.NotZero(t, saw.loads[0].Dropped)
-	for _, l := range []job{{mesh: "ep=2", idle: true}, {mesh: "ep=4", idle: true, again: true}, {mesh: "dp=2,ep=2", idle: true, fsdp: true}} {
+	layouts := []job{{mesh: "ep=4", idle: true, again: true}, {mesh: "ep=2", idle: true}, {mesh: "dp=2,ep=2", idle: true, fsdp: true}}
+	if !reliability.Long(t) {
+		layouts = layouts[:1]
+	}
+	for _, l := range layouts {
 		got, _ := j.on(l).run(t)
 		disttest.RequireEqual(t, want, got, 1e-10)
 	}
 }
+
+func TestLongCapacityOfMicrobatches(t *testing.T) { reliability.AsLong(t, TestCapacityOfMicrobatches) }
 
 // One rank needs no Parallelize, also with microbatches, of which each has its own balance loss.
 func TestOneRankAlone(t *testing.T) {

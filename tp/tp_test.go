@@ -225,12 +225,17 @@ func (m *mlps) loss(x nn.T, see func(x nn.T), around func(t *tensor.Tape, block 
 // put off, tensors that are kept, an evaluation of fewer tokens before each step or before Backward, a second tape for the second block.
 func TestTapeBesideSequences(t *testing.T) {
 	want := besideTape("tp=1", 0, "").Run(t)
-	for _, mode := range []string{"", "scope", "checkpoint", "keep", "deferred", "evaluation", "other tokens before a checkpoint", "stages"} {
-		for _, chunks := range []int{0, 3} {
+	for i, mode := range []string{"", "scope", "checkpoint", "keep", "deferred", "evaluation", "other tokens before a checkpoint", "stages"} {
+		for k, chunks := range []int{0, 3} {
+			if i%2 == k && !reliability.Long(t) {
+				continue
+			}
 			disttest.RequireEqual(t, want, besideTape("tp=2", chunks, mode).Run(t), 1e-10)
 		}
 	}
 }
+
+func TestLongTapeBesideSequences(t *testing.T) { reliability.AsLong(t, TestTapeBesideSequences) }
 
 // besideTape trains mlps with five tokens.
 func besideTape(mesh string, chunks int, mode string) disttest.Training {

@@ -113,7 +113,7 @@ func TestDamages(t *testing.T) {
 	before.Save, before.SaveEvery = t.TempDir(), 2
 	_, err = before.train()
 	require.NoError(t, err)
-	cases := 40
+	cases := 25
 	if reliability.Long(t) {
 		cases = 3000
 	}

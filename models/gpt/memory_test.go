@@ -14,7 +14,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
-// To write a text of a thousand tokens (500 in the short form) needs the memory of the weights and of its keys and values, and at most 5% more.
+// To write a text of a thousand tokens needs the memory of the weights and of its keys and values, and at most 5% more. The short form has
+// 500 tokens.
 func TestGenerationMemory(t *testing.T) {
 	const layers, width = 4, 64
 	tokens := 500

@@ -142,7 +142,8 @@ func TestPackedEqualsOneRank(t *testing.T) {
 	equalOneRank(t, true, 5, talker{Layout: parallel.Layout{Ring: 3}}, talker{Layout: parallel.Layout{PP: 2, Ring: 2}, micros: 2}, talker{},
 		talker{Layout: parallel.Layout{Ring: 2}}, talker{Layout: parallel.Layout{Ring: 2, DP: 2}},
 		talker{Layout: parallel.Layout{Ring: 2, TP: 2}}, talker{Layout: parallel.Layout{CP: 2}},
-		talker{Layout: parallel.Layout{Ring: 2, CP: 2}}, talker{Layout: parallel.Layout{PP: 2}, micros: 3}, talker{Layout: parallel.Layout{PP: 2, Ring: 3}, micros: 2})
+		talker{Layout: parallel.Layout{Ring: 2, CP: 2}}, talker{Layout: parallel.Layout{PP: 2}, micros: 3},
+		talker{Layout: parallel.Layout{PP: 2, Ring: 3}, micros: 2})
 }
 
 func TestLongPackedEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestPackedEqualsOneRank) }
