@@ -195,6 +195,9 @@ func TestRingEqualsOneRank(t *testing.T) {
 	}
 	for turn, model := range []string{"gpt2", "llama"} {
 		for i, positions := range []int{7, 12} {
+			if i == turn && !reliability.Long(t) {
+				continue
+			}
 			one := job{model: model, positions: positions}
 			want := one.training().Run(t)
 			for k, mesh := range meshes {
@@ -221,11 +224,14 @@ func TestUnifiedEqualsOneRank(t *testing.T) {
 	}
 	for k, model := range []string{"gpt2", "gqa"} {
 		for i, positions := range []int{9, 12} {
+			if i != k && !reliability.Long(t) {
+				continue
+			}
 			one := job{model: model, positions: positions}
 			want := one.training().Run(t)
 			for n, mesh := range meshes {
 				for stage := range 4 {
-					if !reliability.Long(t) && stage != 3*((i+k)%2) {
+					if !reliability.Long(t) && stage != 3*k {
 						continue
 					}
 					j := one
@@ -244,10 +250,17 @@ func TestRingOfExpertsEqualsOneRank(t *testing.T) {
 	one := job{model: "gqa", positions: 9, experts: ofExperts}
 	want := one.training().Run(t)
 	for _, mesh := range []string{"dp=1,ep=1,cp=3", "dp=1,ep=2,cp=2", "dp=2,ep=1,cp=2"} {
+		if mesh != "dp=1,ep=2,cp=2" && !reliability.Long(t) {
+			continue
+		}
 		j := one
 		j.mesh = mesh
 		disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
 	}
+}
+
+func TestLongRingOfExpertsEqualsOneRank(t *testing.T) {
+	reliability.AsLong(t, TestRingOfExpertsEqualsOneRank)
 }
 
 var ofExperts = moe.Config{Features: 12, Hidden: 7, Experts: 4, Router: router.Config{Top: 2}, Balance: 0.1, Z: 0.01}
@@ -265,10 +278,13 @@ func TestOrderOfExpertsInARingIsRefused(t *testing.T) {
 func TestDocumentsEqualOneRank(t *testing.T) {
 	meshes := []string{"dp=1,cp=2", "dp=2,cp=2", "dp=1,cp=3", "dp=1,cp=4", "dp=1,ring=2,uly=2"}
 	for i, model := range []string{"gpt2", "gqa"} {
+		if i == 0 && !reliability.Long(t) {
+			continue
+		}
 		one := job{model: model, positions: 13 - 2*i, documents: true}
 		want := one.training().Run(t)
 		for k, mesh := range meshes {
-			if !reliability.Long(t) && (i+k)%2 > 0 {
+			if !reliability.Long(t) && k < 4 {
 				continue
 			}
 			j := one
@@ -349,7 +365,7 @@ func steadySteps(t *testing.T, d division) {
 		t.Skip("with the race detector, a sync.Pool forgets batches")
 	}
 	j := job{model: "gqa", positions: 9}
-	disttest.SteadySteps(t, dist.Run, 5, 3, func(r *dist.Rank) (func() error, error) {
+	disttest.SteadySteps(t, dist.Run, 16, 3, func(r *dist.Rank) (func() error, error) {
 		m := disttest.Must(gpt.New(models[j.model]))
 		f := d.of(r, m.Config.HeadDim)
 		for _, b := range m.Blocks {

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/moe/router"
 	"github.com/ringo-ml/ringo/nn"
@@ -51,10 +52,14 @@ func (j job) resumed(t *testing.T, dir string, step int) (disttest.Result, []int
 func TestCheckpointsMoveAlongExperts(t *testing.T) {
 	j, dir, all := named("deepseek", 0), t.TempDir(), disttest.Result{}
 	one := j.training(new(seen))
-	one.Steps = 10 // each on another layout
+	layouts := []job{{mesh: "ep=4"}, {mesh: "ep=2"}, {}, {mesh: "ep=8"}, {mesh: "ep=2,tp=3"}, {mesh: "dp=2,ep=2", fsdp: true},
+		{mesh: "dp=3"}, {mesh: "ep=4", fsdp: true}, {mesh: "tp=2,ep=4"}, {mesh: "ep=2"}}
+	if !reliability.Long(t) {
+		layouts = layouts[:6]
+	}
+	one.Steps = len(layouts) // each on another one
 	want := one.Run(t)
-	for i, l := range []job{{mesh: "ep=4"}, {mesh: "ep=2"}, {}, {mesh: "ep=8"}, {mesh: "dp=2,ep=2", fsdp: true}, {mesh: "ep=2,tp=3"},
-		{mesh: "dp=3"}, {mesh: "ep=4", fsdp: true}, {mesh: "tp=2,ep=4"}, {mesh: "ep=2"}} {
+	for i, l := range layouts {
 		got, read := j.on(l).resumed(t, dir, i)
 		if i == 3 {
 			require.NoError(t, os.RemoveAll(filepath.Join(dir, "step-00000004")))
@@ -71,7 +76,7 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 	for layout, errs := range map[string]string{
 		"ep=4": "", "ep=2,tp=2,fsdp=3": "", "ep=8,dp=2": "", "ep=3": "8 experts do not divide over 3 ranks: the number of ranks must divide 8",
 	} {
-		v, err := inspect.Verify(t.Context(), filepath.Join(dir, "step-00000009"), inspect.VerifyConfig{Layout: layout})
+		v, err := inspect.Verify(t.Context(), filepath.Join(dir, fmt.Sprintf("step-%08d", one.Steps-1)), inspect.VerifyConfig{Layout: layout})
 		require.NoError(t, err)
 		if errs != "" {
 			require.Contains(t, v.Misfits[0], errs)
@@ -88,6 +93,10 @@ func TestCheckpointsMoveAlongExperts(t *testing.T) {
 	v, err := inspect.Verify(t.Context(), filepath.Join(dense, "step-00000000"), inspect.VerifyConfig{Layout: "ep=2"})
 	require.NoError(t, err)
 	require.Contains(t, v.Misfits[0], "it is not known which tensors are experts")
+}
+
+func TestLongCheckpointsMoveAlongExperts(t *testing.T) {
+	reliability.AsLong(t, TestCheckpointsMoveAlongExperts)
 }
 
 // Files name the experts as Hugging Face's models do, each a matrix.

@@ -218,7 +218,7 @@ var layouts = []job{
 	{mesh: "ep=2,tp=2,same=2"}, {mesh: "dp=2,tp=2", hidden: "same", fsdp: true},
 }
 
-// However ranks share tokens and experts, they train as one rank does. In the short form each router has every seventh layout, with
+// However ranks share tokens and experts, they train as one rank does. In the short form each router has every 14th layout, with
 // a capacity or without.
 func TestRanksEqualOne(t *testing.T) {
 	for turn, name := range slices.Sorted(maps.Keys(routers)) {
@@ -234,7 +234,7 @@ func TestRanksEqualOne(t *testing.T) {
 			dropped := slices.ContainsFunc(saw.loads, func(l moe.Load) bool { return l.Dropped > 0 })
 			require.Equal(t, capacity > 0, dropped)
 			for i, l := range layouts {
-				if (i+2*turn)%7 > 0 && !reliability.Long(t) {
+				if (i+3*turn)%14 > 0 && !reliability.Long(t) {
 					continue
 				}
 				how := fmt.Sprintf("hidden %s fsdp %v idle %v again %v", l.hidden, l.fsdp, l.idle, l.again)
@@ -259,6 +259,7 @@ var parts = []job{
 }
 
 // The balance loss of a sequence counts the slots of all its parts, and a capacity keeps the first slots of the batch, whoever has them.
+// The short form has one layout of each router.
 func TestSequencesInPartsEqualWholeOnes(t *testing.T) {
 	for i, name := range []string{"switch", "deepseek", "mixtral", "all of them"} {
 		j := named(name, float64(i%2)*0.4+float64(i/2)*0.5)
@@ -267,7 +268,7 @@ func TestSequencesInPartsEqualWholeOnes(t *testing.T) {
 		dropped := slices.ContainsFunc(saw.loads, func(l moe.Load) bool { return l.Dropped > 0 })
 		require.Equal(t, i > 0, dropped)
 		for k, l := range parts {
-			if (k+i)%4 > 0 && !reliability.Long(t) {
+			if k != []int{4, 7, 8, 12}[i] && !reliability.Long(t) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s %s sp %v fsdp %v idle %v again %v", name, l.mesh, l.sp, l.fsdp, l.idle, l.again), func(t *testing.T) {
@@ -298,11 +299,17 @@ func TestCapacityOfMicrobatches(t *testing.T) {
 	j.stepRows = true
 	want, saw := j.run(t)
 	require.NotZero(t, saw.loads[0].Dropped)
-	for _, l := range []job{{mesh: "ep=2", idle: true}, {mesh: "ep=4", idle: true, again: true}, {mesh: "dp=2,ep=2", idle: true, fsdp: true}} {
+	layouts := []job{{mesh: "ep=4", idle: true, again: true}, {mesh: "ep=2", idle: true}, {mesh: "dp=2,ep=2", idle: true, fsdp: true}}
+	if !reliability.Long(t) {
+		layouts = layouts[:1]
+	}
+	for _, l := range layouts {
 		got, _ := j.on(l).run(t)
 		disttest.RequireEqual(t, want, got, 1e-10)
 	}
 }
+
+func TestLongCapacityOfMicrobatches(t *testing.T) { reliability.AsLong(t, TestCapacityOfMicrobatches) }
 
 // One rank needs no Parallelize, also with microbatches, of which each has its own balance loss.
 func TestOneRankAlone(t *testing.T) {
@@ -349,7 +356,11 @@ func TestForced(t *testing.T) {
 	j := job{Config: moe.Config{Features: 5, Hidden: 6, Experts: 6, Router: router.Config{Top: 2, Forced: true}}}
 	want, saw := j.run(t)
 	require.Equal(t, moe.Load{Chosen: []int64{22, 22, 22, 22, 22, 22}, Forced: true}, saw.loads[0])
-	for _, l := range []job{{mesh: "ep=2"}, {mesh: "ep=3"}, {mesh: "dp=2,tp=2"}, {mesh: "ep=3", idle: true, again: true}} {
+	layouts := []job{{mesh: "ep=2"}, {mesh: "ep=3"}, {mesh: "dp=2,tp=2"}, {mesh: "ep=3", idle: true, again: true}}
+	if !reliability.Long(t) {
+		layouts = layouts[3:]
+	}
+	for _, l := range layouts {
 		got, saws := j.on(l).run(t)
 		disttest.RequireEqual(t, want, got, 1e-10)
 		require.Equal(t, saw.loads, saws.loads)
@@ -360,3 +371,5 @@ func TestForced(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "layer 0 does not choose its experts (router.Config.Forced): no bias changes that")
 }
+
+func TestLongForced(t *testing.T) { reliability.AsLong(t, TestForced) }

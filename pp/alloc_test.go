@@ -18,11 +18,11 @@ func TestSteadySteps(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
-	steps := 6
+	steps, names := 6, []string{"1f1b", "zbv"}
 	if reliability.Long(t) {
-		steps = 60
+		steps, names = 60, append(names, "interleaved", "zb-h1")
 	}
-	for _, name := range []string{"1f1b", "interleaved", "zb-h1", "zbv"} {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			disttest.SteadySteps(t, dist.Run, 12, steps, func(r *dist.Rank) (func() error, error) { return steadyStep(r, name) })
 		})

@@ -67,21 +67,19 @@ func stepDir(dir string, step int) string { return filepath.Join(dir, fmt.Sprint
 
 // A checkpoint of a pipeline, with the optimizer, goes on in other layouts, and theirs in the pipeline.
 func TestCheckpoints(t *testing.T) {
-	p := program{layers: 5, tied: true, drop: true}
+	p, from := program{layers: 5, tied: true, drop: true}, layout{mesh: "pp=2,fsdp=2", stage: 3, once: true}
+	layouts := map[string]layout{"interleaved": {mesh: "pp=2", schedule: "interleaved"}}
 	if reliability.Long(t) {
-		p.layers = 8
+		p.layers, from.mesh = 8, "pp=2,fsdp=2,kv=2"
+		layouts = map[string]layout{"one rank": {}, "ddp": {mesh: "dp=3"}, "pp": {mesh: "pp=4"},
+			"interleaved, fsdp": {mesh: "pp=2,fsdp=2", stage: 2, once: true, schedule: "interleaved"}}
 	}
 	first, second := 3, 6 // steps that are saved
 	want := p.training(layout{}).Run(t)
 	dir := t.TempDir()
-	from := layout{mesh: "pp=2,fsdp=2,kv=2", stage: 3, once: true}
 	saves, at := from.saving(dir, first)
 	disttest.RequireEqual(t, want, p.training(saves).Run(t), 1e-10)
-	for name, l := range map[string]layout{"one rank": {}, "ddp": {mesh: "dp=3"}, "pp": {mesh: "pp=4"},
-		"interleaved, fsdp": {mesh: "pp=2,fsdp=2", stage: 2, once: true, schedule: "interleaved"}} {
-		if !reliability.Long(t) && name != "pp" && name != "interleaved, fsdp" {
-			continue
-		}
+	for name, l := range layouts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // to flush checkpoints takes time, but no CPU
 			back := t.TempDir()
@@ -97,19 +95,24 @@ func TestLongCheckpoints(t *testing.T) { reliability.AsLong(t, TestCheckpoints) 
 // Each rank reads its layers alone: all together read what is in the files, and the tied table twice. ckpt verify knows this before.
 func TestCheckpointBytes(t *testing.T) {
 	p, dir := program{layers: 8, tied: true}, t.TempDir()
+	steps := func(l layout) disttest.Training {
+		c := p.training(l)
+		c.Steps = 2
+		return c
+	}
 	l, _ := layout{mesh: "pp=2,fsdp=2,kv=2", stage: 3, once: true}.saving(dir, 1)
-	p.training(l).Run(t)
+	steps(l).Run(t)
 	v, err := inspect.Verify(t.Context(), stepDir(dir, 1), inspect.VerifyConfig{Layout: "pp=4"})
 	require.NoError(t, err)
 	require.True(t, v.OK, v.Errors)
-	_, err = p.training(layout{mesh: "pp=4", start: func(j *job) error {
+	_, err = steps(layout{mesh: "pp=4", start: func(j *job) error {
 		st := j.checkpoint()
 		_, err := ckpt.Load(context.Background(), j.rank.World, stepDir(dir, 1), &st, ckpt.LoadConfig{})
 		return err
 	}}).Try()
 	require.ErrorContains(t, err, "where ranks have different layers, as stages of a pipeline, set LoadConfig.Strategy to ckpt.Owned")
 	var read [4]int64
-	p.training(layout{mesh: "pp=4"}.loading(dir, 1, func(j *job, r *ckpt.Report) error {
+	steps(layout{mesh: "pp=4"}.loading(dir, 1, func(j *job, r *ckpt.Report) error {
 		mine := int64(0) // values, and two moments
 		for _, x := range j.state.Params {
 			mine += 3 * 8 * int64(x.Len())

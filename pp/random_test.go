@@ -179,7 +179,7 @@ type chained struct {
 
 // Whatever Check lets pass never hangs, and trains as one rank does, also where messages take random times.
 func TestRandomSchedules(t *testing.T) {
-	seeds := 80
+	seeds := 40
 	if reliability.Long(t) {
 		seeds = 5000
 	}
@@ -192,10 +192,16 @@ func TestLongRandomSchedules(t *testing.T) { reliability.AsLong(t, TestRandomSch
 
 // More messages than can be in flight between two ranks.
 func TestManyMicrobatches(t *testing.T) {
-	for _, s := range []*pp.Schedule{pp.GPipe(2, 100), pp.ZBH1(3, 100), pp.Interleaved(2, 3, 80)} {
+	list := []*pp.Schedule{pp.GPipe(2, 100)}
+	if reliability.Long(t) {
+		list = append(list, pp.ZBH1(3, 100), pp.Interleaved(2, 3, 80))
+	}
+	for _, s := range list {
 		require.NoError(t, runDelayed(s, 1), s.Name)
 	}
 }
+
+func TestLongManyMicrobatches(t *testing.T) { reliability.AsLong(t, TestManyMicrobatches) }
 
 func runRandom(seed uint64) error {
 	return runDelayed(randomSchedule(rand.New(rand.NewPCG(seed, 1))), seed)

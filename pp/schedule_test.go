@@ -71,7 +71,7 @@ func TestFormulas(t *testing.T) {
 // On a V, ranks hold what the papers say, and wait at most as long.
 func TestVees(t *testing.T) {
 	for p := 1; p <= 12; p++ {
-		if p > 7 != reliability.Long(t) {
+		if p > 5 != reliability.Long(t) {
 			continue
 		}
 		for _, m := range []int{1, p, 2*p + 1, 5 * p} {
@@ -112,9 +112,13 @@ func TestForwardHoldsOneMicrobatch(t *testing.T) {
 }
 
 // schedules are of all kinds, with numbers that do not divide.
-func schedules() (all []*pp.Schedule) {
-	for _, p := range []int{1, 2, 3, 4, 7} {
-		for _, m := range []int{1, 2, 5, 9, 13} {
+func schedules(t *testing.T) (all []*pp.Schedule) {
+	ranks, micros := []int{1, 2, 3, 4}, []int{1, 2, 5, 9}
+	if reliability.Long(t) {
+		ranks, micros = append(ranks, 7), append(micros, 13)
+	}
+	for _, p := range ranks {
+		for _, m := range micros {
 			all = append(all, pp.ForwardOnly(p, m), pp.GPipe(p, m), pp.OneF1B(p, m), pp.Interleaved(p, 2, m), pp.Interleaved(p, 3, m), pp.ZBH1(p, m),
 				must(pp.ZBV(p, m)), must(pp.VHalf(p, m)), must(pp.VMin(p, m)))
 			if s, err := pp.DualPipeV(p, m); err == nil {
@@ -136,7 +140,7 @@ func TestReadCSVIsBounded(t *testing.T) {
 }
 
 func TestCSV(t *testing.T) {
-	for _, s := range schedules() {
+	for _, s := range schedules(t) {
 		checked(t, s, unit)
 		var text strings.Builder
 		require.NoError(t, s.WriteCSV(&text))
@@ -158,6 +162,8 @@ func TestCSV(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+func TestLongCSV(t *testing.T) { reliability.AsLong(t, TestCSV) }
 
 // broken are schedules, and what is wrong with them.
 var broken = map[string]string{
@@ -218,7 +224,7 @@ func TestLimits(t *testing.T) {
 
 // Messages between two ranks need no buffers in the schedules of a loop. Of these, those that alternate hang if sends wait.
 func TestMessages(t *testing.T) {
-	for _, s := range schedules() {
+	for _, s := range schedules(t) {
 		rep := checked(t, s, unit)
 		switch s.Name {
 		case "gpipe", "forward":
@@ -237,3 +243,5 @@ func TestMessages(t *testing.T) {
 	assert.Equal(t, 4.5, rep.Time)
 	assert.InDelta(t, 1-4/9.0, rep.Bubble, 1e-12)
 }
+
+func TestLongMessages(t *testing.T) { reliability.AsLong(t, TestMessages) }

@@ -113,12 +113,9 @@ func TestDamages(t *testing.T) {
 	before.Save, before.SaveEvery = t.TempDir(), 2
 	_, err = before.train()
 	require.NoError(t, err)
-	cases := 80
-	switch {
-	case reliability.Long(t):
+	cases := 25
+	if reliability.Long(t) {
 		cases = 3000
-	case reliability.Racing: // the damage is new in each case, what runs at once is not
-		cases = 40
 	}
 	refused, resumed := 0, map[int]int{}
 	for seed := range cases {

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/grads"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/models/gpt/parallel"
 	"github.com/ringo-ml/ringo/nn"
@@ -124,9 +125,13 @@ func (d *divided) note(r *dist.Rank, params nn.Params) {
 func TestGradNorms(t *testing.T) {
 	one := divided{dp: 1, fsdp: 1, kv: 1, same: 1, norms: map[string][]float64{}}
 	layouts := []divided{one}
-	for _, l := range [][5]int{
-		{3, 1, 3, 1, 1}, {1, 2, 1, 1, 1}, {1, 3, 2, 1, 1}, {2, 2, 3, 1, 1}, {1, 1, 3, 2, 1}, {2, 1, 3, 2, 2}, {1, 3, 3, 2, 1}, {1, 2, 2, 2, 2},
-	} {
+	all := [][5]int{{3, 1, 3, 1, 1}, {1, 3, 2, 1, 1}, {1, 2, 3, 2, 1}, {1, 1, 3, 2, 2}}
+	if reliability.Long(t) {
+		all = append(all, [][5]int{
+			{1, 2, 1, 1, 1}, {2, 2, 3, 1, 1}, {1, 1, 3, 2, 1}, {2, 1, 3, 2, 2}, {1, 3, 3, 2, 1}, {1, 2, 2, 2, 2},
+		}...)
+	}
+	for _, l := range all {
 		layouts = append(layouts, divided{dp: l[0], fsdp: l[1], stage: l[2], kv: l[3], same: l[4]})
 		if l[3] > 1 {
 			layouts = append(layouts, divided{dp: l[0], fsdp: l[1], stage: l[2], kv: l[3], same: l[4], seq: true})
@@ -157,3 +162,5 @@ func TestGradNorms(t *testing.T) {
 		}
 	}
 }
+
+func TestLongGradNorms(t *testing.T) { reliability.AsLong(t, TestGradNorms) }

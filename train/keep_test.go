@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train"
@@ -67,6 +68,9 @@ func TestKeep(t *testing.T) {
 		"largest":  {2, "max:v", []int{3, 7, 8}},
 		"new":      {1, "w", []int{8}},
 	} {
+		if (name == "all" || name == "new") != reliability.Long(t) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			o := train.Options{Save: t.TempDir(), SaveEvery: 1, Keep: c.keep, KeepBest: c.best}
 			logged(t, &o, "v", 5, none, 9, 1, 3)
@@ -80,6 +84,8 @@ func TestKeep(t *testing.T) {
 		})
 	}
 }
+
+func TestLongKeep(t *testing.T) { reliability.AsLong(t, TestKeep) }
 
 // The training ends when a value has not become better often enough, and its last step is saved.
 func TestPatience(t *testing.T) {

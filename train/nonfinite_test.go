@@ -243,7 +243,8 @@ func TestBadSample(t *testing.T) {
 			x.Device, x.data.sample = tensortest.Remotes(t), 27*6+4 // nobody reads values before the next checkpoint
 		}, []string{"by the part of rank 1", "166"}},
 	} {
-		rest := []string{"one of four", "fsdp 1", "captured, microbatches", "emulated CUDA", "emulated CUDA, two GPUs"}
+		rest := []string{"infinite", "one of four", "fsdp 1", "fsdp 2", "captured, microbatches", "weight of a class", "device",
+			"emulated CUDA", "emulated CUDA, two GPUs", "captured, emulated CUDA"}
 		if slices.Contains(rest, name) != reliability.Long(t) {
 			continue
 		}
@@ -287,6 +288,9 @@ func TestBadSampleWithScaler(t *testing.T) {
 func TestSkippedSample(t *testing.T) {
 	for _, stage := range []int{0, 3} {
 		for _, remote := range []bool{false, true} {
+			if remote != (stage > 0) && !reliability.Long(t) {
+				continue
+			}
 			x := newBadRun(t)
 			x.stage, x.Nonfinite, x.Metrics = stage, optim.Skip(1), filepath.Join(t.TempDir(), "m.jsonl")
 			if remote {
@@ -304,6 +308,8 @@ func TestSkippedSample(t *testing.T) {
 		}
 	}
 }
+
+func TestLongSkippedSample(t *testing.T) { reliability.AsLong(t, TestSkippedSample) }
 
 // A step that is bad after a resume, and with -rebuild, ends the training too; the values of the steps before it are in the file.
 func TestBadSampleAfterResume(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/timeline"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/nn"
@@ -255,6 +256,9 @@ func valuesIn(t *testing.T, file, name string) (steps []int, values []float64) {
 func TestResume(t *testing.T) {
 	for _, sharded := range []bool{false, true} {
 		for _, ext := range []string{".jsonl", ".csv"} {
+			if sharded != (ext == ".csv") && !reliability.Long(t) {
+				continue
+			}
 			whole := run{ranks: 2, steps: 13, sharded: sharded}
 			want, err := whole.train()
 			require.NoError(t, err)
@@ -301,6 +305,8 @@ func TestResume(t *testing.T) {
 		}
 	}
 }
+
+func TestLongResume(t *testing.T) { reliability.AsLong(t, TestResume) }
 
 // Where the newest checkpoint is damaged, a resume ends with the way back to the one before it.
 func TestResumeFromDamaged(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
@@ -90,6 +91,9 @@ func exported(t *testing.T, name string) (base, dir string) {
 // Adapters trained on two ranks have their own checkpoint. It can be opened on the same base, and the merged model is one without adapters.
 func TestAdaptersOpen(t *testing.T) {
 	for name := range adapted {
+		if (name == "mixtral" || name == "qwen3_moe") && !reliability.Long(t) {
+			continue
+		}
 		base, path := exported(t, name)
 		_, list, err := inspect.List(filepath.Join(path, peft.File))
 		require.NoError(t, err)
@@ -111,6 +115,8 @@ func TestAdaptersOpen(t *testing.T) {
 		require.InDeltaSlice(t, want, logitsOf(plain, dev), 1e-12)
 	}
 }
+
+func TestLongAdaptersOpen(t *testing.T) { reliability.AsLong(t, TestAdaptersOpen) }
 
 // Adapters without a name in PEFT are an error.
 func TestAdaptersWithoutNames(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/decode"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
@@ -13,9 +14,14 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
 
-// To write a text of a thousand tokens needs the memory of the weights and of its keys and values, and at most 5% more.
+// To write a text of a thousand tokens needs the memory of the weights and of its keys and values, and at most 5% more. The short form has
+// 500 tokens.
 func TestGenerationMemory(t *testing.T) {
-	const tokens, layers, width = 1000, 4, 64
+	const layers, width = 4, 64
+	tokens := 500
+	if reliability.Long(t) {
+		tokens = 1000
+	}
 	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
 		dev := cpu.New(1)
 		m, err := gpt.New(gpt.Config{Vocab: 256, Positions: tokens + 1, Width: width, Layers: layers, Heads: 4, Tied: true})
@@ -33,6 +39,8 @@ func TestGenerationMemory(t *testing.T) {
 		dev.Close()
 	}
 }
+
+func TestLongGenerationMemory(t *testing.T) { reliability.AsLong(t, TestGenerationMemory) }
 
 // Muon has one moment of a matrix, and its iteration needs little beside it: a training has less memory than one by AdamW, also in tapes.
 func TestMuonMemory(t *testing.T) {
@@ -59,8 +67,13 @@ func TestMuonMemory(t *testing.T) {
 	}
 	adamw := memory(false, false)
 	for _, half := range []bool{false, true} {
+		if half && !reliability.Long(t) {
+			continue
+		}
 		muon := memory(half, true)
 		t.Logf("bytes: AdamW %d, Muon %d (%.3f)", adamw, muon, float64(muon)/float64(adamw))
 		require.Less(t, muon, adamw)
 	}
 }
+
+func TestLongMuonMemory(t *testing.T) { reliability.AsLong(t, TestMuonMemory) }

@@ -68,11 +68,13 @@ func TestReadIsBounded(t *testing.T) {
 	var names, rows strings.Builder
 	names.WriteString(`{"step":1`)
 	for i := range 400_000 {
-		fmt.Fprintf(&names, `,"%x":1`, i)
+		if i < 150_000 {
+			fmt.Fprintf(&names, `,"%x":1`, i)
+		}
 		fmt.Fprintf(&rows, `{"step":%d,"time":0.001,"loss":1.5}`+"\n", i)
 	}
 	names.WriteString("}\n")
-	values := `{"step":1` + strings.Repeat(`,"":1`, 3_000_000) + "}\n"
+	values := `{"step":1` + strings.Repeat(`,"":1`, 2_300_000) + "}\n"
 	const refused = "it would take more than"
 	for text, want := range map[string]string{names.String(): refused, values: refused, rows.String(): ""} {
 		if (text == rows.String()) != reliability.Long(t) {

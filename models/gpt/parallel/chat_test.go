@@ -108,15 +108,15 @@ func (c talker) train(t *testing.T, set *chat.Dataset) (losses []float64, after 
 	return losses, values(t, path)
 }
 
-// equalOneRank compares trainings with that of one rank: in the short form every second one.
+// equalOneRank compares trainings with that of one rank: in the short form the first two.
 func equalOneRank(t *testing.T, pack bool, epochs int, all ...talker) {
 	set := conversations(t, pack)
 	losses, want := talker{logits: true, epochs: epochs}.train(t, set)
 	require.GreaterOrEqual(t, len(losses), 10)
 	require.Less(t, losses[len(losses)-1], losses[0])
 	for i, c := range all {
-		if i%2 == 1 && !reliability.Long(t) {
-			continue
+		if i > 1 && !reliability.Long(t) {
+			break
 		}
 		c.epochs = epochs
 		got, after := c.train(t, set)
@@ -130,8 +130,8 @@ func equalOneRank(t *testing.T, pack bool, epochs int, all ...talker) {
 
 // Loss on the answers alone is that of one rank, in microbatches and on ranks with other numbers of answers, and where ranks divide words.
 func TestChatEqualsOneRank(t *testing.T) {
-	equalOneRank(t, false, 2, talker{}, talker{Layout: parallel.Layout{PP: 2}, micros: 3},
-		talker{Layout: parallel.Layout{PP: 2, DP: 2}, micros: 2}, talker{Layout: parallel.Layout{TP: 2}},
+	equalOneRank(t, false, 2, talker{Layout: parallel.Layout{PP: 2, DP: 2}, micros: 2}, talker{Layout: parallel.Layout{TP: 2}}, talker{},
+		talker{Layout: parallel.Layout{PP: 2}, micros: 3},
 		talker{Layout: parallel.Layout{TP: 2}, logits: true}, talker{Layout: parallel.Layout{PP: 2, TP: 2}, micros: 2})
 }
 
@@ -139,10 +139,11 @@ func TestLongChatEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestChatEqu
 
 // So are conversations that are packed into rows, also where ranks share these rows, whose parts the documents move, and in microbatches.
 func TestPackedEqualsOneRank(t *testing.T) {
-	equalOneRank(t, true, 5, talker{}, talker{Layout: parallel.Layout{Ring: 2}}, talker{Layout: parallel.Layout{Ring: 3}},
-		talker{Layout: parallel.Layout{Ring: 2, DP: 2}}, talker{Layout: parallel.Layout{Ring: 2, TP: 2}}, talker{Layout: parallel.Layout{CP: 2}},
+	equalOneRank(t, true, 5, talker{Layout: parallel.Layout{Ring: 3}}, talker{Layout: parallel.Layout{PP: 2, Ring: 2}, micros: 2}, talker{},
+		talker{Layout: parallel.Layout{Ring: 2}}, talker{Layout: parallel.Layout{Ring: 2, DP: 2}},
+		talker{Layout: parallel.Layout{Ring: 2, TP: 2}}, talker{Layout: parallel.Layout{CP: 2}},
 		talker{Layout: parallel.Layout{Ring: 2, CP: 2}}, talker{Layout: parallel.Layout{PP: 2}, micros: 3},
-		talker{Layout: parallel.Layout{PP: 2, Ring: 2}, micros: 2}, talker{Layout: parallel.Layout{PP: 2, Ring: 3}, micros: 2})
+		talker{Layout: parallel.Layout{PP: 2, Ring: 3}, micros: 2})
 }
 
 func TestLongPackedEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestPackedEqualsOneRank) }

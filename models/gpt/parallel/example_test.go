@@ -69,7 +69,7 @@ func ExamplePipeline() {
 		if err != nil {
 			return err
 		}
-		p, err := parallel.NewPipeline(mesh.Group("pp"), pp.OneF1B(2, 4), m) // of m, the layers of this rank's stages are left
+		p, err := parallel.NewPipeline(mesh.Group("pp"), pp.OneF1B(2, 2), m) // of m, the layers of this rank's stages are left
 		if err != nil {
 			return err
 		}
@@ -78,12 +78,12 @@ func ExamplePipeline() {
 		if err != nil {
 			return err
 		}
-		opt := optim.NewAdamW(a.Params, optim.AdamWConfig{LR: 0.05, Clip: 1, Norm: r.World})
+		opt := optim.NewAdamW(a.Params, optim.AdamWConfig{LR: 0.1, Clip: 1, Norm: r.World})
 		eval := tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
 		if err := p.Start(a, opt, tensor.NewTape(r.Device, tensor.Seed(1)), eval); err != nil {
 			return err
 		}
-		tokens := make([]int, 16*8+1)
+		tokens := make([]int, 8*8+1)
 		for i := range tokens {
 			tokens[i] = i % 11
 		}
@@ -91,9 +91,9 @@ func ExamplePipeline() {
 		if err != nil {
 			return err
 		}
-		batches := data.NewLoader(set, data.Config{Batch: 16, Sharder: a.Data})
+		batches := data.NewLoader(set, data.Config{Batch: 8, Sharder: a.Data})
 		var losses [2]float64
-		for step := range 10 {
+		for step := range 7 {
 			for _, b := range batches.Epoch(ctx, step) {
 				loss, err := p.Train(b)
 				if err != nil {
