@@ -22,7 +22,7 @@ func TestRunWithUnequalLimits(t *testing.T) {
 	}
 	for rank := range 3 {
 		for i, limit := range []int{4_000_000, 20_000_000} {
-			if rank != 2*i && !reliability.Long(t) {
+			if (rank != 2 || i != 1) && !reliability.Long(t) {
 				continue
 			}
 			began := time.Now()
@@ -48,7 +48,7 @@ func TestRunWithFewFiles(t *testing.T) {
 	program := program(t, "allreduce")
 	for _, rank := range []int{0, 2} {
 		for i, limit := range []int{10, 12, 16, 20, 24} {
-			if i != 1+rank && !reliability.Long(t) { // 12 is too few
+			if (i != 1 || rank != 0) && !reliability.Long(t) { // 12 is too few; in TestRunWithUnequalLimits all go over sockets
 				continue
 			}
 			jobs.Go(func() {

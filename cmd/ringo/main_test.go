@@ -198,20 +198,21 @@ func TestRunErrors(t *testing.T) {
 		args []string
 		code int
 		want string
+		long bool // TestBuildFails is the short form, or tests of dist/launch are
 	}{
-		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction"},
-		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: "},
-		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`},
-		{[]string{"-n", "0", "./testdata/broken"}, 2, "ringo: launch: 0 ranks, want 1 to 1024 on a host (see ringo run -h)"},
-		{[]string{"-n", "100000", "echo"}, 2, "ringo: launch: 100000 ranks, want 1 to 1024"},
-		{[]string{"-n", "1", "--"}, 2, "ringo: launch: no program"},
-		{[]string{"-n", "1", "-nodes", "0", "echo"}, 2, "-nodes 0: want a number of hosts, or MIN:MAX"},
-		{[]string{"-n", "1", "-timeout=-1s", "echo"}, 2, "timeout -1s is negative"},
-		{[]string{"-n", "1", "-bind", "eth99", "echo"}, 2, "bind eth99: neither an address nor an interface"},
-		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports"},
-		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status"},
+		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction", true},
+		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: ", true},
+		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`, false},
+		{[]string{"-n", "0", "./testdata/broken"}, 2, "ringo: launch: 0 ranks, want 1 to 1024 on a host (see ringo run -h)", false},
+		{[]string{"-n", "100000", "echo"}, 2, "ringo: launch: 100000 ranks, want 1 to 1024", true},
+		{[]string{"-n", "1", "--"}, 2, "ringo: launch: no program", false},
+		{[]string{"-n", "1", "-nodes", "0", "echo"}, 2, "-nodes 0: want a number of hosts, or MIN:MAX", false},
+		{[]string{"-n", "1", "-timeout=-1s", "echo"}, 2, "timeout -1s is negative", true},
+		{[]string{"-n", "1", "-bind", "eth99", "echo"}, 2, "bind eth99: neither an address nor an interface", true},
+		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports", true},
+		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status", false},
 	} {
-		if c.args[2] == "./testdata/library" && !reliability.Long(t) { // go says as much about the one before it
+		if c.long && !reliability.Long(t) {
 			continue
 		}
 		_, stderr, code := run(t, append([]string{"run"}, c.args...)...)
@@ -224,6 +225,22 @@ func TestRunErrors(t *testing.T) {
 }
 
 func TestLongRunErrors(t *testing.T) { reliability.AsLong(t, TestRunErrors) }
+
+// What go says about a package that it cannot build is what ringo says.
+func TestBuildFails(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	bin := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho undefined: undefinedFunction >&2\nexit 1\n"), 0o755))
+	cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/broken")
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+	_ = cmd.Run()
+	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
+	assert.Contains(t, stderr.String(), "undefined: undefinedFunction\nringo: go build ./testdata/broken: ")
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
 
 // A signal ends a job, and what is left of it, also of a build in the long form.
 func TestRunInterrupted(t *testing.T) {
