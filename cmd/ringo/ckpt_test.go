@@ -26,18 +26,16 @@ var (
 	resumeLine = regexp.MustCompile(`resumed at \d+`)
 )
 
-// TestResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of a
+// TestLongResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of a
 // job that never crashes, until it may not be restarted any more. The last error is the first cause. The same holds in float16, where the
-// loss scale makes some steps overflow before and after each checkpoint: the short form has this, and TestProgress jobs that get further.
-func TestResume(t *testing.T) {
+// loss scale makes some steps overflow before and after each checkpoint. TestRestarts and TestProgress, and TestResume of
+// examples/ddp-mnist, are the short forms.
+func TestLongResume(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "resume")
-	dtypes := []string{"float16"}
-	if reliability.Long(t) {
-		dtypes = append(dtypes, "float32")
-	}
-	for _, dtype := range dtypes {
+	for _, dtype := range []string{"float16", "float32"} {
 		t.Run(dtype, func(t *testing.T) {
 			t.Parallel()
 			testResume(t, program, dtype)
@@ -45,32 +43,22 @@ func TestResume(t *testing.T) {
 	}
 }
 
-func TestLongResume(t *testing.T) { reliability.AsLong(t, TestResume) }
-
 func testResume(t *testing.T, program, dtype string) {
 	whole, stderr, code := run(t, "run", "-n", "2", "-timeout", "20s", program, dtype, t.TempDir(), "13")
 	require.Zero(t, code, whole+stderr)
 	want := lossLine.FindAllString(whole, -1)
 	require.Len(t, want, 13)
 
-	dir, restarts := t.TempDir(), 1
-	if reliability.Long(t) {
-		restarts = 2
-	}
-	args := append([]string{"run", "-n", "2", "-max-restarts", fmt.Sprint(restarts), "-timeout", "20s", program, dtype, dir, "13"},
-		slices.Repeat([]string{"7"}, restarts+1)...)
-	stdout, stderr, code := run(t, args...)
+	dir := t.TempDir()
+	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", program, dtype, dir, "13", "7", "7", "7")
 	assert.Equal(t, 1, code, stdout+stderr)
-	assert.Equal(t, slices.Repeat([]string{"resumed at 6"}, restarts), resumeLine.FindAllString(stdout, -1))
-	assert.Regexp(t, fmt.Sprintf(`ringo: generation %d was the last: restarts without progress are limited to %d\n`, restarts+1, restarts)+
+	assert.Equal(t, []string{"resumed at 6", "resumed at 6"}, resumeLine.FindAllString(stdout, -1))
+	assert.Regexp(t, `ringo: generation 3 was the last: restarts without progress are limited to 2\n`+
 		`rank 1 \(pid \d+\) failed: crash in step 7 \(and 1 rank failed because of it\)\n$`, stderr)
-	assert.Equal(t, slices.Concat(want[:7], slices.Repeat(want[6:7], restarts)), lossLine.FindAllString(stdout, -1))
+	assert.Equal(t, slices.Concat(want[:7], want[6:7], want[6:7]), lossLine.FindAllString(stdout, -1))
 
 	stdout, stderr, code = run(t, "ckpt", "verify", filepath.Join(dir, "step-00000006"))
 	assert.Zero(t, code, stdout+stderr)
-	if !reliability.Long(t) {
-		return
-	}
 
 	// If it makes progress between crashes, the job succeeds.
 	stdout, stderr, code = run(t, "run", "-n", "2", "-max-restarts", "1", "-timeout", "20s", program, dtype, dir, "13", "7", "10", "12")

@@ -153,9 +153,10 @@ type nodeFault struct {
 	bound time.Duration
 }
 
-// TestNodeFaults causes many faults in a job, in the short form the one that only hosts have. Each host ends within the time limit, prints
-// the first cause, and leaves no process.
-func TestNodeFaults(t *testing.T) {
+// TestLongNodeFaults causes many faults in a job. Each host ends within the time limit, prints the first cause, and leaves no process.
+// TestHostComesAgain, and TestFirstCause and TestWire of dist/launch, are the short forms.
+func TestLongNodeFaults(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	program := program(t, "allreduce")
 	kill := func(pid int, s syscall.Signal) { assert.NoError(t, syscall.Kill(pid, s)) }
@@ -175,9 +176,6 @@ func TestNodeFaults(t *testing.T) {
 			[3]int{-1, 1, 1}, [3]string{``, `node 1` + lost0, `node 2` + lost0}, time.Second},
 		{"a signal", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[2].cmd.Process.Pid, syscall.SIGTERM) },
 			[3]int{143, 143, 143}, [3]string{terminated, terminated, terminated}, time.Second},
-	}
-	if !reliability.Long(t) {
-		faults = faults[1:2]
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -202,8 +200,6 @@ func TestNodeFaults(t *testing.T) {
 		})
 	}
 }
-
-func TestLongNodeFaults(t *testing.T) { reliability.AsLong(t, TestNodeFaults) }
 
 // TestElastic loses a host and continues with two. In the long form the host comes again and takes part from the next restart on; in
 // TestHostComesAgain a job waits for it.
