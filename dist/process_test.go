@@ -173,8 +173,8 @@ func TestProcessDies(t *testing.T) {
 	}
 }
 
-// A rank that waits for a message of any process gets an error at once when none is left. In the short form, ranks leave one engine, and die
-// on the other one.
+// A rank that waits for a message of any process gets an error at once when none is left. In the short form, ranks leave one engine, and
+// die on the other one.
 func TestProcessesAllGone(t *testing.T) {
 	for engine, env := range engines {
 		name, value, _ := strings.Cut(env, "=")

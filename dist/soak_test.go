@@ -17,11 +17,11 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// soakLength is a third of RINGO_SOAK, for each kind of rank. If it is not set, it is short, and ranks are goroutines, but in the long form.
+// soakLength is a third of RINGO_SOAK, for each kind of rank. If it is not set, it is short, and only the long form has processes.
 func soakLength(t testing.TB) time.Duration {
 	s := os.Getenv("RINGO_SOAK")
 	if s == "" {
-		return 100 * time.Millisecond
+		return 300 * time.Millisecond
 	}
 	d, err := time.ParseDuration(s)
 	require.NoError(t, err, "RINGO_SOAK")

@@ -26,8 +26,8 @@ var (
 	resumeLine = regexp.MustCompile(`resumed at \d+`)
 )
 
-// TestLongResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of a
-// job that never crashes, until it may not be restarted any more. The last error is the first cause. The same holds in float16, where the
+// TestLongResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of
+// a job that never crashes, until it may not be restarted any more. The last error is the first cause. The same holds in float16, where the
 // loss scale makes some steps overflow before and after each checkpoint. TestRestarts and TestProgress, and TestResume of
 // examples/ddp-mnist, are the short forms.
 func TestLongResume(t *testing.T) {

@@ -114,8 +114,8 @@ func running(pid int) bool {
 	return state[0] != 'Z' && state[0] != 'X'
 }
 
-// TestNodes runs a job on hosts with one, two and, in the long form, three ranks. On the last host RINGO_BIND is an address that it does not
-// have: the flag overrides it.
+// TestNodes runs a job on hosts with one, two and, in the long form, three ranks. On the last host RINGO_BIND is an address that it does
+// not have: the flag overrides it.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	hosts := 2
@@ -227,9 +227,8 @@ func TestElastic(t *testing.T) {
 	c.await(began(2, 2), agents[:2]...)
 	requireGone(t, first)
 	ranks := map[int]string{1: "rank 2", 2: "ranks 4-5"}[each]
-	assert.Regexp(t,
-		`ringo: node 2 \(host .*\) with `+ranks+` is lost: the connection ended\nringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`,
-		agents[0].err.String())
+	assert.Regexp(t, `ringo: node 2 \(host .*\) with `+ranks+` is lost: the connection ended\n`+
+		`ringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`, agents[0].err.String())
 
 	if !reliability.Long(t) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))

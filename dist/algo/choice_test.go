@@ -19,8 +19,8 @@ import (
 var chosen = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter,
 	backend.AllToAll, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
 
-// clusters are the layouts of these tests: 2 to 16 ranks, 64 in the long form, on 1 to 8 hosts of equal and of different sizes, and some whose ranks are on the
-// hosts in turn.
+// clusters are the layouts of these tests: 2 to 16 ranks, 64 in the long form, on 1 to 8 hosts of equal and of different sizes, and some
+// whose ranks are on the hosts in turn.
 func clusters(t *testing.T) []algo.Layout {
 	spread := func(sizes ...int) (l algo.Layout) {
 		for host, n := range sizes {

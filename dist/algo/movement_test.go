@@ -140,6 +140,9 @@ func TestScatterAndGather(t *testing.T) {
 			w.halves(f32, uneven(n, big(50_001)), true)
 		}
 		for _, count := range []int{0, 1, 7, 1000, gathered(t, n)} {
+			if n == 8 && count > 1000 && !reliability.Long(t) {
+				continue
+			}
 			parts := make([]int, n)
 			for i := range parts {
 				parts[i] = count
@@ -243,7 +246,7 @@ func (w *world) gather(name string, dt tensor.DType, parts []int, mine [][]byte,
 // All-to-alls transpose parts over ranks.
 func TestAllToAlls(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
-		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, share(t, 100_003, 400_003, n)} {
+		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, share(t, 100_003, 200_003, n)} {
 			equal := func(int, int) int { return count }
 			for _, name := range algo.Names(backend.AllToAll) {
 				w.allToAll(backend.AllToAll, name, equal)

@@ -27,7 +27,8 @@ func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 
 func init() {
 	wirings = append(wirings,
-		wiring{"shared", startShared, []string{"Reductions", "HalfRoundsOnce", "Movement", "InPlace", "Forms", "Batch", "Objects", "RandomPrograms"}},
+		wiring{"shared", startShared, []string{"Reductions", "HalfRoundsOnce", "Movement", "InPlace", "Forms", "Batch", "Objects",
+			"RandomPrograms"}},
 		wiring{"mixed", startMixed, nil})
 }
 

@@ -115,8 +115,8 @@ func (w *net) settle(t *testing.T) {
 	}
 }
 
-// Hundreds of random histories, thousands in the long form, of deaths, cuts, late members and members that do not wait. There is never a second decision. If all that
-// are left can reach one another, they decide, or know that they are too few.
+// Hundreds of random histories, thousands in the long form, of deaths, cuts, late members and members that do not wait. There is never a
+// second decision. If all that are left can reach one another, they decide, or know that they are too few.
 func TestOneDecision(t *testing.T) {
 	decided, split, died, seeds := 0, 0, 0, 500
 	if reliability.Long(t) {
