@@ -150,6 +150,9 @@ func TestProcessFails(t *testing.T) {
 	for how, want := range map[string]string{
 		"fail": "rank 1: boom", "panic": "rank 1: panic: out of luck", "goexit": "rank 1: runtime.Goexit",
 	} {
+		if how == "goexit" && !reliability.Long(t) {
+			continue
+		}
 		for r, text := range processes(t, 3, how) {
 			assert.Contains(t, text, "error: rank 1", "%s, rank %d", how, r)
 			assert.Contains(t, text, want, "%s, rank %d", how, r)
@@ -158,6 +161,8 @@ func TestProcessFails(t *testing.T) {
 		}
 	}
 }
+
+func TestLongProcessFails(t *testing.T) { reliability.AsLong(t, TestProcessFails) }
 
 // A process that dies is named by the others.
 func TestProcessDies(t *testing.T) {
@@ -168,18 +173,24 @@ func TestProcessDies(t *testing.T) {
 	}
 }
 
-// A rank that waits for a message of any process gets an error at once when none is left.
+// A rank that waits for a message of any process gets an error at once when none is left. In the short form, ranks leave one engine, and
+// die on the other one.
 func TestProcessesAllGone(t *testing.T) {
-	for _, env := range engines {
+	for engine, env := range engines {
 		name, value, _ := strings.Cut(env, "=")
 		t.Setenv(name, value)
 		for how, want := range map[string]string{
 			"anyone leaves": `error: rank 1: nothing can arrive from any rank: ranks 1, 2 have left the job or closed the group\n`,
 			"anyone dies":   `error: rank [12] \(host .*, pid \d+\): .*\n`,
 		} {
+			if !reliability.Long(t) && (engine == "tcp") != (how == "anyone dies") {
+				continue
+			}
 			begin := time.Now()
 			assert.Regexp(t, want, processes(t, 3, how)[0], how)
 			assert.Less(t, time.Since(begin), 20*time.Second+reliability.Slack, "%s: less than half the timeout", how)
 		}
 	}
 }
+
+func TestLongProcessesAllGone(t *testing.T) { reliability.AsLong(t, TestProcessesAllGone) }

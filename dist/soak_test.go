@@ -14,9 +14,10 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// soakLength is a third of RINGO_SOAK, for each kind of rank. If it is not set, it is short.
+// soakLength is a third of RINGO_SOAK, for each kind of rank. If it is not set, it is short, and only the long form has processes.
 func soakLength(t testing.TB) time.Duration {
 	s := os.Getenv("RINGO_SOAK")
 	if s == "" {
@@ -37,6 +38,9 @@ func TestSoakGoroutines(t *testing.T) {
 
 // The same on processes, over connections and, with RINGO_SOAK, over shared memory.
 func TestSoakProcesses(t *testing.T) {
+	if os.Getenv("RINGO_SOAK") == "" && !reliability.Long(t) {
+		t.Skip("RINGO_SOAK or RINGO_LONG=1 runs it")
+	}
 	for engine, env := range engines {
 		if engine == "shm" && os.Getenv("RINGO_SOAK") == "" {
 			continue
@@ -54,6 +58,8 @@ func TestSoakProcesses(t *testing.T) {
 		})
 	}
 }
+
+func TestLongSoakProcesses(t *testing.T) { reliability.AsLong(t, TestSoakProcesses) }
 
 func soakChild(spec string) error {
 	length, err := time.ParseDuration(spec)

@@ -12,15 +12,21 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// The memory streams of a reference do the operation: all ranks get its result.
+// The memory streams of a reference do the operation: all ranks get its result. In the short form, what is copied as a whole goes past the
+// cache, and all else is smaller.
 func TestStreams(t *testing.T) {
-	const n, full = 3, 3 * (22*algo.BlockBytes + 100) // the whole is copied past the cache, parts in blocks that do not divide evenly
+	const n = 3
 	for _, op := range benchOps {
 		if op.kind == backend.Barrier {
 			continue
+		}
+		full := 3 * (2*algo.BlockBytes + 100) // parts are copied in blocks that do not divide evenly
+		if op.kind == backend.Broadcast || reliability.Long(t) {
+			full = 3 * (22*algo.BlockBytes + 100) // the whole is copied past the cache
 		}
 		a, b, cases := make([][]byte, n), make([][]byte, n), make([]*benchCase, n)
 		for r := range n {
@@ -56,6 +62,8 @@ func TestStreams(t *testing.T) {
 		}
 	}
 }
+
+func TestLongStreams(t *testing.T) { reliability.AsLong(t, TestStreams) }
 
 // A wrong result on one rank makes the row wrong on all, and the command fails. So does a Reduce that changes the input of a rank other
 // than the root.

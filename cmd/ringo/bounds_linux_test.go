@@ -22,7 +22,7 @@ func TestRunWithUnequalLimits(t *testing.T) {
 	}
 	for rank := range 3 {
 		for i, limit := range []int{4_000_000, 20_000_000} {
-			if rank != 2*i && !reliability.Long(t) {
+			if (rank != 2 || i != 1) && !reliability.Long(t) {
 				continue
 			}
 			began := time.Now()
@@ -39,18 +39,16 @@ func TestRunWithUnequalLimits(t *testing.T) {
 func TestLongRunWithUnequalLimits(t *testing.T) { reliability.AsLong(t, TestRunWithUnequalLimits) }
 
 // A rank that may have few descriptors goes over sockets, with all others, or its error says how many it may have, and needs. Most of the
-// time ranks wait for the one that cannot, so all jobs run at once.
-func TestRunWithFewFiles(t *testing.T) {
+// time ranks wait for the one that cannot, so all jobs run at once. Tests of dist/tcp, dist/shm and internal/nofile are the short forms.
+func TestLongRunWithFewFiles(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	needsProcesses(t)
 	var few atomic.Int32
 	var jobs sync.WaitGroup
 	program := program(t, "allreduce")
 	for _, rank := range []int{0, 2} {
-		for i, limit := range []int{10, 12, 16, 20, 24} {
-			if i != 1+rank && !reliability.Long(t) { // 12 is too few
-				continue
-			}
+		for _, limit := range []int{10, 12, 16, 20, 24} {
 			jobs.Go(func() {
 				began := time.Now()
 				stdout, stderr, code := run(t, "run", "-n", "3", "sh", "-c", fmt.Sprintf("export RINGO_JOIN_TIMEOUT=5s\n"+
@@ -70,5 +68,3 @@ func TestRunWithFewFiles(t *testing.T) {
 	jobs.Wait()
 	assert.Positive(t, few.Load(), "no limit was too low")
 }
-
-func TestLongRunWithFewFiles(t *testing.T) { reliability.AsLong(t, TestRunWithFewFiles) }

@@ -26,26 +26,22 @@ var (
 	resumeLine = regexp.MustCompile(`resumed at \d+`)
 )
 
-// TestResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of a
-// job that never crashes, until it may not be restarted any more. The last error is the first cause. The same holds in float16, where the
-// loss scale makes some steps overflow before and after each checkpoint: the short form has this, and TestProgress jobs that get further.
-func TestResume(t *testing.T) {
+// TestLongResume: a job that crashes in the same step again and again continues from its checkpoint each time. Its losses have the bits of
+// a job that never crashes, until it may not be restarted any more. The last error is the first cause. The same holds in float16, where the
+// loss scale makes some steps overflow before and after each checkpoint. TestRestarts and TestProgress, and TestResume of
+// examples/ddp-mnist, are the short forms.
+func TestLongResume(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "resume")
-	dtypes := []string{"float16"}
-	if reliability.Long(t) {
-		dtypes = append(dtypes, "float32")
-	}
-	for _, dtype := range dtypes {
+	for _, dtype := range []string{"float16", "float32"} {
 		t.Run(dtype, func(t *testing.T) {
 			t.Parallel()
 			testResume(t, program, dtype)
 		})
 	}
 }
-
-func TestLongResume(t *testing.T) { reliability.AsLong(t, TestResume) }
 
 func testResume(t *testing.T, program, dtype string) {
 	whole, stderr, code := run(t, "run", "-n", "2", "-timeout", "20s", program, dtype, t.TempDir(), "13")
@@ -63,9 +59,6 @@ func testResume(t *testing.T, program, dtype string) {
 
 	stdout, stderr, code = run(t, "ckpt", "verify", filepath.Join(dir, "step-00000006"))
 	assert.Zero(t, code, stdout+stderr)
-	if !reliability.Long(t) {
-		return
-	}
 
 	// If it makes progress between crashes, the job succeeds.
 	stdout, stderr, code = run(t, "run", "-n", "2", "-max-restarts", "1", "-timeout", "20s", program, dtype, dir, "13", "7", "10", "12")

@@ -143,7 +143,7 @@ func TestDoctorFindsLibraries(t *testing.T) {
 		"damaged":                {site + "cu13/lib", "garbage/libnvrtc.so.13", "VIRTUAL_ENV", 1, "", "file too short"},
 		"wheel in another place": {"nvidia/cu13/lib", "libnvrtc.so.13", "VIRTUAL_ENV", 1, "", "library not found"},
 	} {
-		if !reliability.Long(t) && !slices.Contains([]string{"CUDA 13 wheel", "loader's path", "old NCCL", "damaged"}, name) {
+		if !reliability.Long(t) && !slices.Contains([]string{"CUDA 13 wheel", "old NCCL"}, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -187,9 +187,14 @@ func TestDoctorUnderEmulator(t *testing.T) {
 	assert.Len(t, d.Wrong, missing)
 	assert.Equal(t, missing > 0, code != 0)
 
+	if !reliability.Long(t) {
+		return
+	}
 	// A compiler library that opens but cannot compile.
 	d, code = diagnose(t, append(env, "EMU_SHIM=/nowhere"), "-device", "cuda")
 	assert.Equal(t, 1, code)
 	assert.Contains(t, d.Libraries[1].Problem, "cuda: nvrtcCompileProgram of doctor.cu for sm_90")
 	assert.Contains(t, d.Wrong[0], "no usable NVRTC, which compiles the kernels: get NVRTC with")
 }
+
+func TestLongDoctorUnderEmulator(t *testing.T) { reliability.AsLong(t, TestDoctorUnderEmulator) }

@@ -115,7 +115,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 		{"kill the watcher", syscall.SIGKILL, partWatcher, 137},
 	}
 	if !reliability.Long(t) {
-		cases = cases[:3]
+		cases = cases[:1]
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -192,9 +192,12 @@ func TestReaderHasEnough(t *testing.T) {
 	assert.Empty(t, stderr.String())
 }
 
-// The folders of a build are removed, too, when ringo run is killed, while it builds and after.
+// The folders of a build are removed, too, when ringo run is killed, while it builds and, in the long form, after.
 func TestNoFolderIsLeft(t *testing.T) {
 	for _, building := range []bool{true, false} {
+		if !building && !reliability.Long(t) {
+			continue
+		}
 		t.Run(fmt.Sprintf("building=%v", building), func(t *testing.T) {
 			t.Parallel()
 			cmd, _, _, tmp := command(t, "run", "-n", "1", "./testdata/ranks", "wait")
@@ -222,3 +225,5 @@ func TestNoFolderIsLeft(t *testing.T) {
 		})
 	}
 }
+
+func TestLongNoFolderIsLeft(t *testing.T) { reliability.AsLong(t, TestNoFolderIsLeft) }

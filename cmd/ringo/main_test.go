@@ -173,17 +173,40 @@ func TestIsPackage(t *testing.T) {
 	}
 }
 
+// fakeGo is a go that compiles nothing: the program is a script that says what testdata/ranks says.
+const fakeGo = `#!/bin/sh
+[ "$1" = build ] || exit 1
+for arg; do package=$arg; done
+[ "$package" = ./testdata/ranks ] || exit 1
+while [ "$1" != -o ]; do shift; done
+cat >"$2ranks" <<'END'
+#!/bin/sh
+echo "rank $RINGO_RANK of $RINGO_WORLD_SIZE, timeout $RINGO_TIMEOUT, threads $RINGO_THREADS, args [\"$1\" \"$2\"]"
+END
+chmod +x "$2ranks"
+`
+
+// A package is built, and its program runs with what the flags say. In the short form, go is a fake.
 func TestRunPackage(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	stdout, stderr, code := run(t, "run", "-n", "2", "-timeout", "3s", "--threads", "5", "./testdata/ranks", "-timeout", "x y")
-	assert.Equal(t, 0, code, stderr)
-	assert.Empty(t, stderr)
-	for _, rank := range []string{"0", "1"} {
-		assert.Contains(t, stdout, "["+rank+"] rank "+rank+` of 2, timeout 3s, threads 5, args ["-timeout" "x y"]`+"\n")
+	cmd, out, errs, tmp := command(t, "run", "-n", "2", "-timeout", "3s", "--threads", "5", "./testdata/ranks", "-timeout", "x y")
+	if !reliability.Long(t) {
+		bin := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(fakeGo), 0o755))
+		cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	}
+	_ = cmd.Run()
+	assert.Equal(t, 0, cmd.ProcessState.ExitCode(), errs)
+	assert.Empty(t, errs.String())
+	for _, rank := range []string{"0", "1"} {
+		assert.Contains(t, out.String(), "["+rank+"] rank "+rank+` of 2, timeout 3s, threads 5, args ["-timeout" "x y"]`+"\n")
+	}
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
 	if reliability.Long(t) { // TestIsPackage is the short form of what follows
-		stdout, _, code = run(t, "run", "-n", "1", "--", "github.com/ringo-ml/ringo/cmd/ringo/testdata/ranks")
+		stdout, _, code := run(t, "run", "-n", "1", "--", "github.com/ringo-ml/ringo/cmd/ringo/testdata/ranks")
 		assert.Equal(t, 0, code)
 		assert.Contains(t, stdout, "[0] rank 0 of 1")
 	}
@@ -198,20 +221,21 @@ func TestRunErrors(t *testing.T) {
 		args []string
 		code int
 		want string
+		long bool // TestBuildFails is the short form, or tests of dist/launch are
 	}{
-		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction"},
-		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: "},
-		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`},
-		{[]string{"-n", "0", "./testdata/broken"}, 2, "ringo: launch: 0 ranks, want 1 to 1024 on a host (see ringo run -h)"},
-		{[]string{"-n", "100000", "echo"}, 2, "ringo: launch: 100000 ranks, want 1 to 1024"},
-		{[]string{"-n", "1", "--"}, 2, "ringo: launch: no program"},
-		{[]string{"-n", "1", "-nodes", "0", "echo"}, 2, "-nodes 0: want a number of hosts, or MIN:MAX"},
-		{[]string{"-n", "1", "-timeout=-1s", "echo"}, 2, "timeout -1s is negative"},
-		{[]string{"-n", "1", "-bind", "eth99", "echo"}, 2, "bind eth99: neither an address nor an interface"},
-		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports"},
-		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status"},
+		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction", true},
+		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: ", true},
+		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`, false},
+		{[]string{"-n", "0", "./testdata/broken"}, 2, "ringo: launch: 0 ranks, want 1 to 1024 on a host (see ringo run -h)", false},
+		{[]string{"-n", "100000", "echo"}, 2, "ringo: launch: 100000 ranks, want 1 to 1024", true},
+		{[]string{"-n", "1", "--"}, 2, "ringo: launch: no program", false},
+		{[]string{"-n", "1", "-nodes", "0", "echo"}, 2, "-nodes 0: want a number of hosts, or MIN:MAX", false},
+		{[]string{"-n", "1", "-timeout=-1s", "echo"}, 2, "timeout -1s is negative", true},
+		{[]string{"-n", "1", "-bind", "eth99", "echo"}, 2, "bind eth99: neither an address nor an interface", true},
+		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports", true},
+		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status", false},
 	} {
-		if c.args[2] == "./testdata/library" && !reliability.Long(t) { // go says as much about the one before it
+		if c.long && !reliability.Long(t) {
 			continue
 		}
 		_, stderr, code := run(t, append([]string{"run"}, c.args...)...)
@@ -224,6 +248,22 @@ func TestRunErrors(t *testing.T) {
 }
 
 func TestLongRunErrors(t *testing.T) { reliability.AsLong(t, TestRunErrors) }
+
+// What go says about a package that it cannot build is what ringo says.
+func TestBuildFails(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	bin := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho undefined: undefinedFunction >&2\nexit 1\n"), 0o755))
+	cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/broken")
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+	_ = cmd.Run()
+	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
+	assert.Contains(t, stderr.String(), "undefined: undefinedFunction\nringo: go build ./testdata/broken: ")
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
 
 // A signal ends a job, and what is left of it, also of a build in the long form.
 func TestRunInterrupted(t *testing.T) {

@@ -114,29 +114,35 @@ func running(pid int) bool {
 	return state[0] != 'Z' && state[0] != 'X'
 }
 
-// TestNodes runs a job on three hosts with one, two and three ranks. On the last host RINGO_BIND is an address that it does not have: the
-// flag overrides it.
+// TestNodes runs a job on hosts with one, two and, in the long form, three ranks. On the last host RINGO_BIND is an address that it does
+// not have: the flag overrides it.
 func TestNodes(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
+	hosts := 2
+	if reliability.Long(t) {
+		hosts = 3
+	}
+	c := newCluster(t, hosts)
 	program := program(t, "allreduce")
 	var agents []*agent
-	for i := range 3 {
+	for i := range hosts {
 		flags, env := fmt.Sprintf("-n %d -timeout 20s", i+1), "RINGO_BIND="
-		if i == 2 {
+		if i == hosts-1 {
 			flags, env = flags+" -bind eth0 -ports 21000-21009", "RINGO_BIND=10.1.2.3"
 		}
-		agents = append(agents, c.start(i, "3", flags, program, env))
+		agents = append(agents, c.start(i, strconv.Itoa(hosts), flags, program, env))
 	}
+	ranks := 0
 	for i, a := range agents {
 		assert.Equal(t, 0, a.wait(t, longest), a.stdout.String()+a.err.String())
 		assert.Empty(t, a.err.String())
 		assert.Equal(t, i+1, strings.Count(a.stdout.String(), "sums are right"))
+		ranks += i + 1
+		assert.Contains(t, a.stdout.String(), fmt.Sprintf("[%d] rank %d of %d", ranks-1, ranks-1, hosts*(hosts+1)/2))
 	}
-	assert.Contains(t, agents[0].stdout.String(), "[0] rank 0 of 6")
-	assert.Contains(t, agents[1].stdout.String(), "[2] rank 2 of 6")
-	assert.Contains(t, agents[2].stdout.String(), "[5] rank 5 of 6")
 }
+
+func TestLongNodes(t *testing.T) { reliability.AsLong(t, TestNodes) }
 
 // nodeFault is a fault in a job of three hosts with two ranks each, and what all must print.
 type nodeFault struct {
@@ -147,8 +153,10 @@ type nodeFault struct {
 	bound time.Duration
 }
 
-// TestNodeFaults causes many faults in a job. Each host ends within the time limit, prints the first cause, and leaves no process.
-func TestNodeFaults(t *testing.T) {
+// TestLongNodeFaults causes many faults in a job. Each host ends within the time limit, prints the first cause, and leaves no process.
+// TestHostComesAgain, and TestFirstCause and TestWire of dist/launch, are the short forms.
+func TestLongNodeFaults(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	program := program(t, "allreduce")
 	kill := func(pid int, s syscall.Signal) { assert.NoError(t, syscall.Kill(pid, s)) }
@@ -168,9 +176,6 @@ func TestNodeFaults(t *testing.T) {
 			[3]int{-1, 1, 1}, [3]string{``, `node 1` + lost0, `node 2` + lost0}, time.Second},
 		{"a signal", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[2].cmd.Process.Pid, syscall.SIGTERM) },
 			[3]int{143, 143, 143}, [3]string{terminated, terminated, terminated}, time.Second},
-	}
-	if !reliability.Long(t) {
-		faults = faults[:2]
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -196,8 +201,6 @@ func TestNodeFaults(t *testing.T) {
 	}
 }
 
-func TestLongNodeFaults(t *testing.T) { reliability.AsLong(t, TestNodeFaults) }
-
 // TestElastic loses a host and continues with two. In the long form the host comes again and takes part from the next restart on; in
 // TestHostComesAgain a job waits for it.
 func TestElastic(t *testing.T) {
@@ -205,20 +208,27 @@ func TestElastic(t *testing.T) {
 	c := newCluster(t, 3)
 	program := program(t, "restart")
 	dir := t.TempDir()
-	const flags = "-n 2 -timeout 2s -max-restarts 3 -node-wait 4s"
+	each := 1 // ranks of a host
+	if reliability.Long(t) {
+		each = 2
+	}
+	flags := fmt.Sprintf("-n %d -timeout 2s -max-restarts 3 -node-wait 4s", each)
 	start := func(host int) *agent { return c.start(host, "2:3", flags, program+" "+dir+" 0") }
+	began := func(gen, hosts int) string { // of all ranks of a host
+		return `(?s)` + strings.Repeat(fmt.Sprintf(`.*generation %d, rank \d of %d`, gen, hosts*each), each)
+	}
 	two, one := start(2), start(1) // host 0 last, because it waits for all of them for a limited time
 	agents := []*agent{start(0), one, two}
-	c.await(`(?s)generation 1, rank \d of 6.*generation 1, rank \d of 6`, agents...)
+	c.await(began(1, 3), agents...)
 	first := workers(agents...)
-	require.Len(t, first, 6)
+	require.Len(t, first, 3*each)
 
 	require.NoError(t, agents[2].cmd.Process.Kill())
-	c.await(`(?s)generation 2, rank \d of 4.*generation 2, rank \d of 4`, agents[:2]...)
+	c.await(began(2, 2), agents[:2]...)
 	requireGone(t, first)
-	assert.Regexp(t,
-		`ringo: node 2 \(host .*\) with ranks 4-5 is lost: the connection ended\nringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`,
-		agents[0].err.String())
+	ranks := map[int]string{1: "rank 2", 2: "ranks 4-5"}[each]
+	assert.Regexp(t, `ringo: node 2 \(host .*\) with `+ranks+` is lost: the connection ended\n`+
+		`ringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`, agents[0].err.String())
 
 	if !reliability.Long(t) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))
@@ -232,7 +242,7 @@ func TestElastic(t *testing.T) {
 	c.await(`ringo: generation 2 runs without this node, which waits for a restart\n`, agents[2])
 	second := workers(agents[:2]...)
 	require.NoError(t, syscall.Kill(second[3], syscall.SIGKILL))
-	c.await(`(?s)generation 3, rank \d of 6.*generation 3, rank \d of 6`, agents...)
+	c.await(began(3, 3), agents...)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))
 	for _, a := range agents {
 		assert.Equal(t, 0, a.wait(t, longest), a.err.String())
@@ -263,7 +273,7 @@ func TestHostComesAgain(t *testing.T) {
 	assert.Equal(t, 0, one.wait(t, longest), one.err.String())
 }
 
-// TestJoinErrors has nodes that cannot join. What the long form has more is tested in dist/tcp, too.
+// TestJoinErrors has nodes that cannot join. What the long form has more is tested in dist/tcp and dist/launch, too.
 func TestJoinErrors(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
@@ -292,14 +302,16 @@ func TestJoinErrors(t *testing.T) {
 	assert.Equal(t, 1, alone.wait(t, longest))
 	assert.Contains(t, alone.err.String(), "ringo: waiting for node 1 of 2: 0 of them came within 300ms\n")
 
-	late := c.start(1, "2", "-n 1 -join-timeout 300ms", program)
-	assert.Equal(t, 1, late.wait(t, longest))
-	assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: dial .*(connection refused|i/o timeout)`, late.err.String())
+	if reliability.Long(t) {
+		late := c.start(1, "2", "-n 1 -join-timeout 300ms", program)
+		assert.Equal(t, 1, late.wait(t, longest))
+		assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: dial .*(connection refused|i/o timeout)`, late.err.String())
 
-	a, b := zero(""), c.start(1, "3", "-n 1", program)
-	for _, x := range []*agent{a, b} {
-		assert.Equal(t, 1, x.wait(t, longest))
-		assert.Regexp(t, `nodes disagree about -nodes: 2 \(node 0 \(host .*\)\) and 3 \(node 1 \(host .*\)\)`, x.err.String())
+		a, b := zero(""), c.start(1, "3", "-n 1", program)
+		for _, x := range []*agent{a, b} {
+			assert.Equal(t, 1, x.wait(t, longest))
+			assert.Regexp(t, `nodes disagree about -nodes: 2 \(node 0 \(host .*\)\) and 3 \(node 1 \(host .*\)\)`, x.err.String())
+		}
 	}
 
 	none := c.start(1, "2", "-n 1", program, "RINGO_JOB_SECRET=")

@@ -93,14 +93,18 @@ func TestRebuildCannot(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
 	program := program(t, "shrink")
-	stdout, stderr, code := run(t, "run", "-n", "2", "-rebuild", "-timeout", "20s", program, "11", "0@5")
-	assert.Equal(t, 128+9, code, stdout+stderr)
-	assert.Regexp(t, `ringo: rank 0 \(pid \d+\) was killed by signal killed \(and 1 rank failed because of it\)\n$`, stderr)
-	assert.Contains(t, stderr, "-rebuild: ")
-	_, stderr, code = run(t, "run", "-n", "2", "-rebuild", program, "fsdp")
+	if reliability.Long(t) { // TestRebuildNoQuorum of dist is the short form
+		stdout, stderr, code := run(t, "run", "-n", "2", "-rebuild", "-timeout", "20s", program, "11", "0@5")
+		assert.Equal(t, 128+9, code, stdout+stderr)
+		assert.Regexp(t, `ringo: rank 0 \(pid \d+\) was killed by signal killed \(and 1 rank failed because of it\)\n$`, stderr)
+		assert.Contains(t, stderr, "-rebuild: ")
+	}
+	_, stderr, code := run(t, "run", "-n", "2", "-rebuild", program, "fsdp")
 	assert.Equal(t, 1, code, stderr)
 	assert.Contains(t, stderr, "fsdp: ringo run -rebuild goes on without a lost rank, but fsdp divides")
 	_, stderr, code = run(t, "run", "-n", "2", "-rebuild", "-nodes", "2", "-rdzv", "127.0.0.1:1", program)
 	assert.Equal(t, 2, code)
 	assert.Contains(t, stderr, "on one host only")
 }
+
+func TestLongRebuildCannot(t *testing.T) { reliability.AsLong(t, TestRebuildCannot) }

@@ -211,8 +211,9 @@ func TestLongServeExample(t *testing.T) {
 	assert.Contains(t, lines, "300 steps, world size 2 ")
 }
 
-// A job that fails is shown as failed.
-func TestServeFailure(t *testing.T) {
+// A job that fails is shown as failed. TestFailures of cmd/ringo/live is the short form.
+func TestLongServeFailure(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	needsProcesses(t)
 	gate := filepath.Join(t.TempDir(), "go")

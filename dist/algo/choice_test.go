@@ -19,8 +19,8 @@ import (
 var chosen = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.AllGather, backend.ReduceScatter,
 	backend.AllToAll, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
 
-// clusters are the layouts of these tests: 2 to 64 ranks on 1 to 8 hosts of equal and of different sizes, and some whose ranks are on the
-// hosts in turn.
+// clusters are the layouts of these tests: 2 to 16 ranks, 64 in the long form, on 1 to 8 hosts of equal and of different sizes, and some
+// whose ranks are on the hosts in turn.
 func clusters(t *testing.T) []algo.Layout {
 	spread := func(sizes ...int) (l algo.Layout) {
 		for host, n := range sizes {
@@ -38,7 +38,7 @@ func clusters(t *testing.T) []algo.Layout {
 		spread(1, 7), spread(3, 3, 3, 3, 3), spread(1, 1, 1, 1, 1, 1, 1, 1), spread(4, 2, 1), spread(5, 8, 3), spread(8, 8), turns(12, 3),
 		turns(11, 4), spread(8, 8, 8, 8, 8, 8, 8, 8)}
 	if !reliability.Long(t) {
-		return all
+		return all[:len(all)-1]
 	}
 	for _, n := range []int{2, 3, 4, 5, 6, 8, 9, 12, 15, 16, 20, 24, 31, 32, 40, 60, 64} {
 		for hosts := 1; hosts <= min(n, 8); hosts++ {

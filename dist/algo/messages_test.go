@@ -77,7 +77,7 @@ func bubbles(t *testing.T, test func(t *testing.T, w *world, n int)) {
 	}
 }
 
-// place is that of n among the numbers of ranks in the short form. A third of the reductions has places 0 and 3, one 1 and 4, and one 2:
+// place is that of n among the numbers of ranks in the short form. A quarter of the reductions has places 0 and 4, one 1, one 2 and one 3:
 // each runs on several ranks.
 func place(n int) int { return slices.Index([]int{1, 2, 3, 5, 8}, n) }
 
@@ -134,11 +134,14 @@ func (w *world) reduceOn(kind backend.Kind, name string, x reduction, in [][]byt
 
 func others(k backend.Kind) []string { return algo.Names(k)[1:] }
 
+// sumOfFloats is what short tests have on all numbers of ranks.
+var sumOfFloats = reduction{backend.Sum, tensor.Float32}
+
 // Every all-reduce and reduce has the bits of linear on exact inputs, in place and not, with every root.
 func TestReductionsEqualLinear(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
 		for index, x := range reductions() {
-			if !reliability.Long(t) && x.dt != tensor.Float32 && (index+place(n))%3 > 0 {
+			if !reliability.Long(t) && x != sumOfFloats && (index+place(n))%4 > 0 {
 				continue
 			}
 			for _, count := range counts(t, n, index) {
@@ -202,7 +205,7 @@ func (w *world) reduceToRoots(x reduction, in [][]byte, want []byte, index int) 
 // Large buffers take several chunks, and those of float32 two rounds of them on a ring.
 func TestLargeReductions(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
-		if n == 4 && !reliability.Long(t) {
+		if n != 3 && !reliability.Long(t) {
 			continue
 		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -238,6 +241,9 @@ func TestLongLargeReductions(t *testing.T) { reliability.AsLong(t, TestLargeRedu
 func TestDoubleTrees(t *testing.T) {
 	x := reduction{backend.Sum, tensor.Int32}
 	for _, n := range []int{6, 9, 10, 11, 12, 13, 15, 16, 17, 31, 34, 64} {
+		if n > 17 && !reliability.Long(t) {
+			continue
+		}
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, n)
 			for _, count := range []int{0, 3, 40_001} { // of the last one senders send nothing ahead
@@ -252,6 +258,8 @@ func TestDoubleTrees(t *testing.T) {
 		})
 	}
 }
+
+func TestLongDoubleTrees(t *testing.T) { reliability.AsLong(t, TestDoubleTrees) }
 
 // On inputs whose sum depends on the order, direct has the bits of linear. Every other algorithm has the same bits on all ranks and in
 // every run.

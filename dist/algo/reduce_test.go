@@ -90,6 +90,9 @@ func TestReduceTwice(t *testing.T) {
 				continue
 			}
 			for _, n := range []int{1, 2, 3, 4} {
+				if n == 4 && !reliability.Long(t) {
+					continue
+				}
 				for pair := range (n + 1) * (n + 1) {
 					testReduceTwice(t, rng, &r, &backend.Op{Red: red, DType: dt}, n, pair/(n+1)-1, pair%(n+1)-1)
 				}
@@ -97,6 +100,8 @@ func TestReduceTwice(t *testing.T) {
 		}
 	}
 }
+
+func TestLongReduceTwice(t *testing.T) { reliability.AsLong(t, TestReduceTwice) }
 
 // testReduceTwice reduces onto inputs first and second; -1 means new memory.
 func testReduceTwice(t *testing.T, rng *rand.Rand, r *algo.Reducer, op *backend.Op, n, first, second int) {

@@ -10,9 +10,9 @@ import (
 // Ranks whose devices have their own memory exchange data through host memory.
 func TestConformanceOfDevices(t *testing.T) {
 	t.Parallel()
-	parts := []string{"Movement", "VForms", "InPlace", "Forms", "InFlight", "PointToPoint", "Batch", "Lifetimes"}
+	parts := []string{"Movement", "VForms", "InPlace", "Forms", "InFlight", "PointToPoint", "Batch"}
 	if reliability.Long(t) {
-		parts = append(parts, "Groups", "Backpressure", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges")
+		parts = append(parts, "Lifetimes", "Groups", "Backpressure", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges")
 	}
 	disttest.RunShort(t, disttest.OnDevices(start), parts...)
 }

@@ -259,6 +259,9 @@ func TestMemoryInCapturedSteps(t *testing.T) {
 	const n = 1 << 19
 	start := machine(t, 1, emu.Config{Delay: 100 * time.Microsecond})
 	for _, early := range []bool{false, true} {
+		if early && !reliability.Long(t) {
+			continue
+		}
 		require.NoError(t, start(t, 1, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 			x, y, z := tensor.New(r.Device, tensor.Float32, n), tensor.New(r.Device, tensor.Float32, n), tensor.New(r.Device, tensor.Float32, n)
 			tape, runs := tensor.NewTape(r.Device, tensor.NoGrad()), 0
@@ -304,3 +307,5 @@ func TestMemoryInCapturedSteps(t *testing.T) {
 		}), "early %v", early)
 	}
 }
+
+func TestLongMemoryInCapturedSteps(t *testing.T) { reliability.AsLong(t, TestMemoryInCapturedSteps) }

@@ -37,8 +37,11 @@ func TestOneShotBits(t *testing.T) {
 		require.NoError(t, start(t, shape[0], dist.Config{Threads: 1}, func(r *dist.Rank) error {
 			groups := []*dist.Group{r.World.With(forced(algo.OneShot)), r.World.With(forced(algo.TwoShot)), r.World}
 			rng := rand.New(rand.NewPCG(3, uint64(r.World.Rank())))
-			for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Int64, tensor.Bool} {
-				for _, count := range []int{1, 33, 4099} {
+			for i, d := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Int64, tensor.Bool} {
+				for k, count := range []int{1, 33, 4099} {
+					if (i+k)%2 > 0 && !reliability.Long(t) {
+						continue
+					}
 					if err := sameBits(r, groups, d, count, rng); err != nil {
 						return fmt.Errorf("%v of %d ranks, %d elements of %v: %w", shape[1], shape[0], count, d, err)
 					}

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -82,6 +83,9 @@ var deskCases = []deskCase{
 // as something waits for them. So if a wait for an event is missing, a result is wrong.
 func TestDeviceOrder(t *testing.T) {
 	for i, gpus := range []int{1, 3, 1, 3} {
+		if gpus == 1 && !reliability.Long(t) {
+			continue
+		}
 		start, way := machine(t, gpus, emu.Config{Lazy: true}), ways[i/2]
 		require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 			d := newDesk(r)
@@ -97,6 +101,8 @@ func TestDeviceOrder(t *testing.T) {
 		}))
 	}
 }
+
+func TestLongDeviceOrder(t *testing.T) { reliability.AsLong(t, TestDeviceOrder) }
 
 // check runs an operation. turn says when this rank reads its result.
 func (d *desk) check(c *deskCase, turn int) error {

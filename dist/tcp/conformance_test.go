@@ -93,7 +93,7 @@ type wiring struct {
 // wirings has more on Linux.
 var wirings = []wiring{
 	{"encrypted", start, []string{"Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms", "Bytes", "Groups", "InFlight", "Backpressure",
-		"Dependent", "PointToPoint", "TwoGoroutines", "Errors"}},
+		"PointToPoint", "TwoGoroutines"}},
 	{"unencrypted", unencrypted, nil},
 }
 
@@ -105,7 +105,8 @@ func wired(t *testing.T, test func(t *testing.T, start disttest.Start), but ...s
 	}
 }
 
-// In the short form, the wirings share the parts, unless there is one.
+// In the short form, the wirings share the parts, unless there is one. Those that are about what is above the engine are left to goroutines
+// (dist/local) then, and to the long form.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, w := range wirings {
@@ -129,9 +130,9 @@ func TestConformanceOfDevices(t *testing.T) {
 	t.Parallel()
 	wired(t, func(t *testing.T, start disttest.Start) {
 		t.Parallel()
-		parts := []string{"Movement", "InFlight"}
+		parts := []string{"Movement"}
 		if strings.HasSuffix(t.Name(), "shared") {
-			parts = []string{"InPlace", "PointToPoint"}
+			parts = []string{"InPlace"}
 		}
 		if reliability.Long(t) || len(wirings) == 2 {
 			parts = []string{"Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
@@ -142,7 +143,14 @@ func TestConformanceOfDevices(t *testing.T) {
 
 func TestLongConformanceOfDevices(t *testing.T) { reliability.AsLong(t, TestConformanceOfDevices) }
 
-func TestGroupsComeAndGo(t *testing.T) { wired(t, disttest.GroupsComeAndGo) }
+// In the short form with one wiring: TestWhichGroupsShare and TestSharedFailures open and close groups in shared memory.
+func TestGroupsComeAndGo(t *testing.T) {
+	if reliability.Long(t) {
+		wired(t, disttest.GroupsComeAndGo)
+	} else {
+		disttest.GroupsComeAndGo(t, start)
+	}
+}
 
 func TestLongGroupsComeAndGo(t *testing.T) { reliability.AsLong(t, TestGroupsComeAndGo) }
 

@@ -208,7 +208,7 @@ func TestLongHostileFlood(t *testing.T) { reliability.AsLong(t, TestHostileFlood
 // Whatever frames a member of the job makes up, the others end with an error that names it.
 func TestHostileGarbage(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(12)
+	seeds := uint64(6)
 	if reliability.Long(t) {
 		seeds = 500
 	}

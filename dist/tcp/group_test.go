@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // pair opens the point-to-point group from one rank to another.
@@ -74,7 +75,8 @@ func TestPointToPoint(t *testing.T) {
 // buffer holds.
 func TestGroupsDoNotBlockEachOther(t *testing.T) {
 	t.Parallel()
-	const n, ops, count = 3, 16, 300_000
+	const n, count = 3, 300_000
+	ops := uint64(rounds(t, 6, 16))
 	engines := start(t, n, nil)
 	groups := [][]backend.Backend{open(t, engines, "a"), open(t, engines, "b")}
 	errs := each(n, func(r int) error {
@@ -82,7 +84,7 @@ func TestGroupsDoNotBlockEachOther(t *testing.T) {
 		y := make([]float32, count)
 		for i := range 2 {
 			g := groups[(i+r)%2][r]
-			for s := range uint64(ops) {
+			for s := range ops {
 				op := sumOp([][]float32{x, y}[(i+r)%2])
 				op.Seq = s + 1
 				if err := g.Issue(&op); err != nil {
@@ -100,6 +102,10 @@ func TestGroupsDoNotBlockEachOther(t *testing.T) {
 	for r, err := range errs {
 		require.NoError(t, err, "rank %d", r)
 	}
+}
+
+func TestLongGroupsDoNotBlockEachOther(t *testing.T) {
+	reliability.AsLong(t, TestGroupsDoNotBlockEachOther)
 }
 
 // Engine.Park wakes when a message arrives.

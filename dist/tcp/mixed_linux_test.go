@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -31,7 +32,7 @@ func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Con
 // What the two kinds of groups could get wrong together. The long form of TestConformance has all.
 func TestMixedConformance(t *testing.T) {
 	t.Parallel()
-	disttest.Run(t, startMixed, "Movement", "Groups", "Mesh", "PointToPoint")
+	disttest.Run(t, startMixed, "Groups", "PointToPoint")
 }
 
 // A group uses shared memory when all its members are on one host whose ranks all offer it.
@@ -43,13 +44,17 @@ func TestWhichGroupsShare(t *testing.T) {
 		not           int    // the rank that does not want to
 		world, tp, dp string
 		across        []string // engine of tp by rank, where it differs
+		long          bool     // it is of the long form alone
 	}{
-		{"two hosts", "aabb", -1, "tcp", "shm", "tcp", nil},
-		{"ranks take turns", "abab", -1, "tcp", "tcp", "shm", nil},
-		{"one host does not want to", "aabb", 3, "tcp", "", "tcp", []string{"shm", "shm", "tcp", "tcp"}},
-		{"a rank alone", "aaab", -1, "tcp", "", "", []string{"shm", "shm", "tcp", "tcp"}},
-		{"one host", "aaaa", -1, "shm", "shm", "shm", nil},
+		{"two hosts", "aabb", -1, "tcp", "shm", "tcp", nil, true},
+		{"ranks take turns", "abab", -1, "tcp", "tcp", "shm", nil, false},
+		{"one host does not want to", "aabb", 3, "tcp", "", "tcp", []string{"shm", "shm", "tcp", "tcp"}, false},
+		{"a rank alone", "aaab", -1, "tcp", "", "", []string{"shm", "shm", "tcp", "tcp"}, true},
+		{"one host", "aaaa", -1, "shm", "shm", "shm", nil, true},
 	} {
+		if c.long && !reliability.Long(t) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, run(t, 4, dist.Config{Threads: 1}, nil, func(cfg *tcp.Config) {
 				cfg.SetMachine(c.machines[cfg.Rank : cfg.Rank+1])
@@ -76,6 +81,8 @@ func TestWhichGroupsShare(t *testing.T) {
 		})
 	}
 }
+
+func TestLongWhichGroupsShare(t *testing.T) { reliability.AsLong(t, TestWhichGroupsShare) }
 
 // A rank that waits for another host moves what the ranks of its own host wait for: here rank 0 waits for rank 2, which
 // waits for rank 3, for rank 1, and so for rank 0.

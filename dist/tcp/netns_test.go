@@ -39,8 +39,7 @@ func TestConformanceOnHosts(t *testing.T) {
 		parts []string
 		long  bool
 	}{
-		{2, nil, []string{"Movement"}, false},
-		{3, []string{"RINGO_ALGO=" + hierarchically}, []string{"InPlace", "VForms"}, false},
+		{2, []string{"RINGO_ALGO=" + hierarchically}, []string{"Movement", "VForms"}, false},
 		{2, nil, acrossHosts, true},
 		{3, nil, acrossHosts, true},
 		{3, []string{"RINGO_ENCRYPT=0"}, acrossHosts, true},
@@ -56,7 +55,7 @@ func TestConformanceOnHosts(t *testing.T) {
 func TestLongConformanceOnHosts(t *testing.T) { reliability.AsLong(t, TestConformanceOnHosts) }
 
 func onHosts(t *testing.T, hosts int, env, parts []string) {
-	ranks, helper := 5, "TestHelperOnHost"
+	ranks, helper := 3, "TestHelperOnHost" // as many as these parts have
 	if reliability.Long(t) {
 		ranks, helper = 9, "TestLongHelperOnHost" // as many as the suite has
 	}

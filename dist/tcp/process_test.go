@@ -95,10 +95,10 @@ func strike(t *testing.T, engines []*Engine, count int, hurt func()) ([]error, t
 	return errs, time.Since(<-struck)
 }
 
-// Killed or stopped, between operations or in the middle of 16 MiB (64 in the long form): the others name the rank, its process and the
+// Killed or stopped, between operations or in the middle of 4 MiB (64 in the long form): the others name the rank, its process and the
 // operation. In the short form, connections have the large ones, and shared memory the small ones.
 func TestRealProcessDies(t *testing.T) {
-	for size, count := range map[string]int{"small": 5, "large": rounds(t, 4<<20, 16<<20)} { // a large one takes a while to reduce
+	for size, count := range map[string]int{"small": 5, "large": rounds(t, 1<<20, 16<<20)} { // a large one takes a while to reduce
 		if !reliability.Long(t) && sharing != (size == "small") {
 			continue
 		}

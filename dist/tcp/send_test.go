@@ -17,9 +17,12 @@ func TestMessagesOfSeveralFrames(t *testing.T) {
 	t.Parallel()
 	const n = 3
 	for _, plain := range []bool{false, true} {
+		if !plain && !reliability.Long(t) {
+			continue // TestMovesMatchNaive is the short form
+		}
 		t.Run(fmt.Sprintf("plain %v", plain), func(t *testing.T) {
 			w := &world{t: t, be: open(t, start(t, n, func(c *Config) { c.Plain = plain }), "world")}
-			for _, count := range []int{0, 5, 20_001, 140_003, rounds(t, 400_003, 1_000_003)} {
+			for _, count := range []int{0, 5, 20_001, 140_003, rounds(t, 300_003, 1_000_003)} {
 				in, out := inputs(n, count), make([][]float32, n)
 				before := w.be[1].Counters().Wire[backend.AllGather].Load()
 				w.run(func(r int) backend.Op {

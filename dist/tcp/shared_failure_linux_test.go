@@ -21,7 +21,6 @@ func TestSharedFailures(t *testing.T) {
 		"SuspectsOfMonitoredBarrier": TestSuspectsOfMonitoredBarrier, "Suspects": sharedSuspects,
 		"Abort": TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration,
 		"ParkEndsWithContext": TestParkEndsWithContext, "IssueOutOfOrder": TestIssueOutOfOrder, "RealProcessDies": TestRealProcessDies,
-		"EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind,
 	} {
 		t.Run(name, test)
 	}

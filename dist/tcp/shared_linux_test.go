@@ -27,12 +27,13 @@ func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 
 func init() {
 	wirings = append(wirings,
-		wiring{"shared", startShared, []string{"Reductions", "HalfRoundsOnce", "Movement", "InPlace", "Forms", "Mesh", "Batch", "Objects",
-			"RandomPrograms", "Edges", "Lifetimes", "Rebuild", "EveryOperation"}},
+		wiring{"shared", startShared, []string{"Reductions", "HalfRoundsOnce", "Movement", "InPlace", "Forms", "Batch", "Objects",
+			"RandomPrograms"}},
 		wiring{"mixed", startMixed, nil})
 }
 
-func TestSharedFaults(t *testing.T) {
+func TestLongSharedFaults(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Parallel()
 	disttest.RunFaults(t, func(f disttest.Fault) disttest.Start {
 		return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
@@ -59,12 +60,15 @@ func TestWhoShares(t *testing.T) {
 	}
 }
 
-// Buffers in shared memory, ordinary ones and a mix of both give the same results and the same bytes.
+// Buffers in shared memory, ordinary ones and a mix of both give the same results and the same bytes. The short form has one mix.
 func TestSharedAlloc(t *testing.T) {
 	t.Parallel()
 	const n = 3
 	require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		for mask := range 1 << n {
+			if mask != 5 && !reliability.Long(t) {
+				continue
+			}
 			if err := allocate(r, mask, reliability.Long(t)); err != nil {
 				return fmt.Errorf("ranks %03b have shared buffers: %w", mask, err)
 			}
@@ -77,7 +81,7 @@ func TestLongSharedAlloc(t *testing.T) { reliability.AsLong(t, TestSharedAlloc) 
 
 // allocate uses shared buffers on the ranks of the mask, ordinary ones on the others.
 func allocate(r *dist.Rank, mask int, long bool) error {
-	count, rounds := 100_001, 2
+	count, rounds := 50_001, 2
 	if long {
 		count, rounds = 300_001, 3
 	}
@@ -151,7 +155,11 @@ func awaitMappings(t *testing.T, want int) {
 func TestSharedAllocOutlivesRun(t *testing.T) {
 	const n, count = 2, 100_000
 	before := mappings(t) // of ranks that other tests have killed
-	for round := range 3 {
+	rounds := 1
+	if reliability.Long(t) {
+		rounds = 3
+	}
+	for round := range rounds {
 		var kept [n]tensor.Tensor
 		require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 			x := r.Alloc(tensor.Float32, count)
@@ -172,6 +180,8 @@ func TestSharedAllocOutlivesRun(t *testing.T) {
 	}
 	awaitMappings(t, before)
 }
+
+func TestLongSharedAllocOutlivesRun(t *testing.T) { reliability.AsLong(t, TestSharedAllocOutlivesRun) }
 
 // inShared reports whether p lies in a segment of shared memory.
 func inShared(t *testing.T, p unsafe.Pointer) bool {

@@ -115,10 +115,10 @@ func (w *net) settle(t *testing.T) {
 	}
 }
 
-// Thousands of random histories of deaths, cuts, late members and members that do not wait. There is never a second decision. If all that
-// are left can reach one another, they decide, or know that they are too few.
+// Hundreds of random histories, thousands in the long form, of deaths, cuts, late members and members that do not wait. There is never a
+// second decision. If all that are left can reach one another, they decide, or know that they are too few.
 func TestOneDecision(t *testing.T) {
-	decided, split, died, seeds := 0, 0, 0, 1_500
+	decided, split, died, seeds := 0, 0, 0, 500
 	if reliability.Long(t) {
 		seeds = 6_000
 	}
@@ -189,8 +189,8 @@ func (w *net) join(t *testing.T, members ...int) {
 // A member dies as soon as it has asked, and the others notice it one after the other. No one is left out because it was the first to
 // notice.
 func TestDeathIsNoticedByTurns(t *testing.T) {
-	left := 0
-	for seed := range uint64(2_000) {
+	left, seeds := 0, histories(t)
+	for seed := range uint64(seeds) {
 		n := 4 + int(seed%4)
 		w := newNet(n, seed)
 		w.kill(1)
@@ -221,7 +221,17 @@ func TestDeathIsNoticedByTurns(t *testing.T) {
 		}
 	}
 	assert.Positive(t, left)
-	assert.Less(t, left, 2_000, "somebody who died later is part of what was decided")
+	assert.Less(t, left, seeds, "somebody who died later is part of what was decided")
+}
+
+func TestLongDeathIsNoticedByTurns(t *testing.T) { reliability.AsLong(t, TestDeathIsNoticedByTurns) }
+
+// histories is how many of them a test has.
+func histories(t *testing.T) int {
+	if reliability.Long(t) {
+		return 2_000
+	}
+	return 500
 }
 
 func TestSurvivorsInOrder(t *testing.T) {
@@ -285,7 +295,7 @@ func TestLeaderDies(t *testing.T) {
 
 // A minority dies, and each survivor notices it at another time. None gives up, and they decide without Hurry.
 func TestDeathsNoticedLate(t *testing.T) {
-	for seed := range uint64(2_000) {
+	for seed := range uint64(histories(t)) {
 		n := 3 + int(seed%6)
 		w := newNet(n, seed)
 		order := w.rng.Perm(n)
@@ -323,6 +333,8 @@ func TestDeathsNoticedLate(t *testing.T) {
 		require.NotNil(t, w.check(t, fmt.Sprint("seed ", seed)), "seed %d, %d members", seed, n)
 	}
 }
+
+func TestLongDeathsNoticedLate(t *testing.T) { reliability.AsLong(t, TestDeathsNoticedLate) }
 
 // Members that do not come are waited for until a member hurries. They learn of the decision when they come.
 func TestLatecomer(t *testing.T) {

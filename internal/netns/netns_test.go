@@ -14,7 +14,7 @@ import (
 func TestHosts(t *testing.T) {
 	h := netns.New(t, 2)
 	reach := func() string {
-		out, _ := h[0].Command("bash", "-c", "timeout 1 bash -c '</dev/tcp/"+h[1].Addr+"/9' 2>&1; echo $?").CombinedOutput()
+		out, _ := h[0].Command("bash", "-c", "timeout 0.2 bash -c '</dev/tcp/"+h[1].Addr+"/9' 2>&1; echo $?").CombinedOutput()
 		return string(out)
 	}
 	reached := func() bool { return strings.Contains(reach(), "refused") }

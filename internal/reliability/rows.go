@@ -124,5 +124,5 @@ var Rows = []Row{
 	{49, "two goroutines use one group at once", "two goroutines use group world at once", "1 s", suite, in("Errors/TwoGoroutinesOneGroup")},
 	{50, "several hosts: a worker, an agent or the coordinator is killed, a cable is cut, a signal",
 		"the first cause, on every host; no process is left; a host may come again", "1 s, 2 T", "launcher",
-		[]string{"cmd/ringo:TestNodeFaults", "cmd/ringo:TestHostComesAgain"}},
+		[]string{"cmd/ringo:TestLongNodeFaults", "cmd/ringo:TestHostComesAgain"}},
 }

@@ -180,7 +180,7 @@ func TestManyViewers(t *testing.T) {
 // Connections above the limit are closed at once, wherever they come from.
 func TestManyConnections(t *testing.T) {
 	s := serve(t)
-	defer s.Close(nil)
+	t.Cleanup(func() { s.Close(nil) }) // after the connections, which it would wait for
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", s.l.Addr().String())
 		require.NoError(t, err)
