@@ -15,10 +15,14 @@ func TestDebugMode(t *testing.T) {
 	if debugMode || reliability.Racing {
 		t.Skip("in debug mode already, or slow")
 	}
-	cmd := exec.Command(os.Args[0],
-		"-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite",
-		"-test.skip=Threads|^TestLong", "-test.timeout=10m")
+	tests := "Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite"
+	if reliability.Long(t) { // kernels of all gradients: their rules have short tests
+		tests += "|Gradient"
+	}
+	cmd := exec.Command(os.Args[0], "-test.run="+tests, "-test.skip=Threads|^TestLong", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
+
+func TestLongDebugMode(t *testing.T) { reliability.AsLong(t, TestDebugMode) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	. "github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -71,7 +72,10 @@ func halfGrads(d, half DType, f func(x, w Tensor) Tensor) [][]float64 {
 // Products in bfloat16 are float32 sums of the same values, rounded once, forward and backward, for every form with its own rules. A second
 // microbatch is added. If a multiplication rounded in between, the error would be larger.
 func TestBFloat16Products(t *testing.T) {
-	const m, n, k = 35, 67, 900
+	m, n, k := 35, 67, 300
+	if reliability.Long(t) {
+		k = 900
+	}
 	dev := cpu.New(2)
 	defer dev.Close()
 	for name, c := range map[string]struct {
@@ -133,6 +137,9 @@ func TestHalfMean(t *testing.T) {
 // with any shapes, broadcasts, gradients and a second microbatch run both, with one thread and several.
 func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 	for _, threads := range []int{1, 3} {
+		if threads == 1 && !reliability.Long(t) {
+			continue
+		}
 		for _, d := range []DType{BFloat16, Float16} {
 			compared, table := map[Op]bool{}, *hostDevice.Kernels()
 			dev := &faultyDevice{Device: cpu.New(threads), table: table}
@@ -162,6 +169,12 @@ func TestHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
 		}
 	}
 }
+
+func TestLongHalfKernelsHaveTheBitsOfFloat32(t *testing.T) {
+	reliability.AsLong(t, TestHalfKernelsHaveTheBitsOfFloat32)
+}
+
+func TestLongBFloat16Products(t *testing.T) { reliability.AsLong(t, TestBFloat16Products) }
 
 func outputBytes(a *Args, i int) []byte {
 	return unsafe.Slice((*byte)(a.X[i]), a.Len[i]*a.DT[i].Size())

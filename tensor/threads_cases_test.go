@@ -46,6 +46,8 @@ func TestThreadsValues(t *testing.T) {
 
 func TestLongThreadsValues(t *testing.T) { reliability.AsLong(t, TestThreadsValues) }
 
+func TestLongThreadsGradients(t *testing.T) { reliability.AsLong(t, TestThreadsGradients) }
+
 // No gradient's bits depend on the number of threads.
 func TestThreadsGradients(t *testing.T) {
 	devs := threadCounts(t)
@@ -53,6 +55,9 @@ func TestThreadsGradients(t *testing.T) {
 		for _, c := range cases {
 			r := rand.New(rand.NewPCG(uint64(op), 9))
 			for k := range uint64(3) {
+				if k > 0 && !reliability.Long(t) {
+					continue
+				}
 				dims := c.Shapes(r)
 				_, want := newGradRun(t, devs[0], op, c, dims, k).Grads(tensortest.How{})
 				for _, dev := range devs[1:] {

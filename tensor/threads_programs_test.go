@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	. "github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -15,7 +16,11 @@ import (
 
 // Random programs on tensors that are large enough to be divided over threads.
 func TestThreadsPrograms(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(1)
+	if reliability.Long(t) {
+		seeds = 4
+	}
+	for seed := range seeds {
 		var want [][]float64
 		for _, threads := range []int{1, 2, 3, 5} {
 			dev := cpu.New(threads)
@@ -31,6 +36,8 @@ func TestThreadsPrograms(t *testing.T) {
 		}
 	}
 }
+
+func TestLongThreadsPrograms(t *testing.T) { reliability.AsLong(t, TestThreadsPrograms) }
 
 // randomProgram applies random operations to matrices [m, n] and returns the loss and the gradients.
 func randomProgram(dev Device, d DType, seed uint64) []float64 {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // commandLine begins like a command that somebody types.
@@ -43,8 +45,8 @@ func commands(t *testing.T) []command {
 	return list
 }
 
-// inClone are the commands that run in the repository, and what makes them short. Those of the command ringo that take no second run
-// always, the others in the long runs.
+// inClone are the commands that run in the repository, and what makes them short. TestLongRingo and TestLongFromTheTop
+// run them.
 var inClone = map[string]string{
 	"go run ./examples/ddp-mnist":                                      "-steps 20",
 	"go run ./cmd/ringo run -n 4 ./examples/ddp-mnist":                 "-steps 20",
@@ -78,7 +80,7 @@ var elsewhere = map[string]string{
 	"go mod tidy":                                           "TestLongFromTheTop",
 	"go run .":                                              "TestLongFromTheTop",
 	"ringo run -n 2 .":                                      "TestLongFromTheTop",
-	"ringo run -n 4 ./train -epochs 3":                      "TestRingo",
+	"ringo run -n 4 ./train -epochs 3":                      "TestLongRingo",
 	"ringo compare './grads -steps 2' './grads -steps 2 -tp 2 -wrong'": "cmd/ringo: TestCompareNamesTheParameter",
 	"go test ./...":                               "this test is one of them",
 	"RINGO_LONG=1 go test ./...":                  "this test is one of them",
@@ -166,7 +168,8 @@ func output(t *testing.T, dir, name string, args ...string) string {
 
 // Commands of ringo that take no second run as they are printed; all flags of ringo that the pages name are flags of its commands; and
 // README's script is one rank of a job under ringo run.
-func TestRingo(t *testing.T) {
+func TestLongRingo(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	file := ringo(t)
 	for text := range inClone {
 		args := words(text)
@@ -191,8 +194,12 @@ func TestRingo(t *testing.T) {
 // flagWord is a flag of a command line.
 var flagWord = regexp.MustCompile(`^-([a-z][a-z-]*)$`)
 
-// flagsExist checks the commands of ringo in blocks and in code spans of all pages: the command is one, and its flags are its own.
-func flagsExist(t *testing.T, file string) {
+// flagUse is a flag in a command of a page.
+type flagUse struct{ at, sub, flag string }
+
+// flagsOf are the flags of the command ringo in blocks and in code spans of all pages, and what has none.
+func flagsOf(t *testing.T) (uses []flagUse) {
+	t.Helper()
 	var list []command
 	for _, c := range commands(t) {
 		text := strings.Replace(c.text, "go run ./cmd/ringo ", "ringo ", 1)
@@ -203,7 +210,6 @@ func flagsExist(t *testing.T, file string) {
 			list = append(list, command{page, m[1]})
 		}
 	}
-	help, checked := map[string]string{}, 0
 	for _, c := range list {
 		args := words(c.text)
 		if len(args) < 2 || args[0] != "ringo" {
@@ -216,20 +222,59 @@ func flagsExist(t *testing.T, file string) {
 		case (sub == "viz" || sub == "ckpt") && len(args) > 2:
 			sub += " " + args[2]
 		}
-		if help[sub] == "" {
-			help[sub] = output(t, t.TempDir(), file, append(strings.Fields(sub), "--help")...)
-			require.Contains(t, help[sub], "ringo "+sub, c.at)
-		}
+		uses = append(uses, flagUse{c.at, sub, ""})
 		for k, arg := range args[1:] {
 			if k > 0 && (strings.HasPrefix(arg, "./") || arg == "ringo") { // a program and its own flags
 				break
 			}
 			if m := flagWord.FindStringSubmatch(arg); m != nil {
-				known := strings.Contains(help[sub], "--"+m[1]) || len(m[1]) == 1 && strings.Contains(help[sub], "  "+arg+",")
-				assert.True(t, known, "%s: ringo %s has no flag %s", c.at, sub, arg)
-				checked++
+				uses = append(uses, flagUse{c.at, sub, m[1]})
 			}
 		}
 	}
-	assert.Greater(t, checked, 30)
+	return uses
+}
+
+// flagsExist asks the command: what pages call a command is one, and its flags are its own.
+func flagsExist(t *testing.T, file string) {
+	help := map[string]string{}
+	for _, use := range flagsOf(t) {
+		if help[use.sub] == "" {
+			help[use.sub] = output(t, t.TempDir(), file, append(strings.Fields(use.sub), "--help")...)
+			require.Contains(t, help[use.sub], "ringo "+use.sub, use.at)
+		}
+		known := strings.Contains(help[use.sub], "--"+use.flag) ||
+			len(use.flag) == 1 && strings.Contains(help[use.sub], "  -"+use.flag+",")
+		assert.True(t, known, "%s: ringo %s has no flag -%s", use.at, use.sub, use.flag)
+	}
+}
+
+// flagField is a field that is a flag, with the names that its tag gives.
+var flagField = regexp.MustCompile("(?m)^\t([A-Z]\\w*) .*`.*(?:help|arg|cmd|short):\".*`")
+
+// tagged is a name in the tag of such a field.
+var tagged = regexp.MustCompile(`(?:name|short):"([^"]+)"`)
+
+// The flags that pages name are flags of some command, as far as the code tells without being built: TestLongRingo asks the commands.
+func TestFlagsOfRingo(t *testing.T) {
+	sources, err := filepath.Glob(root + "cmd/ringo/*.go")
+	require.NoError(t, err)
+	known := map[string]bool{"": true}
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range flagField.FindAllStringSubmatch(string(text), -1) {
+			known[strings.ToLower(m[1])] = true
+			for _, name := range tagged.FindAllStringSubmatch(m[0], -1) {
+				known[name[1]] = true
+			}
+		}
+	}
+	uses := 0
+	for _, use := range flagsOf(t) {
+		if assert.True(t, known[strings.ReplaceAll(use.flag, "-", "")] || known[use.flag], "%s: ringo has no flag -%s", use.at, use.flag) {
+			uses++
+		}
+	}
+	assert.Greater(t, uses, 30)
 }

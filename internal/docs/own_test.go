@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // own are the changes to the tutorial's program for own data that make it read other files. OPTIONS is a config of the reader as JSON.
@@ -78,10 +80,14 @@ type quirk struct {
 	says    []string // of the error; none: it prints what the first run of the program prints
 }
 
-// runs starts a program on all files. The first ones are good.
-func runs(t *testing.T, program string, list []quirk) {
+// runs starts a program on all files, in the short form on the first few: those after them show errors that tests of the packages see, too.
+// The first ones are good.
+func runs(t *testing.T, program string, few int, list []quirk) {
 	t.Helper()
 	good := ""
+	if !reliability.Long(t) {
+		list = list[:few]
+	}
 	for i, q := range list {
 		t.Setenv("OPTIONS", q.options)
 		out, err := start(t, program, q.files)
@@ -113,12 +119,14 @@ var (
 	isPage    = []string{"this is a web page", "get the file itself, with a login if it needs one"}
 )
 
+func TestLongOwnTables(t *testing.T) { reliability.AsLong(t, TestOwnTables) }
+
 // A stranger's table as pandas, Excel and old programs write it gives the same training, or an error with the way out.
 func TestOwnTables(t *testing.T) {
 	const rows, header = "1,2,3\n2,1,5\n0.5,1,4\n1,-2,0.25\n", `{"Header": true}`
 	csv := func(text string) files { return files{"table.csv": text} }
 	with := func(old, text string) string { return strings.ReplaceAll(rows, old, text) }
-	runs(t, "csv", []quirk{
+	runs(t, "csv", 2, []quirk{
 		{"{}", csv(rows), nil},
 		{"{}", csv("\xef\xbb\xbf" + with("\n", "\r")), nil},
 		{`{"Comma": 59}`, csv("\xef\xbb\xbf" + with(",", ";")), nil},
@@ -136,14 +144,14 @@ func TestOwnTables(t *testing.T) {
 		{"{}", csv(pointer), isPointer},
 		{"{}", csv(sign), isPage},
 	})
-	runs(t, "labels", []quirk{
+	runs(t, "labels", 2, []quirk{
 		{`{"Labels": true}`, csv("1,2,kät\n1,3,dog\n"), nil},
 		{`{"Labels": true}`, csv("1,2,k\xe4t\n1,3,dog\n"), []string{`the label "k\xe4t" is no UTF-8`, "iconv -f latin1 -t utf-8 FILE"}},
 		{`{"Labels": true}`, csv("1,2,nan\n1,3,dog\n"), []string{"stands for a missing label in pandas: remove the row, or give Classes"}},
 	})
 	const lines = "{\"a\": 1, \"y\": 3}\n{\"a\": 2, \"y\": 5}\n"
 	json := func(text string) files { return files{"table.jsonl": text} }
-	runs(t, "jsonl", []quirk{
+	runs(t, "jsonl", 2, []quirk{
 		{"{}", json(lines), nil},
 		{"{}", json("\xef\xbb\xbf" + strings.NewReplacer("\n", "\r", `{"a": 2, "y": 5}`, `{"y":5.0,"a":2}`).Replace(lines)), nil},
 		{"{}", json("[" + lines + "]"), []string{"line 1: want an object", `df.to_json(file, orient="records", lines=True)`}},
@@ -153,22 +161,24 @@ func TestOwnTables(t *testing.T) {
 	})
 }
 
+func TestLongOwnParquet(t *testing.T) { reliability.AsLong(t, TestOwnParquet) }
+
 // So does a stranger's folder of Parquet files, as pandas and Spark leave it.
 func TestOwnParquet(t *testing.T) {
 	const options = `{"Columns": ["f64", "i8"], "Target": "kind", "Labels": true}`
 	table := read(t, "data/parquet/testdata/zstd.parquet")
 	good := files{"table/1.parquet": table}
-	runs(t, "parquet", []quirk{
+	runs(t, "parquet", 3, []quirk{
 		{options, good, nil},
+		{options, good.with("table/2.csv", "1,2"), []string{"2.csv does not end in .parquet: remove it, or rename it"}},
+		{options, files{"table/kind=ant/1.parquet": table}, []string{"kind=ant is a folder", "to_parquet writes them without partition_cols"}},
 		{options, good.with("table/_SUCCESS", " ").with("table/.1.parquet.crc", " ").with("table/Thumbs.db", " "), nil},
 		{options, files{"table/a.parquet": read(t, "data/parquet/testdata/lz4.parquet")}, nil},
 		{options, good.with("table/2.parquet", table[:len(table)/2]), []string{"2.parquet: does not end as a Parquet file", "get it again"}},
 		{options, good.with("table/2.parquet", pointer), isPointer},
 		{options, good.with("table/2.parquet", sign), isPage},
-		{options, good.with("table/2.csv", "1,2"), []string{"2.csv does not end in .parquet: remove it, or rename it"}},
 		{options, good.with("table/2.parquet", read(t, "data/parquet/testdata/types.parquet")),
 			[]string{"2.parquet: its columns are ", "a folder has files of one table"}},
-		{options, files{"table/kind=ant/1.parquet": table}, []string{"kind=ant is a folder", "to_parquet writes them without partition_cols"}},
 		{`{"Columns": ["day"], "Target": "kind", "Labels": true}`, good, []string{`column "day": holds DATE`, "pd.to_datetime("}},
 		{`{"Columns": ["f64"], "Target": "kind"}`, good, []string{`column "kind": holds STRING: want numbers, or Labels`}},
 		{`{"Columns": ["u32"], "Target": "kind", "Labels": true}`, good, []string{"4294967295 does not fit float32", "divide the column"}},
@@ -202,6 +212,8 @@ func picture(t *testing.T, dark uint8, lying bool) string {
 	return b.String()[:header] + exif + b.String()[header:]
 }
 
+func TestLongOwnPictures(t *testing.T) { reliability.AsLong(t, TestOwnPictures) }
+
 // So do a stranger's pictures: the rank that meets a broken one says so, not that it is out of step with others.
 func TestOwnPictures(t *testing.T) {
 	const options = `{"Height": 4, "Width": 4}`
@@ -210,7 +222,7 @@ func TestOwnPictures(t *testing.T) {
 	bad := func(name, text string, says ...string) quirk {
 		return quirk{options, good.with("photos/bee/"+name, text), append([]string{name}, says...)}
 	}
-	runs(t, "photos", []quirk{
+	runs(t, "photos", 4, []quirk{
 		{options, good, nil},
 		{options, good.with("photos/ant/Thumbs.db", " ").with("photos/.DS_Store", " ").with("photos/__MACOSX/ant/._1.png", " "), nil},
 		{options, good.with("photos/ant/1.png", picture(t, 1, true)), nil},
@@ -224,6 +236,8 @@ func TestOwnPictures(t *testing.T) {
 		{options, good.with("photos/cat/Thumbs.db", " "), []string{"cat has no images: remove it, or put some there"}},
 	})
 }
+
+func TestLongOwnModel(t *testing.T) { reliability.AsLong(t, TestOwnModel) }
 
 // So does a model of Hugging Face's form that a stranger downloads and finetunes; what comes out can be finetuned again.
 func TestOwnModel(t *testing.T) {
@@ -239,21 +253,21 @@ func TestOwnModel(t *testing.T) {
 	}
 	config, weights := good["model/config.json"], good["model/model.safetensors"]
 	bare := good.with("model/model.safetensors", "")
-	runs(t, "finetune", []quirk{
+	runs(t, "finetune", 3, []quirk{
 		{"", good, nil},
+		{"", bare.with("model/pytorch_model.bin", "PK"), []string{"ringo ckpt convert model/pytorch_model.bin NEW", "mv NEW/model* model puts"}},
+		{"", good.with("model/tokenizer.json", ""), []string{`AutoTokenizer.from_pretrained("model").save_pretrained("model")`}},
 		{"", good.with("model/config.json", "\xef\xbb\xbf"+config), nil},
 		{"", good.with("text.txt", "\xef\xbb\xbf"+strings.ReplaceAll(good["text.txt"], "\n", "\r\n")), nil},
 		{"", good.with("model/pytorch_model.bin", "PK").with("model/README.md", "# A model").with("model/.gitattributes", " "), nil},
 		{"", good.with("model/model.safetensors", pointer), append(isPointer, "model.safetensors")},
 		{"", good.with("model/model.safetensors", sign), append(isPage, "model.safetensors")},
 		{"", good.with("model/model.safetensors", weights[:len(weights)/2]), []string{"model.safetensors", "the file is cut off, get it again"}},
-		{"", bare.with("model/pytorch_model.bin", "PK"), []string{"ringo ckpt convert model/pytorch_model.bin NEW", "mv NEW/model* model puts"}},
 		{"", bare.with("model/pytorch_model.bin.index.json", "{}"), []string{"write it again in Python", "save_pretrained of transformers"}},
 		{"", good.with("model/config.json", pointer), isPointer},
 		{"", good.with("model/config.json", ""), []string{"config.json", "save_pretrained of transformers writes it"}},
 		{"", good.with("model/config.json", strings.Replace(config, `"llama"`, `"bert"`, 1)), []string{"there are gpt2, llama, "}},
 		{"", good.with("model/tokenizer.json", sign), isPage},
-		{"", good.with("model/tokenizer.json", ""), []string{`AutoTokenizer.from_pretrained("model").save_pretrained("model")`}},
 		{"", good.with("text.txt", "caf\xe9\n"), []string{"text.txt: line 1 is no UTF-8", "iconv -f latin1 -t utf-8 FILE"}},
 	})
 	losses := []float64{}

@@ -138,6 +138,8 @@ func TestAssemblyLeavesTheControlRegister(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.Equal(t, strings.Contains(string(text), "VMOV"), strings.Contains(string(text), "VZEROUPPER"), file)
-		assert.NotRegexp(t, `LDMXCSR|FLDCW|FLDENV|FXRSTOR|XRSTOR|\bMSR\b`, string(text), file)
+		for _, set := range []string{"LDMXCSR", "FLDCW", "FLDENV", "XRSTOR", "MSR"} { // FXRSTOR, too
+			assert.NotContains(t, string(text), set, file)
+		}
 	}
 }

@@ -27,12 +27,20 @@ func TestEncodings(t *testing.T) {
 		t.Skip("needs objdump (binutils)")
 	}
 	for file, want := range map[string]func() map[string][]string{"asm_avx512bf16_amd64.s": wantDot, "asm_amx_amd64.s": wantAMX} {
-		code := encoded(t, file)
-		for name, list := range want() {
-			require.Equal(t, list, disassemble(t, code[name]), name)
-			delete(code, name)
+		code, lists := encoded(t, file), want()
+		var all []byte
+		names := slices.Sorted(maps.Keys(code))
+		require.Equal(t, slices.Sorted(maps.Keys(lists)), names, "functions with machine code, and those that it is expected of")
+		for _, name := range names {
+			all = append(all, code[name]...)
 		}
-		require.Empty(t, slices.Collect(maps.Keys(code)), "functions with machine code that nothing was expected of")
+		list := disassemble(t, all)
+		for _, name := range names {
+			n := min(len(lists[name]), len(list))
+			require.Equal(t, lists[name], list[:n], name)
+			list = list[n:]
+		}
+		require.Empty(t, list)
 	}
 }
 
@@ -64,8 +72,9 @@ func disassemble(t *testing.T, code []byte) (list []string) {
 	require.NoError(t, os.WriteFile(file, code, 0o600))
 	out, err := exec.Command("objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "-M", "intel", "--no-show-raw-insn", file).Output()
 	require.NoError(t, err)
+	instruction := regexp.MustCompile(`^ +[0-9a-f]+:\t(.+)`)
 	for _, line := range bytes.Split(out, []byte("\n")) {
-		if m := regexp.MustCompile(`^ +[0-9a-f]+:\t(.+)`).FindSubmatch(line); m != nil {
+		if m := instruction.FindSubmatch(line); m != nil {
 			list = append(list, strings.Join(strings.Fields(string(m[1])), " "))
 		}
 	}

@@ -39,7 +39,7 @@ func TestTilesHaveTheBitsOfTheirDefinition(t *testing.T) {
 	ws, done := workspaceBF16(e)
 	defer done()
 	turned := [2]bool{}
-	for i := range 60 {
+	for i := range many(t, 24, 60) {
 		m, n, k := 1+r.IntN(70), 1+r.IntN(70), 1+r.IntN(200)
 		if i%6 == 5 { // more than a call multiplies, or than is packed at a time
 			m, n, k = 1+r.IntN(9), 1+r.IntN(40), 2*shortKC+r.IntN(2*tileSpan)

@@ -58,7 +58,7 @@ func TestGemmEpilogue(t *testing.T) {
 
 func gemmEpilogue[T Float](t *testing.T, e *testEngine[T]) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	for i := range 120 {
+	for i := range many(t, 60, 120) {
 		tr := transposes[i%4]
 		s := [][3]int{{1 + rng.IntN(60), 1 + rng.IntN(90), rng.IntN(50)}, {e.mc + 7, finishColumns*e.cols + 9, 5}, {9, 40, e.kc + 3},
 			{17, 10, e.kc + 9}}[[7]int{0, 3, 1, 0, 2, 3, 0}[i%7]]

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Matrices that end at an inaccessible page: the assembly must not read or write
@@ -73,6 +75,10 @@ func TestGemmBF16StaysInsideItsMemory(t *testing.T) {
 			requireSameBits(t, want, got, c)
 		}
 	})
+}
+
+func TestLongGemmBF16StaysInsideItsMemory(t *testing.T) {
+	reliability.AsLong(t, TestGemmBF16StaysInsideItsMemory)
 }
 
 // fencedBytes is memory of at least n bytes, followed by an inaccessible page.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 func TestGemmExact(t *testing.T) {
@@ -20,11 +22,22 @@ func gemmExact[T Float](t *testing.T, e *testEngine[T]) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	size := func() int { return 1 + rng.IntN(70) }
 	scale := []T{0, 1, 0.5}
-	for i := range 324 {
+	for i := range many(t, 108, 324) {
 		tr, pad := transposes[i%4], i%3*5
 		c := newCase[T](uint64(i), tr[0], tr[1], size(), size(), size(), pad)
 		c.g.Alpha, c.g.Beta = scale[i/4%3], scale[i/12%3]
 		requireSameBits(t, c.reference(), c.run(t, e), caseName(c))
+	}
+}
+
+func TestLongGemm(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	for name, test := range map[string]func(t *testing.T){
+		"Exact": TestGemmExact, "Blocks": TestGemmBlocks, "Rounding": TestGemmRounding, "Partition": TestGemmPartition,
+		"Turned": TestGemmTurned, "CallsAreShort": TestGemmAssemblyCallsAreShort, "Epilogue": TestGemmEpilogue,
+		"FewColumns": TestGemmFewColumns,
+	} {
+		t.Run(name, test)
 	}
 }
 
@@ -58,6 +71,9 @@ func TestGemmFewColumns(t *testing.T) {
 
 func gemmFewColumns[T Float](t *testing.T, e *testEngine[T]) {
 	for n := 1; n <= 16; n++ {
+		if single[T]() != (n%2 == 0) && !reliability.Long(t) {
+			continue
+		}
 		for m := 1; m <= 11; m += 1 + n%3 {
 			c := newCase[T](uint64(m*100+n), false, true, m, n, dotLeast+(3*m+n)%35, m%2*3)
 			c.g.Alpha, c.g.Beta = 0.5, []T{0, 1, 0.5}[n%3]
@@ -79,7 +95,10 @@ func gemmBlocks[T Float](t *testing.T, e *testEngine[T]) {
 		{e.mc, 5, e.kc}, {e.mc + 21, 67, 30}, {29, e.nc + 35, 20},
 		{31, 45, 2*e.kc + 7}, {2*e.mc + 1, e.cols + 1, 40}, {e.mc + 1, 3, e.kc + 1},
 	} {
-		for _, tr := range transposes {
+		for v, tr := range transposes {
+			if later(t, i/2+v, 2) {
+				continue
+			}
 			c := newCase[T](uint64(i), tr[0], tr[1], s[0], s[1], s[2], 3)
 			c.g.Alpha, c.g.Beta = 0.5, T(i%2)
 			requireSameBits(t, c.reference(), c.run(t, e), caseName(c))
@@ -100,7 +119,10 @@ func gemmRounding[T Float](t *testing.T, e *testEngine[T]) {
 		eps = 0x1p-53
 	}
 	for i, k := range []int{1, 2, 17, 100, 431, 1030} {
-		for _, tr := range transposes {
+		for v, tr := range transposes {
+			if later(t, i+v, 2) {
+				continue
+			}
 			c := newCase[T](uint64(i), tr[0], tr[1], 15, 37, k, i).real()
 			c.g.Alpha, c.g.Beta = 0.3, 0.7
 			want, got := c.reference(), c.run(t, e)

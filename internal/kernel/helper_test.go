@@ -6,10 +6,23 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // testSizes are the lengths for tests of elementwise kernels.
 var testSizes = []int{0, 1, 2, 3, 7, 8, 9, 127, 128, 129, 1000}
+
+// later reports whether case at is one of those that only the long runs have: all but each n-th one.
+func later(t *testing.T, at, n int) bool { return at%n != 0 && !reliability.Long(t) }
+
+// many is the number of cases: short, or all of them in the long runs.
+func many(t *testing.T, short, all int) int {
+	if reliability.Long(t) {
+		return all
+	}
+	return short
+}
 
 // bothFloats runs a test for float32 and float64.
 func bothFloats(t *testing.T, f32, f64 func(t *testing.T)) {

@@ -250,8 +250,9 @@ func TestLerpIsExactAtBothEnds(t *testing.T) {
 // a correction. The bits are those of the division, for all mantissas of the second
 // moment's root: with some roots, or many in the long runs.
 func TestAdamDividesByTheRoot(t *testing.T) {
-	roots := []float32{0.0316227766, 0.99999994, 0.7071068}
+	roots := []float32{0.0316227766}
 	if reliability.Long(t) {
+		roots = append(roots, 0.99999994, 0.7071068)
 		rng := rand.New(rand.NewPCG(1, 2))
 		for len(roots) < 1000 {
 			roots = append(roots, float32(math.Exp2(-6*rng.Float64())))

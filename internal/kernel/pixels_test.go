@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 func eachISA(t *testing.T, f func(t *testing.T)) {
@@ -71,11 +73,16 @@ func TestSmoothChroma(t *testing.T) {
 	})
 }
 
+func TestLongColors(t *testing.T) { reliability.AsLong(t, TestColors) }
+
 func TestColors(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var got, studio [3][]float32
 	eachISA(t, func(t *testing.T) {
 		for n := range 300 {
+			if n > 50 && later(t, n, 25) {
+				continue
+			}
 			luma, cb, cr := randomBytes(rng, n), randomBytes(rng, n), randomBytes(rng, n)
 			for i := 0; i < n; i += 7 { // the ends of the scales
 				luma[i], cb[i], cr[i] = byte(rng.IntN(2))*255, byte(rng.IntN(2))*255, byte(rng.IntN(2))*255

@@ -7,12 +7,18 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Operands that end where an inaccessible page begins: the assembly must not read or write one byte more.
 func TestVectorKernelsStayInsideTheirMemory(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	nearAndFar(func() { onEveryVectorISA(t, vectorStaysInside[float32], vectorStaysInside[float64]) })
+}
+
+func TestLongVectorKernelsStayInsideTheirMemory(t *testing.T) {
+	reliability.AsLong(t, TestVectorKernelsStayInsideTheirMemory)
 }
 
 func vectorStaysInside[T Float](t *testing.T, s *isa) {
@@ -27,9 +33,10 @@ func vectorStaysInside[T Float](t *testing.T, s *isa) {
 		return atEnd(arena[i], x)
 	}
 	pool := newPools[T]()[normalNumbers]
-	for _, c := range vecCases[T]() {
+	for i, c := range vecCases[T]() {
 		for n := 1; n < 100; n++ {
-			if farBytes == 0 && n%8 != 0 || n > 33 && n%3 != 0 { // operands end at a page, and so begin at no cache line
+			if farBytes == 0 && n%8 != 0 || n > 33 && n%3 != 0 || // operands end at a page, and so begin at no cache line
+				later(t, n/8+n+i, 2) {
 				continue
 			}
 			requireSameRun(t, s, c, func() *vecBuffers[T] { return newVecBuffers(uint64(n), n, pool, place) }, fmt.Sprint("n=", n))

@@ -9,7 +9,7 @@
 //   - code outside tests calls time.Sleep without a "//sleep: reason" comment
 //     on the line (TestSleep);
 //   - a call returns a dist.Work that nobody waits for, without a
-//     "//discard: reason" comment on the line (TestDiscardedWork);
+//     "//discard: reason" comment on the line (TestLongDiscardedWork);
 //   - a text file names a path of somebody's machine (TestMachinePaths);
 //   - an unexported name uses a word in place of this project's word for the
 //     thing (TestWords);
@@ -21,7 +21,7 @@
 //     budget in testdata/budgets.txt, or much less (TestBudgets).
 //
 // Files of every operating system and build tag are read, except by
-// TestDiscardedWork, which needs types and sees the current platform only.
+// TestLongDiscardedWork, which needs types and sees the current platform only.
 // Generated files are exempt from the rules of length and documentation.
 //
 // Each rule is a function from parsed sources to findings, and each has a test

@@ -136,7 +136,7 @@ func TestLongRaced(t *testing.T) {
 // The tests that .ci/run selects by name exist.
 func TestLongSelected(t *testing.T) {
 	reliability.SkipUnlessLong(t)
-	cmd := exec.Command("bash", "-c", `source <(sed '/^cd /d; /^tmp=/,$d' .ci/run); echo "$tcp_apart|$race_skip"`)
+	cmd := exec.Command("bash", "-c", `source <(sed '/^cd /d; /^tmp=/,$d' .ci/run); echo "$slow|$tcp_apart|$race_skip"`)
 	cmd.Dir = moduleRoot
 	out, err := cmd.Output()
 	require.NoError(t, err)

@@ -114,13 +114,13 @@ func list(root string, env []string, args ...string) ([]listed, error) {
 }
 
 // discardedWork applies checkWork to the packages of a module that import
-// dist, and to dist, with their tests if asked for.
-func discardedWork(root string, sources []*source, tests bool) ([]string, error) {
+// dist, and to dist, with their tests.
+func discardedWork(root string, sources []*source) ([]string, error) {
 	dirs := importers(sources, distPath)
 	if len(dirs) == 0 {
 		return nil, nil
 	}
-	args := []string{"-export", fmt.Sprint("-test=", tests)}
+	args := []string{"-export", "-test"}
 	for _, dir := range dirs {
 		args = append(args, "./"+dir)
 	}
@@ -229,13 +229,12 @@ func workType(pkg *types.Package) types.Type {
 }
 
 // The long form looks at tests, too, which takes several times as long.
-func TestDiscardedWork(t *testing.T) {
-	findings, err := discardedWork(moduleRoot, moduleSources(t), reliability.Long(t))
+func TestLongDiscardedWork(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	findings, err := discardedWork(moduleRoot, moduleSources(t))
 	require.NoError(t, err)
 	report(t, findings)
 }
-
-func TestLongDiscardedWork(t *testing.T) { reliability.AsLong(t, TestDiscardedWork) }
 
 // workModule is a module with a dist of its own; every line that says BAD
 // must be found, and no other.
@@ -309,14 +308,14 @@ func TestDiscardedWorkFinds(t *testing.T) {
 	}
 	sources, err := load(root)
 	require.NoError(t, err)
-	findings, err := discardedWork(root, sources, true)
+	findings, err := discardedWork(root, sources)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, want, findings)
 }
 
 // TestDiscardedWorkWithoutDist: a module that has no dist yet is no error.
 func TestDiscardedWorkWithoutDist(t *testing.T) {
-	findings, err := discardedWork(t.TempDir(), fixture(t, map[string]string{"a/a.go": "package a"}), true)
+	findings, err := discardedWork(t.TempDir(), fixture(t, map[string]string{"a/a.go": "package a"}))
 	require.NoError(t, err)
 	assert.Empty(t, findings)
 }

@@ -178,7 +178,10 @@ func TestRecordOfDamagedTraces(t *testing.T) {
 
 // A lane is looked at once, and not for each of its exchanges: here, 200,000 of 40,000 ranks, that only one rank has.
 func TestRecordOfLongLanes(t *testing.T) {
-	const n = 40_000
+	n := 4_000
+	if reliability.Long(t) { // enough that a number of exchanges squared would take too long
+		n *= 10
+	}
 	lane, ranks := trace.Lane{Group: "g", ID: 3}, make([]Rank, n)
 	for i := range ranks {
 		lane.Ranks = append(lane.Ranks, i)
@@ -194,6 +197,8 @@ func TestRecordOfLongLanes(t *testing.T) {
 	assert.Equal(t, 5*n, rec.LeftOut)
 	assert.Less(t, time.Since(began), 10*time.Second+reliability.Slack)
 }
+
+func TestLongRecordOfLongLanes(t *testing.T) { reliability.AsLong(t, TestRecordOfLongLanes) }
 
 // Whatever a file has, a recording of it is an error, or programs that issue an exchange on all members before they wait for it.
 func FuzzRecord(f *testing.F) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gt "gorgonia.org/tensor"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -171,7 +172,11 @@ func (far) Host() bool     { return false }
 func TestMemoryStaysAlive(t *testing.T) {
 	var xs []tensor.Tensor
 	var ds []*gt.Dense
-	for i := range 50 {
+	n := 10
+	if reliability.Long(t) {
+		n = 50
+	}
+	for i := range n {
 		values := make([]float32, 1000)
 		for j := range values {
 			values[j] = float32(i)
@@ -192,6 +197,8 @@ func TestMemoryStaysAlive(t *testing.T) {
 		}
 	}
 }
+
+func TestLongMemoryStaysAlive(t *testing.T) { reliability.AsLong(t, TestMemoryStaysAlive) }
 
 // Tensors of a tape are copied: Reset must not change a Dense.
 func TestTapeTensorsAreCopied(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gt "gorgonia.org/tensor"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -280,9 +281,12 @@ func TestElementwise(t *testing.T) {
 		compares := slices.Contains([]string{"lt", "lte", "gt", "gte", "eq", "ne"}, op.name)
 		for _, dtype := range []gt.Dtype{gt.Float32, gt.Float64, gt.Int} {
 			most := map[gt.Dtype]float64{gt.Float32: op.f32}[dtype]
-			for _, shape := range shapes {
-				for _, lay := range layouts {
-					for _, option := range []string{"", "reuse", "reuse of a", "reuse of b", "unsafe", "incr", "same type"} {
+			for i, shape := range shapes {
+				for j, lay := range layouts {
+					for k, option := range []string{"", "reuse", "reuse of a", "reuse of b", "unsafe", "incr", "same type"} {
+						if (i+j+k)%3 != 0 && !reliability.Long(t) {
+							continue
+						}
 						if option == "reuse of b" && !lay.packed {
 							continue // gt.StdEng first copies a there, and uses only a
 						}
@@ -310,6 +314,8 @@ func TestElementwise(t *testing.T) {
 		}
 	}
 }
+
+func TestLongElementwise(t *testing.T) { reliability.AsLong(t, TestElementwise) }
 
 // attempt is run; it returns a panic's value.
 func attempt(op operation, option string, a, b, c *gt.Dense) (r result, panicked any) {

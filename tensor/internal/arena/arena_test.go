@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor/memory"
 )
 
@@ -47,7 +48,11 @@ func TestBytesOfAClass(t *testing.T) {
 
 // After any sequence of calls, the blocks in use and the idle ones are all the memory that is held, lie inside it, and do not overlap.
 func TestArenaHoldsTogether(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(5)
+	if reliability.Long(t) {
+		seeds = 20
+	}
+	for seed := range seeds {
 		m, from := newArena()
 		r := rand.New(rand.NewPCG(seed, 9))
 		var live []Block
@@ -78,6 +83,8 @@ func TestArenaHoldsTogether(t *testing.T) {
 		require.Empty(t, from.mem, "all is idle")
 	}
 }
+
+func TestLongArenaHoldsTogether(t *testing.T) { reliability.AsLong(t, TestArenaHoldsTogether) }
 
 func requireWhole(t *testing.T, m *Arena, from *source, live []Block, step int) {
 	all := slices.Concat(live, m.large)

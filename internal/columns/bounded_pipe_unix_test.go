@@ -1,6 +1,6 @@
 //go:build unix
 
-package bounded_test
+package columns_test
 
 import (
 	"path/filepath"

@@ -1,4 +1,4 @@
-package faultnet_test
+package acceptor_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package bounded_test
+package columns_test
 
 import (
 	"os"
