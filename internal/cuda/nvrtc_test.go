@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/dl"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 func compiler(t *testing.T) *cuda.Compiler {
@@ -92,8 +93,9 @@ func TestCacheFolder(t *testing.T) {
 	require.Equal(t, "ringo", filepath.Base(filepath.Dir(cuda.CacheDir())))
 }
 
-// TestCacheProcesses lets several processes fill one cache while others read it.
-func TestCacheProcesses(t *testing.T) {
+// TestLongCacheProcesses lets several processes fill one cache while others read it.
+func TestLongCacheProcesses(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	const variable = "RINGO_TEST_CACHE"
 	if os.Getenv(variable) != "" {
 		c := compiler(t)
@@ -108,7 +110,7 @@ func TestCacheProcesses(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestCacheProcesses$")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestLongCacheProcesses$")
 			cmd.Env = append(os.Environ(), variable+"="+dir)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
