@@ -41,8 +41,8 @@ func TestNCCLPair(t *testing.T) {
 	assert.Contains(t, out, "ncclpair\tnothing measured: two ranks on one device need NCCL 2.30, and this is\tringo\tversion\t2.29\t")
 }
 
-// TestTwoGPUs measures a ring and, in the long form, a pipeline, of which two ranks on GPUs of their own must have the losses and gradients of one. With one
-// GPU, the sections say so.
+// TestTwoGPUs measures a ring and, in the long form, a pipeline, of which two ranks on GPUs of their own must have the losses and gradients
+// of one. With one GPU, the sections say so.
 func TestTwoGPUs(t *testing.T) {
 	if disttest.Apart(t) {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 const faultSource = `
