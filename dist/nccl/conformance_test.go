@@ -27,6 +27,9 @@ import (
 // devices is the number of GPUs: no test has more ranks.
 const devices = 16
 
+// long reports whether a test has parts that the short form leaves out on the emulator.
+func long(t *testing.T) bool { return reliability.Long(t) || emu.OnGPU() }
+
 // machine sets up the emulator for a test and its subtests, also those that run at the same time.
 func machine(t *testing.T) { machineWith(t, emu.Config{}) }
 
@@ -69,8 +72,11 @@ func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) back
 func TestConformance(t *testing.T) {
 	machine(t)
 	parts := []string{"Reductions", "Movement", "VForms", "PointToPoint", "RandomPrograms", "TwoGoroutines"}
+	if long(t) {
+		parts = append(parts, "Mesh", "Backpressure", "Objects")
+	}
 	if reliability.Long(t) {
-		parts = append(parts, "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure", "Dependent", "Batch", "Objects")
+		parts = append(parts, "InPlace", "Forms", "Groups", "InFlight", "Dependent", "Batch")
 	}
 	disttest.RunEmulated(t, start, parts...)
 }
@@ -127,8 +133,11 @@ func TestErrors(t *testing.T) {
 	}
 	machine(t)
 	parts := []string{"EveryOperation"}
-	if reliability.Long(t) { // TestSlowDevices, TestOverProcessEngines and TestProcessDies are the short form of these
-		parts = append(parts, "Edges", "Rebuild", "Errors", "Lifetimes")
+	if long(t) { // TestSlowDevices, TestOverProcessEngines and TestProcessDies are the short form of these
+		parts = append(parts, "Edges", "Rebuild")
+	}
+	if reliability.Long(t) {
+		parts = append(parts, "Errors", "Lifetimes")
 	}
 	disttest.RunEmulated(t, startOnHost, parts...)
 }
@@ -142,7 +151,7 @@ func TestOverProcessEngines(t *testing.T) {
 	}
 	machine(t)
 	for _, shared := range []bool{true, false} {
-		if !shared && !reliability.Long(t) {
+		if !shared && !long(t) {
 			continue
 		}
 		start := func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
@@ -153,6 +162,9 @@ func TestOverProcessEngines(t *testing.T) {
 		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
 			t.Parallel()
 			parts := []string{"Errors"}
+			if long(t) {
+				parts = []string{"Groups", "PointToPoint", "Errors", "Forms"}
+			}
 			if reliability.Long(t) {
 				parts = []string{"Groups", "PointToPoint", "Errors", "VForms", "Forms", "Edges", "Rebuild"}
 			}

@@ -269,7 +269,7 @@ func TestLongFirstProcessEndsEarly(t *testing.T) { reliability.AsLong(t, TestFir
 
 func TestGroupsOfProcesses(t *testing.T) {
 	how := "groups 5"
-	if reliability.Long(t) {
+	if long(t) {
 		how = "groups 20"
 	}
 	for r, text := range processes(t, 3, how, controls["shm"]) {

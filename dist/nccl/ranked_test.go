@@ -19,7 +19,7 @@ func TestRankOrder(t *testing.T) {
 	machine(t)
 	disttest.SameBits(t, start)
 	parts := []string{"NaN", "HalfRoundsOnce"}
-	if reliability.Long(t) {
+	if long(t) {
 		parts = append(parts, "InPlace", "InFlight")
 	}
 	disttest.RunEmulated(t, start, parts...)

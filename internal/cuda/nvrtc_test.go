@@ -93,9 +93,8 @@ func TestCacheFolder(t *testing.T) {
 	require.Equal(t, "ringo", filepath.Base(filepath.Dir(cuda.CacheDir())))
 }
 
-// TestLongCacheProcesses lets several processes fill one cache while others read it.
-func TestLongCacheProcesses(t *testing.T) {
-	reliability.SkipUnlessLong(t)
+// TestCacheProcesses lets several processes fill one cache while others read it.
+func TestCacheProcesses(t *testing.T) {
 	const variable = "RINGO_TEST_CACHE"
 	if os.Getenv(variable) != "" {
 		c := compiler(t)
@@ -108,9 +107,13 @@ func TestLongCacheProcesses(t *testing.T) {
 	compiler(t)
 	dir := t.TempDir()
 	var wg sync.WaitGroup
-	for range 3 {
+	processes := 2
+	if reliability.Long(t) || emu.OnGPU() {
+		processes = 3
+	}
+	for range processes {
 		wg.Go(func() {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestLongCacheProcesses$")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestCacheProcesses$")
 			cmd.Env = append(os.Environ(), variable+"="+dir)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
@@ -124,6 +127,8 @@ func TestLongCacheProcesses(t *testing.T) {
 	require.Len(t, entries, 1)
 	require.True(t, strings.HasPrefix(entries[0].Name(), "small-sm_90-"))
 }
+
+func TestLongCacheProcesses(t *testing.T) { reliability.AsLong(t, TestCacheProcesses) }
 
 // The prelude and every kernel in these tests compile with NVIDIA's compiler.
 func TestRealCompiler(t *testing.T) {
