@@ -190,8 +190,9 @@ func TestBundleOnEmulator(t *testing.T) {
 	assert.Contains(t, out, "TestOneKernel of suite/gpu.test: not run: no time was left")
 }
 
-func TestMeasureInAnotherProcess(t *testing.T) {
-	t.Parallel()
+// Short forms are TestNCCLPair, and TestDevices of package measure.
+func TestLongMeasureInAnotherProcess(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	out, err := program(t, testPrograms(t), "bench", "-device", "cpu", "-window", "1us", "-python", "", "mlp")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "| mlp | batch 64 | steps/s | ")

@@ -27,6 +27,9 @@ import (
 // devices is the number of GPUs: no test has more ranks.
 const devices = 16
 
+// long reports whether a test has parts that the short form leaves out on the emulator.
+func long(t *testing.T) bool { return reliability.Long(t) || emu.OnGPU() }
+
 // machine sets up the emulator for a test and its subtests, also those that run at the same time.
 func machine(t *testing.T) { machineWith(t, emu.Config{}) }
 
@@ -65,12 +68,15 @@ func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) back
 }
 
 // The parts that NCCL does in its own way are left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that cannot be counted. In
-// the short form, TestRankOrder, TestSlowDevices and TestOverProcessEngines have some of the others.
+// the short form, TestSlowDevices has some of the others.
 func TestConformance(t *testing.T) {
 	machine(t)
-	parts := []string{"Reductions", "Movement", "VForms", "Mesh", "Backpressure", "Objects", "RandomPrograms", "TwoGoroutines"}
+	parts := []string{"Reductions", "Movement", "VForms", "PointToPoint", "RandomPrograms", "TwoGoroutines"}
+	if long(t) {
+		parts = append(parts, "Mesh", "Backpressure", "Objects")
+	}
 	if reliability.Long(t) {
-		parts = append(parts, "InPlace", "Forms", "Groups", "InFlight", "Dependent", "PointToPoint", "Batch")
+		parts = append(parts, "InPlace", "Forms", "Groups", "InFlight", "Dependent", "Batch")
 	}
 	disttest.RunEmulated(t, start, parts...)
 }
@@ -126,8 +132,11 @@ func TestErrors(t *testing.T) {
 		return
 	}
 	machine(t)
-	parts := []string{"Edges", "Rebuild", "EveryOperation"}
-	if reliability.Long(t) { // TestSlowDevices and TestOverProcessEngines are the short form of these
+	parts := []string{"EveryOperation"}
+	if long(t) { // TestSlowDevices, TestOverProcessEngines and TestProcessDies are the short form of these
+		parts = append(parts, "Edges", "Rebuild")
+	}
+	if reliability.Long(t) {
 		parts = append(parts, "Errors", "Lifetimes")
 	}
 	disttest.RunEmulated(t, startOnHost, parts...)
@@ -135,13 +144,16 @@ func TestErrors(t *testing.T) {
 
 func TestLongErrors(t *testing.T) { reliability.AsLong(t, TestErrors) }
 
-// Control engines of processes, over sockets and over shared memory.
+// Control engines of processes, over shared memory and, in the long form, over sockets, which TestRun has, too.
 func TestOverProcessEngines(t *testing.T) {
 	if disttest.Apart(t) {
 		return
 	}
 	machine(t)
-	for _, shared := range []bool{false, true} {
+	for _, shared := range []bool{true, false} {
+		if !shared && !long(t) {
+			continue
+		}
 		start := func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 			engines := join(t, n, shared)
 			control := func(rank int) backend.Engine { return engines[rank] }
@@ -149,9 +161,9 @@ func TestOverProcessEngines(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
 			t.Parallel()
-			parts := []string{"Groups", "PointToPoint"}
-			if shared {
-				parts = []string{"Errors", "Forms"}
+			parts := []string{"Errors"}
+			if long(t) {
+				parts = []string{"Groups", "PointToPoint", "Errors", "Forms"}
 			}
 			if reliability.Long(t) {
 				parts = []string{"Groups", "PointToPoint", "Errors", "VForms", "Forms", "Edges", "Rebuild"}

@@ -24,7 +24,7 @@ func TestRandomEnds(t *testing.T) {
 	}
 	emu.Only(t, "it takes several devices")
 	emu.Start(t, emu.Config{}) // may compile it
-	programs := 10
+	programs := 5
 	if reliability.Long(t) {
 		programs = 200
 	}

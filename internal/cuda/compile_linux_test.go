@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // held is a source that includes a pipe: its compiler waits until the test writes the text. The cache is empty.
@@ -38,12 +39,16 @@ func write(t *testing.T, f *os.File, text string) {
 	require.NoError(t, f.Close())
 }
 
-// Goroutines that need the same code compile it once, and none waits for code that it does not need. So it is when the code cannot be
-// saved.
+// Goroutines that need the same code compile it once, and none waits for code that it does not need. So it is, in the long form, when the
+// code cannot be saved.
 func TestCompiledOnce(t *testing.T) {
 	r := newRig(t, emu.Config{})
 	src, pipe := held(t)
-	for _, dir := range []string{t.TempDir(), filepath.Join(pipe, "no folder")} {
+	dirs := []string{filepath.Join(pipe, "no folder"), t.TempDir()}
+	if !reliability.Long(t) {
+		dirs = dirs[1:]
+	}
+	for _, dir := range dirs {
 		t.Setenv("RINGO_CUDA_CACHE", dir)
 		const all = 8
 		var modules [all]*cuda.Module
@@ -78,6 +83,8 @@ func TestCompiledOnce(t *testing.T) {
 		src.Text += "// not the same\n"
 	}
 }
+
+func TestLongCompiledOnce(t *testing.T) { reliability.AsLong(t, TestCompiledOnce) }
 
 // Without a folder for the cache, no file of the working directory is taken for an entry.
 func TestNoCacheFolder(t *testing.T) {

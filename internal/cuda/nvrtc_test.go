@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/dl"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 func compiler(t *testing.T) *cuda.Compiler {
@@ -106,7 +107,11 @@ func TestCacheProcesses(t *testing.T) {
 	compiler(t)
 	dir := t.TempDir()
 	var wg sync.WaitGroup
-	for range 3 {
+	processes := 2
+	if reliability.Long(t) || emu.OnGPU() {
+		processes = 3
+	}
+	for range processes {
 		wg.Go(func() {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestCacheProcesses$")
 			cmd.Env = append(os.Environ(), variable+"="+dir)
@@ -122,6 +127,8 @@ func TestCacheProcesses(t *testing.T) {
 	require.Len(t, entries, 1)
 	require.True(t, strings.HasPrefix(entries[0].Name(), "small-sm_90-"))
 }
+
+func TestLongCacheProcesses(t *testing.T) { reliability.AsLong(t, TestCacheProcesses) }
 
 // The prelude and every kernel in these tests compile with NVIDIA's compiler.
 func TestRealCompiler(t *testing.T) {

@@ -3,6 +3,7 @@ package optimtest
 import (
 	"testing"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -13,3 +14,5 @@ func TestRemote(t *testing.T) {
 	Run(t, func(t *testing.T) tensor.Device { seed++; return tensortest.NewRemote(t, seed) }, tensortest.Options{Tol: map[tensor.DType]float64{
 		tensor.Float32: 0, tensor.Float64: 0, tensor.BFloat16: 0, tensor.Float16: 0}})
 }
+
+func TestLongRemote(t *testing.T) { reliability.AsLong(t, TestRemote) }

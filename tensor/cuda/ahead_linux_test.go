@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -92,7 +93,8 @@ func TestCloseWhileCompiling(t *testing.T) {
 }
 
 // What a device that is closed leaves out, the next device of the process compiles.
-func TestCloseLeavesCompanions(t *testing.T) {
+func TestLongCloseLeavesCompanions(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	dev, text, pipe := held(t)
 	cuda.CompileAhead(dev, text, false, "-DWHICH=0")
@@ -114,7 +116,8 @@ func TestCloseLeavesCompanions(t *testing.T) {
 }
 
 // Whatever asks for kernels, all processors but one compile them, and each for the architecture that its launch asks for.
-func TestCompilersAreFew(t *testing.T) {
+func TestLongCompilersAreFew(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	dev, text, pipe := held(t)
 	for i := range 4 {
@@ -152,7 +155,8 @@ func (l lines) said(t *testing.T) (text string, attrs map[string]any) {
 
 // The log says that kernels are compiled if that takes longer than a second, how many, and where they are kept. The error of one is no
 // matter of the others, nor of the device.
-func TestCompilingIsSaid(t *testing.T) {
+func TestLongCompilingIsSaid(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	dev, text, pipe := held(t)
 	log := make(lines, 100)
 	defer slog.SetDefault(slog.Default())

@@ -52,10 +52,10 @@ func TestAttention(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		cuda.Plain(dev, true)
 		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
-			for _, s := range [][4]int{{1, 1, 1, 1}, {2, 2, 3, 2}, {2, 17, 2, 16}, {1, 32, 1, 8}, {1, 33, 2, 7}, {1, 70, 1, 64}, {1, 40, 1, 130}} {
-				for _, causal := range []bool{true, false} {
-					for _, drop := range []float64{0, 0.3} {
-						heads{s[0], s[1], s[2], s[3], causal, drop}.agree(t, dev, d)
+			for i, s := range [][4]int{{1, 1, 1, 1}, {2, 2, 3, 2}, {2, 17, 2, 16}, {1, 32, 1, 8}, {1, 33, 2, 7}, {1, 70, 1, 64}, {1, 40, 1, 130}} {
+				for k := range 4 {
+					if turn(t, d/2, i+k, 4) {
+						heads{s[0], s[1], s[2], s[3], k%2 == 0, 0.3 * float64(k/2)}.agree(t, dev, d)
 					}
 				}
 			}
@@ -183,8 +183,9 @@ func TestCrossAttentionMasks(t *testing.T) {
 			for i, c := range []crossed{{lengths: lengths}, {qdocs: qdocs, kdocs: kdocs}, {lengths: lengths, qdocs: qdocs, kdocs: kdocs}} {
 				c.batch, c.tq, c.tk, c.heads, c.kv, c.hd, c.offset = 4, 40, 70, 2, 1, 5, 20
 				for _, c.causal = range []bool{true, false} {
-					c.drop = 0.3 * float64(i%2)
-					c.agree(t, dev, d, plainTolerance)
+					if c.drop = 0.3 * float64(i%2); turn(t, d/2, i+truth(c.causal), 2) {
+						c.agree(t, dev, d, plainTolerance)
+					}
 				}
 			}
 		})

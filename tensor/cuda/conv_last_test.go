@@ -127,10 +127,15 @@ func wereLast(t *testing.T, dev *cuda.Device) (are [3]bool) {
 func TestLargeScratch(t *testing.T) {
 	dev := device(t)
 	require.Equal(t, 1536, cuda.Scratch(dev, 1024))
+	if !long(t) {
+		return
+	}
 	require.Equal(t, 96<<20-6, cuda.Scratch(dev, 64<<20-4))
 	require.Equal(t, 96<<20-6, cuda.Scratch(dev, 80<<20))
 	require.Equal(t, 97<<20, cuda.Scratch(dev, 97<<20))
 }
+
+func TestLongLargeScratch(t *testing.T) { reliability.AsLong(t, TestLargeScratch) }
 
 // TestLaunchesChannelsLast: what is launched over the least numbers has channels last, and what is under one of them has not.
 func TestLaunchesChannelsLast(t *testing.T) {

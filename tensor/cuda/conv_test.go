@@ -27,7 +27,7 @@ func TestLongConvolutionsDescending(t *testing.T) {
 }
 
 func convolutions(t *testing.T, types []tensor.DType, on func(t *testing.T, fn func(t *testing.T, dev *cuda.Device))) {
-	for _, c := range []struct{ n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw int }{
+	for i, c := range []struct{ n, in, h, w, out, groups, kh, kw, sh, sw, ph, pw, dh, dw int }{
 		{2, 1, 7, 8, 3, 1, 3, 3, 1, 1, 1, 1, 1, 1},
 		{3, 6, 13, 11, 10, 2, 3, 3, 2, 2, 1, 1, 1, 1},
 		{2, 5, 17, 19, 70, 1, 5, 3, 3, 2, 2, 0, 1, 2},
@@ -46,12 +46,15 @@ func convolutions(t *testing.T, types []tensor.DType, on func(t *testing.T, fn f
 		o := ops.ConvOf(&a)
 		on(t, func(t *testing.T, dev *cuda.Device) {
 			each(t, types, func(t *testing.T, d tensor.DType) {
+				if !turn(t, d/2, i, 2) { // of the two types
+					return
+				}
 				r := rng(7)
 				x, w := random(r, d, c.n*c.in*c.h*c.w), random(r, d, c.out*c.in/c.groups*c.kh*c.kw)
 				b, g, xb := random(r, d, c.out), random(r, d, c.n*c.out*o.OutH*o.OutW), random(r, d, c.in)
 				host := cpu.New(1)
 				defer host.Close()
-				for _, l := range []launch{
+				for k, l := range []launch{
 					{op: ops.OpConv2d, x: []operand{stale(d, g.n()), x, w, b}},
 					{op: ops.OpConv2d, x: []operand{stale(d, g.n()), x, w}},
 					{op: ops.OpConv2dGradX, x: []operand{stale(d, x.n()), g, w}},
@@ -59,7 +62,9 @@ func convolutions(t *testing.T, types []tensor.DType, on func(t *testing.T, fn f
 					{op: ops.OpConv2dGradW, x: []operand{stale(d, w.n()), x, g}},
 					{op: ops.OpConv2dGradW, x: []operand{w, x, g}, group: 1},
 				} {
-					l.d, l.outs, l.set = d, 1, set
+					if l.d, l.outs, l.set = d, 1, set; !long(t) && (i/2+k)%2 == 1 && k != 3 {
+						continue
+					}
 					if l.group == 1 {
 						l.set = func(a *tensor.Args) { set(a); a.F[0] = 1 }
 					}
@@ -68,8 +73,8 @@ func convolutions(t *testing.T, types []tensor.DType, on func(t *testing.T, fn f
 						tensor.Float16: 0x1p-11}[d]
 					requireClose(t, want[0], got[0], eps, "%v %v of %+v", l.op, d, c)
 				}
-				require.Equal(t, c.kw <= 32, len(cuda.Compiled(dev, "conv_grad_w_ends")) > 0, "what computed it")
 			})
+			require.Equal(t, c.kw <= 32, len(cuda.Compiled(dev, "conv_grad_w_ends")) > 0, "what computed it")
 		})
 	}
 }

@@ -87,12 +87,15 @@ func TestNormGradients(t *testing.T) {
 		defer host.Close()
 		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			for i, s := range shapes {
+				if !turn(t, d/2, i, 2) {
+					continue
+				}
 				for j, c := range []struct {
 					centered     bool
 					weight, bias rune
 				}{{true, 'w', 'w'}, {false, 'w', 'n'}, {true, 'n', 'w'}, {true, 'w', 'n'}} {
 					turn := (i/2+j)%2 == 0
-					if !turn && !long(t) {
+					if j != (i/2)%4 && !long(t) { // in the short form, a shape has one of them for each type
 						continue
 					}
 					add := (i+j)%2 == 1
@@ -101,7 +104,7 @@ func TestNormGradients(t *testing.T) {
 						l.x[l.outs].offset = 1 // not aligned to 16 bytes
 					}
 					want, got := l.single(t, host, add), l.on(t, dev)
-					if turn && j/2 == i%2 {
+					if turn && j/2 == i%2 || !long(t) && i%3 == 0 {
 						require.Equal(t, got, l.on(t, dev), "another run")
 					}
 					for k, w := range want {

@@ -10,8 +10,11 @@ import (
 )
 
 // listLengths are more tensors than one launch can take; some are empty, some have several blocks.
-func listLengths() []int {
+func listLengths(t *testing.T) []int {
 	n := []int{0, 1, 5000, 4096, tensor.SumSquaresBlock, tensor.SumSquaresBlock + 1, 40000, 0}
+	if !long(t) {
+		n[6] = 2000
+	}
 	for i := range 130 {
 		n = append(n, i)
 	}
@@ -67,9 +70,9 @@ func TestNoStep(t *testing.T) {
 	})
 }
 
-// stride is 1 where every variant of an optimizer is tested: for float32, and in the long runs.
-func stride(t *testing.T, d tensor.DType) int {
-	if d == tensor.Float32 || long(t) {
+// stride is 1 where every variant of an optimizer is tested: in the long runs. Else the types share them.
+func stride(t *testing.T) int {
+	if long(t) {
 		return 1
 	}
 	return 4
@@ -78,8 +81,8 @@ func stride(t *testing.T, d tensor.DType) int {
 func TestSGD(t *testing.T) {
 	dev := device(t)
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		list, width := groups(d, 1, listLengths())
-		for i := int(d) % stride(t, d); i < 8; i += stride(t, d) {
+		list, width := groups(d, 1, listLengths(t))
+		for i := int(d) % stride(t); i < 8; i += stride(t) {
 			momentum := 0.9 * float64(i/4)
 			launch{op: tensor.OpSGD, d: d, x: factors[i%2], list: list, group: width, set: func(a *tensor.Args) {
 				a.I = [8]int{i & 1, i >> 1 & 1}
@@ -105,8 +108,8 @@ func TestSGDWithoutMomentum(t *testing.T) {
 func TestAdam(t *testing.T) {
 	dev := device(t)
 	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		list, width := groups(d, 2, listLengths())
-		for i := int(d) % stride(t, d); i < 4; i += stride(t, d) {
+		list, width := groups(d, 2, listLengths(t))
+		for i := int(d) % stride(t); i < 4; i += stride(t) {
 			launch{op: tensor.OpAdam, d: d, x: factors[i/2], list: list, group: width, set: func(a *tensor.Args) {
 				a.I = [8]int{i & 1, 1 + 10*i}
 				a.F = [8]float64{1e-3, []float64{0.9, 0.3}[i/2], 0.999, 1e-8, 0.01}
@@ -122,7 +125,7 @@ func TestSumSquares(t *testing.T) {
 		each(t, fewTypes(t), func(t *testing.T, d tensor.DType) {
 			r, blocks := rng(22), 0
 			var list []operand
-			for i, n := range listLengths() {
+			for i, n := range listLengths(t) {
 				list = append(list, random(r, d, n).shifted(i%2))
 				blocks += (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock
 			}

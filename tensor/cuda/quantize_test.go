@@ -11,7 +11,7 @@ import (
 )
 
 // Codes and scales are those of the definition: with one scale, one for each row, or one for each column; as they are, transposed, or both;
-// for all shapes, and where x is not aligned. In the short form, the two formats take turns.
+// for all shapes, and where x is not aligned. In the short form, formats and forms take turns.
 func TestQuantize8(t *testing.T) {
 	dev := device(t)
 	each(t, []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16}, func(t *testing.T, d tensor.DType) {
@@ -33,7 +33,7 @@ func TestQuantize8(t *testing.T) {
 			for k, q := range []quantized{{plain: true}, {plain: true, perLine: true}, {turned: true}, {turned: true, perLine: true},
 				{plain: true, turned: true}} {
 				for q.format = kernel.E4M3; q.format <= kernel.E5M2; q.format++ {
-					if (!q.turned || rows%16 == 0) && turn(t, d, i+k+int(q.format), 2) {
+					if (!q.turned || rows%16 == 0) && turn(t, d, i+k+2*int(q.format), 6) {
 						q.agrees(t, dev, x.shifted(shape[2]), rows, cols)
 					}
 				}

@@ -56,7 +56,10 @@ func TestWholeSums(t *testing.T) {
 		defer host.Close()
 		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
 			eps := tolerance{f32: 1e-4, f64: 1e-12, half: 0x1p-7}.of(d)
-			for _, n := range []int{4097, 16384, 20003, 70001} {
+			for i, n := range []int{4097, 16384, 20003, 70001} {
+				if !turn(t, d, i, 2) {
+					continue
+				}
 				x := random(rng(3), d, n)
 				l := launch{op: tensor.OpSum, d: d, outs: 1, x: []operand{blank(d, 1), x}, set: func(a *tensor.Args) { a.Dim = [6]int{1, n, 1} }}
 				got := l.on(t, dev)[0]
@@ -64,7 +67,10 @@ func TestWholeSums(t *testing.T) {
 				l.x[1].offset = 1
 				require.Equal(t, got, l.on(t, dev)[0], "sum of %d of %v that are not aligned", n, d)
 			}
-			for _, n := range []int{5000, 20003, 20008} { // a line's sum does not depend on the number of lines
+			for i, n := range []int{5000, 20003, 20008} { // a line's sum does not depend on the number of lines
+				if !turn(t, d, i, 3) {
+					continue
+				}
 				x := random(rng(6), d, 3*n)
 				l := launch{op: tensor.OpSum, d: d, outs: 1, x: []operand{blank(d, 3), x}, set: func(a *tensor.Args) { a.Dim = [6]int{3, n, 1} }}
 				all := l.on(t, dev)[0]
@@ -144,6 +150,9 @@ func TestExtremesOfLongLines(t *testing.T) {
 		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
 			r := rng(16)
 			for i, s := range [][3]int{{1, 70001, 1}, {2, 40016, 1}, {3, 16401, 1}, {1, 20001, 3}, {2, 300, 7}, {1, 200001, 1}} {
+				if !turn(t, d, i, 3) {
+					continue
+				}
 				n, all := s[1], s[0]*s[2]
 				x := values(d, all*n, func(int) float64 { return float64(5 + r.IntN(90)) })
 				for c := range all {
@@ -199,6 +208,9 @@ func TestFunctions(t *testing.T) {
 		r := rng(1)
 		for _, op := range append(append([]tensor.Op(nil), maps...), gradients...) {
 			for i, n := range lengths {
+				if !turn(t, d, i+int(op), 2) {
+					continue
+				}
 				l := launch{op: op, d: d, outs: 1, x: []operand{blank(d, n).shifted(i % 2), random(r, d, n).shifted(i % 3)},
 					set: func(a *tensor.Args) { a.F = [8]float64{1.7, -0.3} }}
 				if op >= tensor.OpAbsGrad {
@@ -209,6 +221,8 @@ func TestFunctions(t *testing.T) {
 		}
 	})
 }
+
+func TestLongFunctions(t *testing.T) { reliability.AsLong(t, TestFunctions) }
 
 func TestFunctionsOfSpecialValues(t *testing.T) {
 	dev := device(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // Sizes of logits that are much larger than all else of their step.
-const logitRows, logitClasses, logitWidth = 24, 2051, 3
+const logitRows, logitWidth = 24, 3
 
 // logitsCase is a step with logits z.
 type logitsCase struct {
@@ -119,7 +119,7 @@ var logitsCases = []logitsCase{
 	}},
 	{"logits with a given gradient", false, func(s *logitsStep, z tensor.Tensor) {
 		l := s.loss(z)
-		one, more := Of(l.DType(), []float64{1}), Of(z.DType(), ramp(z.Len()), logitRows, logitClasses)
+		one, more := Of(l.DType(), []float64{1}), Of(z.DType(), ramp(z.Len()), z.Shape().Dims...)
 		s.tape.BackwardFrom([]tensor.Tensor{l, z}, []tensor.Tensor{s.tape.Input(one), s.tape.Input(more)})
 	}},
 	{"kept logits", false, func(s *logitsStep, z tensor.Tensor) {
@@ -133,7 +133,7 @@ var logitsCases = []logitsCase{
 		s.note(d)
 	}},
 	{"view of logits", false, func(s *logitsStep, z tensor.Tensor) {
-		s.tape.Backward(s.loss(z.Reshape(2, logitRows/2, logitClasses)))
+		s.tape.Backward(s.loss(z.Reshape(2, logitRows/2, z.Dim(1))))
 	}},
 	{"logits that their rule reads", false, func(s *logitsStep, z tensor.Tensor) { s.tape.Backward(s.loss(z.Affine(0.25, 0).Exp())) }},
 	{"logits that their rule reads, made before another operation", false, func(s *logitsStep, z tensor.Tensor) {
@@ -204,13 +204,13 @@ func ramp(n int) []float64 {
 
 // run does the step of c on dev twice and returns what it read, the weight's gradient last, and the most step memory. If apart, the
 // gradient of the logits gets memory of its own.
-func (c logitsCase) run(dev tensor.Device, d tensor.DType, apart bool) (read [][]float64, peak int) {
-	w := tensor.NewParam(tensor.UniformInit(-1, 1), logitClasses, logitWidth)
+func (c logitsCase) run(dev tensor.Device, d tensor.DType, classes int, apart bool) (read [][]float64, peak int) {
+	w := tensor.NewParam(tensor.UniformInit(-1, 1), classes, logitWidth)
 	w.SetName("w")
 	w.Make(dev, d, 5)
 	labels := make([]int64, logitRows)
 	for i := range labels {
-		labels[i] = int64(i * i * 31 % logitClasses)
+		labels[i] = int64(i * i * 31 % classes)
 	}
 	tape := tensor.NewTape(dev)
 	defer tape.Close()
@@ -229,6 +229,7 @@ func (c logitsCase) run(dev tensor.Device, d tensor.DType, apart bool) (read [][
 // logits: whoever reads them, a step reads and computes the same where their gradient may be written over them as where it is not. Where
 // nobody else reads them, it takes the memory of one tensor less. In the short form the two types take turns.
 func (s *Suite) logits(t *testing.T) {
+	classes := s.Share(t, 2051, 515)
 	for k, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
 		for i, c := range logitsCases {
 			if i%2 != k && !long(t) {
@@ -236,14 +237,14 @@ func (s *Suite) logits(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(c.name, " ", d), func(t *testing.T) {
 				dev := s.Device(t)
-				want, _ := c.run(s.spy, d, true)
-				apart, most := c.run(dev, d, true)
-				got, peak := c.run(dev, d, false)
+				want, _ := c.run(s.spy, d, classes, true)
+				apart, most := c.run(dev, d, classes, true)
+				got, peak := c.run(dev, d, classes, false)
 				require.Equal(t, apart, got, "with and without memory of its own")
 				for i := range want {
 					RequireClose(t, want[i], got[i], s.GradTol(d), fmt.Sprint("what was read, ", i))
 				}
-				if bytes := logitRows * logitClasses * d.Size(); c.over {
+				if bytes := logitRows * classes * d.Size(); c.over {
 					assert.InDelta(t, bytes, most-peak, float64(bytes)/8, "bytes that are saved")
 				}
 			})

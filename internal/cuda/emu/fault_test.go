@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 const faultSource = `
@@ -249,18 +250,24 @@ func TestDeviceVariables(t *testing.T) {
 	r := newRig(t, emu.Config{}, "")
 	const kernel = `
 extern "C" __global__ void f(int* y) { y[0] = seen; seen = 5; }`
-	for _, text := range []string{
-		"__device__ int seen;" + kernel,
+	texts := []string{
 		"__device__ int seen = 3;" + kernel,
+		"template <class T> __device__ T one; " + strings.ReplaceAll(kernel, "seen", "one<int>"),
+		"__device__ int seen;" + kernel,
 		"__device__ int a, *at = &a; extern \"C\" __global__ void f(int* y) { y[0] = *at; at = y; }",
 		`extern "C" { __device__ int seen; }` + kernel,
-		"template <class T> __device__ T one; " + strings.ReplaceAll(kernel, "seen", "one<int>"),
 		strings.Replace(kernel, "y[0]", "static int seen; y[0]", 1),
-	} {
+	}
+	if !reliability.Long(t) {
+		texts = texts[:2]
+	}
+	for _, text := range texts {
 		_, err := r.dev.Module(cuda.Source{Name: "variable.cu", Text: text})
 		require.ErrorContains(t, err, "the emulator has no variables of the device, which launches share: give the kernel a pointer", text)
 	}
 }
+
+func TestLongDeviceVariables(t *testing.T) { reliability.AsLong(t, TestDeviceVariables) }
 
 // Constants, and shared variables of functions, templates and lambdas, are what they are on a GPU.
 func TestSharedInTemplates(t *testing.T) {
