@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -132,6 +133,9 @@ func TestMistakeOfOneRank(t *testing.T) {
 		}},
 	} {
 		for _, first := range []bool{true, false} {
+			if first && name != "type" && !reliability.Long(t) {
+				continue
+			}
 			dir, l := t.TempDir(), layouts["ddp3"]
 			if name == "holes" {
 				l = layouts["fsdp3"]
@@ -159,6 +163,8 @@ func TestMistakeOfOneRank(t *testing.T) {
 		}
 	}
 }
+
+func TestLongMistakeOfOneRank(t *testing.T) { reliability.AsLong(t, TestMistakeOfOneRank) }
 
 // more returns another parameter.
 func more(g *dist.Group, n int) *tensor.Param {

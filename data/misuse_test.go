@@ -23,6 +23,10 @@ func TestMisuse(t *testing.T) {
 	dir := t.TempDir()
 	notIDX := filepath.Join(dir, "text.idx")
 	require.NoError(t, os.WriteFile(notIDX, []byte("hello, world"), 0o666))
+	digits := t.TempDir() // one image of one pixel
+	require.NoError(t, os.WriteFile(filepath.Join(digits, "train-images-idx3-ubyte"), []byte("\x00\x00\x08\x03\x00\x00\x00\x01\x00\x00\x00\x01"+
+		"\x00\x00\x00\x01."), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(digits, "train-labels-idx1-ubyte"), []byte("\x00\x00\x08\x01\x00\x00\x00\x01\x02"), 0o666))
 	images, err := data.Synthetic(20, 1, tensor.Float32)
 	require.NoError(t, err)
 	text, err := data.NewText([]int{1, 2, 3, 4, 5}, 2, 1)
@@ -55,7 +59,7 @@ func TestMisuse(t *testing.T) {
 		{Of: "MNIST", Want: "data: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in none: file does not exist",
 			Do: func() error { _, _, err := data.MNIST("none", tensor.Float32); return err }},
 		{Of: "MNIST", Want: "data: images as int32: want a float type",
-			Do: func() error { _, _, err := data.MNIST("", tensor.Int32); return err }},
+			Do: func() error { _, _, err := data.MNIST(digits, tensor.Int32); return err }},
 		{Of: "ReadIDX", Want: "data: " + notIDX + ": at byte 0: magic number 0x68656c6c is not that of an IDX file",
 			Do: func() error { _, _, err := data.ReadIDX(notIDX); return err }},
 		{Of: "NewText", Want: "data: a text of 2 tokens is too short: a window of 2 needs one more token as target",

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -132,8 +133,18 @@ func TestMNISTWithoutGo(t *testing.T) {
 	assert.ErrorContains(t, err, os.Getenv("GOMODCACHE"))
 }
 
+// Without the module and a network, the go command says why there are no images.
+func TestMNISTOffline(t *testing.T) {
+	t.Setenv("RINGO_DATA", "")
+	t.Setenv("GOMODCACHE", t.TempDir())
+	t.Setenv("GOPROXY", "off")
+	_, _, err := MNIST("", tensor.Float32)
+	assert.ErrorContains(t, err, "GOPROXY=off", "the go command's own words")
+}
+
 // The go command downloads the module into an empty cache, here from the files of the real one.
-func TestMNISTDownload(t *testing.T) {
+func TestLongMNISTDownload(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	require.NoError(t, err)
 	source := filepath.Join(strings.TrimSpace(string(out)), "cache", "download")
@@ -145,11 +156,6 @@ func TestMNISTDownload(t *testing.T) {
 	train, _, err := MNIST("", tensor.Float32)
 	require.NoError(t, err)
 	assert.Contains(t, train.String(), os.Getenv("GOMODCACHE"))
-
-	t.Setenv("GOMODCACHE", t.TempDir())
-	t.Setenv("GOPROXY", "off")
-	_, _, err = MNIST("", tensor.Float32)
-	assert.ErrorContains(t, err, "GOPROXY=off", "the go command's own words")
 }
 
 func TestModuleCaches(t *testing.T) {
