@@ -299,14 +299,14 @@ func TestCSVIndex(t *testing.T) {
 func TestCSVBombs(t *testing.T) {
 	wide := func(n int, before string) string { return before + strings.Repeat(",", n) }
 	var classes strings.Builder
-	for i := range 1_000_000 {
+	for i := range 600_000 {
 		fmt.Fprintf(&classes, "1,%x\n", i)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"one line":           {wide(5_000_000, ""), "the fields of one line: it would take more than"},
+		"one line":           {wide(3_000_000, ""), "the fields of one line: it would take more than"},
 		"the second line":    {wide(5_000_000, "1,2\n"), "the fields of one line: it would take more than"},
 		"behind a quote":     {wide(5_000_000, "1,\"\n\""), "the fields of one line: it would take more than"},
-		"tabs":               {strings.ReplaceAll(wide(5_000_000, ""), ",", "\t"), "the fields of one line: it would take more than"},
+		"tabs":               {strings.ReplaceAll(wide(3_000_000, ""), ",", "\t"), "the fields of one line: it would take more than"},
 		"columns":            {wide(300_000, "1"), "300001 columns: it would take more than"},
 		"classes":            {classes.String(), "it would take more than"},
 		"many lines":         {strings.Repeat("1,2\n", 2_000_000), ""},

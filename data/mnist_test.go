@@ -34,7 +34,9 @@ func writeSet(t *testing.T, dir, set string, n, side, labels int, gz bool) {
 	writeFile(t, dir, set+"-labels-idx1-ubyte", encodeIDX(label, uint32(labels)))
 }
 
-func TestMNISTReal(t *testing.T) {
+// Its short form is TestResume of examples/mnist, which learns from these images.
+func TestLongMNISTReal(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Setenv("RINGO_DATA", "")
 	train, test, err := MNIST("", tensor.Float32)
 	require.NoError(t, err)
