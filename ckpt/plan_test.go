@@ -132,10 +132,7 @@ func TestMistakeOfOneRank(t *testing.T) {
 			st.Extra["loader"] = math.NaN()
 		}},
 	} {
-		for _, first := range []bool{true, false} {
-			if first && name != "type" && !reliability.Long(t) {
-				continue
-			}
+		for _, first := range map[bool][]bool{true: {true, false}, false: {false}}[name == "type" || reliability.Long(t)] {
 			dir, l := t.TempDir(), layouts["ddp3"]
 			if name == "holes" {
 				l = layouts["fsdp3"]

@@ -82,8 +82,8 @@ func layouts() (all []lm.Layout) {
 		lay(1, 1, 3, 1, false, 0, 1, 1, 0, 3), lay(1, 2, 3, 1, false, 0, 2, 1, 0, 2), lay(1, 1, 3, 2, true, 0, 1, 1, 0, 2)}...)
 }
 
-// Every layout has the losses and the text of one rank, with one of two optimizers. The short form has a third of the layouts; TestGradNorms
-// has others.
+// Every layout has the losses and the text of one rank, with one of two optimizers. The short form has a third of the layouts;
+// TestGradNorms has others.
 func TestLayouts(t *testing.T) {
 	for k, optim := range []string{"adamw", "sgd"} {
 		o := short(t)

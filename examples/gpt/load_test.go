@@ -66,8 +66,8 @@ func TestLoadWhatWasSaved(t *testing.T) {
 	require.Less(t, float64(again.FirstLoss), float64(saved.FirstLoss)-0.05)
 }
 
-// Finetuning a loaded model gives the same results on every layout, for the whole model and for adapters: in the short form, for adapters of
-// GPT-2 and a whole Llama.
+// Finetuning a loaded model gives the same results on every layout, for the whole model and for adapters: in the short form, for adapters
+// of GPT-2 and a whole Llama.
 func TestFinetune(t *testing.T) {
 	llama := gpt2
 	llama.Kind, llama.KVHeads, llama.Tied, llama.Heads = gpt.Llama, 1, false, 2
