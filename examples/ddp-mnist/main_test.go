@@ -107,11 +107,11 @@ func TestSummary(t *testing.T) {
 	require.Equal(t, s.ParamsSHA256, trained(t, o).ParamsSHA256, "the same bits again")
 }
 
-// TestParity checks, for this program, the README's promise that N ranks equal one: with 3 ranks, and in the long run
-// with 2 and 4, too. There, float64 must agree to 1e-10, float32 to 1e-5, and bfloat16, whose gradients are rounded on each rank, to 2%.
-// For the types other than float64, the seed matters: if rounding moves an activation across ReLU's corner, losses differ from then on (float32: by 1e-4), in
-// PyTorch as here. With this seed, the program's default, that does not happen in 16 steps with AVX-512, AVX2 or plain Go (with AVX2 and
-// 3 ranks it does in step 17 to 20 of adamw).
+// TestParity checks, for this program, the README's promise that N ranks equal one: with 3 ranks, and in the long run with 2 and 4, too.
+// There, float64 must agree to 1e-10, float32 to 1e-5, and bfloat16, whose gradients are rounded on each rank, to 2%. For the types other
+// than float64, the seed matters: if rounding moves an activation across ReLU's corner, losses differ from then on (float32: by 1e-4), in
+// PyTorch as here. With this seed, the program's default, that does not happen in 16 steps with AVX-512, AVX2 or plain Go (with AVX2 and 3
+// ranks it does in step 17 to 20 of adamw).
 func TestParity(t *testing.T) {
 	for i, c := range []struct {
 		optim, dtype string
