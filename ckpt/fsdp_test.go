@@ -119,7 +119,7 @@ func (j job) step(model *mlp, s *disttest.State) ([]float64, error) {
 }
 
 // TestFSDP: a run that resumes has the same losses, bit by bit on the same layout, and up to rounding on another.
-// Loading on one layout and saving on another gives the same checkpoint.
+// Loading on one layout and saving on another gives the same checkpoint. The short form has three others.
 func TestFSDP(t *testing.T) {
 	start := job{4, 3, false, nil}
 	want, _ := start.train(t, "", 8)
@@ -128,8 +128,12 @@ func TestFSDP(t *testing.T) {
 	rest, _ := start.train(t, path, 8)
 	require.Equal(t, want[4:], rest)
 
-	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {1, 2, false, nil}, {4, 3, false, nil}, {3, 2, false, nil},
-		{3, 0, false, nil}, {2, 3, false, nil}} {
+	jobs := []job{{2, 0, false, nil}, {3, 1, false, nil}, {2, 3, false, nil}, {1, 2, false, nil}, {4, 3, false, nil}, {3, 2, false, nil},
+		{3, 0, false, nil}}
+	if !reliability.Long(t) {
+		jobs = jobs[:3]
+	}
+	for _, j := range jobs {
 		rest, _ := j.train(t, path, 8)
 		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
 		_, next := j.train(t, path, 4)
@@ -139,6 +143,8 @@ func TestFSDP(t *testing.T) {
 		path = next
 	}
 }
+
+func TestLongFSDP(t *testing.T) { reliability.AsLong(t, TestFSDP) }
 
 // TestMuonResumes is TestFSDP for Muon, whose momentum is divided as the parameters are.
 func TestMuonResumes(t *testing.T) {
@@ -153,7 +159,11 @@ func TestMuonResumes(t *testing.T) {
 	start := job{4, 3, false, nil}
 	want, _ := start.trainBy(t, "", 8, muon)
 	_, path := start.trainBy(t, "", 4, muon)
-	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {1, 2, false, nil}, {3, 2, false, nil}, {2, 3, false, nil}} {
+	jobs := []job{{3, 2, false, nil}, {2, 0, false, nil}, {3, 1, false, nil}, {1, 2, false, nil}, {2, 3, false, nil}}
+	if !reliability.Long(t) {
+		jobs = jobs[:2]
+	}
+	for _, j := range jobs {
 		rest, _ := j.trainBy(t, path, 8, muon)
 		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
 		_, next := j.trainBy(t, path, 4, muon)
@@ -163,6 +173,8 @@ func TestMuonResumes(t *testing.T) {
 		path = next
 	}
 }
+
+func TestLongMuonResumes(t *testing.T) { reliability.AsLong(t, TestMuonResumes) }
 
 // TestAdafactorResumes is TestFSDP for Adafactor, whose row and column moments all ranks have whole. Training is that of one rank.
 func TestAdafactorResumes(t *testing.T) {
@@ -175,12 +187,17 @@ func TestAdafactorResumes(t *testing.T) {
 	}
 	one := job{1, 0, false, nil}
 	want, _ := one.trainBy(t, "", 12, adafactor)
-	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {2, 2, false, nil}, {4, 3, false, nil}} {
+	trained, resumed := []job{{4, 3, false, nil}, {2, 0, false, nil}, {3, 1, false, nil}, {2, 2, false, nil}},
+		[]job{{3, 1, false, nil}, {2, 0, false, nil}, one, {2, 3, false, nil}}
+	if !reliability.Long(t) {
+		trained, resumed = trained[:1], resumed[:2]
+	}
+	for _, j := range trained {
 		all, _ := j.trainBy(t, "", 12, adafactor)
 		require.InDeltaSlice(t, want, all, 1e-10, j)
 	}
 	_, path := job{2, 3, false, nil}.trainBy(t, "", 6, adafactor)
-	for _, j := range []job{one, {2, 3, false, nil}, {3, 1, false, nil}, {2, 0, false, nil}} {
+	for _, j := range resumed {
 		rest, _ := j.trainBy(t, path, 12, adafactor)
 		require.InDeltaSlice(t, want[6:], rest, 1e-10, j)
 		_, next := j.trainBy(t, path, 6, adafactor)
@@ -190,6 +207,8 @@ func TestAdafactorResumes(t *testing.T) {
 		path = next
 	}
 }
+
+func TestLongAdafactorResumes(t *testing.T) { reliability.AsLong(t, TestAdafactorResumes) }
 
 // TestResumeAfterOverflow: dynamic loss scaling skips some steps before and after the checkpoint. A run that resumes
 // has the losses of an uninterrupted run, bit by bit: it loads the scale, the random state of dropout and the
@@ -214,10 +233,13 @@ func TestMastersMove(t *testing.T) {
 	long := reliability.Long(t)
 	jobs := []job{{1, 0, true, nil}, {2, 0, true, nil}, {3, 3, true, nil}, {2, 1, true, nil}, {2, 2, true, nil}}
 	for i, j := range jobs {
+		if !long && i%2 == 0 { // the short form moves from ddp to fsdp, and from fsdp to ddp
+			continue
+		}
 		_, path := j.train(t, "", 7)
 		want, whole := j.train(t, path, 12)
 		for k, other := range jobs {
-			if i == k || !long && k != (i+2)%5 { // itself: see TestResumeAfterOverflow; in the short form, one other is enough
+			if i == k || !long && k != (i+2)%5 { // itself: see TestResumeAfterOverflow
 				continue
 			}
 			rest, _ := other.train(t, path, 12)
@@ -270,15 +292,12 @@ func TestFSDPOnDevices(t *testing.T) {
 func TestLongFSDPOnDevices(t *testing.T) { reliability.AsLong(t, TestFSDPOnDevices) }
 
 // TestOverflowOnDevices: with dynamic loss scaling, ranks with devices skip the same steps as a rank with a CPU. A run
-// that resumes continues with the same scale, bit by bit.
-func TestOverflowOnDevices(t *testing.T) {
-	machines, jobs := disttest.GPUs()[2:], []job{{3, 3, true, nil}}
-	if reliability.Long(t) {
-		machines, jobs = disttest.Machines(), append(jobs, job{2, 0, true, nil})
-	}
+// that resumes continues with the same scale, bit by bit. TestResumeAfterOverflow and TestFSDPOnDevices are its short forms.
+func TestLongOverflowOnDevices(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	want, _ := job{1, 0, true, nil}.train(t, "", 16)
-	disttest.OnEach(t, machines, 3, func(t *testing.T, launch disttest.Launcher) {
-		for _, j := range jobs {
+	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
+		for _, j := range []job{{3, 3, true, nil}, {2, 0, true, nil}} {
 			j.launch = launch
 			all, whole := j.train(t, "", 16)
 			require.InDeltaSlice(t, want, all, 1e-2, j)
@@ -291,8 +310,6 @@ func TestOverflowOnDevices(t *testing.T) {
 		}
 	})
 }
-
-func TestLongOverflowOnDevices(t *testing.T) { reliability.AsLong(t, TestOverflowOnDevices) }
 
 // TestOptimizerDiffers: a run with a loss scale does not resume from a checkpoint without one, nor the other way round.
 func TestOptimizerDiffers(t *testing.T) {

@@ -45,12 +45,12 @@ func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
 
 // TestLoadRefusesFlips: every layout refuses a wrong bit in any byte of any file, also if it cuts tensors differently from the layout that
 // saved. Trying every byte would take twenty minutes: it tries every 997th, from another byte on for each pair of layouts. The short
-// form has every second pair.
+// form has a pair for each layout that saved.
 func TestLoadRefusesFlips(t *testing.T) {
 	for k, from := range flippedFrom {
 		path := save(t, t.TempDir(), layouts[from], 2)
 		for i, to := range flippedTo {
-			if (i+k)%2 == 0 == reliability.Long(t) {
+			if (i+k)%6 == 1 == reliability.Long(t) {
 				continue
 			}
 			requireRefusesFlips(t, path, from, to, int64(50*i+331*k))

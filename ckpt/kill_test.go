@@ -86,7 +86,7 @@ func saveForEver(dir string) error {
 // TestKill kills a process that saves, at random moments. What it reported as saved must exist, and the latest
 // checkpoint must be complete.
 func TestKill(t *testing.T) {
-	kills := 4
+	kills := 2
 	if reliability.Long(t) {
 		kills = 200
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // A state of the optimizer that is not finite is refused by name, of every optimizer, type and kind, also if one rank alone has it. If it
-// is saved all the same, verify says it.
+// is saved all the same, verify says it. The short form has each optimizer, sharded ones, and masters.
 func TestNonfiniteState(t *testing.T) {
 	adamw := func(p nn.Params, n optim.Norm) *optim.Optimizer { return optim.NewAdamW(p, optim.AdamWConfig{Norm: n}) }
 	for name, c := range map[string]struct {
@@ -48,6 +49,10 @@ func TestNonfiniteState(t *testing.T) {
 			return opt
 		}},
 	} {
+		short := !strings.HasPrefix(name, "AdamW, ") || strings.HasSuffix(name, " ranks") || name == "AdamW, masters of bfloat16"
+		if !short && !reliability.Long(t) {
+			continue
+		}
 		dir := t.TempDir()
 		save := func(allow bool) error {
 			return dist.Run(t.Context(), dist.Config{Ranks: c.ranks, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
@@ -79,6 +84,8 @@ func TestNonfiniteState(t *testing.T) {
 		}
 	}
 }
+
+func TestLongNonfiniteState(t *testing.T) { reliability.AsLong(t, TestNonfiniteState) }
 
 type maker = func(nn.Params, optim.Norm) *optim.Optimizer
 

@@ -16,6 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -84,7 +85,7 @@ func requireOthers(t *testing.T, params nn.Params) {
 	}
 }
 
-// Cast converts floating-point types, for every strategy and layout.
+// Cast converts floating-point types, for every strategy and layout, in the short form of two ranks.
 func TestCast(t *testing.T) {
 	floats := []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16}
 	for _, from := range floats {
@@ -92,6 +93,9 @@ func TestCast(t *testing.T) {
 		othersFile(t, path, from, othersShapes)
 		for _, to := range floats {
 			for ranks := 1; ranks <= 3; ranks++ {
+				if ranks != 2 && !reliability.Long(t) {
+					continue
+				}
 				onRanks(t, ranks, func(g *dist.Group) error {
 					for _, s := range []Strategy{Sharded, Broadcast} {
 						params := othersParams(g, to)
@@ -116,6 +120,8 @@ func TestCast(t *testing.T) {
 		return nil
 	})
 }
+
+func TestLongCast(t *testing.T) { reliability.AsLong(t, TestCast) }
 
 // If 16-bit parameters are loaded without masters, the masters get the loaded values, also if they existed before.
 func TestMastersFollowWhatIsLoaded(t *testing.T) {

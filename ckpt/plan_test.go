@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -131,7 +132,7 @@ func TestMistakeOfOneRank(t *testing.T) {
 			st.Extra["loader"] = math.NaN()
 		}},
 	} {
-		for _, first := range []bool{true, false} {
+		for _, first := range map[bool][]bool{true: {true, false}, false: {false}}[name == "type" || reliability.Long(t)] {
 			dir, l := t.TempDir(), layouts["ddp3"]
 			if name == "holes" {
 				l = layouts["fsdp3"]
@@ -159,6 +160,8 @@ func TestMistakeOfOneRank(t *testing.T) {
 		}
 	}
 }
+
+func TestLongMistakeOfOneRank(t *testing.T) { reliability.AsLong(t, TestMistakeOfOneRank) }
 
 // more returns another parameter.
 func more(g *dist.Group, n int) *tensor.Param {

@@ -9,11 +9,15 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/inspect"
 	"github.com/ringo-ml/ringo/ckpt/internal/disk"
 	"github.com/ringo-ml/ringo/ckpt/internal/storage"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// TestReshard saves and loads on one layout after another. Every bit is restored, also of the optimizer.
+// TestReshard saves and loads on one layout after another. Every bit is restored, also of the optimizer. The short form has half of them.
 func TestReshard(t *testing.T) {
 	chain := []string{"fsdp4", "ddp2", "fsdp3", "ddp1", "tp2fsdp2", "tp2", "fsdp1", "tp2dp2", "ddp4", "fsdp2", "ddp3"}
+	if !reliability.Long(t) {
+		chain = chain[:6]
+	}
 	strategies := []Strategy{Sharded, Broadcast, Owned}
 	path := save(t, t.TempDir(), layouts[chain[0]], 3)
 	for i, next := range chain[1:] {
@@ -22,6 +26,8 @@ func TestReshard(t *testing.T) {
 	}
 	loadAll(t, path, layouts[chain[0]], 3, LoadConfig{})
 }
+
+func TestLongReshard(t *testing.T) { reliability.AsLong(t, TestReshard) }
 
 // TestFolder: files have the names that Hugging Face's libraries expect, and are divided by size.
 func TestFolder(t *testing.T) {

@@ -154,7 +154,7 @@ func TestSegments(t *testing.T) {
 		require.True(t, mustVerify(t, path, inspect.VerifyConfig{}).OK)
 		for k, to := range []string{"ddp1", "ddp2", "fsdp1", "fsdp3", "fsdp4", "tp2", "tp2fsdp2"} {
 			for s, strategy := range []Strategy{Sharded, Broadcast} {
-				if (i+k+s)%2 == 0 || reliability.Long(t) {
+				if (i+k+2*s)%4 == 0 || reliability.Long(t) {
 					loadSegments(t, path, layouts[to], strategy, from+" to "+to)
 				}
 			}
@@ -287,9 +287,14 @@ func TestSegmentsFrozenInPart(t *testing.T) {
 		"kv.weight and kv.bias":  {nil, []string{"q.weight", "q.bias"}},
 		"q.weight and kv.weight": {[]string{"c_attn.bias"}, nil},
 	} {
+		if strings.HasPrefix(frozen, "kv.weight") && !reliability.Long(t) {
+			continue
+		}
 		t.Run(frozen, func(t *testing.T) { frozenInPart(t, strings.Split(frozen, " and "), c.whole, c.parts) })
 	}
 }
+
+func TestLongSegmentsFrozenInPart(t *testing.T) { reliability.AsLong(t, TestSegmentsFrozenInPart) }
 
 func frozenInPart(t *testing.T, frozen, whole, parts []string) {
 	state := func(g *dist.Group, l string, version int) *State {

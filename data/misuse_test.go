@@ -18,6 +18,14 @@ type sharder struct{ rank, size int }
 func (s sharder) Rank() int { return s.rank }
 func (s sharder) Size() int { return s.size }
 
+// onePixel returns a folder with MNIST's files for training: one image of one pixel.
+func onePixel(t *testing.T) string {
+	dir, one := t.TempDir(), "\x00\x00\x00\x01"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "train-images-idx3-ubyte"), []byte("\x00\x00\x08\x03"+one+one+one+"."), 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "train-labels-idx1-ubyte"), []byte("\x00\x00\x08\x01"+one+"\x02"), 0o666))
+	return dir
+}
+
 // The errors of data's functions for wrong use.
 func TestMisuse(t *testing.T) {
 	dir := t.TempDir()
@@ -55,7 +63,7 @@ func TestMisuse(t *testing.T) {
 		{Of: "MNIST", Want: "data: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in none: file does not exist",
 			Do: func() error { _, _, err := data.MNIST("none", tensor.Float32); return err }},
 		{Of: "MNIST", Want: "data: images as int32: want a float type",
-			Do: func() error { _, _, err := data.MNIST("", tensor.Int32); return err }},
+			Do: func() error { _, _, err := data.MNIST(onePixel(t), tensor.Int32); return err }},
 		{Of: "ReadIDX", Want: "data: " + notIDX + ": at byte 0: magic number 0x68656c6c is not that of an IDX file",
 			Do: func() error { _, _, err := data.ReadIDX(notIDX); return err }},
 		{Of: "NewText", Want: "data: a text of 2 tokens is too short: a window of 2 needs one more token as target",

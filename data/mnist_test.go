@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,9 @@ func writeSet(t *testing.T, dir, set string, n, side, labels int, gz bool) {
 	writeFile(t, dir, set+"-labels-idx1-ubyte", encodeIDX(label, uint32(labels)))
 }
 
-func TestMNISTReal(t *testing.T) {
+// Its short form is TestResume of examples/mnist, which learns from these images.
+func TestLongMNISTReal(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	t.Setenv("RINGO_DATA", "")
 	train, test, err := MNIST("", tensor.Float32)
 	require.NoError(t, err)
@@ -132,8 +135,18 @@ func TestMNISTWithoutGo(t *testing.T) {
 	assert.ErrorContains(t, err, os.Getenv("GOMODCACHE"))
 }
 
+// Without the module and a network, the go command says why there are no images.
+func TestMNISTOffline(t *testing.T) {
+	t.Setenv("RINGO_DATA", "")
+	t.Setenv("GOMODCACHE", t.TempDir())
+	t.Setenv("GOPROXY", "off")
+	_, _, err := MNIST("", tensor.Float32)
+	assert.ErrorContains(t, err, "GOPROXY=off", "the go command's own words")
+}
+
 // The go command downloads the module into an empty cache, here from the files of the real one.
-func TestMNISTDownload(t *testing.T) {
+func TestLongMNISTDownload(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	require.NoError(t, err)
 	source := filepath.Join(strings.TrimSpace(string(out)), "cache", "download")
@@ -145,11 +158,6 @@ func TestMNISTDownload(t *testing.T) {
 	train, _, err := MNIST("", tensor.Float32)
 	require.NoError(t, err)
 	assert.Contains(t, train.String(), os.Getenv("GOMODCACHE"))
-
-	t.Setenv("GOMODCACHE", t.TempDir())
-	t.Setenv("GOPROXY", "off")
-	_, _, err = MNIST("", tensor.Float32)
-	assert.ErrorContains(t, err, "GOPROXY=off", "the go command's own words")
 }
 
 func TestModuleCaches(t *testing.T) {

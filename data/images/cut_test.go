@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cpu"
 )
@@ -23,15 +24,19 @@ func (b box) spans(int, int, int, int, *rand.Rand) (down, right span) { return b
 
 func (box) check(int, int) error { return nil }
 
-// A part has the pixels that it has in the whole image, though the rows below are not decoded.
+// A part has the pixels that it has in the whole image, though the rows below are not decoded. The short form has every third row.
 func TestCut(t *testing.T) {
+	step := 3
+	if reliability.Long(t) {
+		step = 1
+	}
 	for name, cut := range map[string]int{"tall.jpg": 32, "tall.webp": 32, "tall-icc.webp": 32, "tall-progressive.jpg": 150,
 		"sparse-progressive.jpg": 150} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))
 		require.NoError(t, err)
 		whole := make([]float32, 3*150*24)
 		require.NoError(t, decode(content, 150, 24, nil, whole, alone()))
-		for first := range 120 {
+		for first := 0; first < 120; first += step {
 			const h, w = 14, 17
 			out := make([]float32, 3*h*w)
 			crop := func(int, int) (down, right span) { return span{first, h, h, 0}, span{5, w, w, 0} }
@@ -48,6 +53,8 @@ func TestCut(t *testing.T) {
 		assert.Equal(t, cut, img.Bounds().Dy(), name)
 	}
 }
+
+func TestLongCut(t *testing.T) { reliability.AsLong(t, TestCut) }
 
 // Where more than the rows depends on the height, an image is decoded whole.
 func TestNotCut(t *testing.T) {

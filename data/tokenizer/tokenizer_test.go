@@ -191,7 +191,7 @@ func TestBytes(t *testing.T) {
 }
 
 // TestLargeTexts: for any text, the time does not grow with the square of its length, which would take half a minute or more here.
-// In the short form, each tokenizer reads every fifth text.
+// In the short form, each tokenizer reads every tenth text.
 func TestLargeTexts(t *testing.T) {
 	const size, limit = 1 << 17, 3*time.Second + reliability.Slack
 	random := rand.New(rand.NewPCG(1, 2))
@@ -207,7 +207,7 @@ func TestLargeTexts(t *testing.T) {
 	for k, kind := range kinds {
 		tok := open(t, kind)
 		for i, name := range names {
-			if (i+k)%5 > 0 && !reliability.Long(t) {
+			if (i+k)%10 > 0 && !reliability.Long(t) {
 				continue
 			}
 			text := texts[name]

@@ -23,10 +23,10 @@ import (
 // TestCapturedOnCUDA: one rank on a GPU, with replays of a graph from the third step on, has the losses of the CPU.
 func TestCapturedOnCUDA(t *testing.T) {
 	o := short()
-	o.optim = "adamw"
-	want := trained(t, o)
+	o.optim, o.batch = "adamw", 16
+	want := trainOn(t, o, synthetics, 50)
 	o.Device, o.Trace = disttest.CUDA(t, emu.Config{}), filepath.Join(t.TempDir(), "trace.json")
-	got := trained(t, o)
+	got := trainOn(t, o, synthetics, 50)
 	trace, err := os.ReadFile(o.Trace)
 	require.NoError(t, err)
 	require.Equal(t, o.steps-2, strings.Count(string(trace), `"name":"graph"`))
@@ -45,11 +45,15 @@ func TestCUDA(t *testing.T) {
 		if c.gpus == 1 && !reliability.Long(t) {
 			break
 		}
-		o := short()
-		o.ranks, o.steps, o.dtype = 2, 3, c.dtype
-		want := trained(t, o)
+		o, tests := short(), 50
+		if o.ranks, o.steps, o.dtype = 2, 3, c.dtype; reliability.Long(t) {
+			tests = 300
+		} else {
+			o.batch = 15
+		}
+		want := trainOn(t, o, synthetics, tests)
 		o.Device = disttest.CUDA(t, emu.Config{Devices: c.gpus, Lazy: true})
-		got := trained(t, o)
+		got := trainOn(t, o, synthetics, tests)
 		require.InEpsilon(t, float64(want.FirstLoss), float64(got.FirstLoss), c.tol, c.dtype)
 		require.InEpsilon(t, float64(want.FinalLoss), float64(got.FinalLoss), c.tol, c.dtype)
 		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
@@ -58,7 +62,7 @@ func TestCUDA(t *testing.T) {
 
 func TestLongCUDA(t *testing.T) { reliability.AsLong(t, TestCUDA) }
 
-// TestMain runs this binary as a rank of TestProcessesOnCUDA, if that has started it.
+// TestMain runs this binary as a rank of TestLongProcessesOnCUDA, if that has started it.
 func TestMain(m *testing.M) {
 	if os.Getenv("DDP_TEST_CHILD") == "" {
 		os.Exit(m.Run())
@@ -81,12 +85,11 @@ func child() (err error) {
 }
 
 // Two processes with a GPU each, connected by NCCL, train like one rank. The bits are those of goroutine ranks, because the order of two
-// summands does not matter.
-func TestProcessesOnCUDA(t *testing.T) {
+// summands does not matter. TestCUDA has the goroutine ranks, and package ddp has short tests with NCCL.
+func TestLongProcessesOnCUDA(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	o := short()
-	if o.steps, o.batch = 3, 16; reliability.Long(t) {
-		o.steps, o.batch = 5, 64
-	}
+	o.steps, o.batch = 5, 64
 	o.Device = disttest.CUDA(t, emu.Config{})
 	one := trained(t, o)
 	o.ranks = 2
@@ -101,10 +104,9 @@ func TestProcessesOnCUDA(t *testing.T) {
 	require.Equal(t, goroutines.LossesSHA256, got.LossesSHA256)
 }
 
-func TestLongProcessesOnCUDA(t *testing.T) { reliability.AsLong(t, TestProcessesOnCUDA) }
-
-// A step copies nothing and does not wait for the device: the loss is read at the end of an epoch.
-func TestSteadyStep(t *testing.T) {
+// A step copies nothing and does not wait for the device: the loss is read at the end of an epoch. TestSteadySteps of package ddp is short.
+func TestLongSteadyStep(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	o := short()
 	o.ranks, o.batch, o.lr = 2, 7, 0.01
 	images, err := synthetic(300, o.seed, tensor.Float32)

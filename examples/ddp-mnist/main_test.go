@@ -107,11 +107,11 @@ func TestSummary(t *testing.T) {
 	require.Equal(t, s.ParamsSHA256, trained(t, o).ParamsSHA256, "the same bits again")
 }
 
-// TestParity checks, for this program, the README's promise that N ranks equal one, with 1, 2, 3 and 4 ranks. In the steps of the long run,
-// float64 must agree to 1e-10, float32 to 1e-5, and bfloat16, whose gradients are rounded on each rank, to 2%. For the types other than
-// float64, the seed matters: if rounding moves an activation across ReLU's corner, losses differ from then on (float32: by 1e-4), in
-// PyTorch as here. With this seed, the program's default, that does not happen in 16 steps with AVX-512, AVX2 or plain Go (with AVX2 and
-// 3 ranks it does in step 17 to 20 of adamw).
+// TestParity checks, for this program, the README's promise that N ranks equal one: with 3 ranks, and in the long run with 2 and 4, too.
+// There, float64 must agree to 1e-10, float32 to 1e-5, and bfloat16, whose gradients are rounded on each rank, to 2%. For the types other
+// than float64, the seed matters: if rounding moves an activation across ReLU's corner, losses differ from then on (float32: by 1e-4), in
+// PyTorch as here. With this seed, the program's default, that does not happen in 16 steps with AVX-512, AVX2 or plain Go (with AVX2 and 3
+// ranks it does in step 17 to 20 of adamw).
 func TestParity(t *testing.T) {
 	for i, c := range []struct {
 		optim, dtype string
@@ -119,7 +119,7 @@ func TestParity(t *testing.T) {
 		tol          float64
 	}{{"adamw", "float64", 100, 1e-10}, {"sgd", "float32", 16, 1e-5}, {"sgd", "float64", 100, 1e-10}, {"adamw", "bfloat16", 20, 2e-2},
 		{"adamw", "float32", 16, 1e-5}, {"sgd", "bfloat16", 20, 2e-2}} {
-		if i > 1 && !reliability.Long(t) {
+		if i > 0 && !reliability.Long(t) {
 			break
 		}
 		o := short()
@@ -128,7 +128,7 @@ func TestParity(t *testing.T) {
 		if reliability.Long(t) {
 			o.steps, o.batch, o.data = c.steps, 252, ""
 		}
-		many := [][]int{{3}, {2, 4}}[i%2]
+		many := []int{3}
 		if reliability.Long(t) {
 			many = []int{2, 3, 4}
 		}
@@ -152,7 +152,7 @@ func disparity(t *testing.T, o options, tol float64, ranks []int) (worst float64
 // A device whose memory Go code cannot access, with the same kernels, gives the same bits.
 func TestDevice(t *testing.T) {
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
-		if c.dtype == "float16" && !reliability.Long(t) {
+		if c.dtype != "bfloat16" && !reliability.Long(t) {
 			continue
 		}
 		o := short()
@@ -167,12 +167,12 @@ func TestDevice(t *testing.T) {
 
 func TestLongDevice(t *testing.T) { reliability.AsLong(t, TestDevice) }
 
-// The counted bytes are the planned ones; in the short form, for each size of a value.
+// The counted bytes are the planned ones; in the short form, of 16-bit values with masters.
 func TestPlan(t *testing.T) {
 	for i, c := range []struct{ optim, dtype string }{
 		{"sgd", "float32"}, {"adamw", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}, {"sgd", "float64"},
 	} {
-		if (i == 0 || i == 3) && !reliability.Long(t) {
+		if i != 2 && !reliability.Long(t) {
 			continue
 		}
 		o := short()
@@ -217,18 +217,24 @@ func TestFiles(t *testing.T) {
 }
 
 // TestResume: a run that stops and resumes, in the middle of an epoch or at its end, has the same bits in losses, accuracies and parameters
-// as a run that does not stop. On another number of ranks they are equal up to rounding. The long form stops at the end, too.
+// as a run that does not stop. On another number of ranks they are equal up to rounding. The long form stops at the end, too, and resumes
+// where nothing is left to do.
 func TestResume(t *testing.T) {
 	o := short()
 	o.ranks, o.batch, o.optim, o.steps = 2, 75, "adamw", 6
 	trained := func(t *testing.T, o options) summary { return trainOn(t, o, 300, 300) } // 4 steps an epoch
-	want := trained(t, o)
-	for _, stop := range []int{3, 4} {
+	want, elsewhere := trained(t, o), t.TempDir()
+	for _, stop := range []int{4, 3} {
 		if stop == 4 && !reliability.Long(t) {
-			break
+			continue
 		}
-		o.Save, o.SaveEvery, o.steps = t.TempDir(), stop, stop
+		if o.Save, o.SaveEvery, o.steps = t.TempDir(), stop, stop; reliability.Long(t) {
+			o.SaveEvery = 2
+		}
 		trained(t, o)
+		if stop == 3 {
+			require.NoError(t, os.CopyFS(elsewhere, os.DirFS(o.Save)))
+		}
 		o.steps, o.Resume = 6, true
 		got := trained(t, o)
 		require.Equal(t, stop, got.ResumedAt)
@@ -237,15 +243,14 @@ func TestResume(t *testing.T) {
 		require.Equal(t, [2]int{want.Steps, want.Epochs}, [2]int{got.Steps, got.Epochs})
 		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
 
-		o.ranks = 3
-		got = trained(t, o) // nothing is left to do
-		require.Equal(t, [2]int{6, 6}, [2]int{got.Steps, got.ResumedAt})
-		require.Equal(t, want.ParamsSHA256, got.ParamsSHA256)
+		if o.ranks = 3; reliability.Long(t) {
+			got = trained(t, o) // nothing is left to do
+			require.Equal(t, [2]int{6, 6}, [2]int{got.Steps, got.ResumedAt})
+			require.Equal(t, want.ParamsSHA256, got.ParamsSHA256)
+		}
 		o.ranks, o.Resume = 2, false
 	}
-	o.ranks, o.Save, o.SaveEvery, o.steps = 2, t.TempDir(), 2, 3
-	trained(t, o)
-	o.ranks, o.Resume, o.steps = 3, true, 6
+	o.ranks, o.Save, o.Resume, o.steps = 3, elsewhere, true, 6
 	got := trained(t, o)
 	require.Equal(t, 3, got.ResumedAt)
 	require.InEpsilon(t, float64(want.FinalLoss), float64(got.FinalLoss), 1e-4)
@@ -281,14 +286,17 @@ func TestBadFlags(t *testing.T) {
 		o := short()
 		o.steps = 1
 		change(&o)
-		require.ErrorContains(t, run(o, &bytes.Buffer{}), want)
+		require.ErrorContains(t, runOn(o, 100, 10, &bytes.Buffer{}), want)
 	}
 }
 
 // Training in 16 bits is close to training in float32, with half the bytes between ranks, and with the same bits for any number of threads.
+// The short form has the first steps.
 func TestHalf(t *testing.T) {
 	o := short()
-	o.ranks, o.steps, o.optim, o.lr = 2, 40, "adamw", 2e-3
+	if o.ranks, o.steps, o.optim, o.lr = 2, 10, "adamw", 2e-3; reliability.Long(t) {
+		o.steps = 40
+	}
 	trained := func(t *testing.T, o options) summary { return trainOn(t, o, synthetics, 1000) }
 	full := trained(t, o)
 	for _, o.dtype = range []string{"bfloat16", "float16"} {
@@ -299,12 +307,16 @@ func TestHalf(t *testing.T) {
 		require.InEpsilon(t, float64(full.FirstLoss), float64(half.FirstLoss), 2e-3)
 		require.NotEqual(t, full.FirstLoss, half.FirstLoss)
 		require.InDelta(t, float64(full.FinalLoss), float64(half.FinalLoss), 0.02)
-		require.Less(t, float64(half.FinalLoss), 0.05)
 		require.InDelta(t, full.TestAccuracy, half.TestAccuracy, 0.01)
 		require.Equal(t, full.PayloadBytes/2, half.PayloadBytes)
-		few, two := o, o
-		few.steps, two.steps, two.Threads = 10, 10, 2
-		require.Equal(t, trained(t, few).ParamsSHA256, trained(t, two).ParamsSHA256)
+		few, two := half, o
+		if two.steps, two.Threads = 10, 2; reliability.Long(t) {
+			require.Less(t, float64(half.FinalLoss), 0.05)
+			one := two
+			one.Threads = 1
+			few = trained(t, one)
+		}
+		require.Equal(t, few.ParamsSHA256, trained(t, two).ParamsSHA256)
 	}
 }
 
@@ -322,7 +334,9 @@ func TestFloat64IsFiner(t *testing.T) {
 // trainedCNN returns the parameters of the convolutional network after ten steps in float64.
 func trainedCNN(t *testing.T, ranks int) (values []float64) {
 	o := short()
-	o.model, o.dtype, o.batch, o.lr = "cnn", "float64", 20, 0.1
+	if o.model, o.dtype, o.batch, o.lr = "cnn", "float64", 8, 0.1; reliability.Long(t) {
+		o.batch = 20
+	}
 	images, err := synthetic(300, o.seed, tensor.Float64)
 	require.NoError(t, err)
 	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: ranks, Exact: true}, func(ctx context.Context, r *dist.Rank) error {

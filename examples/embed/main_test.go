@@ -47,6 +47,7 @@ func TestLayouts(t *testing.T) {
 		require.Equal(t, want, out, c)
 
 		again := tiny()
+		again.epochs = 1
 		again.load, again.lr = filepath.Join(o.save, "step-00000040"), 1e-9
 		same, err := again.out(1)
 		require.NoError(t, err, c)

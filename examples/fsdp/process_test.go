@@ -72,13 +72,11 @@ func residentBytes(name string) (int, error) {
 	return kib << 10, err
 }
 
-// The process of a rank grows by little more than the plan (without the race detector's own memory).
-func TestResidentMemory(t *testing.T) {
-	stages, o := []int{3}, large(3, 16)
-	if reliability.Long(t) {
-		stages, o = []int{0, 1, 2, 3}, large(6, 64)
-	}
-	for _, stage := range stages {
+// The process of a rank grows by little more than the plan (without the race detector's own memory). TestPlan compares what is counted.
+func TestLongResidentMemory(t *testing.T) {
+	reliability.SkipUnlessLong(t)
+	o := large(6, 64)
+	for stage := range 4 {
 		p, err := o.plan(stage, o.ranks)
 		require.NoError(t, err)
 		which := fmt.Sprintf("%s=%d %d %d", stageEnv, stage, o.layers, o.length)
@@ -97,5 +95,3 @@ func TestResidentMemory(t *testing.T) {
 		}
 	}
 }
-
-func TestLongResidentMemory(t *testing.T) { reliability.AsLong(t, TestResidentMemory) }

@@ -82,8 +82,8 @@ func layouts() (all []lm.Layout) {
 		lay(1, 1, 3, 1, false, 0, 1, 1, 0, 3), lay(1, 2, 3, 1, false, 0, 2, 1, 0, 2), lay(1, 1, 3, 2, true, 0, 1, 1, 0, 2)}...)
 }
 
-// Every layout has the losses and the text of one rank, with one of two optimizers. The short form has half of the layouts; TestGradNorms
-// has the others.
+// Every layout has the losses and the text of one rank, with one of two optimizers. The short form has a third of the layouts;
+// TestGradNorms has others.
 func TestLayouts(t *testing.T) {
 	for k, optim := range []string{"adamw", "sgd"} {
 		o := short(t)
@@ -92,7 +92,7 @@ func TestLayouts(t *testing.T) {
 		require.Less(t, want.FinalLoss, want.FirstLoss)
 		require.NotEmpty(t, want.Sample)
 		for i, l := range layouts() {
-			if i%2 != k || i%4 > 1 && !reliability.Long(t) {
+			if i%2 != k || i%8 > 1 && !reliability.Long(t) {
 				continue
 			}
 			o.Layout = l
@@ -109,15 +109,19 @@ func TestLayouts(t *testing.T) {
 
 func TestLongLayouts(t *testing.T) { reliability.AsLong(t, TestLayouts) }
 
-// A checkpoint of one layout can be continued on another one. All parts together have the losses of a run that never stopped.
+// A checkpoint of one layout can be continued on another one, in the short form two times. All parts together have the losses of a run that
+// never stopped.
 func TestResumeElsewhere(t *testing.T) {
 	o := short(t)
+	layouts := []lm.Layout{lay(2, 1, 3, 2, false, 0, 1, 1, 0, 0), on(1, 1, 3), lay(1, 3, 3, 1, false, 0, 2, 1, 0, 0),
+		lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0), on(1, 2, 2)}
+	if !reliability.Long(t) {
+		layouts = layouts[2:]
+	}
+	o.Steps = 4 * len(layouts)
 	want := trained(t, o)
 	o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, l := range []lm.Layout{
-		on(1, 1, 3), lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0), lay(1, 3, 3, 1, false, 0, 2, 1, 0, 0), lay(2, 1, 3, 2, false, 0, 1, 1, 0, 0),
-		on(1, 2, 2),
-	} {
+	for _, l := range layouts {
 		o.Layout = l
 		o.Steps += 4
 		got := trained(t, o)
@@ -129,15 +133,17 @@ func TestResumeElsewhere(t *testing.T) {
 		"-resume: the checkpoint is of a model with -layers 2 -dim 12 -heads 6 -kv-heads 2 -seq 9, not -layers 2 -dim 12 -heads 3 -kv-heads 1")
 	o.Heads, o.KVHeads = 6, 2
 	last := trained(t, o) // nothing is left to do
-	require.Equal(t, 20, last.ResumedAt)
+	require.Equal(t, o.Steps, last.ResumedAt)
 	require.Equal(t, want.Sample, last.Sample)
 	require.InDelta(t, float64(want.ValLoss), float64(last.ValLoss), 1e-9)
 
 	var out bytes.Buffer
 	o.Quiet = false
 	require.NoError(t, o.run(&out))
-	require.Contains(t, out.String(), "\n0 steps (20 in all), world size 2 ")
+	require.Contains(t, out.String(), fmt.Sprintf("\n0 steps (%d in all), world size 2 ", o.Steps))
 }
+
+func TestLongResumeElsewhere(t *testing.T) { reliability.AsLong(t, TestResumeElsewhere) }
 
 // A training that diverges ends.
 func TestDiverged(t *testing.T) {
@@ -147,7 +153,7 @@ func TestDiverged(t *testing.T) {
 		"the first one that is not finite is that of tok.weight; the loss is NaN")
 }
 
-// Training works in each type of parameters, on goroutine ranks and on emulated GPUs.
+// Training works in each type of parameters, on goroutine ranks and on emulated GPUs; in the short form, on a layout each.
 func TestTypesAndDevices(t *testing.T) {
 	o, cuda := short(t), disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	o.Steps = 10
@@ -156,12 +162,13 @@ func TestTypesAndDevices(t *testing.T) {
 		for i, l := range []lm.Layout{on(2, 1, 3), on(1, 2, 3), lay(1, 1, 3, 2, false, 0, 1, 1, 0, 0), lay(1, 2, 3, 2, true, 0, 1, 1, 0, 0),
 			lay(1, 1, 3, 2, true, 3, 1, 1, 0, 0), lay(1, 2, 3, 1, false, 0, 2, 1, 0, 0)} {
 			o.DType, o.Layout = dtype, l
-			if dtype == "bfloat16" && (i%2 > 0 || reliability.Long(t)) || dtype == "float32" && i%2 == 0 { // TestLayouts has float64
+			long := reliability.Long(t)
+			if dtype == "bfloat16" && (i == 1 || long) || dtype == "float32" && (i == 4 || long && i%2 == 0) { // TestLayouts has float64
 				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			}
-			if dtype == "float64" && i == 3 || dtype != "bfloat16" && reliability.Long(t) { // the emulator is slow
+			if dtype == "float64" && i == 3 || dtype != "bfloat16" && long { // the emulator is slow
 				many := o
-				if many.Device = cuda; !reliability.Long(t) {
+				if many.Device = cuda; !long {
 					many.Steps = 4
 				}
 				requireLosses(t, want.Losses[:many.Steps], trained(t, many).Losses, tol, "CUDA, %+v", l)
@@ -273,11 +280,12 @@ func trigram(learn, test []byte) float64 {
 func TestFlags(t *testing.T) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	o := define(fs)
-	require.NoError(t, fs.Parse([]string{"-steps", "1", "-layers", "1", "-dim", "16", "-seq", "8", "-sample", "0", "-json"}))
+	require.NoError(t, fs.Parse([]string{"-steps", "1", "-layers", "1", "-dim", "16", "-seq", "8", "-sample", "0", "-json",
+		"-data", short(t).Data}))
 	require.Equal(t, "gpt", trained(t, o()).Example)
 }
 
-// The norm of each parameter's gradient is that of one rank, on every layout; in the short form, on those that TestLayouts leaves out.
+// The norm of each parameter's gradient is that of one rank, on every layout; in the short form, on some that TestLayouts leaves out.
 func TestGradNorms(t *testing.T) {
 	norms := func(l lm.Layout) (steps []grads.Step) {
 		dir := t.TempDir()
@@ -292,7 +300,7 @@ func TestGradNorms(t *testing.T) {
 	}
 	want := norms(on(1, 1, 3))
 	for k, l := range layouts() {
-		if k%4 < 2 && !reliability.Long(t) {
+		if k%8 != 4 && k%8 != 7 && !reliability.Long(t) {
 			continue
 		}
 		for i, s := range norms(l) {

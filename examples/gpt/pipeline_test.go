@@ -21,22 +21,27 @@ func staged(t *testing.T) options {
 	return o
 }
 
-// Stages have the losses of one rank, with any schedule and on any other axis, and go on from each other's checkpoints.
+// Stages have the losses of one rank, with any schedule and on any other axis, and go on from each other's checkpoints. The short form has
+// half of them.
 func TestPipelines(t *testing.T) {
 	o := staged(t)
 	o.Steps = 16
 	want := trained(t, o)
 	o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-	for _, c := range []struct {
+	cases := []struct {
 		lm.Layout
 		schedule string
 	}{
-		{lay(1, 1, 3, 1, false, 0, 1, 1, 4, 0), "1f1b"}, {lay(2, 1, 3, 1, false, 0, 1, 1, 2, 0), "zbv"},
-		{lay(1, 2, 3, 1, false, 0, 1, 1, 2, 0), "interleaved"}, {Layout: on(1, 2, 2)}, {lay(1, 1, 3, 2, true, 0, 1, 1, 2, 0), "zb-h1"},
-		{lay(1, 2, 2, 1, false, 0, 2, 1, 2, 0), "gpipe"}, {Layout: on(1, 1, 3)}, {lay(2, 2, 1, 1, false, 0, 1, 1, 2, 0), "v-half"},
-	} {
+		{lay(1, 1, 3, 1, false, 0, 1, 1, 4, 0), "1f1b"}, {lay(1, 2, 3, 1, false, 0, 1, 1, 2, 0), "interleaved"}, {Layout: on(1, 2, 2)},
+		{lay(1, 1, 3, 2, true, 0, 1, 1, 2, 0), "zb-h1"}, {lay(1, 2, 2, 1, false, 0, 2, 1, 2, 0), "gpipe"}, {Layout: on(1, 1, 3)},
+		{lay(2, 1, 3, 1, false, 0, 1, 1, 2, 0), "zbv"}, {lay(2, 2, 1, 1, false, 0, 1, 1, 2, 0), "v-half"},
+	}
+	if !reliability.Long(t) {
+		cases = cases[:4]
+	}
+	for _, c := range cases {
 		o.Layout, o.schedule = c.Layout, c.schedule
-		o.Steps += 2
+		o.Steps += 16 / len(cases)
 		got := trained(t, o)
 		requireLosses(t, want.Losses[:o.Steps], got.Losses, 1e-9, "%+v", c)
 		require.Equal(t, want.Params, got.Params)
@@ -47,39 +52,45 @@ func TestPipelines(t *testing.T) {
 	}
 }
 
+func TestLongPipelines(t *testing.T) { reliability.AsLong(t, TestPipelines) }
+
 // Stages finetune adapters as one rank does. The checkpoint has those of all stages and nothing else, goes on elsewhere with the same base,
-// and is in PEFT's format. In the short form, a model with a tied table trains at once, and one without goes on elsewhere.
+// and is in PEFT's format. The short form has a model with a tied table, and half of the layouts.
 func TestPipelinesOfAdapters(t *testing.T) {
 	config := gpt2
 	config.Layers = 4
+	long := reliability.Long(t)
 	for _, config.Tied = range []bool{true, false} {
+		if !config.Tied && !long {
+			break
+		}
 		o := staged(t)
 		o.Load, o.LoRA, o.LR, o.Steps = folder(t, config), 2, 0.1, 12
 		want := trained(t, o)
 		require.Less(t, want.FinalLoss, want.FirstLoss)
-		long := reliability.Long(t)
 		for _, o.schedule = range []string{"1f1b", "zbv"} {
-			if !config.Tied && !long {
-				break
+			if o.schedule == "1f1b" && !long {
+				continue
 			}
 			o.Layout = lay(1, 2, 3, 1, false, 0, 1, 1, 2, 0)
 			got := trained(t, o)
 			requireLosses(t, want.Losses, got.Losses, 1e-9, "tied %v, %s", config.Tied, o.schedule)
 			require.Equal(t, want.Params, got.Params)
 		}
-		if config.Tied && !long {
-			continue
-		}
 		o.Save, o.Resume, o.Steps = filepath.Join(t.TempDir(), "ckpt"), true, 0
-		for _, c := range []struct {
+		cases := []struct {
 			lm.Layout
 			schedule string
 		}{
-			{lay(1, 1, 3, 1, false, 0, 1, 1, 4, 0), "zb-h1"}, {Layout: on(1, 2, 3)}, {lay(2, 1, 3, 1, false, 0, 1, 1, 2, 0), "interleaved"},
-			{Layout: on(1, 1, 3)}, {lay(1, 2, 2, 1, false, 0, 1, 1, 2, 0), "gpipe"}, {lay(1, 1, 3, 3, true, 0, 1, 1, 2, 0), "1f1b"},
-		} {
+			{lay(2, 1, 3, 1, false, 0, 1, 1, 2, 0), "gpipe"}, {Layout: on(1, 2, 3)}, {lay(1, 1, 3, 3, true, 0, 1, 1, 2, 0), "1f1b"},
+			{Layout: on(1, 1, 3)}, {lay(1, 2, 2, 1, false, 0, 1, 1, 2, 0), "interleaved"}, {lay(1, 1, 3, 1, false, 0, 1, 1, 4, 0), "zb-h1"},
+		}
+		if !long {
+			cases = cases[:3]
+		}
+		for _, c := range cases {
 			o.Layout, o.schedule = c.Layout, c.schedule
-			o.Steps += 2
+			o.Steps += 12 / len(cases)
 			requireLosses(t, want.Losses[:o.Steps], trained(t, o).Losses, 1e-9, "tied %v, %+v", config.Tied, c)
 		}
 		m, err := gpt.Open(o.Load)

@@ -13,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/train"
 )
 
@@ -44,9 +45,10 @@ func output(t *testing.T, device dist.DeviceFunc) (loss, accuracy float64) {
 	return number(t, out.String(), "step 0  loss "), number(t, out.String(), "test accuracy ")
 }
 
-func TestCUDA(t *testing.T) {
+// TestCUDA of ../embed and ../ddp-mnist are its short forms.
+func TestLongCUDA(t *testing.T) {
+	reliability.SkipUnlessLong(t)
 	wantLoss, want := onCPU(t)
-	require.Greater(t, want, 15.0, "it has learnt something")
 	loss, accuracy := output(t, disttest.CUDA(t, emu.Config{Devices: 1}))
 	require.InDelta(t, wantLoss, loss, 2e-4)
 	require.InDelta(t, want, accuracy, 0.1)
@@ -55,6 +57,7 @@ func TestCUDA(t *testing.T) {
 // A training resumes where it was saved, in the middle of an epoch.
 func TestResume(t *testing.T) {
 	_, want := onCPU(t)
+	require.Greater(t, want, 15.0, "it has learnt something")
 	o := train.Options{Save: filepath.Join(t.TempDir(), "ckpt")}
 	var out bytes.Buffer
 	require.NoError(t, run(&o, 2, "float32", &out))
