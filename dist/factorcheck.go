@@ -24,8 +24,8 @@ func sameFactors(what string, all []given) error {
 			switch {
 			case ok && x.Op != "":
 				return fmt.Errorf("%s: %s has the number %g on rank %d, and %g on rank %d, in the same line: a number is the same on all "+
-					"ranks, so add up what is made of own rows (SumFloats); what belongs to rows, such as a weight, is a tensor (Tensor.WithRows)%s",
-					what, x.Op, x.Value, b.Rank, y.Value, a.Rank, line(x))
+					"ranks, so add up what is made of own rows (SumFloats); what belongs to rows, such as a weight, is a tensor (Tensor.WithRows); "+
+					"if ranks have other numbers of microbatches, put a penalty in the last%s", what, x.Op, x.Value, b.Rank, y.Value, a.Rank, line(x))
 			case ok:
 				return fmt.Errorf("%s: a sum over rows is multiplied by %g on rank %d, and by %g on rank %d, in the same line: "+
 					"divide by the count of the whole batch, tensor.GlobalMean or tensor.GlobalCount(x), or add your own count up (SumFloats); "+

@@ -34,6 +34,8 @@
 //
 // In stages 2 and 3 all ranks run the same microbatches, because each is communicated. So cut a rank's rows into so many parts, not into
 // parts of so many rows: ranks may have unequally many, as in the last batch of an epoch and in the first one of a data.Loader.
+// With dropout, or what mixes a microbatch's rows, such as the balance loss of experts, the result then depends on the number of ranks. For
+// the result of one rank, make each microbatch a whole batch of the loader, of which each rank has its rows.
 // With Config.OncePerStep only the whole step is communicated, as in stage 1. Then whole gradients, and in stage 3 whole values, are in
 // memory from the first microbatch to the last.
 //

@@ -96,9 +96,7 @@ func (l *Layer) divide(r Ranks) {
 			}
 		}
 		if s := l.Shared; s != nil {
-			place(s.Gate.W, g, 0, hidden)
-			place(s.Up.W, g, 0, hidden)
-			place(s.Down.W, g, 1, hidden)
+			divideShared(s, g)
 		}
 	}
 	if e.Gate != nil {
@@ -109,6 +107,27 @@ func (l *Layer) divide(r Ranks) {
 	place(e.Up, r.Hidden, 1, hidden)
 	place(e.Down, r.Experts, 0, "experts")
 	place(e.Down, r.Hidden, 2, hidden)
+}
+
+// divideShared leaves this rank its part of the shared expert's hidden features, and of its adapters'. What the ranks of g have whole of
+// an adapter has the gradients of all of them.
+func divideShared(s *nn.GatedMLP, g *dist.Group) {
+	var down *tensor.Param // which Linears share that are one in files
+	for _, l := range []*nn.Linear{s.Gate, s.Up} {
+		place(l.W, g, 0, hidden)
+		if a := l.Adapter; a != nil {
+			place(a.Up, g, 0, hidden)
+			if a.Down != down {
+				down = a.Down
+				down.Through(&autograd.Copy{Group: g})
+			}
+		}
+	}
+	place(s.Down.W, g, 1, hidden)
+	if a := s.Down.Adapter; a != nil {
+		place(a.Down, g, 1, hidden)
+		a.Up.Through(&autograd.Copy{Group: g})
+	}
 }
 
 const hidden = "hidden features"

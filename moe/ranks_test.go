@@ -43,6 +43,7 @@ type job struct {
 	hidden              string // axes of the ranks that divide experts, also if there is one; "": tp, if there are more. Others have the same
 	stepRows            bool   // a capacity is of the tokens of a step, in all microbatches
 	alone               bool   // no Parallelize: one rank
+	lora                bool   // of the shared expert
 }
 
 // seen is what rank 0 saw beside the result.
@@ -76,6 +77,9 @@ func (j job) training(saw *seen) disttest.Training {
 	}
 	c.Attach = func(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err error) {
 		m := newModel(j.Config)
+		if j.lora {
+			nn.LoRA(m, nn.LoRAConfig{Rank: 2, Alpha: 60, Targets: []string{"moe.shared_experts.*"}})
+		}
 		a.Params = disttest.Must(j.attach(m, mesh))
 		balancer, rank := moe.NewBalancer(j.rate, m.MoE), r.World.Rank()
 		a.Norm, a.Data, a.Sum = r.World, along(mesh, cmp.Or(j.rows, "dp,ep")), along(mesh, cmp.Or(j.rows, "dp,ep")+",cp")
@@ -203,7 +207,7 @@ func (m *model) sequence(g *dist.Group) (gather, scatter tensor.Function) {
 
 // on is j on other ranks, which compute as l says.
 func (j job) on(l job) job {
-	l.Config, l.rate, l.stepRows = j.Config, j.rate, j.stepRows
+	l.Config, l.rate, l.stepRows, l.lora = j.Config, j.rate, j.stepRows, j.lora
 	return l
 }
 
@@ -282,6 +286,18 @@ func TestSequencesInPartsEqualWholeOnes(t *testing.T) {
 
 func TestLongSequencesInPartsEqualWholeOnes(t *testing.T) {
 	reliability.AsLong(t, TestSequencesInPartsEqualWholeOnes)
+}
+
+// Adapters of the shared expert are divided with its hidden features, over one rank, too.
+func TestAdaptersOfTheSharedExpert(t *testing.T) {
+	j := named("mixtral", 0)
+	j.lora = true
+	want, _ := j.run(t)
+	require.NotEqual(t, want.Losses[0], want.Losses[len(want.Losses)-1])
+	for _, l := range []job{{mesh: "dp=1", hidden: "tp"}, {mesh: "tp=2"}, {mesh: "ep=2,tp=3", sp: true}, {mesh: "dp=2,tp=2", fsdp: true}} {
+		got, _ := j.on(l).run(t)
+		disttest.RequireEqual(t, want, got, 1e-10)
+	}
 }
 
 // named has one of the routers, whose bias moves.

@@ -234,11 +234,12 @@ func targets(op string, linears []placedLinear, patterns []string) []placedLinea
 	return found
 }
 
-// mustAdapt refuses layers whose output or input is not that of the whole weight, unless the adapter has been divided as well.
+// mustAdapt refuses layers whose output or input is not that of the whole weight, unless the adapter has been divided as well: over one
+// rank, nothing is cut, but the matrix that all ranks have goes through a Function.
 func (l *Linear) mustAdapt() {
 	a := l.Adapter
 	divided := l.Pre != nil || l.Post != nil || l.W.IsCut()
-	if divided && (a == nil || !a.Up.IsCut() && !a.Down.IsCut()) {
+	if divided && (a == nil || !a.Up.IsCut() && !a.Down.IsCut() && !a.Up.HasThrough() && !a.Down.HasThrough()) {
 		fail("LoRA", "%s is cut by tensor parallelism, or has Pre or Post, and the adapter is not divided: give adapters first, then divide",
 			strings.TrimSuffix(l.W.Name(), ".weight"))
 	}

@@ -40,6 +40,10 @@ func (t *Tape) leafOf(in, h *header) Tensor {
 
 // GradOf returns the gradient of x, which Leaf made: the sum over all Backwards since then, or none if there is none. It waits for
 // collectives that still write to it. It is valid until the tape's next Backward or Reset. Its types are x.Types().Dual().
+//
+// It is a constant: what is computed of it has no gradient. So a penalty of a loss's gradients (WGAN-GP) made of their values adds a number
+// to the loss and changes nothing. Write it with a difference along them, which has a gradient: if d is each row's gradient divided by
+// its norm, f(x.Add(d.Scale(e))).Sub(f(x)).Scale(1/e) is that norm for a small e. Consume what the first Backward gave the parameters.
 func (t *Tape) GradOf(x Tensor) Tensor {
 	h := x.hdr()
 	if t.noGrad {

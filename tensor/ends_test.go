@@ -16,6 +16,36 @@ import (
 	"github.com/ringo-ml/ringo/tensor/typing"
 )
 
+// A penalty of the norms of gradients has no gradient if it is made of what GradOf returns, and the right one if it is made of a
+// difference along them. Of f(x) = Σ w·x², the gradient is 2·w·x.
+func TestGradientPenalty(t *testing.T) {
+	ps := &params{dev: hostDevice, dtype: Float64}
+	w := ps.add("w", Constant(0.7), 3)
+	tape, xs := NewTape(hostDevice), []float64{1, -2, 0.5, 0.3, 1.2, -0.4}
+	f := func(x Tensor) Tensor { return x.Square().Mul(tape.Use(w)).Sum(1) }
+	x := tape.Leaf(FromSlice(xs, 2, 3))
+	tape.Backward(f(x).Sum())
+	w.Consume()
+	g := tape.GradOf(x)
+	norm := g.Square().Sum(1).Sqrt()
+	n, d := Floats(norm), tape.Input(g.Div(norm.Reshape(-1, 1)))
+	penalty := func(norm Tensor) []float64 {
+		defer w.Consume()
+		tape.Backward(f(x).Sum().Scale(0).Add(norm.Affine(1, -1).Square().Sum()))
+		return Floats(w.Grad)
+	}
+	values, e := FromSlice(n, 2), 1e-4
+	slope := penalty(f(x.Add(d.Scale(e))).Sub(f(x)).Scale(1 / e))
+	for i := range 3 {
+		want := 0.0
+		for row := range 2 {
+			want += 2 * (n[row] - 1) / n[row] * 2 * 0.7 * xs[3*row+i] * 2 * xs[3*row+i]
+		}
+		assert.InDelta(t, want, slope[i], 1e-2)
+	}
+	assert.Equal(t, make([]float64, 3), penalty(tape.Input(values)))
+}
+
 // The gradient of an input: how a score changes with each pixel.
 func TestSaliency(t *testing.T) {
 	ps := &params{dev: hostDevice, dtype: Float64}

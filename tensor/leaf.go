@@ -68,6 +68,9 @@ func (p *Param) Through(f Function) {
 	p.through = f
 }
 
+// HasThrough reports whether Through was called: also by who divides a model over one rank, which cuts nothing.
+func (p *Param) HasThrough() bool { return p.through != nil }
+
 // leafState is the state of a parameter on one tape.
 type leafState struct {
 	p       *Param

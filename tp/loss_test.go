@@ -235,6 +235,11 @@ func TestWrongLabels(t *testing.T) {
 			{"take Ignore and Count, and no Weights", func() {
 				loss.LinearLoss(&nn.Linear{}, logits, logits, ops.CrossEntropyOptions{PerRow: true})
 			}},
+			{"of 3 classes; ranks have parts of the logits: if these are the classes, as behind Columns, the loss is tp.CrossEntropy", func() {
+				ty := logits.Types().With(r.World.Axes(), tensor.Cut)
+				part := tape.Input(tensor.New(r.Device, tensor.Float32, 2, 3).WithTypes(ty))
+				nn.CrossEntropy(part, tensor.FromSlice([]int64{2, 4}, 2))
+			}},
 			{"labels are int64", func() { loss.Loss(logits, tensor.FromSlice([]float64{0, 0}, 2)) }},
 			{"of 5, and labels", func() {
 				loss.Loss(tape.Input(tensor.New(r.Device, tensor.Float32, 2, 5)), tensor.FromSlice([]int64{4, 4}, 2))

@@ -44,6 +44,7 @@ func TestEqualsOneRank(t *testing.T) {
 		{job{model: "gqa", again: true}, "fsdp=2,kv=2,same=2 dp=2,cp=2", ""},
 		{job{model: "gpt2", ones: true}, "dp=1 kv=2 cp=2 dp=2 fsdp=1 fsdp=2", "dp=2"},
 		{job{model: "gqa", ones: true, again: true}, "dp=1 kv=2 dp=2 fsdp=1,cp=2", "fsdp=1,cp=2"},
+		{job{model: "gpt2", ones: true, lora: true}, "dp=1 dp=2 fsdp=1 fsdp=2", "dp=2"},
 		{job{model: "gpt2", naive: true}, "kv=2 dp=2,kv=3", "kv=2"},
 		{job{model: "gqa", naive: true}, "kv=5 fsdp=2,kv=2", ""},
 	} {

@@ -44,7 +44,8 @@ func TestFingerprintAndMismatch(t *testing.T) {
 		change func(o *backend.Op)
 		text   string
 	}{
-		{func(o *backend.Op) { o.Kind = backend.Broadcast }, "allreduce seq 7 (rank 0) vs broadcast seq 7 (rank 3)"},
+		{func(o *backend.Op) { o.Kind = backend.Broadcast }, "allreduce seq 7 (rank 0) vs broadcast seq 7 (rank 3), " +
+			"shapes float32[2,5] and float32[2,5]: these ranks are at different places of the program; what decides where they go, such as whether a batch is skipped, must be the same"},
 		{func(o *backend.Op) { o.Red = backend.Max }, "op sum (rank 0) vs max (rank 3)"},
 		{func(o *backend.Op) { o.DType = tensor.BFloat16 }, "dtype float32 (rank 0) vs bfloat16 (rank 3)"},
 		{func(o *backend.Op) { o.Count = 12 }, "count 10 (rank 0) vs 12 (rank 3)"},

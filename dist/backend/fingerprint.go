@@ -145,6 +145,10 @@ func Mismatch(a, b *Desc, ra, rb int) *Error {
 	if e.Cause = advice; advice == nil && a.Kind.typed() && b.Kind.typed() {
 		e.Cause = fmt.Errorf("shapes %s and %s", a.Shape, b.Shape)
 	}
+	if a.Group == b.Group && a.Seq == b.Seq && a.Kind.paired() != b.Kind.paired() && b.Kind.typed() && a.Kind.typed() {
+		e.Cause = fmt.Errorf("%w: these ranks are at different places of the program; what decides where they go, such as whether a "+
+			"batch is skipped, must be the same on all (SumFloats of what each sees)", e.Cause)
+	}
 	return e
 }
 

@@ -172,7 +172,11 @@ func checkLabels(t *tensor.Tape, x, y tensor.Tensor, ignore int64) int {
 			continue
 		}
 		if l < 0 || l >= int64(classes) {
-			OpCrossEntropy.Fail([]tensor.Tensor{x, y}, "label %d is %d, of %d classes", i, l, classes)
+			hint := ""
+			if x.Types().On(tensor.Cut) != 0 {
+				hint = "; ranks have parts of the logits: if these are the classes, as behind Columns, the loss is tp.CrossEntropy"
+			}
+			OpCrossEntropy.Fail([]tensor.Tensor{x, y}, "label %d is %d, of %d classes%s", i, l, classes, hint)
 		}
 		counted++
 	}
