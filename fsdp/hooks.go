@@ -10,9 +10,14 @@ import (
 // What a tape calls, in this order: BeforeUse in forward, BackwardBegin, BeforeUse and GradReady in Backward, BackwardDone. Changed comes
 // from Param.Changed.
 
-// Changed makes the next forward pass gather the unit of p.
+// Changed makes the next forward pass gather the unit of p. Until then, values that stay cannot be read: but for this rank's part they are
+// old.
 func (s *Sharding) Changed(p *tensor.Param) {
-	s.order.Changed(s.of[p].u.index, s.of[p].in.which)
+	sec := s.of[p].in
+	if sec.stays != nil {
+		tensor.Raw(sec.flat).Place(nil)
+	}
+	s.order.Changed(s.of[p].u.index, sec.which)
 	s.changes.edited = true
 }
 
