@@ -135,7 +135,8 @@ func (s *Sharding) attachPiece(pc *piece) error {
 		}
 		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
 	}
-	p.Value = pc.in.flat.Range(pc.off-pc.in.off, pc.off-pc.in.off+p.Len()).View(p.Dims()...)
+	pc.value = pc.in.flat.Range(pc.off-pc.in.off, pc.off-pc.in.off+p.Len()).View(p.Dims()...)
+	p.Value = pc.value
 	p.Local = local
 	p.Shard(pc.lo, pc.hi)
 	if !p.Frozen() {

@@ -14,6 +14,10 @@ import (
 // old.
 func (s *Sharding) Changed(p *tensor.Param) {
 	sec := s.of[p].in
+	if p.Value != s.of[p].value {
+		panic(&tensor.Failure{Op: "fsdp", Err: fmt.Errorf("%s has another tensor as Value than Attach gave it: call SetValue before Attach, or "+
+			"write this rank's part behind it (tensor.Copy to Local, and Changed)", p.Name())})
+	}
 	if sec.stays != nil {
 		tensor.Raw(sec.flat).Place(nil)
 	}

@@ -18,6 +18,7 @@ type piece struct {
 	p           *tensor.Param
 	u           *Unit
 	in          *section
+	value       tensor.Tensor  // whole, in the parameter's shape
 	off         int            // of its first element in the unit
 	lo, hi      int            // its elements that this rank owns
 	grad        tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach

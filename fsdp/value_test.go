@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/tensor"
@@ -51,8 +53,8 @@ func readValues(p place, freed, frozen, stale bool) error {
 				continue
 			}
 		}
-		why := fmt.Sprintf("memory of %s is not there: fsdp gathers the value for a forward pass, and it was changed or freed since: read Local, "+
-			"this rank's part, or the whole that Full of fsdp.Sharding returns", q.Name())
+		why := fmt.Sprintf("memory of %s is not there: fsdp gathers the value for a forward pass, and it was changed or freed since, or not gathered yet: "+
+			"read Local, this rank's part, or the whole that Full of fsdp.Sharding returns", q.Name())
 		switch {
 		case there && (err != nil || !slices.Equal(got, tensor.Floats(full))):
 			return fmt.Errorf("step %d: %s is not as Full says: %w", p.Step, q.Name(), err)
@@ -61,4 +63,18 @@ func readValues(p place, freed, frozen, stale bool) error {
 		}
 	}
 	return nil
+}
+
+// SetValue is for before Attach: it would take a parameter out of its unit.
+func TestSetValueAfterAttach(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		j := job{training: training{Ranks: 2, Steps: 3, Micro: 1}, cfg: fsdp.Config{DType: tensor.Float64, Stage: stage}}
+		j.before = func(p place) error {
+			w := p.model.(*toy).Blocks[1].MLP.Up.W
+			return tensor.Try(func() { w.SetValue(tensor.New(p.Rank.Device, tensor.Float64, w.Dims()...)) })
+		}
+		_, err := j.whole().Try()
+		require.ErrorContains(t, err, "blocks.1.mlp.up.weight has another tensor as Value than Attach gave it: call SetValue before Attach, or "+
+			"write this rank's part behind it (tensor.Copy to Local, and Changed)")
+	}
 }
