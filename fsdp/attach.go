@@ -150,5 +150,5 @@ func (s *Sharding) attachPiece(pc *piece) error {
 // foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,
 // gather or sum it.
 func (s *Sharding) foreign(p *tensor.Param) bool {
-	return s.ignored[p] || p.Owner() != nil && p.Owner() != tensor.Hooks(s)
+	return s.ignored[p] || p.Owner() != nil && p.Owner() != tensor.Hooks(s) && p.Owner() != tensor.Hooks(buffers{s})
 }

@@ -10,14 +10,16 @@ import (
 // layOut gives units their memory, and parameters their values.
 func (s *Sharding) layOut() error {
 	for _, p := range s.params {
-		switch {
-		case s.of[p] != nil, s.foreign(p):
-		case p.Value.IsZero():
+		if s.of[p] != nil || s.foreign(p) {
+			continue
+		}
+		if p.Value.IsZero() {
 			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
-		default:
-			if err := s.all.Broadcast(p, s.exec.Device()); err != nil {
-				return err
-			}
+		} else if err := s.all.Broadcast(p, s.exec.Device()); err != nil {
+			return err
+		}
+		if err := p.Own(buffers{s}, 0); err != nil {
+			return err
 		}
 	}
 	s.pools.values.Group, s.pools.values.Kind = s.all.Gathers, memory.Gathered

@@ -53,8 +53,8 @@ func readValues(p place, freed, frozen, stale bool) error {
 				continue
 			}
 		}
-		why := fmt.Sprintf("memory of %s is not there: fsdp gathers the value for a forward pass, and it was changed or freed since, or not gathered yet: "+
-			"read Local, this rank's part, or the whole that Full of fsdp.Sharding returns", q.Name())
+		why := fmt.Sprintf("memory of %s is not there: fsdp gathers the value for a forward pass, and it was changed or freed since, or not "+
+			"gathered yet: read Local, this rank's part, or the whole that Full of fsdp.Sharding returns", q.Name())
 		switch {
 		case there && (err != nil || !slices.Equal(got, tensor.Floats(full))):
 			return fmt.Errorf("step %d: %s is not as Full says: %w", p.Step, q.Name(), err)
@@ -76,5 +76,25 @@ func TestSetValueAfterAttach(t *testing.T) {
 		_, err := j.whole().Try()
 		require.ErrorContains(t, err, "blocks.1.mlp.up.weight has another tensor as Value than Attach gave it: call SetValue before Attach, or "+
 			"write this rank's part behind it (tensor.Copy to Local, and Changed)")
+	}
+}
+
+// A buffer that one rank alone changes is named.
+func TestBuffersThatDiffer(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		j := job{training: training{Ranks: 2, Steps: 3, Micro: 1}, cfg: fsdp.Config{DType: tensor.Float64, Stage: stage}, model: newFrozen}
+		j.before = func(p place) error {
+			mean := p.model.(*frozen).Mean
+			if full, err := p.sharding.Full(&mean.Param); err != nil || full != mean.Value {
+				return fmt.Errorf("not all of the buffer: %w", err)
+			}
+			if p.Step == 1 && p.Rank.World.Rank() == 1 {
+				tensor.Data[float64](mean.Value)[2]++
+				mean.Changed()
+			}
+			return nil
+		}
+		_, err := j.whole().Try()
+		require.ErrorContains(t, err, "fsdp: mean must have the same values on all ranks of world, and those of rank 1 are not rank 0's")
 	}
 }

@@ -136,8 +136,9 @@ func (h *header) absent() {
 	if h.isLeaf() {
 		name = h.base.p.name
 	} else if p := h.valueOf(); p != nil {
-		fail("use", these(h), "memory of %s is not there: %s gathers the value for a forward pass, and it was changed or freed since, or not gathered yet: "+
-			"read Local, this rank's part, or the whole that Full of fsdp.Sharding returns; write Local, and call Changed behind", p.name, ownerName(p.owner))
+		fail("use", these(h), "memory of %s is not there: %s gathers the value for a forward pass, and it was changed or freed since, or not "+
+			"gathered yet: read Local, this rank's part, or the whole that Full of fsdp.Sharding returns; write Local, and call Changed behind",
+			p.name, ownerName(p.owner))
 	}
 	fail("use", these(h), "memory of %s is not there: never made (call nn.Init or Attach), not gathered, or released by Backward", name)
 }
