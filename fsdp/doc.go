@@ -42,13 +42,12 @@
 // (ZeRO++, Wang et al. 2023). After 60 steps of this package's tests, losses are within 1% of those of exact values, with Grads within 2%.
 //
 // Param.Value has memory only while it is right: to read it otherwise panics with the parameter's name. That is so while a unit is freed,
-// and in all stages from Attach to the first forward pass, and from an optimizer's step, or Param.Changed, to the next forward pass. Read and
-// write Local, and read the whole with Full. Behind each change of Local call Changed, also when averages are swapped in or out: what stays
-// gathered (stages 1 and 2, Keep) is else partly old, and no error says so.
+// and in all stages from Attach, a step of an optimizer or Param.Changed to the next forward pass. Read and write Local, and read the whole
+// with Full. Behind each change of Local call Changed, also where averages are swapped in or out: what stays gathered (stages 1 and 2,
+// Keep) is else partly old, and no error says so. One rank in stages 1 and 2 has the whole, and can always read it.
 //
-// So parameters that one operation reads together (a weight and
-// its bias) belong in one unit, or in units of Keep. Tied parameters belong in one unit. If their uses are far apart, make
-// it with Keep.
+// So parameters that one operation reads together (a weight and its bias) belong in one unit, or in units of Keep. Tied parameters belong
+// in one unit. If their uses are far apart, make it with Keep.
 //
 // Several tapes may be alive, as in a pipeline, and their Backwards may run in any order, one after another. Each gathers
 // what it needs. A Backward that does not come directly after its own forward pass gathers one unit more.
