@@ -135,7 +135,8 @@ func (s *Sharding) attachPiece(pc *piece) error {
 		}
 		s.optimizer.Cast(local, tensor.ToDevice(local.Device(), p.Value.View(p.Len()).Range(pc.lo, pc.hi)))
 	}
-	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
+	pc.value = pc.in.flat.Range(pc.off-pc.in.off, pc.off-pc.in.off+p.Len()).View(p.Dims()...)
+	p.Value = pc.value
 	p.Local = local
 	p.Shard(pc.lo, pc.hi)
 	if !p.Frozen() {
@@ -149,5 +150,5 @@ func (s *Sharding) attachPiece(pc *piece) error {
 // foreign reports whether a parameter is not for this Sharding: it is ignored, or another Attach has it. This package does not make,
 // gather or sum it.
 func (s *Sharding) foreign(p *tensor.Param) bool {
-	return s.ignored[p] || p.Owner() != nil && p.Owner() != tensor.Hooks(s)
+	return s.ignored[p] || p.Owner() != nil && p.Owner() != tensor.Hooks(s) && p.Owner() != tensor.Hooks(buffers{s})
 }

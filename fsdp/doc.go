@@ -43,9 +43,13 @@
 // they are used in, and later gatherings of the step stay within the host. With Config.Weights and Config.Grads, what is sent is quantized
 // (ZeRO++, Wang et al. 2023). After 60 steps of this package's tests, losses are within 1% of those of exact values, with Grads within 2%.
 //
-// A freed parameter has no memory: to read it panics with its name. So parameters that one operation reads together (a weight and
-// its bias) belong in one unit, or in units of Keep. Tied parameters belong in one unit. If their uses are far apart, make
-// it with Keep.
+// Param.Value has memory only while it is right: to read it otherwise panics with the parameter's name. That is so while a unit is freed,
+// and in all stages from Attach, a step of an optimizer or Param.Changed to the next forward pass. Read and write Local, and read the whole
+// with Full. Behind each change of Local call Changed, also where averages are swapped in or out: what stays gathered (stages 1 and 2,
+// Keep) is else partly old, and no error says so. One rank in stages 1 and 2 has the whole, and can always read it.
+//
+// So parameters that one operation reads together (a weight and its bias) belong in one unit, or in units of Keep. Tied parameters belong
+// in one unit. If their uses are far apart, make it with Keep.
 //
 // Several tapes may be alive, as in a pipeline, and their Backwards may run in any order, one after another. Each gathers
 // what it needs. A Backward that does not come directly after its own forward pass gathers one unit more.
@@ -68,6 +72,8 @@
 // unit before they gather it. From then on, every rank issues all gathers in this order and skips none. A rank that does not use a
 // unit gathers it all the same and contributes zeros. At the end of Backward, the ranks compare what they used. If no rank
 // used a unit, it has no gradient, and the optimizer does not change it.
+//
+// A unit that the first step left out finds its place later.
 //
 // These are errors that name the unit: some ranks use it and others do not; a rank uses it at another place than before.
 //

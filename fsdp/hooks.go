@@ -10,9 +10,18 @@ import (
 // What a tape calls, in this order: BeforeUse in forward, BackwardBegin, BeforeUse and GradReady in Backward, BackwardDone. Changed comes
 // from Param.Changed.
 
-// Changed makes the next forward pass gather the unit of p.
+// Changed makes the next forward pass gather the unit of p. Until then, values that stay cannot be read: but for this rank's part they are
+// old.
 func (s *Sharding) Changed(p *tensor.Param) {
-	s.order.Changed(s.of[p].u.index, s.of[p].in.which)
+	sec := s.of[p].in
+	if p.Value != s.of[p].value {
+		panic(&tensor.Failure{Op: "fsdp", Err: fmt.Errorf("%s has another tensor as Value than Attach gave it: call SetValue before Attach, or "+
+			"write this rank's part behind it (tensor.Copy to Local, and Changed)", p.Name())})
+	}
+	if sec.stays != nil {
+		tensor.Raw(sec.flat).Place(nil)
+	}
+	s.order.Changed(s.of[p].u.index, sec.which)
 	s.changes.edited = true
 }
 
@@ -90,3 +99,11 @@ func (s *Sharding) BackwardDone(bool) error {
 	}
 	return s.compareStep()
 }
+
+// buffers owns the model's buffers: compareStep compares their values, by name. A tape calls it for nothing.
+type buffers struct{ *Sharding }
+
+func (buffers) Changed(*tensor.Param)                 {}
+func (buffers) BeforeUse(*tensor.Param, tensor.Phase) {}
+func (buffers) BackwardBegin(bool)                    {}
+func (buffers) BackwardDone(bool) error               { return nil }

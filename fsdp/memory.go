@@ -10,14 +10,16 @@ import (
 // layOut gives units their memory, and parameters their values.
 func (s *Sharding) layOut() error {
 	for _, p := range s.params {
-		switch {
-		case s.of[p] != nil, s.foreign(p):
-		case p.Value.IsZero():
+		if s.of[p] != nil || s.foreign(p) {
+			continue
+		}
+		if p.Value.IsZero() {
 			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
-		default:
-			if err := s.all.Broadcast(p, s.exec.Device()); err != nil {
-				return err
-			}
+		} else if err := s.all.Broadcast(p, s.exec.Device()); err != nil {
+			return err
+		}
+		if err := p.Own(buffers{s}, 0); err != nil {
+			return err
 		}
 	}
 	s.pools.values.Group, s.pools.values.Kind = s.all.Gathers, memory.Gathered
@@ -76,13 +78,20 @@ func (s *Sharding) layOutValues(u *Unit) {
 		if sec.n == 0 {
 			continue
 		}
-		sec.flat, sec.flatShard = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
+		sec.flat = u.flat.Range(sec.off, sec.off+sec.n)
+		here := u.flat.Range(sec.lo, sec.hi)
+		if u.keep && (!inPlace || len(sec.counts) > 1) { // Local stays, and the whole is there while it is as new
+			sec.stays = sec.flat.Ptr()
+			sec.flat = tensor.FromPtr(u.over.Gathers.Device(), nil, u.compute, sec.n)
+			tensor.Raw(sec.flat).Keep(tensor.Ptr(u))
+		}
+		sec.flatShard = sec.flat.Range(sec.lo-sec.off, sec.hi-sec.off)
 		if s.host != nil && !u.keep && u.over == s.all { // units that stay are gathered once, and those of Unit.Over are other ranks'
 			sec.secondary = s.host.NewCopy(sec.flat)
 		}
 		switch {
 		case inPlace:
-			sec.local = sec.flatShard
+			sec.local = here
 		case c.Offload != nil:
 			sec.local = tensor.NewFor(memory.Parameters, c.Offload, c.DType, sec.hi-sec.lo)
 			if u.compute != c.DType {

@@ -33,6 +33,7 @@ func TestSkippedOnAllRanks(t *testing.T) {
 		"later":    func(step, _, i int) bool { return step >= 3 && i == 1 },
 		"at first": func(step, _, i int) bool { return step < 3 && i%2 == 1 },
 		"random":   func(step, _, i int) bool { return step*step*7%4 == i || step%5 == 3 },
+		"by turns": func(step, _, i int) bool { return step == 0 && i == 1 || step > 0 && i == step%5 },
 		"two":      func(step, _, i int) bool { return step%2 == 0 && i >= 2 },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 		return over.Whole(p, s.exec.Device(), tensor.ToDevice(s.exec.Device(), p.Local))
 	case p.Value.IsZero():
 		return p.Value, fmt.Errorf("fsdp: %v was never made", p)
-	case p.Owner() != nil:
+	case p.Owner() != nil && s.foreign(p):
 		return tensor.Tensor{}, fmt.Errorf("fsdp: %s belongs to %v, which was attached before", p.Name(), p.Owner())
 	case p.IsCut():
 		return over.Whole(p, s.exec.Device(), p.Value.View(p.Len()))

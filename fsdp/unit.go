@@ -18,6 +18,7 @@ type piece struct {
 	p           *tensor.Param
 	u           *Unit
 	in          *section
+	value       tensor.Tensor  // whole, in the parameter's shape
 	off         int            // of its first element in the unit
 	lo, hi      int            // its elements that this rank owns
 	grad        tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
@@ -39,8 +40,9 @@ type section struct {
 	lo, hi int   // elements of the unit that this rank owns
 
 	local     tensor.Tensor // what the optimizer updates: elements lo to hi
-	flat      tensor.Tensor // all of it, in Unit.flat
+	flat      tensor.Tensor // all of it, in Unit.flat; the values of parameters are parts of it
 	flatShard tensor.Tensor // elements lo to hi of Unit.flat
+	stays     tensor.Ptr    // memory of flat in a unit that stays, unless what the optimizer updates is the whole
 	narrow    tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
 	codes     zeropp.Gather // with Config.Weights
 	gather    dist.Work

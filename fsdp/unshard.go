@@ -27,6 +27,7 @@ func (s *Sharding) startGather(u *Unit, sec *section, stale bool) {
 	if stale {
 		s.note(u, sec)
 	}
+	sec.place()
 	work, inHost := sec.secondary.Gather(stale)
 	switch {
 	case inHost:
@@ -74,6 +75,13 @@ func (s *Sharding) part(u *Unit, sec *section) tensor.Tensor {
 	return sec.flatShard
 }
 
+// place gives back the memory of values that stay, which Changed took away.
+func (sec *section) place() {
+	if sec.stays != nil {
+		tensor.Raw(sec.flat).Place(sec.stays)
+	}
+}
+
 // waitUnshard waits for the gathers of a unit.
 func (s *Sharding) waitUnshard(u *Unit) error {
 	for i := range u.sections {
@@ -90,6 +98,7 @@ func (s *Sharding) waitGather(sec *section) error {
 	if err := sec.gather.Wait(); err != nil {
 		return err
 	}
+	sec.place() // also if values were changed in the meantime
 	sec.codes.Finish()
 	sec.secondary.Fill()
 	return nil

@@ -97,10 +97,10 @@ func (h *header) param() string {
 	switch {
 	case h.base != nil:
 		return h.base.p.name
-	case h.st != nil:
-		return h.st.name
+	case h.valueOf() != nil:
+		return h.valueOf().name
 	}
-	return ""
+	return h.st.wholeName()
 }
 
 // called names an operand by its parameter, or else by its role.

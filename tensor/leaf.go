@@ -38,6 +38,12 @@ func (p *Param) Own(h Hooks, axes Axes) error {
 	if p.owner = h; !p.Grad.IsZero() {
 		p.markPart()
 	}
+	if h := p.Value.h; h != nil && h.st.wholeName() == "" {
+		if h.st.names == nil {
+			h.st.names = &names{}
+		}
+		h.st.names.parts = append(h.st.names.parts, p)
+	}
 	return Try(func() { p.SumOver(axes) })
 }
 

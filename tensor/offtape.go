@@ -15,7 +15,7 @@ func allOffTape(op string, xs ...Tensor) bool {
 		}
 	}
 	for _, x := range xs {
-		if name := x.h.st.name; name != "" {
+		if name := x.h.st.wholeName(); name != "" {
 			fail(op, these(x.h), "it is the value of %s: Tape.Use puts that on a tape, with its gradient; View, Range and Floats read it", name)
 		}
 	}

@@ -131,7 +131,7 @@ func (p *Param) SetValue(v Tensor) {
 	if h.n != p.Len() || h.tape != nil || h.ld != 0 {
 		fail("SetValue", these(h), "%s has shape %v, and needs a contiguous tensor outside tapes", p.name, p.Dims())
 	}
-	h.st.name = p.name
+	h.st.names = &names{whole: p.name}
 	if h.st.acct != nil {
 		h.st.acct.Recount(memory.Parameters)
 	}

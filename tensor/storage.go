@@ -52,8 +52,35 @@ type storage struct {
 	dev        Device
 	pending    []Pending       // collectives that still read or write it
 	heap       Ptr             // kept reachable: Go memory, or an object that frees the memory
-	name       string          // of the parameter, for errors
+	names      *names          // of parameters, for errors; nil: none
 	acct       *memory.Account // nil: not counted, or step memory, which its arena counts
+}
+
+// names says whose memory it is: a parameter's, or that of an owner of several ones, which has it for their values.
+type names struct {
+	whole string
+	parts []*Param
+}
+
+// valueOf returns the parameter whose value h is or views, in the memory of an owner of several, or nil.
+func (h *header) valueOf() *Param {
+	if h.st == nil || h.st.names == nil {
+		return nil
+	}
+	for _, p := range h.st.names.parts {
+		if v := p.Value.h; v != nil && v.st == h.st && v.off <= h.off && h.off < v.off+v.n*v.dtype.Size() {
+			return p
+		}
+	}
+	return nil
+}
+
+// wholeName is the name of the parameter whose memory it is, or "".
+func (s *storage) wholeName() string {
+	if s == nil || s.names == nil {
+		return ""
+	}
+	return s.names.whole
 }
 
 // busy reports whether a collective still uses the memory. It forgets collectives that are over.
@@ -130,7 +157,10 @@ func newStorage(dev Device, use memory.Use, h *header, name string) {
 
 // allocate gives h zeros that are not counted. use is for errors.
 func allocate(dev Device, use memory.Use, h *header, bytes int, name string) *storage {
-	s := &storage{bytes: bytes, refs: 1, dev: dev, name: name}
+	s := &storage{bytes: bytes, refs: 1, dev: dev}
+	if name != "" {
+		s.names = &names{whole: name}
+	}
 	h.st = s
 	if dev.Host() {
 		if m, ok := dev.(mapper); ok && bytes > muchMemory {

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -131,11 +132,13 @@ func (h *header) ptr() Ptr {
 func (h *header) isLeaf() bool { return h.base != nil && (h == &h.base.h || h == h.base.other) }
 
 func (h *header) absent() {
-	name := "a tensor"
+	name := cmp.Or(h.st.wholeName(), "a tensor")
 	if h.isLeaf() {
 		name = h.base.p.name
-	} else if h.st != nil && h.st.name != "" {
-		name = h.st.name
+	} else if p := h.valueOf(); p != nil {
+		fail("use", these(h), "memory of %s is not there: %s gathers the value for a forward pass, and it was changed or freed since, or not "+
+			"gathered yet: read Local, this rank's part, or the whole that Full of fsdp.Sharding returns; write Local, and call Changed behind",
+			p.name, ownerName(p.owner))
 	}
 	fail("use", these(h), "memory of %s is not there: never made (call nn.Init or Attach), not gathered, or released by Backward", name)
 }

@@ -55,7 +55,7 @@ func (g *neighbours) value(p *Param, dev Device, dtype DType) *storage {
 		g.values = g.parts(p, memory.Parameters, dev, dtype)
 	}
 	s := g.values[i]
-	s.name, g.values[i] = p.name, nil
+	s.names, g.values[i] = &names{whole: p.name}, nil
 	s.count(memory.Parameters, s.bytes)
 	return s
 }

@@ -96,8 +96,8 @@ func (h *header) label(i int) string {
 	switch {
 	case h.isLeaf():
 		return "parameter " + h.base.p.String()
-	case h.st != nil && h.st.name != "":
-		return fmt.Sprintf("input %d (of %s)", i, h.st.name)
+	case h.st.wholeName() != "":
+		return fmt.Sprintf("input %d (of %s)", i, h.st.wholeName())
 	}
 	return fmt.Sprintf("input %d", i)
 }

@@ -136,7 +136,8 @@ func (o *Order) Finish(over func(unit int) bool) []Action {
 func (o *Order) EndBackward() []Action {
 	o.skipTo(len(o.uses))
 	o.reshardCurrent()
-	o.pos, o.issued, o.began, o.learned = 0, 0, false, true
+	o.began, o.learned = false, true
+	o.restart()
 	for o.reducing && o.started < len(o.reduces) {
 		o.reduce()
 	}

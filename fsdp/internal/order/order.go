@@ -55,6 +55,12 @@ const (
 type use struct {
 	unit int
 	in   Phase
+	late bool // the first step did not have it: the place is a guess, since units around it may have been left out
+	used bool // in this forward pass or Backward
+}
+
+func isUse(unit int, in Phase) func(use) bool {
+	return func(u use) bool { return u.unit == unit && u.in == in }
 }
 
 // Phase is forward or Backward.
@@ -130,6 +136,7 @@ func (o *Order) Use(unit int, in Phase) []Action {
 			return o.actions()
 		}
 		o.skipTo(k)
+		o.uses[k].used = true
 		o.unshard(k)
 		o.wait(unit)
 		if !u.Keep {
@@ -150,16 +157,19 @@ func (o *Order) find(unit int, in Phase) int {
 	if k := o.index(unit, in); k >= 0 {
 		return k
 	}
-	known := slices.Contains(o.uses, use{unit, in})
+	known := slices.IndexFunc(o.uses, isUse(unit, in))
+	if known >= 0 && o.learned && o.guessed(known) {
+		return o.rearrange(known)
+	}
 	switch {
-	case known && in == Forward: // another forward pass: evaluation
+	case known >= 0 && in == Forward: // another forward pass: evaluation
 		o.newForward(unit)
 		return o.index(unit, in)
-	case known && o.learned:
+	case known >= 0 && o.learned:
 		return -1
 	}
 	o.add(Verb(in), unit)
-	o.uses = slices.Insert(o.uses, o.pos, use{unit, in})
+	o.uses = slices.Insert(o.uses, o.pos, use{unit: unit, in: in, late: o.learned})
 	if in == Forward {
 		o.forward++
 	}
@@ -168,9 +178,40 @@ func (o *Order) find(unit int, in Phase) int {
 	return o.pos
 }
 
+// guessed reports whether the use at k, whose turn is over, comes only now because it, or what was used behind it, is late.
+func (o *Order) guessed(k int) bool {
+	x := o.uses[k]
+	first := func(u use) bool { return u.used && !u.late }
+	return k < o.pos && o.pos <= o.end(x.in) && !x.used && (x.late || !slices.ContainsFunc(o.uses[k:o.pos], first))
+}
+
+// rearrange puts the use at k, or else the late ones that came before it, to where they are used now, and returns the new place of the use.
+func (o *Order) rearrange(k int) int {
+	x, passed := o.uses[k], o.uses[k:o.pos]
+	at := o.pos - 1
+	o.skipTo(o.issued)
+	o.add(Verb(x.in), x.unit)
+	if x.late {
+		copy(passed, passed[1:])
+		passed[len(passed)-1] = x
+	} else {
+		late := 0
+		for i, u := range passed {
+			if u.used {
+				copy(passed[late+1:], passed[late:i])
+				passed[late] = u
+				late++
+			}
+		}
+		at = k + late
+	}
+	o.pos, o.issued = at, at
+	return at
+}
+
 // index returns the next place of a unit in a phase, or −1.
 func (o *Order) index(unit int, in Phase) int {
-	if k := slices.Index(o.uses[min(o.pos, o.end(in)):o.end(in)], use{unit, in}); k >= 0 {
+	if k := slices.IndexFunc(o.uses[min(o.pos, o.end(in)):o.end(in)], isUse(unit, in)); k >= 0 {
 		return o.pos + k
 	}
 	return -1
@@ -187,7 +228,15 @@ func (o *Order) end(in Phase) int {
 func (o *Order) newForward(unit int) {
 	o.skipTo(max(o.forward, o.issued))
 	o.add(AgreeNewForward, unit)
+	o.restart()
+}
+
+// restart goes back to the beginning of the order.
+func (o *Order) restart() {
 	o.pos, o.issued = 0, 0
+	for i := range o.uses {
+		o.uses[i].used = false
+	}
 }
 
 // skipTo goes on to place k. This rank did not use the units in between. Other ranks may use them, so this rank takes part in their

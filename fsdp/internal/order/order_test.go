@@ -199,6 +199,22 @@ func TestRanksAgree(t *testing.T) {
 	}
 }
 
+// Units that the first step leaves out find their places, in whatever steps they are used, on all ranks alike: Backward never refuses one,
+// and in the end ranks need not agree any more.
+func TestLearnsLater(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		p := newPlayer(" a b c d e f"[:4+2*rng.IntN(5)])
+		for step := range 100 {
+			p.pass(t, rng, false)
+			if sent := strings.Join(p.sent[false], ", "); strings.Contains(sent, "misplaced") || step > 80 && strings.Contains(sent, "agree") {
+				require.Fail(t, "agrees", "seed %d, step %d: %s", seed, step, sent)
+			}
+			clear(p.sent)
+		}
+	}
+}
+
 // pass plays a step. All ranks use the first unit, and in the first step all units.
 func (p *player) pass(t *testing.T, rng *rand.Rand, first bool) {
 	var used []int
