@@ -29,7 +29,7 @@ func forDevices(t *testing.T) func() model {
 }
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
-// in host memory. In the short form, remote memory has stages 1 and 2 and copies, and GPUs with NCCL have stage 3: emulated ones on two ranks.
+// in host memory. In the short form, remote memory has stages 1 and 2 and copies, and GPUs with NCCL have stage 3 (emulated, two ranks).
 func TestDevicesEqualOneRank(t *testing.T) {
 	one := job{cfg: fsdp.Config{DType: tensor.Float64}, model: forDevices(t)}
 	if !reliability.Long(t) {
