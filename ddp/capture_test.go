@@ -94,7 +94,7 @@ func TestCapturedStepsOfOtherBatches(t *testing.T) {
 	disttest.OnEach(t, turn(t, disttest.GPUs(), "one GPU"), 2, func(t *testing.T, launch disttest.Launcher) {
 		for _, captures := range [][2]bool{{true, true}, {false, true}, {true, false}} {
 			for skipped, want := range map[int]string{5: "batch number 6 (rank 0) vs 7 (rank 1)", 20: ""} {
-				if (want == "" || !captures[1]) && !reliability.Long(t) {
+				if (want == "" || !captures[1]) && !unabridged(t) {
 					continue
 				}
 				err := launch(t.Context(), dist.Config{Ranks: 2, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {

@@ -29,7 +29,7 @@ func forDevices(t *testing.T) func() model {
 }
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
-// in host memory. In the short form, remote memory has stages 1 and 2 and copies, and GPUs with NCCL have stage 3 on two ranks.
+// in host memory. In the short form, remote memory has stages 1 and 2 and copies, and GPUs with NCCL have stage 3 (emulated, two ranks).
 func TestDevicesEqualOneRank(t *testing.T) {
 	one := job{cfg: fsdp.Config{DType: tensor.Float64}, model: forDevices(t)}
 	if !reliability.Long(t) {
@@ -37,7 +37,10 @@ func TestDevicesEqualOneRank(t *testing.T) {
 	}
 	want := onOne(one).run(t)
 	machines := append(turn(t, disttest.Machines()[:1], "remote"), turn(t, disttest.GPUs(), "NCCL")...)
-	gpus := false
+	gpus, sharded := false, 2
+	if emu.OnGPU() {
+		sharded = 4
+	}
 	disttest.OnEach(t, machines, 4, func(t *testing.T, launch disttest.Launcher) {
 		one.On = launch
 		if reliability.Long(t) {
@@ -45,7 +48,7 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		}
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 4; ranks++ {
-				if j := one; reliability.Long(t) || ranks == []int{2, 3, 2}[stage-1] && gpus == (stage == 3) {
+				if j := one; reliability.Long(t) || ranks == []int{2, 3, sharded}[stage-1] && gpus == (stage == 3) {
 					j.Ranks, j.cfg.Stage, j.cfg.OncePerStep, j.offload = ranks, stage, ranks == 3, ranks == 2
 					disttest.RequireEqual(t, want, j.run(t), 1e-10)
 				}
@@ -71,7 +74,7 @@ func TestMixedPrecisionOnDevices(t *testing.T) {
 	}
 	want := j.run(t)
 	disttest.OnEach(t, turn(t, disttest.Machines(), "GPUs"), 3, func(t *testing.T, launch disttest.Launcher) {
-		if j.Ranks, j.On = 3, launch; !reliability.Long(t) {
+		if j.Ranks, j.On = 3, launch; !unabridged(t) {
 			j.Ranks = 2
 		}
 		requireNear(t, want.Losses, j.run(t).Losses, 0.02)

@@ -50,7 +50,7 @@ func TestHostCopyChangesNoBit(t *testing.T) {
 		"int8":      {cfg: fsdp.Config{Weights: fsdp.Int8}},
 	}
 	for name, j := range cases {
-		if !inShort(t, name, "2 x 3", "evaluated") {
+		if !inShort(t, name, "2 x 3", "2 copies", "frozen", "evaluated", "offload") {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -1,11 +1,12 @@
 package layout
 
 import (
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // constant is a tensor without rows.

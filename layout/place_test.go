@@ -1,12 +1,13 @@
 package layout
 
 import (
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // chains returns how many random chains a test tries: RINGO_CHAINS, or a number that takes a second.

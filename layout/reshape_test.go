@@ -1,10 +1,11 @@
 package layout
 
 import (
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"math/bits"
 	"slices"
 	"testing"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // shapes returns all shapes of n elements with at most rank dimensions.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/models/gpt"
 	"github.com/ringo-ml/ringo/optim"
@@ -99,7 +100,10 @@ func TestLayoutsEqualOneRank(t *testing.T) {
 			{mesh: "pp=2", parts: []int{1, 6}}, {mesh: "pp=3", parts: []int{3, 1, 3}}, {mesh: "pp=2", schedule: "zbv", parts: []int{1, 3, 2, 1}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			layouts := c.layouts[1:]
+			layouts := c.layouts
+			if layouts[0].mesh == "" {
+				layouts = layouts[1:]
+			}
 			if !reliability.Long(t) {
 				if layouts = c.layouts[:1]; layouts[0].mesh == "" {
 					return
@@ -168,7 +172,10 @@ func TestDevicesEqualOneRank(t *testing.T) {
 	one := p.training(layout{})
 	machines, mesh, ranks := disttest.GPUs()[2:], "pp=2", 2
 	if one.Steps = 4; reliability.Long(t) {
-		one.Steps, machines, mesh, ranks = 10, disttest.Machines(), "pp=2,dp=2", 4
+		one.Steps, machines = 10, disttest.Machines()
+	}
+	if reliability.Long(t) || emu.OnGPU() {
+		mesh, ranks = "pp=2,dp=2", 4
 	}
 	want := one.Run(t)
 	disttest.OnEach(t, machines, ranks, func(t *testing.T, launch disttest.Launcher) {
@@ -185,8 +192,11 @@ func TestRingOnDevices(t *testing.T) {
 	p, layouts := program{kind: gpt.Llama, drop: true, layers: 2, rows: []int{3, 1}}, []layout{{mesh: "ring=2", again: true}}
 	one := p.training(layout{})
 	machines, ranks := disttest.GPUs()[:1], 2
+	if reliability.Long(t) || emu.OnGPU() {
+		layouts, ranks = []layout{{mesh: "pp=2,ring=2", again: true}}, 4
+	}
 	if one.Steps = 2; reliability.Long(t) {
-		one.Steps, layouts, machines, ranks = 10, []layout{{mesh: "pp=2,ring=2", again: true}, {mesh: "ring=4", stage: 2}}, disttest.Machines(), 4
+		one.Steps, layouts, machines = 10, append(layouts, layout{mesh: "ring=4", stage: 2}), disttest.Machines()
 	}
 	want := one.Run(t)
 	disttest.OnEach(t, machines, ranks, func(t *testing.T, launch disttest.Launcher) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"sync"
 	"testing"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
-	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/moe"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -219,15 +217,9 @@ func TestLostRanks(t *testing.T) {
 		"rank 0 is behind":   {4, stuck(0), []int{0, 1, 2}, 2},
 		"a panic":            {4, panics(0), []int{0, 1, 2}, 1},
 	} {
-		rest := []string{"at an epoch's end", "in the first step", "after the step", "two at once", "while others begin", "as others go on",
-			"rank 0 is behind"}
-		if slices.Contains(rest, name) == reliability.Long(t) {
-			t.Run(name, func(t *testing.T) { c.check(t, false) })
-		}
+		t.Run(name, func(t *testing.T) { c.check(t, false) })
 	}
 }
-
-func TestLongLostRanks(t *testing.T) { reliability.AsLong(t, TestLostRanks) }
 
 // TestLostRanksWithState is TestLostRanks where more than parameters and moments must go on: running statistics, which forward changes,
 // masks of dropout, and a Scaler that skips step 4, which none may do again.

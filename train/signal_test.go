@@ -116,9 +116,6 @@ func start(t *testing.T, mode, save string) (cmd *exec.Cmd, stderr *bytes.Buffer
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for s, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
-		if s != syscall.SIGTERM && !reliability.Long(t) {
-			continue
-		}
 		dir := t.TempDir()
 		cmd, stderr := start(t, "loop", dir)
 		require.NoError(t, cmd.Process.Signal(s))
@@ -142,8 +139,6 @@ func TestSignals(t *testing.T) {
 		require.Equal(t, want.weights, got.weights)
 	}
 }
-
-func TestLongSignals(t *testing.T) { reliability.AsLong(t, TestSignals) }
 
 // A rank may get a signal several times, from a scheduler and from its launcher: it still saves.
 func TestSameSignal(t *testing.T) {

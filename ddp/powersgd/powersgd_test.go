@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp/powersgd"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -236,7 +237,8 @@ func powerJob(ranks, steps int, c powersgd.Config) job {
 	return j
 }
 
-// What ranks send depends on the sum of their gradients: any number of ranks trains as one does; in the long form also on devices.
+// What ranks send depends on the sum of their gradients: any number of ranks trains as one does, also on devices: in the short
+// form on remote memory, or on GPUs where there are any.
 func TestEqualsOneRank(t *testing.T) {
 	c := powersgd.Config{Rank: 2, Start: 3}
 	want := powerJob(1, 15, c).run(t)
@@ -246,10 +248,15 @@ func TestEqualsOneRank(t *testing.T) {
 	for _, ranks := range []int{2, 3} {
 		disttest.RequireEqual(t, want, powerJob(ranks, 15, c).run(t), 1e-8)
 	}
-	if !reliability.Long(t) {
-		return
+	machines := disttest.Machines()
+	switch {
+	case reliability.Long(t):
+	case emu.OnGPU():
+		machines = disttest.GPUs()[2:]
+	default:
+		machines = machines[:1]
 	}
-	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, machines, 2, func(t *testing.T, launch disttest.Launcher) {
 		j := powerJob(2, 15, c)
 		j.On = launch
 		disttest.RequireEqual(t, want, j.run(t), 1e-8)

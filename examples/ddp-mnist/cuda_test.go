@@ -62,7 +62,7 @@ func TestCUDA(t *testing.T) {
 
 func TestLongCUDA(t *testing.T) { reliability.AsLong(t, TestCUDA) }
 
-// TestMain runs this binary as a rank of TestLongProcessesOnCUDA, if that has started it.
+// TestMain runs this binary as a rank of TestProcessesOnCUDA, if that has started it.
 func TestMain(m *testing.M) {
 	if os.Getenv("DDP_TEST_CHILD") == "" {
 		os.Exit(m.Run())
@@ -86,8 +86,10 @@ func child() (err error) {
 
 // Two processes with a GPU each, connected by NCCL, train like one rank. The bits are those of goroutine ranks, because the order of two
 // summands does not matter. TestCUDA has the goroutine ranks, and package ddp has short tests with NCCL.
-func TestLongProcessesOnCUDA(t *testing.T) {
-	reliability.SkipUnlessLong(t)
+func TestProcessesOnCUDA(t *testing.T) {
+	if !reliability.Long(t) && !emu.OnGPU() {
+		t.Skip("the long runs have it, and those on a GPU")
+	}
 	o := short()
 	o.steps, o.batch = 5, 64
 	o.Device = disttest.CUDA(t, emu.Config{})
@@ -104,9 +106,13 @@ func TestLongProcessesOnCUDA(t *testing.T) {
 	require.Equal(t, goroutines.LossesSHA256, got.LossesSHA256)
 }
 
+func TestLongProcessesOnCUDA(t *testing.T) { reliability.AsLong(t, TestProcessesOnCUDA) }
+
 // A step copies nothing and does not wait for the device: the loss is read at the end of an epoch. TestSteadySteps of package ddp is short.
-func TestLongSteadyStep(t *testing.T) {
-	reliability.SkipUnlessLong(t)
+func TestSteadyStep(t *testing.T) {
+	if !reliability.Long(t) && !emu.OnGPU() {
+		t.Skip("the long runs have it, and those on a GPU")
+	}
 	o := short()
 	o.ranks, o.batch, o.lr = 2, 7, 0.01
 	images, err := synthetic(300, o.seed, tensor.Float32)
@@ -123,3 +129,5 @@ func TestLongSteadyStep(t *testing.T) {
 		return func() error { return x.advance(batch) }, nil
 	})
 }
+
+func TestLongSteadyStep(t *testing.T) { reliability.AsLong(t, TestSteadyStep) }

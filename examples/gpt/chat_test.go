@@ -80,7 +80,7 @@ func TestChatOnDevice(t *testing.T) {
 	o := talking(t, gpt.Qwen2)
 	o.Steps, o.Sample = 3, 0
 	want := trained(t, o)
-	if o.Device = tensortest.Remotes(t); reliability.Long(t) {
+	if o.Device = tensortest.Remotes(t); reliability.Long(t) || emu.OnGPU() {
 		o.Device = disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
 	}
 	for _, o.Layout = range []lm.Layout{on(1, 1, 3), lay(1, 1, 3, 1, false, 0, 1, 1, 0, 2)} {

@@ -45,14 +45,18 @@ func output(t *testing.T, device dist.DeviceFunc) (loss, accuracy float64) {
 	return number(t, out.String(), "step 0  loss "), number(t, out.String(), "test accuracy ")
 }
 
-// TestCUDA of ../embed and ../ddp-mnist are its short forms.
-func TestLongCUDA(t *testing.T) {
-	reliability.SkipUnlessLong(t)
+// Tests of the same name of ../embed and ../ddp-mnist are short on the emulator.
+func TestCUDA(t *testing.T) {
+	if !reliability.Long(t) && !emu.OnGPU() {
+		t.Skip("the long runs have it, and those on a GPU")
+	}
 	wantLoss, want := onCPU(t)
 	loss, accuracy := output(t, disttest.CUDA(t, emu.Config{Devices: 1}))
 	require.InDelta(t, wantLoss, loss, 2e-4)
 	require.InDelta(t, want, accuracy, 0.1)
 }
+
+func TestLongCUDA(t *testing.T) { reliability.AsLong(t, TestCUDA) }
 
 // A training resumes where it was saved, in the middle of an epoch.
 func TestResume(t *testing.T) {
