@@ -133,7 +133,7 @@ func (p *Param) AsWhole(f func()) {
 		p.Value, p.Local = value, local
 		p.put(at)
 	}()
-	h := &header{dtype: local.DType(), st: &storage{dev: local.Device(), name: p.name}}
+	h := &header{dtype: local.DType(), st: &storage{dev: local.Device(), names: &names{whole: p.name}}}
 	h.setDims(at.Global())
 	p.Value, p.Local = Tensor{h, 0}, Tensor{h, 0}
 	p.put(layout.Whole(at.Global()...))
