@@ -18,7 +18,7 @@ import (
 func TestValueAfterStep(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		for _, ranks := range []int{1, 3} {
-			j := job{cfg: fsdp.Config{DType: tensor.Float64, Stage: stage}, model: newAdapter}
+			j := job{training: training{Steps: 10}, cfg: fsdp.Config{DType: tensor.Float64, Stage: stage}, model: newAdapter}
 			want := onOne(j).run(t)
 			j.Ranks, j.before = ranks, func(p place) error {
 				if err := readValues(p, stage == 3, p.Step > 0 && ranks > 1, ranks > 1); err != nil {
