@@ -87,7 +87,7 @@ func run(rounds int) error {
 				}
 				off, note := x/times[n]-1, ""
 				switch {
-				case i == 0 && (slices.Contains(fitted[:], n)):
+				case i == 0 && slices.Contains(fitted[:], n):
 					note = "  fitted"
 				case n > cached:
 					note = "  not counted"

@@ -186,6 +186,13 @@ END
 chmod +x "$2ranks"
 `
 
+// withGo gives cmd a go that is a script.
+func withGo(t *testing.T, cmd *exec.Cmd, script string) {
+	bin := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o755))
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+}
+
 // A package is built, and its program runs with what the flags say. In the short form, go is a fake, but on a machine that has little more
 // than go.
 func TestRunPackage(t *testing.T) {
@@ -193,9 +200,7 @@ func TestRunPackage(t *testing.T) {
 	needsProcesses(t)
 	cmd, out, errs, tmp := command(t, "run", "-n", "2", "-timeout", "3s", "--threads", "5", "./testdata/ranks", "-timeout", "x y")
 	if _, err := exec.LookPath("chmod"); err == nil && !reliability.Long(t) {
-		bin := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(fakeGo), 0o755))
-		cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+		withGo(t, cmd, fakeGo)
 	}
 	_ = cmd.Run()
 	assert.Equal(t, 0, cmd.ProcessState.ExitCode(), errs)
@@ -254,10 +259,8 @@ func TestLongRunErrors(t *testing.T) { reliability.AsLong(t, TestRunErrors) }
 func TestBuildFails(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	bin := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho undefined: undefinedFunction >&2\nexit 1\n"), 0o755))
 	cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/broken")
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+	withGo(t, cmd, "#!/bin/sh\necho undefined: undefinedFunction >&2\nexit 1\n")
 	_ = cmd.Run()
 	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
 	assert.Contains(t, stderr.String(), "undefined: undefinedFunction\nringo: go build ./testdata/broken: ")
@@ -302,10 +305,8 @@ func TestLongRunInterrupted(t *testing.T) { reliability.AsLong(t, TestRunInterru
 func TestBuildInterrupted(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	bin := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho building >&2\nexec sleep 1000\n"), 0o755))
 	cmd, _, _, tmp := command(t, "run", "-n", "2", "./testdata/ranks")
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+	withGo(t, cmd, "#!/bin/sh\necho building >&2\nexec sleep 1000\n")
 	cmd.Stderr = nil
 	errs, err := cmd.StderrPipe()
 	require.NoError(t, err)
