@@ -41,7 +41,10 @@ func dropped(ctx context.Context, r *dist.Rank) error {
 	}
 	// What stays: the world, the child, its parent, and the last group of this loop.
 	for open, rounds := 0, 0; open != 4 || rounds < 8; rounds++ {
+		cleaned := make(chan struct{}) // a cleanup may run long after GC: without a wait, With would come before it in each round
+		runtime.AddCleanup(new([8]*int), func(c chan struct{}) { close(c) }, cleaned)
 		runtime.GC()
+		<-cleaned
 		r.World.With()
 		if open = dist.OpenGroups(r); open < 4 || ctx.Err() != nil {
 			return fmt.Errorf("%d groups are open, not 4", open)
