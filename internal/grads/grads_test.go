@@ -25,7 +25,7 @@ func part(name, of string, lo, hi int) grads.Share {
 // create begins the file of a rank, behind two steps.
 func create(t *testing.T, rank int, shares ...grads.Share) *grads.File {
 	t.Helper()
-	f, err := grads.Create([2]any{t.Name(), rank}, 2, func() []grads.Share { return shares })
+	f, err := grads.Create([2]any{os.Getenv(grads.Dir), rank}, 2, func() []grads.Share { return shares })
 	require.NoError(t, err)
 	return f
 }

@@ -122,14 +122,15 @@ func instead(table map[string]string, part string) (other, word string) {
 
 // texts returns the strings of a file that are no imports and no tags.
 func texts(file *ast.File) (list []*ast.BasicLit) {
+	tags := map[*ast.BasicLit]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
 			return false
 		case *ast.Field:
-			n.Tag = nil
+			tags[n.Tag] = true
 		case *ast.BasicLit:
-			if n.Kind == token.STRING {
+			if n.Kind == token.STRING && !tags[n] {
 				list = append(list, n)
 			}
 		}
