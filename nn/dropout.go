@@ -61,7 +61,7 @@ func (d *Dropout) note(t *tensor.Tape) {
 	s := t.State()
 	now := tensor.RandomKey(s.Seed, uint64(s.Step), uint64(s.Micro))
 	if d.last.Swap(now) == now && !d.warned.Swap(true) {
-		slog.Warn("nn: a Dropout is used twice in a microbatch, or in one step of two tapes, and drops the same elements: for two masks of "+
-			"one batch, make rows of both (Concat), or call Backward with More between them", "layer", d.name)
+		slog.Warn("nn: a Dropout drops the same elements again: it is used twice in a microbatch, or each step has a new tape; for two masks "+
+			"of one batch, make rows of both (Concat), or call Backward with More between them; all steps use one tape", "layer", d.name)
 	}
 }
