@@ -134,6 +134,7 @@ func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{NewDropout(p)} }
 // Forward returns x [batch, channels, ..], in training without some of the channels.
 func (d *Dropout2d) Forward(x T) T {
 	d.check(x)
+	d.note(tapeOf(x))
 	return ops.DropoutChannels(x, d.P, d.key)
 }
 

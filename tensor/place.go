@@ -143,8 +143,9 @@ func (p *Param) AsWhole(f func()) {
 // GlobalLen returns the number of elements of the model's tensor.
 func (p *Param) GlobalLen() int { return product(p.Global()) }
 
-// Runs yields the places of elements lo to hi of this rank's part in the model's tensor, as runs of adjacent elements: the index of the
-// first one, and their number.
+// Runs yields the places of elements lo to hi of what divisions (Place) left this rank in the model's tensor, as runs of adjacent elements:
+// the index of the first one, and their number. With package fsdp, this is more than Local has: Local's elements are those of
+// Placement().Range().
 func (p *Param) Runs(lo, hi int) iter.Seq2[int, int] { return p.place.Runs(lo, hi) }
 
 func product(dims []int) int {
