@@ -50,7 +50,8 @@ func (f *CrossEntropy) with(options []ops.CrossEntropyOptions) *CrossEntropy {
 	c, o := *f, options[0]
 	c.options = o
 	if o.PerRow || o.Smoothing != 0 || !o.Weights.IsZero() || len(options) > 1 {
-		fail("CrossEntropy", "of options, at most one, ranks that divide words take Ignore and Count, and no Weights, PerRow or Smoothing")
+		fail("CrossEntropy", "of options, at most one, ranks that divide words take Ignore and Count, and no Weights, PerRow or Smoothing: "+
+			"nn.CrossEntropy takes all, of logits behind autograd.Gather{Group: g, Dim: -1} of these ranks")
 	}
 	return &c
 }

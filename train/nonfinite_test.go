@@ -243,7 +243,7 @@ func TestBadSample(t *testing.T) {
 			x.Device, x.data.sample = tensortest.Remotes(t), 27*6+4 // nobody reads values before the next checkpoint
 		}, []string{"by the part of rank 1", "166"}},
 	} {
-		rest := []string{"one of four", "fsdp 1", "captured, microbatches", "emulated CUDA", "emulated CUDA, two GPUs"}
+		rest := []string{"one of four", "fsdp 1", "captured", "emulated CUDA", "emulated CUDA, two GPUs"}
 		onGPU := emu.OnGPU() && strings.Contains(name, "CUDA") // only short tests run there
 		if slices.Contains(rest, name) != reliability.Long(t) && !onGPU {
 			continue
