@@ -33,7 +33,8 @@ type Loop struct {
 	progress *progress.Progress // nil: nothing
 	signals  *interrupt.Listener
 	source   *data.Loader
-	batch    data.Batch // that the step works on
+	loaders  []*data.Loader // all that Batches had, in the order of their first use
+	batch    data.Batch     // that the step works on
 	err      error
 
 	state    ckpt.State
@@ -140,15 +141,12 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 }
 
 // Batches yields the steps up to n, as Steps does, each with this rank's part of a batch. It takes as many epochs as needed.
-// Checkpoints have b's place in the data.
+// Checkpoints have b's place in the data; of several loaders, a resumed program gives them in the same order.
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
 		l.beginSteps(n)
 		defer l.endSteps()
-		at := b.State()
-		if l.source == nil && l.dir.From > 0 {
-			at = l.dir.Loader
-		}
+		at := l.place(b)
 		l.source = b
 		for l.more(n) {
 			if l.err = b.SetState(at); l.err != nil {
@@ -174,6 +172,24 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 		}
 		l.evaluateLast()
 	}
+}
+
+// place returns where b begins: where it stands, or, if it is new here, where the checkpoint has it.
+func (l *Loop) place(b *data.Loader) data.State {
+	if i := len(l.loaders); !slices.Contains(l.loaders, b) {
+		if l.loaders = append(l.loaders, b); i < len(l.dir.Loaders) && l.err == nil {
+			l.err = b.SetState(l.dir.Loaders[i])
+		}
+	}
+	return b.State()
+}
+
+// places returns where all loaders stand, also those that the checkpoint has and the program did not use since.
+func (l *Loop) places() (all []data.State) {
+	for _, b := range l.loaders {
+		all = append(all, b.State())
+	}
+	return append(all, l.dir.Loaders[min(len(all), len(l.dir.Loaders)):]...)
 }
 
 // more reports whether the loop goes on to step n.
@@ -230,7 +246,7 @@ func (l *Loop) step(samples, tokens int, body func() bool) bool {
 		l.err = l.Flush()
 	}
 	if l.Going() && save {
-		l.err = l.dir.Save(l.ctx, l.source)
+		l.err = l.dir.Save(l.ctx, l.places())
 	}
 	l.r.Trace.EndStep()
 	return true
@@ -403,7 +419,7 @@ func (l *Loop) Close() error {
 		}
 	}
 	if err == nil {
-		err = errors.Join(l.dir.Save(l.ctx, l.source), l.dir.Close())
+		err = errors.Join(l.dir.Save(l.ctx, l.places()), l.dir.Close())
 	}
 	if err == nil {
 		err = l.files.Write(l.r, l.values.Series)

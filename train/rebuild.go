@@ -61,7 +61,7 @@ func runAndRebuild(ctx context.Context, r *dist.Rank, f func(ctx context.Context
 type snapshot struct {
 	opt     optSteps
 	steps   int // of the loop
-	loader  data.State
+	loaders []data.State
 	tape    tensor.TapeState
 	extra   map[string]json.RawMessage
 	buffers map[string]tensor.Tensor
@@ -105,11 +105,8 @@ func (l *Loop) takeSnapshot(steps int) (err error) {
 	if l.survivor == nil || l.snapshot != nil && l.snapshot.opt == stepsOf(l.opt) {
 		return nil
 	}
-	m := &snapshot{opt: stepsOf(l.opt), steps: steps, loader: l.dir.Loader, extra: map[string]json.RawMessage{},
+	m := &snapshot{opt: stepsOf(l.opt), steps: steps, loaders: l.places(), extra: map[string]json.RawMessage{},
 		buffers: map[string]tensor.Tensor{}}
-	if l.source != nil {
-		m.loader = l.source.State()
-	}
 	if l.state.Tape != nil {
 		m.tape = l.state.Tape.State()
 	}
@@ -142,7 +139,7 @@ func (l *Loop) closeFailed() error {
 // handedOver is what one rank sends to the others that are left, besides tensors.
 type handedOver struct {
 	Steps     int
-	Loader    data.State
+	Loaders   []data.State
 	Tape      tensor.TapeState
 	Extra     map[string]json.RawMessage
 	Values    []*metrics.Series
@@ -196,7 +193,7 @@ func (l *Loop) takeOver(old *Loop) (bool, error) {
 // handOver returns what the next loop gets from l.
 func (l *Loop) handOver(has optim.State) handedOver {
 	m := l.snapshot
-	x := handedOver{Steps: m.steps, Loader: m.loader, Tape: m.tape, Extra: m.extra, Values: l.values.Until(m.steps), Optimizer: has}
+	x := handedOver{Steps: m.steps, Loaders: m.loaders, Tape: m.tape, Extra: m.extra, Values: l.values.Until(m.steps), Optimizer: has}
 	x.Optimizer.Tensors = nil
 	for _, t := range has.Tensors {
 		x.Tensors = append(x.Tensors, t.Name)
@@ -256,5 +253,5 @@ func (l *Loop) takeRest(x *handedOver) error {
 		}
 	}
 	l.Logf("go on at step %d with %d ranks", x.Steps, l.g.Size())
-	return l.dir.Continue(l.g, x.Steps, x.Loader)
+	return l.dir.Continue(l.g, x.Steps, x.Loaders)
 }

@@ -30,9 +30,9 @@ type Config struct {
 
 // Dir is a directory of checkpoints of one training. Without a name it saves nothing.
 type Dir struct {
-	From   int        // steps in the checkpoint that the training goes on from; 0: it begins
-	Loader data.State // where the loader stood then
-	Notes  []string   // what the program has set otherwise, and which holds
+	From    int          // steps in the checkpoint that the training goes on from; 0: it begins
+	Loaders []data.State // where loaders stood then, in the order in which the program first used them
+	Notes   []string     // what the program has set otherwise, and which holds
 
 	c      Config
 	r      *dist.Rank
@@ -44,7 +44,8 @@ type Dir struct {
 
 // loop is what a checkpoint holds of the loop itself.
 type loop struct {
-	Loader   data.State        `json:"loader"`
+	Loaders  []data.State      `json:"loaders"`
+	Loader   *data.State       `json:"loader,omitempty"` // of older checkpoints: there was one
 	Values   []*metrics.Series `json:"values"`
 	Settings map[string]string `json:"settings,omitempty"`
 }
@@ -93,8 +94,8 @@ func New(r *dist.Rank, c Config, st ckpt.State, t *values.Table) *Dir {
 }
 
 // Continue makes d, which saves nothing yet, go on after so many steps, of which some may be saved. It is collective.
-func (d *Dir) Continue(g *dist.Group, steps int, loader data.State) (err error) {
-	d.From, d.Loader = steps, loader
+func (d *Dir) Continue(g *dist.Group, steps int, loaders []data.State) (err error) {
+	d.From, d.Loaders = steps, loaders
 	if d.c.Dir == "" {
 		return nil
 	}
@@ -135,7 +136,10 @@ func (d *Dir) load(ctx context.Context, g *dist.Group, path string) error {
 			d.Notes = append(d.Notes, "the checkpoint replaces "+what+" (-override lr: not)")
 		}
 	}
-	d.From, d.saved, d.Loader = st.Step, st.Step, l.Loader
+	if l.Loader != nil && l.Loader.Samples > 0 {
+		l.Loaders = []data.State{*l.Loader}
+	}
+	d.From, d.saved, d.Loaders = st.Step, st.Step, l.Loaders
 	d.values.Done, d.values.Series = st.Step, l.Values
 	return nil
 }
@@ -173,18 +177,14 @@ func (d *Dir) with(l *loop) ckpt.State {
 	return st
 }
 
-// Save saves, unless the newest checkpoint has as many steps. What is saved of source, unless it is nil, is where it stands. It is
-// collective.
-func (d *Dir) Save(ctx context.Context, source *data.Loader) error {
+// Save saves, with where loaders stand, unless the newest checkpoint has as many steps. It is collective.
+func (d *Dir) Save(ctx context.Context, loaders []data.State) error {
 	if d.saver == nil || d.values.Done == d.saved {
 		return nil
 	}
 	d.r.Trace.Phase("checkpoint")
 	defer d.r.Trace.Phase("")
-	l := loop{d.Loader, d.values.Series, d.c.Settings}
-	if source != nil {
-		l.Loader = source.State()
-	}
+	l := loop{Loaders: loaders, Values: d.values.Series, Settings: d.c.Settings}
 	st := d.with(&l)
 	if err := d.saver.Save(ctx, st); err != nil {
 		return err
