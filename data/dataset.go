@@ -27,7 +27,7 @@ type Dataset interface {
 type Augmented interface {
 	Dataset
 	// BatchAt is Batch in an epoch; a Loader calls it in place of Batch. A sample depends on nothing but the epoch and its number, so that it
-	// is the same on any number of ranks, and after a resume.
+	// is the same on any number of ranks, and after a resume. A type that embeds an Augmented and has its own Batch needs its own BatchAt.
 	BatchAt(epoch int, idx []int, x, y tensor.Tensor) error
 }
 

@@ -2,6 +2,7 @@ package data
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync/atomic"
 
@@ -49,7 +50,7 @@ func NewLoader(ds Dataset, cfg Config) *Loader {
 	case rank < 0 || rank >= size:
 		fail("Config.Sharder is rank %d of %d", rank, size)
 	}
-	if err := checkDataset(ds); err != nil {
+	if err := errors.Join(checkDataset(ds), checkEmbedded(ds)); err != nil {
 		fail("%w", err)
 	}
 	cfg.Group = max(cfg.Group, 1)

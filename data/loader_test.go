@@ -164,7 +164,7 @@ func TestStateResumes(t *testing.T) {
 		require.NoError(t, err)
 		var s State
 		require.NoError(t, json.Unmarshal(b, &s))
-		assert.Equal(t, State{Epoch: steps / 4, Step: steps % 4, Seed: cfg.Seed, Shuffle: true, Batch: 6, Samples: 20}, s)
+		assert.Equal(t, State{Epoch: steps / 4, Step: steps % 4, Seed: cfg.Seed, Shuffle: true, Batch: 6, Samples: 20, Group: 1}, s)
 
 		want := naive(20, 6, true, cfg.Seed, s.Epoch)[s.Step:]
 		l = NewLoader(numbers(20), Config{Batch: 6, Shuffle: true, Seed: 5}) // the state's seed holds
@@ -201,6 +201,7 @@ func TestSetStateErrors(t *testing.T) {
 		"of 21 samples":     {Batch: 6, Samples: 21},
 		"batch 5":           {Batch: 5, Samples: 20},
 		"shuffle true":      {Batch: 6, Samples: 20, Shuffle: true},
+		"group 2":           {Batch: 6, Samples: 20, Group: 2},
 		"epoch 0, step 4;":  {Batch: 6, Samples: 20, Step: 4},
 		"epoch -1, step 0;": {Batch: 6, Samples: 20, Epoch: -1},
 	} {

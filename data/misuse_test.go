@@ -55,7 +55,7 @@ func TestMisuse(t *testing.T) {
 			}
 			return loader.Err()
 		}},
-		{Of: "Loader.SetState", Want: "data: the state is of 20 samples, batch 5, shuffle false; the Loader has 20, 6, false",
+		{Of: "Loader.SetState", Want: "data: the state is of 20 samples, batch 5, group 1, shuffle false; the Loader has 20, 6, 1, false",
 			Do: func() error { return loader.SetState(two.State()) }},
 		{Of: "Synthetic", Want: "data: 0 synthetic images", Do: func() error { _, err := data.Synthetic(0, 1, tensor.Float32); return err }},
 		{Of: "Synthetic", Want: "data: images as int64: want a float type",
