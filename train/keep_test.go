@@ -123,6 +123,24 @@ func TestOtherSettings(t *testing.T) {
 	require.NotContains(t, x.log.String(), "-batch")
 }
 
+// What a training that resumes could not read is refused before the first step.
+func TestExtraIsRead(t *testing.T) {
+	for key, c := range map[string]struct {
+		v    any
+		want string
+	}{
+		"phase": {2, `train: Extra["phase"] is a int: give &x, a pointer to a variable, which a training that resumes sets`},
+		"none":  {(*int)(nil), `train: Extra["none"] is a *int: give &x, a pointer to a variable, which a training that resumes sets`},
+		"train": {new(int), `train: Extra["train"] is what the loop saves of itself: give yours another name`},
+	} {
+		err := dist.Run(t.Context(), dist.Config{Ranks: 1}, func(ctx context.Context, r *dist.Rank) error {
+			_, err := train.Start(ctx, r, &train.Options{Quiet: true}, ckpt.State{Extra: map[string]any{key: c.v}})
+			return err
+		})
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
 // Values that are not finite are not saved, unless the State says so: the checkpoint before stays.
 func TestNonfiniteIsNotSaved(t *testing.T) {
 	o := train.Options{Save: t.TempDir(), SaveEvery: 1, Keep: 1}

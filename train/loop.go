@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -46,13 +47,16 @@ type Loop struct {
 
 	begun time.Time
 	meter meter
-	eval  evaluation
+	evals []evaluation
 }
 
 // Start begins a training with the state st. With Options.Resume it goes on from the newest checkpoint. If a file cannot be written, or
 // if the directory has checkpoints and Options.Resume is not set, Start returns an error on all ranks.
 func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop, error) {
 	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if err := checkpoint.CheckExtra(st.Extra); err != nil {
 		return nil, err
 	}
 	g := r.World.With(dist.Name("train"))
@@ -87,6 +91,7 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	if l.survivor != nil {
 		l.survivor.loop = l
 	}
+	l.heedPatience()
 	return l, l.takeSnapshot(l.values.Done)
 }
 
@@ -228,9 +233,12 @@ func tokens(b data.Batch) int {
 func (l *Loop) step(samples, tokens int, body func() bool) bool {
 	l.progress.Run(l.values.Done + 1)
 	l.running = l.values.Done
+	l.values.Begin()
 	stays := body()
-	if done := l.running + 1; stays && (done == l.until || l.eval.every > 0 && done%l.eval.every == 0) {
-		l.evaluate(done)
+	for _, e := range l.evals {
+		if done := l.running + 1; stays && (done == l.until || e.every > 0 && done%e.every == 0) {
+			l.evaluate(e, done)
+		}
 	}
 	flush := l.values.Step()
 	if err := l.takeSnapshot(l.values.Done); err != nil && l.err == nil {
@@ -262,22 +270,30 @@ type evaluation struct {
 
 // Evaluate has Steps and Batches measure a value of this name after every n-th step, and after the last one: the mean over the samples of
 // b, where f returns what this rank adds for a batch. They log it, and print it with the mean loss since the last time. The time that this
-// takes is no part of that of steps (Summary).
+// takes is no part of that of steps (Summary). Several values have several names.
 func (l *Loop) Evaluate(name string, n int, b *data.Loader, f func(b data.Batch) (float64, error)) {
-	l.eval = evaluation{name, n, b, f}
+	e := evaluation{name, n, b, f}
+	switch i := slices.IndexFunc(l.evals, func(e evaluation) bool { return e.name == name }); {
+	case i < 0:
+		l.evals = append(l.evals, e)
+	case l.evals[i].b == b:
+		l.evals[i] = e
+	case l.err == nil:
+		l.err = fmt.Errorf("train: Evaluate measures %q over another Loader already: give the second value another name", name)
+	}
 }
 
 // evaluate measures the value at the end of a step, the last one that counts.
-func (l *Loop) evaluate(step int) {
-	if l.Going() && l.eval.f != nil {
+func (l *Loop) evaluate(e evaluation, step int) {
+	if l.Going() {
 		l.meter.turn(false)
-		l.err = l.measure(step)
+		l.err = l.measure(e, step)
 		l.meter.turn(true)
 	}
 }
 
-func (l *Loop) measure(step int) error {
-	e, sum, samples := l.eval, []float64{0}, 0
+func (l *Loop) measure(e evaluation, step int) error {
+	sum, samples := []float64{0}, 0
 	for _, b := range e.b.Epoch(l.ctx, 0) {
 		part, err := e.f(b)
 		if err != nil {
@@ -317,8 +333,10 @@ func (l *Loop) Mean(name string, after int) (mean float64) {
 // evaluateLast evaluates after the last step, unless that has been done: a training may resume there.
 func (l *Loop) evaluateLast() {
 	done := l.values.Done
-	if before, _ := l.Values(l.eval.name); done > 0 && (len(before) == 0 || before[len(before)-1] != done) {
-		l.evaluate(done)
+	for _, e := range l.evals {
+		if before, _ := l.Values(e.name); done > 0 && !slices.Contains(before, done) {
+			l.evaluate(e, done)
+		}
 	}
 }
 
@@ -334,7 +352,8 @@ func (l *Loop) Sum(name string, part tensor.Tensor) {
 	}
 }
 
-// Log sets a value of this step that all ranks know, such as an accuracy.
+// Log adds value, which all ranks know, such as an accuracy, to the value of a name in this step. What Log and Sum get behind the steps
+// belongs to the last one.
 func (l *Loop) Log(name string, value float64) { l.values.Add(name, value) }
 
 // Logf prints a line on rank 0. With Options.Quiet it prints nothing.
@@ -368,11 +387,16 @@ func (l *Loop) gather() error {
 	}
 	l.signals.Agree(signals)
 	l.progress.Show(l.values.Done, l.values.Series)
+	l.heedPatience()
+	return errors.Join(l.values.Write(), l.showOptimizer())
+}
+
+// heedPatience ends the training if Options.Patience does, also one that goes on from where it ended.
+func (l *Loop) heedPatience() {
 	if _, all := l.values.Of(l.o.best().Name); l.o.Patience > 0 && !l.early && l.o.best().Since(all) >= l.o.Patience {
 		l.early = true
 		l.Logf("stopped: %q has not become better %d times in a row", l.o.best().Name, l.o.Patience)
 	}
-	return errors.Join(l.values.Write(), l.showOptimizer())
 }
 
 // showOptimizer tells the live view what the optimizer knows.

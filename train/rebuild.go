@@ -243,7 +243,7 @@ func (l *Loop) takeOptimizer(x *handedOver, has optim.State, from int) error {
 
 // takeRest sets values, tape, Extra and the place in the data.
 func (l *Loop) takeRest(x *handedOver) error {
-	l.values.Done, l.values.Series = x.Steps, x.Values
+	l.values.Resume(x.Steps, x.Values)
 	if l.state.Tape != nil {
 		l.state.Tape.SetState(x.Tape)
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,7 +79,7 @@ func meanLabel() (mean float64) {
 // A value is measured after every second step and the last one. A training that resumes behind its last step measures what it has no value
 // of. What that sends is no part of the steps.
 func TestEvaluate(t *testing.T) {
-	o := train.Options{Threads: 1, Save: t.TempDir()}
+	o := train.Options{Threads: 1, Save: t.TempDir(), SaveEvery: 5}
 	s, at, out := evaluated(t, o, "label")
 	require.Equal(t, []int{2, 4, 5}, at)
 	require.Equal(t, uint64(5*4*8), s.CommBytes["allreduce"])
@@ -89,8 +91,68 @@ func TestEvaluate(t *testing.T) {
 	_, at, out = evaluated(t, o, "label")
 	require.Equal(t, []int{2, 4, 5}, at)
 	require.Contains(t, out, "0 steps (5 in all), world size 2 ")
+	require.NotContains(t, out, "step 5 ", "the checkpoint has what was measured then")
 	_, at, _ = evaluated(t, o, "other")
-	require.Equal(t, []int{6}, at)
+	require.Equal(t, []int{5}, at)
+}
+
+// measured trains 9 steps at most, with a value after every second step that does not become better, and one of another set after every
+// third. It returns how many steps are done, and the steps of both values, which are 1.
+func measured(t *testing.T, o train.Options, f func(l *train.Loop, b *data.Loader)) (done int, steps [2][]int, err error) {
+	err = o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		params := nn.Init(nn.NewLinear(2, 2), r.Device, tensor.Float32, 1)
+		l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{Params: params}))
+		rows := func(b data.Batch) (float64, error) { return float64(b.Rows), nil }
+		all := data.NewLoader(points{}, data.Config{Batch: 7, Sharder: r.World})
+		l.Evaluate("a", 2, all, rows)
+		l.Evaluate("b", 3, data.NewLoader(points{}, data.Config{Batch: 3, Sharder: r.World}), rows)
+		f(l, all)
+		for range l.Steps(9) {
+			disttest.OK(l.Flush())
+		}
+		if r.World.Rank() == 0 {
+			done, _ = l.Done()
+			for i, name := range []string{"a", "b"} {
+				at, values := l.Values(name)
+				require.ElementsMatch(t, slices.Repeat([]float64{1}, len(at)), values)
+				steps[i] = at
+			}
+		}
+		return l.Close()
+	})
+	return done, steps, err
+}
+
+// Several values are measured, each at its own steps and at the last one, also where patience ends the training. A training that resumes
+// there does nothing more; with more patience it goes on.
+func TestEvaluateSeveral(t *testing.T) {
+	o := train.Options{Threads: 1, Save: t.TempDir(), KeepBest: "a", Patience: 1}
+	nothing := func(*train.Loop, *data.Loader) {}
+	for range 3 {
+		done, steps, err := measured(t, o, nothing)
+		require.NoError(t, err)
+		require.Equal(t, 4, done)
+		require.Equal(t, [2][]int{{2, 4}, {3, 4}}, steps)
+		o.Resume = true
+	}
+	o.Patience = 4
+	done, steps, err := measured(t, o, nothing)
+	require.NoError(t, err)
+	require.Equal(t, 9, done)
+	require.Equal(t, [2][]int{{2, 4, 6, 8, 9}, {3, 4, 6, 9}}, steps)
+}
+
+// A second value of a name over other data would be lost, or mixed with the first. That of the same data may be named again.
+func TestEvaluateTwice(t *testing.T) {
+	_, steps, err := measured(t, train.Options{Threads: 1}, func(l *train.Loop, b *data.Loader) {
+		l.Evaluate("a", 4, b, func(b data.Batch) (float64, error) { return float64(b.Rows), nil })
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{4, 8, 9}, steps[0])
+	_, _, err = measured(t, train.Options{Threads: 1}, func(l *train.Loop, _ *data.Loader) {
+		l.Evaluate("a", 2, data.NewLoader(points{}, data.Config{Batch: 7}), func(data.Batch) (float64, error) { return 0, nil })
+	})
+	require.ErrorContains(t, err, `train: Evaluate measures "a" over another Loader already: give the second value another name`)
 }
 
 // With Quiet, the summary is one line of JSON.

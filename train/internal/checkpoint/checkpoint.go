@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt"
@@ -140,7 +141,7 @@ func (d *Dir) load(ctx context.Context, g *dist.Group, path string) error {
 		l.Loaders = []data.State{*l.Loader}
 	}
 	d.From, d.saved, d.Loaders = st.Step, st.Step, l.Loaders
-	d.values.Done, d.values.Series = st.Step, l.Values
+	d.values.Resume(st.Step, l.Values)
 	return nil
 }
 
@@ -169,10 +170,27 @@ func strategy(g *dist.Group, params nn.Params) (ckpt.Strategy, error) {
 	return s, err
 }
 
+// extra is where a checkpoint has the loop.
+const extra = "train"
+
+// CheckExtra returns an error if a training that resumes could not read what the program has in ckpt.State.Extra: it would go on with other
+// values.
+func CheckExtra(of map[string]any) error {
+	for key, v := range of {
+		if key == extra {
+			return fmt.Errorf("train: Extra[%q] is what the loop saves of itself: give yours another name", key)
+		}
+		if at := reflect.ValueOf(v); at.Kind() != reflect.Pointer || at.IsNil() {
+			return fmt.Errorf("train: Extra[%q] is a %T: give &x, a pointer to a variable, which a training that resumes sets", key, v)
+		}
+	}
+	return nil
+}
+
 // with returns the state, and l in it.
 func (d *Dir) with(l *loop) ckpt.State {
 	st := d.state
-	st.Step, st.Extra = d.values.Done, map[string]any{"train": l}
+	st.Step, st.Extra = d.values.Done, map[string]any{extra: l}
 	maps.Copy(st.Extra, d.state.Extra)
 	return st
 }

@@ -20,7 +20,7 @@ const gatherEvery = 500 * time.Millisecond
 // Table has the values of one rank.
 type Table struct {
 	Series []*metrics.Series // what all ranks know, in the order of first use
-	Done   int               // steps that are over; values belong to the next one
+	Done   int               // steps that are over
 	Known  int               // those of the last Gather
 	Each   bool              // gather after each step: a rank that is lost takes no more with it
 	Bad    Bad               // the first step whose loss is not finite
@@ -30,6 +30,8 @@ type Table struct {
 	columns []*column
 	rows    map[int]map[string]float64 // values by step and name that the writers have not got
 	writers []metrics.Writer
+	at      int            // the step that values belong to: the one that runs, or the last one
+	before  map[string]int // the step of the last value that a checkpoint has of a name, unless it is measured again
 
 	since    int // steps since the last Gather
 	every    int // steps from one Gather to the next
@@ -74,7 +76,7 @@ func (t *Table) Sum(name string, part tensor.Tensor) {
 		part = c.zero
 	}
 	tensor.Copy(c.part[len(c.steps)], part)
-	c.steps = append(c.steps, t.Done+1)
+	c.steps = append(c.steps, t.at)
 }
 
 func (t *Table) column(name string) *column {
@@ -88,19 +90,23 @@ func (t *Table) column(name string) *column {
 }
 
 // Add adds to the step's value what all ranks know.
-func (t *Table) Add(name string, value float64) { t.add(name, t.Done+1, value) }
+func (t *Table) Add(name string, value float64) { t.add(name, t.at, value) }
 
 func (t *Table) add(name string, step int, value float64) {
 	if t.rows[step] == nil {
 		t.rows[step] = map[string]float64{}
 	}
-	t.rows[step][name] += value
 	s := t.series(name)
 	i, found := slices.BinarySearch(s.Steps, step) // sums of ranks come later than what all of them know
 	if !found {
 		s.Steps, s.Values = slices.Insert(s.Steps, i, step), slices.Insert(s.Values, i, 0)
 	}
+	if was, ok := t.before[name]; ok && was == step {
+		s.Values[i] = 0
+		delete(t.before, name)
+	}
 	s.Values[i] += value
+	t.rows[step][name] = s.Values[i]
 }
 
 func (t *Table) series(name string) *metrics.Series {
@@ -131,12 +137,6 @@ func (t *Table) Until(steps int) (list []*metrics.Series) {
 	return list
 }
 
-// Current returns the step's value of a name, if there is one yet.
-func (t *Table) Current(name string) (value float64, ok bool) {
-	value, ok = t.rows[t.Done+1][name]
-	return value, ok
-}
-
 // Part returns what this rank has added to a step's value of a name since the last Gather. It waits for the device.
 func (t *Table) Part(name string, step int) (sum float64, ok bool) {
 	for _, c := range t.columns {
@@ -148,6 +148,19 @@ func (t *Table) Part(name string, step int) (sum float64, ok bool) {
 	}
 	return sum, ok
 }
+
+// Resume begins behind so many steps, with the values of a checkpoint. What is measured of the last step again takes their place.
+func (t *Table) Resume(done int, series []*metrics.Series) {
+	t.Done, t.at, t.Series, t.before = done, done, series, map[string]int{}
+	for _, s := range series {
+		if n := len(s.Steps); n > 0 {
+			t.before[s.Name] = s.Steps[n-1]
+		}
+	}
+}
+
+// Begin begins a step.
+func (t *Table) Begin() { t.at = t.Done + 1 }
 
 // Step ends a step, and reports whether it is time to gather.
 func (t *Table) Step() bool {

@@ -2,6 +2,7 @@ package values_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -54,10 +55,12 @@ func TestTable(t *testing.T) {
 		var w lines
 		v.To(&w)
 		rank := float64(g.Rank())
+		v.Begin()
 		v.Sum("b", part(1+rank))
 		v.Sum("b", part(2))
 		v.Add("a", 0.5)
 		v.Step()
+		v.Begin()
 		v.Sum("b", part(6+rank))
 		v.Sum("c", part(10*rank))
 		notes, err := v.Gather(100 + rank)
@@ -65,11 +68,6 @@ func TestTable(t *testing.T) {
 		require.Equal(t, []float64{100, 101}, notes)
 		require.NoError(t, v.Write())
 		require.Equal(t, []string{"1 map[a:0.5 b:7]"}, w.got)
-		now, ok := v.Current("b")
-		require.True(t, ok)
-		require.Equal(t, 13.0, now)
-		_, ok = v.Current("a")
-		require.False(t, ok)
 		v.Step()
 		require.EqualError(t, v.Write(), "step 2 is not written")
 		require.NoError(t, v.Write(), "only once")
@@ -118,6 +116,7 @@ func TestPace(t *testing.T) {
 func TestSumAndAdd(t *testing.T) {
 	onRanks(t, 2, func(g *dist.Group, v *values.Table) error {
 		for i := range 3 {
+			v.Begin()
 			v.Sum("x", part(1))
 			v.Add("x", float64(10*i))
 			v.Step()
@@ -128,6 +127,39 @@ func TestSumAndAdd(t *testing.T) {
 		steps, got := v.Of("x")
 		require.Equal(t, []int{1, 2, 3}, steps)
 		require.Equal(t, []float64{2, 12, 22}, got)
+		return nil
+	})
+}
+
+// Before the steps, values belong to step 0, and behind them to the last one. After a resume, what is measured of the last step again takes
+// the place of what the checkpoint has, and what a script adds in several calls is a sum as before.
+func TestOutsideOfSteps(t *testing.T) {
+	onRanks(t, 2, func(g *dist.Group, v *values.Table) error {
+		var w lines
+		v.To(&w)
+		measure := func() {
+			v.Add("y", 3)
+			for range 2 {
+				v.Sum("z", part(1))
+				_, err := v.Gather(0)
+				require.NoError(t, errors.Join(err, v.Write()))
+			}
+		}
+		v.Add("x", 1)
+		v.Begin()
+		v.Add("x", 2)
+		v.Step()
+		measure()
+		want := []string{"0 map[x:1]", "1 map[x:2 y:3 z:2]", "1 map[z:4]"}
+		require.Equal(t, want, w.got)
+		resumed := values.New(g, part(0).Device())
+		resumed.Resume(v.Done, v.Series)
+		v, w = resumed, lines{}
+		v.To(&w)
+		measure()
+		require.Equal(t, []string{"1 map[y:3 z:2]", "1 map[z:4]"}, w.got)
+		_, x := v.Of("x")
+		require.Equal(t, []float64{1, 2}, x)
 		return nil
 	})
 }
