@@ -79,9 +79,9 @@ func (t *Tape) Once(fn func() Tensor) Tensor {
 	return x.tensor()
 }
 
-// Checkpoint runs fn and keeps only its result, and the tensors of Once. Backward runs fn again. fn must do the same each time. Pass the
-// step tensors that fn reads as in (at most 8): others may be freed before it runs again. (Chen et al. 2016, "Training Deep Nets with
-// Sublinear Memory Cost".)
+// Checkpoint runs fn and keeps only its result, and the tensors of Once. Backward runs fn again. fn must do the same each time; the first
+// steps, and others that ranks compare, compare its results in host memory. Pass the step tensors that fn reads as in (at most 8): others
+// may be freed before it runs again. (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".)
 func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if !t.record || !t.records() {
 		return t.Scope(fn, in...)
@@ -108,6 +108,9 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn, n.call = OpCheckpoint, need, y, hs, fn, c
 		n.I, c.tokens = pack(t.rows), t.tokens
+		if t.compares() && t.Recording() == nil {
+			c.sum = checksum(y)
+		}
 		n.seeds = t.seeds > seeds
 	}
 	return y.tensor()
@@ -157,6 +160,10 @@ func (t *Tape) rerun(n *Node, c *Ctx) *header {
 	t.recompute, t.rows, t.tokens, t.replayed = recompute, rows, tokens, replayed
 	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs || n.call.once != len(n.call.saved) {
 		fail("checkpoint", these(n.out, y), "the function did something else when it was run again")
+	}
+	if n.call.sum != 0 && n.call.sum != checksum(y) {
+		fail("checkpoint", these(n.out), "the function returned other values when it was run again, so gradients would be wrong: let "+
+			"Tape.Once keep what changes from call to call, such as a counter, the host's random numbers or running statistics")
 	}
 	return y
 }

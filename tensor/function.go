@@ -27,8 +27,9 @@ type Ctx struct {
 	frozen []*leafState // which a Checkpoint's function used frozen when it ran first
 	outs   []*header    // further outputs
 	ints   []int
-	tokens int // of the tape, when a Checkpoint ran its function first
-	once   int // index in saved of the next Once, when a Checkpoint runs its function again
+	tokens int    // of the tape, when a Checkpoint ran its function first
+	once   int    // index in saved of the next Once, when a Checkpoint runs its function again
+	sum    uint64 // checksum of what a Checkpoint's function returned first, in a step that is compared; 0: not known
 	arrivals
 }
 
@@ -127,7 +128,7 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	}
 	c := t.calls[t.ncalls]
 	t.ncalls++
-	c.f, c.need, c.saved, c.frozen, c.outs, c.once = f, 0, c.saved[:0], c.frozen[:0], c.outs[:0], 0
+	c.f, c.need, c.saved, c.frozen, c.outs, c.once, c.sum = f, 0, c.saved[:0], c.frozen[:0], c.outs[:0], 0, 0
 	c.out, c.differentiates, c.coming.later = nil, false, nil
 	c.coming.ptr, c.coming.parts, c.back.ptr, c.back.parts = nil, c.coming.parts[:0], nil, c.back.parts[:0]
 	clear(c.ints)

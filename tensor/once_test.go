@@ -76,6 +76,55 @@ func TestOnce(t *testing.T) {
 	}
 }
 
+// What a function of a Checkpoint reads must be the same when it runs again. The first steps compare its results.
+func TestCheckpointOfOtherValues(t *testing.T) {
+	dev := cpu.New(1)
+	w := tensor.NewParam(tensor.Constant(0.5), 3, 3)
+	w.SetName("w")
+	w.Make(dev, tensor.Float64, 1)
+	calls, mean := 0, tensor.FromSlice(make([]float64, 3), 3)
+	var tape *tensor.Tape
+	scale := func() tensor.Tensor { return tensor.FromSlice([]float64{float64(calls)}, 1) }
+	for name, c := range map[string]struct {
+		right   bool
+		f       func(x tensor.Tensor) tensor.Tensor
+		between func()
+	}{
+		"pure":      {true, tensor.Tensor.Tanh, nil},
+		"dropout":   {true, func(x tensor.Tensor) tensor.Tensor { return ops.Dropout(x, 0.5, 3) }, nil},
+		"kept":      {true, func(x tensor.Tensor) tensor.Tensor { calls++; return x.Mul(tape.Once(scale)) }, nil},
+		"a counter": {false, func(x tensor.Tensor) tensor.Tensor { calls++; return x.Scale(float64(calls)) }, nil},
+		"a running mean": {false, func(x tensor.Tensor) tensor.Tensor {
+			for i := range tensor.Data[float64](mean) {
+				tensor.Data[float64](mean)[i] += 0.1
+			}
+			return x.Sub(mean)
+		}, nil},
+		"parameters that change": {false, tensor.Tensor.Exp, func() { tensor.Data[float64](w.Value)[4] += 0.25 }},
+	} {
+		tape = tensor.NewTape(dev)
+		err := tensor.Try(func() {
+			for range 3 {
+				loss := tape.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor {
+					return c.f(tensor.Linear(in[0], tape.Use(w), tensor.Tensor{}))
+				}, tape.Input(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6}, 2, 3))).Sum()
+				if c.between != nil {
+					c.between()
+				}
+				tape.Backward(loss)
+				w.Consume()
+				tape.Reset()
+			}
+		})
+		if c.right {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, "returned other values when it was run again", name)
+		}
+		w.Consume()
+	}
+}
+
 // It is an error if a function calls Once more or less often when it runs again, or if the tensor has a gradient.
 func TestOnceWrong(t *testing.T) {
 	tape := tensor.NewTape(cpu.New(1))
