@@ -77,6 +77,7 @@ func saveFile(ctx context.Context, fsys disk.FS, path string, st State) error {
 	if len(st.Files) > 0 {
 		return errors.New("State.Files are for a folder: write them yourself, or use a Saver")
 	}
+	st.warn(map[string]bool{})
 	w, err := newFile(fsys, st)
 	if err != nil {
 		return err

@@ -40,12 +40,14 @@ type Saver struct {
 	removal   sync.WaitGroup // of old checkpoints, on rank 0
 	planned   *rankPlan      // the last plan; nil: none
 	staging   staging
+	said      map[string]bool // warnings
 }
 
 // NewSaver returns a Saver for the ranks of g, which together hold the state. It is collective. dist.Run waits for the
 // Saver's background work, and returns its error.
 func NewSaver(g *dist.Group, dir string, c Config) *Saver {
-	s := &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk.OS{}, fileBytes: maxFileBytes, patience: lastWait}
+	s := &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk.OS{}, fileBytes: maxFileBytes, patience: lastWait,
+		said: map[string]bool{}}
 	g.AtEnd(s.atEnd)
 	return s
 }
@@ -133,6 +135,9 @@ func (s *Saver) begin(st State) (*writer, error) {
 	c.Calls = s.user.Stats().Calls
 	for _, kind := range []backend.Kind{backend.Send, backend.Recv, backend.Batch} {
 		delete(c.Calls, kind.String()) // all other kinds must be called equally often on all ranks
+	}
+	if s.g.Rank() == 0 {
+		st.warn(s.said)
 	}
 	if err := s.coordinate(c, mine, &st); err != nil {
 		mine.release()

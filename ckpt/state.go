@@ -30,7 +30,8 @@ type State struct {
 	// masters, and training would continue from old values. Masters can be loaded into Float32 parameters (package fsdp
 	// keeps those when it computes in 16 bits), and Float32 parameters into masters.
 	Optimizer *optim.Optimizer
-	// Tape, if not nil, has its random state saved and loaded. Otherwise dropout would repeat its first masks.
+	// Tape, if not nil, has its random state saved and loaded. Otherwise dropout would repeat its first masks. If a parameter has another
+	// optimizer, or was last used by another tape with random numbers, a save warns: those need a State and a folder of their own.
 	Tape *tensor.Tape
 	// Extra is further state, the same on all ranks, such as a data loader's. Save writes the values as JSON. Load
 	// reads them into the pointers that it finds under the same keys, and ignores other keys of the checkpoint.

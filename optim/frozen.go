@@ -38,10 +38,15 @@ func mustBeItsValue(p *tensor.Param) {
 
 // mustBeSummed panics if p's gradient is not summed over the ranks: copies of p would become different.
 func mustBeSummed(p *tensor.Param) {
-	if p.Unsummed() {
+	if p.Owner() != nil && p.Partial() {
 		failStep(p, nil, "its gradient is not summed over the ranks yet: %v did not get the end of a Backward. The last Backward before "+
 			"a step has no tensor.More, its forward pass is after Attach, and it has not failed", p.Owner())
 	}
+}
+
+// Accumulates reports whether gradients of microbatches wait for a Backward without tensor.More, and then for Step. They are in no State.
+func (o *Optimizer) Accumulates() bool {
+	return slices.ContainsFunc(o.states, func(s *paramState) bool { return s.P.Partial() })
 }
 
 // failStep panics because a Step cannot update p. Without shapes, the Failure has that of p.

@@ -48,6 +48,11 @@ func (p *Param) Factors() []Factor {
 	return list
 }
 
+// DrawsBeside reports whether the tape that last used p draws random numbers, such as for dropout, and is neither t nor shares its memory.
+func (p *Param) DrawsBeside(t *Tape) bool {
+	return p.last != nil && p.last.t.drawn && (t == nil || p.last.t.mem != t.mem)
+}
+
 // Tape returns the tape whose Backward runs, if it was the last one to use p; otherwise nil. An owner of gradients asks in BackwardBegin.
 func (p *Param) Tape() *Tape {
 	if p.last == nil || !p.last.t.inBackward {

@@ -58,8 +58,9 @@ func ownerName(h Hooks) string {
 	return fmt.Sprintf("%T", h)
 }
 
-// Unsummed reports whether p has a gradient that its owner has not summed: it waits for a Backward without More, or never heard of it.
-func (p *Param) Unsummed() bool { return p.owner != nil && p.state == gradPartial }
+// Partial reports whether p has a gradient to which others will add: microbatches (it waits for a Backward without More), or ranks, if its
+// owner never heard of it.
+func (p *Param) Partial() bool { return p.state == gradPartial }
 
 // Through makes Use apply f to the parameter, so that f's Backward is a part of the graph: with every owner, in every microbatch and in a
 // Checkpoint. It is mainly for a parameter that is whole on ranks with different tokens or heads (norms under sequence parallelism,

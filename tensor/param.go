@@ -189,7 +189,7 @@ func (p *Param) LossScale() float64 {
 }
 
 // FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter). If
-// it does not, optimizers refuse the gradient (see Unsummed).
+// it does not, optimizers refuse the gradient (see Partial).
 func (p *Param) FillGrad() {
 	p.state = gradSummed
 	p.markPart()

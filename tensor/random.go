@@ -18,7 +18,7 @@ func HashName(name string) uint64 { return kernel.HashName(name) }
 // RandomKey returns the random key of a layer in this step and microbatch. layer is the hash of its name.
 func (t *Tape) RandomKey(layer uint64) uint64 {
 	key := t.keyOf(layer)
-	t.drew = true
+	t.drew, t.drawn = true, true
 	if r := t.Recording(); r != nil {
 		r.key(t, layer, key)
 	}

@@ -34,6 +34,7 @@ type Tape struct {
 	step
 
 	random    TapeState
+	drawn     bool              // random numbers, in any step
 	serial    uint32            // counts Resets
 	stepsDone uint8             // steps that are done, up to firstSteps
 	fed       fedInputs         // since the last Backward

@@ -96,6 +96,34 @@ func TestPatience(t *testing.T) {
 	require.Equal(t, 5, logged(t, &o, "v", 1, 2, 3, 2, 1, 9))
 }
 
+// A checkpoint that is due between microbatches is saved behind the optimizer's step, and an early end comes there, too: a resumed training
+// would go on without the gradients of those before.
+func TestSaveBetweenMicrobatches(t *testing.T) {
+	whole := run{ranks: 2, steps: 15, micro: 3}
+	whole.Save, whole.SaveEvery = t.TempDir(), 2
+	want, err := whole.train()
+	require.NoError(t, err)
+	require.Equal(t, []string{"step-00000003", "step-00000006", "step-00000009", "step-00000012", "step-00000015"}, folders(t, whole.Save))
+	for step := 12; step > 0; step -= 3 {
+		x := run{ranks: 2, steps: 15, micro: 3}
+		x.Save, x.Resume, x.ResumeStep = whole.Save, true, step
+		got, err := x.train()
+		require.NoError(t, err)
+		require.Equal(t, step, got.resumed)
+		require.Equal(t, want.weights, got.weights)
+		require.Equal(t, want.losses, got.losses)
+	}
+	early := run{ranks: 2, steps: 15, micro: 3, each: func(_ *dist.Rank, step int, l *train.Loop) error {
+		l.Log("v", 1)
+		return l.Flush()
+	}}
+	early.Save, early.KeepBest, early.Patience = t.TempDir(), "v", 3
+	got, err := early.train()
+	require.NoError(t, err)
+	require.Equal(t, want.losses[:6], got.losses, "patience is over behind step 4")
+	require.Equal(t, []string{"step-00000006"}, folders(t, early.Save))
+}
+
 // What a flag of the script was in the run that saved the checkpoint is said, and -override lr makes the flag win.
 func TestOtherSettings(t *testing.T) {
 	dir := t.TempDir()

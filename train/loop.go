@@ -43,6 +43,8 @@ type Loop struct {
 	snapshot *snapshot // nil without -rebuild
 	running  int       // the step that runs, or ran last
 	early    bool      // Options.Patience has ended it
+	due      bool      // a checkpoint
+	open     bool      // a rank has gradients of microbatches, which no checkpoint has: none is saved, and only an error ends the loop
 	until    int       // steps at the end of Steps or Batches
 
 	begun time.Time
@@ -198,7 +200,10 @@ func (l *Loop) places() (all []data.State) {
 }
 
 // more reports whether the loop goes on to step n.
-func (l *Loop) more(n int) bool { return l.Going() && !l.early && l.values.Done < n }
+func (l *Loop) more(n int) bool { return l.err == nil && l.values.Done < n && (l.open || !l.ends()) }
+
+// ends reports whether the loop ends before its last step.
+func (l *Loop) ends() bool { return l.early || l.signals.Agreed != 0 }
 
 // beginSteps tells progress and the live view how many steps there will be.
 func (l *Loop) beginSteps(n int) {
@@ -249,12 +254,12 @@ func (l *Loop) step(samples, tokens int, body func() bool) bool {
 	}
 	l.meter.tokens += tokens
 	l.r.Live.Step(samples, tokens)
-	save := l.o.SaveEvery > 0 && l.values.Done%l.o.SaveEvery == 0 && l.o.Save != ""
-	if l.Going() && (flush || save) {
+	l.due = l.due || l.o.SaveEvery > 0 && l.values.Done%l.o.SaveEvery == 0 && l.o.Save != ""
+	if l.err == nil && (flush || l.due || l.ends()) {
 		l.err = l.Flush()
 	}
-	if l.Going() && save {
-		l.err = l.dir.Save(l.ctx, l.places())
+	if l.Going() && l.due && !l.open {
+		l.due, l.err = false, l.dir.Save(l.ctx, l.places())
 	}
 	l.r.Trace.EndStep()
 	return true
@@ -381,11 +386,12 @@ func (l *Loop) Flush() error {
 }
 
 func (l *Loop) gather() error {
-	signals, err := l.values.Gather(l.signals.Heard())
+	signals, open, err := l.values.Gather(l.signals.Heard(), l.opt != nil && l.opt.Accumulates())
 	if err != nil {
 		return err
 	}
 	l.signals.Agree(signals)
+	l.open = open
 	l.progress.Show(l.values.Done, l.values.Series)
 	l.heedPatience()
 	return errors.Join(l.values.Write(), l.showOptimizer())

@@ -62,6 +62,7 @@ func (points) Batch(idx []int, x, y tensor.Tensor) error {
 type run struct {
 	train.Options
 	ranks, steps int
+	micro        int // batches of a step of the optimizer; 0: 1
 	pauses       []int
 	sharded      bool
 	lr           float64                                           // 0: 0.05
@@ -101,8 +102,12 @@ func (t *run) train() (res result, err error) {
 		train := func(step int, b data.Batch) {
 			loss := nn.MSE(model.Forward(tape.Input(b.X)), b.Y)
 			l.Sum("loss", loss)
-			tape.Backward(loss)
-			disttest.OK(opt.Step())
+			if (step+1)%max(1, t.micro) != 0 {
+				tape.Backward(loss, tensor.More())
+			} else {
+				tape.Backward(loss)
+				disttest.OK(opt.Step())
+			}
 			tape.Reset()
 			if (step+1)%batches.Steps() == 0 {
 				l.Log("epoch", float64((step+1)/batches.Steps()))

@@ -169,10 +169,13 @@ func (t *Table) Step() bool {
 	return t.since >= t.every
 }
 
-// Gather waits for the device, and sums the parts of all ranks. With them each rank sends a note; Gather returns those of all
-// ranks. It is collective.
-func (t *Table) Gather(note float64) (notes []float64, err error) {
-	mine := []float64{note, float64(t.pace())}
+// Gather waits for the device, and sums the parts of all ranks. With them each rank sends a note and a flag; Gather returns the notes of
+// all ranks, and whether one has the flag. It is collective.
+func (t *Table) Gather(note float64, flag bool) (notes []float64, flagged bool, err error) {
+	mine := []float64{note, 0, float64(t.pace())}
+	if flag {
+		mine[1] = 1
+	}
 	for _, c := range t.columns {
 		if len(c.steps) > 0 {
 			mine = append(mine, tensor.Floats(c.parts.Range(0, len(c.steps)))...)
@@ -181,14 +184,14 @@ func (t *Table) Gather(note float64) (notes []float64, err error) {
 	n := len(mine)
 	all := make([]float64, n*t.g.Size())
 	if err := t.g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, n)).Wait(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	t.Known = t.Done
-	t.every, t.since, t.gathered = int(all[1]), 0, time.Now() // as rank 0 says
+	t.every, t.since, t.gathered = int(all[2]), 0, time.Now() // as rank 0 says
 	for k := 0; k < len(all); k += n {
-		notes = append(notes, all[k])
+		notes, flagged = append(notes, all[k]), flagged || all[k+1] != 0
 	}
-	at := 2
+	at := 3
 	for _, c := range t.columns {
 		for i, step := range c.steps {
 			sum := 0.0
@@ -202,7 +205,7 @@ func (t *Table) Gather(note float64) (notes []float64, err error) {
 		at += len(c.steps)
 		c.steps = c.steps[:0]
 	}
-	return notes, nil
+	return notes, flagged, nil
 }
 
 // pace is how many steps to make until the next Gather.

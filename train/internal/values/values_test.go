@@ -63,8 +63,9 @@ func TestTable(t *testing.T) {
 		v.Begin()
 		v.Sum("b", part(6+rank))
 		v.Sum("c", part(10*rank))
-		notes, err := v.Gather(100 + rank)
+		notes, flagged, err := v.Gather(100+rank, rank == 1)
 		require.NoError(t, err)
+		require.True(t, flagged)
 		require.Equal(t, []float64{100, 101}, notes)
 		require.NoError(t, v.Write())
 		require.Equal(t, []string{"1 map[a:0.5 b:7]"}, w.got)
@@ -92,7 +93,7 @@ func TestPace(t *testing.T) {
 			}
 			if v.Step() {
 				gathered = append(gathered, v.Done)
-				if _, err := v.Gather(0); err != nil {
+				if _, _, err := v.Gather(0, false); err != nil {
 					return err
 				}
 			}
@@ -103,8 +104,9 @@ func TestPace(t *testing.T) {
 			v.Sum("x", part(1))
 		}
 		require.Equal(t, 512, n)
-		_, err := v.Gather(0)
+		_, flagged, err := v.Gather(0, false)
 		require.NoError(t, err)
+		require.False(t, flagged)
 		require.False(t, v.Full("x"))
 		_, got := v.Of("x")
 		require.Equal(t, []float64{1024}, got)
@@ -121,7 +123,7 @@ func TestSumAndAdd(t *testing.T) {
 			v.Add("x", float64(10*i))
 			v.Step()
 		}
-		if _, err := v.Gather(0); err != nil {
+		if _, _, err := v.Gather(0, false); err != nil {
 			return err
 		}
 		steps, got := v.Of("x")
@@ -141,7 +143,7 @@ func TestOutsideOfSteps(t *testing.T) {
 			v.Add("y", 3)
 			for range 2 {
 				v.Sum("z", part(1))
-				_, err := v.Gather(0)
+				_, _, err := v.Gather(0, false)
 				require.NoError(t, errors.Join(err, v.Write()))
 			}
 		}
