@@ -1,11 +1,12 @@
 package sim
 
 import (
-	"container/heap"
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -46,11 +47,11 @@ func nanoseconds(x float64) Time { return Time(math.Round(x * 1e3)) }
 type thread struct {
 	now     Time
 	steps   []step
-	done    int  // of steps
-	over    bool // all is done
+	done    int // of steps
 	rank    *rank
+	after   *thread                 // goes on at the same time
 	joiners []*thread               // wait for its end
-	next    func() (struct{}, bool) // writes down more steps
+	next    func() (struct{}, bool) // writes down more steps; nil: all is done
 	stop    func()
 	yield   func(struct{}) bool
 	err     error
@@ -95,36 +96,20 @@ func (e *engine) record(s step) error {
 	return nil
 }
 
-// bucket is the threads that go on at one time, in the order in which that became known.
-type bucket struct {
-	at      Time
-	threads []*thread
-	turn    int // of the next thread
+// turns is the threads that go on at one time, in the order in which that became known.
+type turns struct {
+	at          Time
+	first, last *thread // a list; last counts if there is a first one
 }
 
-type buckets []*bucket
-
-func (b buckets) Len() int           { return len(b) }
-func (b buckets) Less(i, j int) bool { return b[i].at < b[j].at }
-func (b buckets) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
-func (b *buckets) Push(x any)        { *b = append(*b, x.(*bucket)) }
-func (b *buckets) Pop() any {
-	old := *b
-	x := old[len(old)-1]
-	*b = old[:len(old)-1]
-	return x
-}
-
-// engine is the clock, and the threads in the order of their times. In most algorithms many ranks do something at the same time, so it
-// is times that are in a heap, and not threads.
+// engine is the clock, and the threads in the order of their times. In most algorithms many ranks do something at the same time, so the
+// queue has times, and not threads. What is resumed is later than most of the queue, so that few of it move.
 type engine struct {
 	now     Time
 	last    Time // when the last thread so far ended
 	threads []*thread
-	queue   buckets
-	at      map[Time]*bucket
-	running *bucket // those of now
-	spare   []*bucket
+	queue   []turns
+	over    int     // of the queue: less than half
 	writer  *thread // whose function runs
 	err     error
 }
@@ -147,23 +132,24 @@ func (e *engine) thread(r *rank, f func() error) *thread {
 // resume lets t go on at a time, or at its own if that is later.
 func (e *engine) resume(at Time, t *thread) {
 	t.now = max(t.now, at)
-	b := e.at[t.now]
-	if b == nil {
-		if n := len(e.spare); n > 0 {
-			b, e.spare = e.spare[n-1], e.spare[:n-1]
-		} else {
-			b = &bucket{}
-		}
-		b.at, e.at[t.now] = t.now, b
-		heap.Push(&e.queue, b)
+	i, ok := slices.BinarySearchFunc(e.queue, t.now, func(x turns, at Time) int { return cmp.Compare(x.at, at) })
+	if !ok {
+		e.queue = slices.Insert(e.queue, i, turns{at: t.now})
 	}
-	b.threads = append(b.threads, t)
+	x := &e.queue[i]
+	if x.first == nil {
+		x.first = t
+	} else {
+		x.last.after = t
+	}
+	x.last = t
 }
 
 // sync reports whether no other thread has anything to do before t, so that t may do what others notice. If not, t goes on later.
 func (e *engine) sync(t *thread) bool {
-	if t.now > e.now && (e.running.turn < len(e.running.threads) || len(e.queue) > 0 && e.queue[0].at <= t.now) {
+	if t.now > e.now && (e.queue[e.over].first != nil || len(e.queue) > e.over+1 && e.queue[e.over+1].at <= t.now) {
 		e.resume(t.now, t)
+		t.done-- // it takes the step again
 		return false
 	}
 	e.now = max(e.now, t.now)
@@ -180,18 +166,21 @@ func (e *engine) run() error {
 		}
 	}()
 	for len(e.queue) > 0 {
-		b := heap.Pop(&e.queue).(*bucket)
-		for e.now, e.running = b.at, b; b.turn < len(b.threads); { // threads may be added
-			b.turn++
-			if e.turn(b.threads[b.turn-1]); e.err != nil {
-				return e.err
+		x := &e.queue[e.over]
+		t := x.first
+		if t == nil {
+			if e.over++; 2*e.over >= len(e.queue) {
+				e.queue, e.over = slices.Delete(e.queue, 0, e.over), 0
 			}
+			continue
 		}
-		delete(e.at, b.at)
-		b.threads, b.turn, e.spare = b.threads[:0], 0, append(e.spare, b)
+		e.now, x.first, t.after = x.at, t.after, nil
+		if e.turn(t); e.err != nil {
+			return e.err
+		}
 	}
 	for _, t := range e.threads {
-		if !t.over {
+		if t.next != nil {
 			return fmt.Errorf("sim: after %v %s, forever", e.now, t.misses())
 		}
 	}
@@ -208,7 +197,11 @@ func (e *engine) turn(t *thread) {
 		if t.done == len(t.steps) {
 			t.steps, t.done, e.writer = t.steps[:0], 0, t
 			if _, more := t.next(); !more && len(t.steps) == 0 {
-				e.end(t)
+				e.err, e.last = t.err, max(e.last, t.now)
+				t.next, t.stop, t.yield, t.steps = nil, nil, nil, nil // most threads of a program are over
+				for _, x := range t.joiners {
+					e.resume(t.now, x)
+				}
 				return
 			}
 		}
@@ -219,11 +212,12 @@ func (e *engine) turn(t *thread) {
 	}
 }
 
-// end is after the last step of a thread.
-func (e *engine) end(t *thread) {
-	t.over, e.err, e.last = true, t.err, max(e.last, t.now)
-	t.next, t.stop, t.yield, t.steps = nil, nil, nil, nil // most threads of a program are over
-	for _, x := range t.joiners {
-		e.resume(t.now, x)
+// lets reports whether t is over, so that another thread may go on. If not, that one goes on when t is over.
+func (t *thread) lets(another *thread) bool {
+	if t.next != nil {
+		t.joiners = append(t.joiners, another)
+		return false
 	}
+	another.now = max(another.now, t.now)
+	return true
 }

@@ -10,7 +10,6 @@ type way struct {
 type network struct {
 	engine
 	plan       *wiring
-	ways       []way // of each cable, first those up
 	perMessage Time
 	perByte    float64 // of memory, in picoseconds
 	spans      []Span
@@ -33,7 +32,7 @@ func (t *Topology) network(ranks, touched int) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &network{engine: engine{at: map[Time]*bucket{}}, plan: w, ways: make([]way, w.ways), perMessage: nanoseconds(t.MessageNS)}
+	n := &network{plan: w, perMessage: nanoseconds(t.MessageNS)}
 	slow := t.slow(touched)
 	if t.MemoryGBs > 0 {
 		n.perByte = slow * 1e3 / t.MemoryGBs
@@ -56,7 +55,7 @@ func (n *network) carry(path []hop, from, to, bytes int) (sent, arrived Time) {
 	}
 	head, tail := n.now, n.now
 	for i, h := range path {
-		w := &n.ways[h.way]
+		w := &h.ways[h.way]
 		head = max(head, w.free)
 		tail = max(head.plus(of(bytes, h.each)), tail)
 		w.free = tail
@@ -74,7 +73,7 @@ func (n *network) traffic() []Traffic {
 	var all []Traffic
 	for _, c := range n.plan.cables {
 		t := Traffic{Link: c.Name}
-		for _, w := range n.ways[c.first : c.first+2*c.count] {
+		for _, w := range c.ways {
 			t.Bytes += w.bytes
 			t.Most = max(t.Most, w.bytes)
 		}

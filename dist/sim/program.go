@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -57,7 +58,7 @@ func (t *Topology) Play(prog *Program) (*Played, error) {
 	most := 0
 	for _, e := range p.Exchanges {
 		c := newCall(e.Kind, "", len(p.Groups[e.Group]), e.Bytes)
-		c.root, c.seq = e.Root, e.Seq
+		c.Root, c.Seq = e.Root, e.Seq
 		p.calls, most = append(p.calls, c), max(most, c.bytes)
 	}
 	n := len(p.calls)
@@ -119,18 +120,16 @@ func (p *player) issue(r *rank, of int, before []int) int {
 }
 
 // exchange does an operation on a rank.
-func (p *player) exchange(r *rank, of int) error {
+func (p *player) exchange(r *rank, of int) (err error) {
 	_ = r.net.record(step{n: of, what: begin})
 	c := p.calls[of]
 	switch b := r.Memory(c.bytes); {
-	case c.kind != backend.Send:
-		if err := r.do(c); err != nil {
-			return err
-		}
+	case c.Kind != backend.Send:
+		err = r.do(c)
 	case r.number == 0:
-		_ = r.Send(1, 0, b)
+		err = r.Send(1, 0, b)
 	default:
-		_ = r.Recv(0, 0, b)
+		err = r.Recv(0, 0, b)
 	}
-	return r.net.record(step{n: of, what: end})
+	return cmp.Or(err, r.net.record(step{n: of, what: end}))
 }

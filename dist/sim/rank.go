@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/dist/algo"
@@ -19,18 +20,13 @@ type group struct {
 
 // group returns the group of the ranks with these numbers in the job.
 func (n *network) group(world []int) *group {
-	g, hosts := &group{net: n, ranks: make([]*rank, len(world))}, map[int]int{}
-	at := make(algo.Layout, len(world))
+	g, hosts := &group{net: n, ranks: make([]*rank, len(world))}, make([]string, len(world))
 	for i, w := range world {
-		g.ranks[i] = &rank{group: g, number: i, world: w}
-		host, ok := hosts[w/n.plan.top.Host]
-		if !ok {
-			host = len(hosts)
-			hosts[w/n.plan.top.Host] = host
-		}
-		at[i] = host
+		g.ranks[i] = &rank{group: g, number: i, world: w, boxes: map[sender]*box{}}
+		hosts[i] = strconv.Itoa(w / n.plan.top.Host)
 	}
-	g.tuner, g.shared = algo.NewTuner(at), n.plan.top.Window && len(hosts) == 1
+	at := algo.LayoutOf(hosts)
+	g.tuner, g.shared = algo.NewTuner(at), n.plan.top.Window && at.Hosts() == 1
 	return g
 }
 
@@ -154,7 +150,6 @@ func (r *rank) take(t *thread, s *step) bool {
 	switch s.what {
 	case send:
 		if !r.net.sync(t) {
-			t.done--
 			return false
 		}
 		to := r.ranks[s.peer]
@@ -173,23 +168,13 @@ func (r *rank) take(t *thread, s *step) bool {
 	case end:
 		r.net.spans[s.n].End = max(r.net.spans[s.n].End, t.now)
 	case fork:
-		child, at := r.net.threads[s.n], t.now
-		if s.peer >= 0 {
-			before := r.net.threads[s.peer]
-			if child.now = at; !before.over {
-				before.joiners = append(before.joiners, child)
-				break
-			}
-			at = max(at, before.now)
-		}
-		r.net.resume(at, child)
-	case join:
 		child := r.net.threads[s.n]
-		if !child.over {
-			child.joiners = append(child.joiners, t)
-			return false
+		child.now = t.now
+		if s.peer < 0 || r.net.threads[s.peer].lets(child) {
+			r.net.resume(child.now, child)
 		}
-		t.now = max(t.now, child.now)
+	case join:
+		return r.net.threads[s.n].lets(t)
 	case post:
 		r.put(sender{rank: r.number}, message{at: t.now})
 	}
@@ -198,32 +183,29 @@ func (r *rank) take(t *thread, s *step) bool {
 
 // open returns the box of a sender.
 func (r *rank) open(from sender) *box {
-	if r.box != nil && r.box.from == from {
-		return r.box
-	}
-	if r.box = r.boxes[from]; r.box == nil {
-		if r.box = (&box{from: from}); r.boxes == nil {
-			r.boxes = map[sender]*box{}
+	if r.box == nil || r.box.from != from {
+		if r.box = r.boxes[from]; r.box == nil {
+			r.box = &box{from: from}
+			r.boxes[from] = r.box
 		}
-		r.boxes[from] = r.box
 	}
 	return r.box
 }
 
-// put gives a message to a thread that waits for it, or keeps it.
+// put brings a message, and lets a thread that waits for it go on.
 func (r *rank) put(from sender, m message) {
 	b := r.open(from)
-	if len(b.waiting) == 0 {
-		b.messages = append(b.messages, m)
-		return
+	b.messages = append(b.messages, m)
+	if len(b.waiting) > 0 {
+		t := b.waiting[0]
+		b.waiting = slices.Delete(b.waiting, 0, 1)
+		r.receive(t, from, t.steps[t.done-1].n)
+		r.net.resume(t.now, t)
 	}
-	t := b.waiting[0]
-	b.waiting = slices.Delete(b.waiting, 0, 1)
-	r.taken(b, m.bytes, t.steps[t.done-1].n)
-	r.net.resume(m.at, t)
 }
 
-// receive takes the oldest message of a sender. It returns false if there is none yet.
+// receive takes the oldest message of a sender, and ends the simulation if it has another length than what is received. It returns false
+// if there is none yet.
 func (r *rank) receive(t *thread, from sender, bytes int) bool {
 	b := r.open(from)
 	if len(b.messages) == 0 {
@@ -234,20 +216,14 @@ func (r *rank) receive(t *thread, from sender, bytes int) bool {
 	if b.taken++; 2*b.taken >= len(b.messages) { // a sender may always be ahead
 		b.messages, b.taken = slices.Delete(b.messages, 0, b.taken), 0
 	}
-	t.now = max(t.now, m.at)
-	r.taken(b, m.bytes, bytes)
-	return true
-}
-
-// taken is after a message was taken from a box. It ends the simulation if that has another length than what is received.
-func (r *rank) taken(b *box, has, want int) {
-	if has != want {
-		r.net.err = fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", b.from.rank, has, r.number, want)
+	if t.now = max(t.now, m.at); m.bytes != bytes {
+		r.net.err = fmt.Errorf("sim: rank %d sends %d bytes, rank %d wants %d", from.rank, m.bytes, r.number, bytes)
 	}
 	if len(r.boxes) > manySenders && len(b.messages)+len(b.waiting) == 0 {
-		delete(r.boxes, b.from)
+		delete(r.boxes, from)
 		r.box = nil
 	}
+	return true
 }
 
 // misses says what the thread waits for.

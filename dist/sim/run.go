@@ -78,13 +78,13 @@ func (t *Topology) Run(kind backend.Kind, name string, ranks, bytes int) (*Resul
 func upTo(n int) []int { return turned(1, n, 1, 0) }
 
 func newCall(kind backend.Kind, name string, ranks, bytes int) *call {
-	c := &call{kind: kind, algo: name, count: bytes, bytes: bytes, seq: 1}
+	c := &call{backend.Op{Kind: kind, Algo: name, Red: backend.Sum, DType: tensor.Uint8, Seq: 1, Count: bytes}, bytes}
 	switch {
 	case kind == backend.Barrier:
-		c.count, c.bytes = 0, 0
+		c.Count, c.bytes = 0, 0
 	case parted(kind):
-		c.count = (bytes + ranks - 1) / ranks
-		c.bytes = c.count * ranks
+		c.Count = (bytes + ranks - 1) / ranks
+		c.bytes = c.Count * ranks
 	}
 	return c
 }
@@ -106,25 +106,21 @@ func busFactor(k backend.Kind, ranks int) float64 {
 	return 1
 }
 
-// call is an operation of all ranks.
+// call is an operation of all ranks, without buffers. Elements are bytes.
 type call struct {
-	kind         backend.Kind
-	algo         string
-	count, bytes int // elements are bytes
-	root         int
-	seq          uint64
+	backend.Op
+	bytes int // of the full buffer
 }
 
 // op returns the operation of a rank. Its part lies where it is in the full buffer, so that nothing needs to be copied there.
 func (c *call) op(r *rank) backend.Op {
-	all := r.Memory(c.bytes)
-	whole := backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(all)), Bytes: c.bytes}
-	op := backend.Op{Kind: c.kind, Algo: c.algo, Red: backend.Sum, DType: tensor.Uint8, Seq: c.seq, Root: c.root, Count: c.count,
-		Src: whole, Dst: whole}
-	if parted(c.kind) && c.kind != backend.AllToAll {
-		own := all[r.number*c.count:][:c.count]
-		mine := backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(own)), Bytes: c.count}
-		if c.kind == backend.Scatter || c.kind == backend.ReduceScatter {
+	op, all := c.Op, r.Memory(c.bytes)
+	op.Src = backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(all)), Bytes: c.bytes}
+	op.Dst = op.Src
+	if parted(c.Kind) && c.Kind != backend.AllToAll {
+		own := all[r.number*c.Count:][:c.Count]
+		mine := backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(own)), Bytes: c.Count}
+		if c.Kind == backend.Scatter || c.Kind == backend.ReduceScatter {
 			op.Dst = mine
 		} else {
 			op.Src = mine
@@ -135,7 +131,7 @@ func (c *call) op(r *rank) backend.Op {
 
 // do runs an operation. As threads run ahead of the clock, those of a rank may be in several at a time, and each has buffers of its own.
 func (r *rank) do(c *call) error {
-	if r.shared && (c.algo == "" || c.algo == "direct") {
+	if r.shared && (c.Algo == "" || c.Algo == "direct") {
 		return r.window(c)
 	}
 	op := c.op(r)

@@ -79,6 +79,7 @@ func (t *Topology) Check() error {
 	if bad(t.MemoryGBs) || t.MemoryGBs != 0 && t.MemoryGBs < slowest || bad(t.MessageNS) {
 		return t.wrong("memory_gbs and message_ns are numbers from 0 to 1e9, and memory_gbs is 0 or from %v on", slowest)
 	}
+	slow := 1. // the slowest of the caches
 	for i, c := range t.Caches {
 		if len(c) != 2 {
 			return t.wrong("cache %d has %d numbers: write pairs of bytes and how many times as fast, such as [[32768, 4], [1048576, 2]]", i, len(c))
@@ -86,14 +87,22 @@ func (t *Topology) Check() error {
 		if !(c[0] >= 1) || i > 0 && c[0] <= t.Caches[i-1][0] || bad(c[0]) || bad(c[1]) || c[1] < slowest || len(t.Caches) > maxLinks {
 			return t.wrong("cache %d is %v: bytes go up from 1 to 1e9, times are from %v to 1e9, and there are %d at most", i, c, slowest, maxLinks)
 		}
+		slow = min(slow, c[1])
 	}
-	if t.MemoryGBs != 0 && t.cached(t.MemoryGBs) < slowest {
+	if t.MemoryGBs != 0 && t.MemoryGBs*slow < slowest {
 		return t.wrong("memory_gbs is %v, which is less than %v at the slowest of the caches", t.MemoryGBs, slowest)
 	}
 	if len(t.Links) == 0 || len(t.Links) > maxLinks {
 		return t.wrong("it has %d links: 1 to %d kinds", len(t.Links), maxLinks)
 	}
-	for _, name := range t.names() {
+	names := []string{t.Name}
+	for _, l := range t.Links {
+		names = append(names, l.Name, l.From, l.To)
+	}
+	for _, p := range t.Protocols {
+		names = append(names, p.Name)
+	}
+	for _, name := range names {
 		if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) {
 			return t.wrong("%s is no name: at most %d characters that can be printed", bounded.Quote(name), maxName)
 		}
@@ -113,11 +122,11 @@ func (t *Topology) Check() error {
 			return t.wrong("link %s: sums is a part of its bandwidth, from 0 to 1, and sums_ns a time from 0 to 1e9", bounded.Quote(l.Name))
 		case l.Ports < 1 || l.Ports > maxRanks:
 			return t.wrong("link %s: %d ports: a switch has 1 to %d", bounded.Quote(l.Name), l.Ports, maxRanks)
-		case t.inMemory(&l) && t.cached(l.GBs) < slowest:
+		case t.inMemory(&l) && l.GBs*slow < slowest:
 			return t.wrong("link %s has %v GB/s, which is less than %v at the slowest of the caches", bounded.Quote(l.Name), l.GBs, slowest)
 		case l.Rails && l.From != "rank":
 			return t.wrong("link %s has rails, and goes from %s: only links of ranks have rails", bounded.Quote(l.Name), bounded.Quote(l.From))
-		case l.From != "rank" && slices.ContainsFunc(t.Links[:i], func(o Link) bool { return o.From == l.From }):
+		case l.From != "rank" && t.up(l.From) < i:
 			return t.wrong("%s has two links up, the second is %s: a switch has one", bounded.Quote(l.From), bounded.Quote(l.Name))
 		}
 	}
@@ -133,26 +142,6 @@ func (t *Topology) Check() error {
 // inMemory reports whether a link joins the memory of the ranks of one host, and leads to no other.
 func (t *Topology) inMemory(l *Link) bool {
 	return l.From == "rank" && !l.Rails && t.Host%l.Ports == 0 && t.up(l.To) < 0
-}
-
-// cached returns a bandwidth at the slowest of the caches.
-func (t *Topology) cached(gbs float64) float64 {
-	least := gbs
-	for _, c := range t.Caches {
-		least = min(least, gbs*c[1])
-	}
-	return least
-}
-
-func (t *Topology) names() []string {
-	names := []string{t.Name}
-	for _, l := range t.Links {
-		names = append(names, l.Name, l.From, l.To)
-	}
-	for _, p := range t.Protocols {
-		names = append(names, p.Name)
-	}
-	return names
 }
 
 func bad(x float64) bool { return !(x >= 0 && x <= 1e9) }

@@ -51,13 +51,13 @@ func (r *rank) barrier() (err error) {
 
 // share returns how many bytes rank i of n copies, of which each is read and written. A reduction reads n and writes one, an all-reduce n.
 func (c *call) share(i, n int) int {
-	switch k := c.kind; {
-	case i != c.root && (k == backend.Reduce || k == backend.Gather), i == c.root && k == backend.Broadcast:
+	switch k := c.Kind; {
+	case i != c.Root && (k == backend.Reduce || k == backend.Gather), i == c.Root && k == backend.Broadcast:
 		return 0
 	case k == backend.Reduce, k == backend.ReduceScatter:
-		return c.count * (n + 1) / 2
+		return c.Count * (n + 1) / 2
 	case k == backend.Scatter:
-		return c.count
+		return c.Count
 	}
 	return c.bytes
 }

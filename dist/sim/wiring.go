@@ -5,9 +5,8 @@ import "slices"
 // cable is the links of a kind: as many up as down.
 type cable struct {
 	*Link
-	first   int // number of the first way up
-	down    int // and down: those follow, or are the same
-	count   int
+	ways    []way   // up and then down, or both at once
+	down    int     // the first way down
 	host    int     // ranks of a host, if it has rails
 	each    float64 // picoseconds for a byte
 	latency Time
@@ -26,8 +25,7 @@ type wiring struct {
 	top    *Topology
 	cables []*cable   // by link
 	trees  [][]*cable // for each link of ranks, the links up to the root
-	ways   int
-	down   []hop // of a route
+	down   []hop      // of a route
 }
 
 // wire connects so many ranks. Its error says why that cannot be.
@@ -62,20 +60,16 @@ func (w *wiring) grow(i, below int) (roots, ports int) {
 	for ports = 1; i >= 0; i = w.top.up(w.top.Links[i].To) {
 		l := &w.top.Links[i]
 		if w.cables[i] == nil {
-			c := &cable{Link: l, first: w.ways, down: w.ways, count: below, host: w.top.Host, each: 1e3 / l.GBs, latency: nanoseconds(l.NS)}
+			w.cables[i] = &cable{Link: l, ways: make([]way, 2*below), host: w.top.Host, each: 1e3 / l.GBs, latency: nanoseconds(l.NS)}
 			if !l.Half {
-				c.down += below
+				w.cables[i].down = below
 			}
-			w.cables[i], w.ways = c, w.ways+2*below
 		}
 		tree = append(tree, w.cables[i])
 		if ports *= l.Ports; l.Rails {
 			ports *= w.top.Host
-			below = w.cables[i].above(below-1)/w.top.Host*w.top.Host + min(below, w.top.Host)
-		} else {
-			below = w.cables[i].above(below-1) + 1
 		}
-		ports = min(ports, maxRanks)
+		below, ports = w.cables[i].above(below-1)+1, min(ports, maxRanks)
 	}
 	w.trees = append(w.trees, tree)
 	return below, ports
@@ -87,7 +81,7 @@ func (w *wiring) route(path []hop, from, to int) []hop {
 		a, b, n := from, to, len(path)
 		w.down = w.down[:0]
 		for _, c := range tree {
-			path, w.down = append(path, hop{c.first + a, c}), append(w.down, hop{c.down + b, c})
+			path, w.down = append(path, hop{a, c}), append(w.down, hop{c.down + b, c})
 			if a, b = c.above(a), c.above(b); a == b {
 				for _, h := range slices.Backward(w.down) {
 					path = append(path, h)
