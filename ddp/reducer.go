@@ -145,7 +145,7 @@ func (r *reducer) Changed(*tensor.Param) {}
 // BackwardDone waits for all buckets.
 func (r *reducer) BackwardDone(last bool) error {
 	r.running = false
-	if err := r.checks.BackwardDone(last); err != nil {
+	if err := r.checks.BackwardDone(last, r.all); err != nil {
 		return fmt.Errorf("ddp: rank %d: %w", r.g.GlobalRank(), err)
 	}
 	if !last || r.ofOtherModel() {

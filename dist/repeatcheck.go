@@ -2,6 +2,7 @@ package dist
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -29,25 +30,26 @@ func (c *repeats) note(p *tensor.Param) {
 	if !known {
 		return
 	}
-	for i := range c.backwards {
-		if b := &c.backwards[i]; b.sum == sum {
-			b.count++
-			return
-		}
+	i := slices.IndexFunc(c.backwards, func(b backward) bool { return b.sum == sum })
+	if i < 0 {
+		i, c.backwards = len(c.backwards), append(c.backwards, backward{sum, 0, p})
 	}
-	c.backwards = append(c.backwards, backward{sum, 1, p})
+	c.backwards[i].count++
 }
 
 // BackwardDone ends a Backward. After the last one of a step, it returns an error if an operation on the same rows and values was
-// differentiated more often than others.
-func (c *StepCheck) BackwardDone(last bool) error {
+// differentiated more often than others. params are the owner's; of a microbatch in a pipeline that uses none of them (Tape.TellOwner), it
+// notes the rows.
+func (c *StepCheck) BackwardDone(last bool, params []*tensor.Param) error {
+	if i := slices.IndexFunc(params, (*tensor.Param).Told); i >= 0 && c.due() {
+		c.rows.note(params[i])
+	}
 	c.noted = false
 	if c.passes++; !last {
 		return nil
 	}
-	c.micro, c.passes = c.passes, 0
 	all := c.backwards
-	c.backwards = nil
+	c.micro, c.passes, c.backwards = c.passes, 0, nil
 	for _, b := range all {
 		if first := all[0]; b.count != first.count {
 			if b.count < first.count {

@@ -114,16 +114,17 @@ type fed struct {
 func (c *rowCheck) note(p *tensor.Param) {
 	list, all := p.Fed()
 	c.unknown = c.unknown || !all
-	for _, f := range list {
-		if !slices.Contains(c.Fed, f) {
-			c.Fed = append(c.Fed, f)
+	c.Fed, c.Factors = union(c.Fed, list), union(c.Factors, p.Factors())
+}
+
+// union adds to list what it lacks of others.
+func union[T comparable](list, others []T) []T {
+	for _, x := range others {
+		if !slices.Contains(list, x) {
+			list = append(list, x)
 		}
 	}
-	for _, f := range p.Factors() {
-		if !slices.Contains(c.Factors, f) {
-			c.Factors = append(c.Factors, f)
-		}
-	}
+	return list
 }
 
 // check returns what all ranks were given, if it is known.
@@ -132,9 +133,8 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]give
 		c.Fed = []compare.Fed{{N: -1}}
 	}
 	c.Rank = groups[0].GlobalRank()
-	all, ranks := []given{c.given}, 1
+	all := []given{c.given}
 	for _, g := range groups {
-		ranks *= g.Size()
 		if g.Size() == 1 {
 			continue
 		}
@@ -145,7 +145,7 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]give
 		all = slices.Concat(lists...)
 	}
 	c.Replays = slices.ContainsFunc(all, func(g given) bool { return g.Replays })
-	if axes == 0 && ranks > 1 {
+	if axes == 0 && len(all) > 1 {
 		return nil, nil
 	}
 	var parts []fed

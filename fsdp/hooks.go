@@ -75,7 +75,7 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 // BackwardDone completes what this rank did not use, waits for all reductions, and hands the optimizer its gradients.
 func (s *Sharding) BackwardDone(bool) error {
 	s.do(s.order.EndBackward())
-	if err := s.checks.BackwardDone(s.last); err != nil {
+	if err := s.checks.BackwardDone(s.last, s.params); err != nil {
 		return s.abort(fmt.Errorf("rank %d: %w", s.cfg.Shard.GlobalRank(), err))
 	}
 	if !s.reducing() {

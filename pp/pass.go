@@ -13,7 +13,6 @@ import (
 type pass struct {
 	tape    *tensor.Tape
 	in, out tensor.Tensor
-	needs   bool          // out has a gradient
 	grad    tensor.Tensor // from the next stage, if that is on this rank
 	got     [2]*buffer    // the input, and the gradient, from other ranks
 	sent    dist.Work     // the output, later the gradient, on its way
@@ -84,9 +83,8 @@ func (p *Pipeline) forward(t *task) {
 	if s.out.IsZero() {
 		fail("%v returned none: a Stage returns its output, and the last one the loss", t.Action)
 	}
-	s.needs = s.out.NeedsGrad()
-	p.frozen = p.frozen || !s.needs // a later stage's input always has a gradient
-	for _, x := range p.Params {    // the rows that the stages of the rank were given
+	for _, x := range p.Params { // the rows that the stages of the rank were given, also those that use no parameter
+		s.tape.TellOwner(x)
 		p.checks.Note(x)
 	}
 	switch {
@@ -133,25 +131,11 @@ func except(list, others []float64) []float64 {
 	return list
 }
 
-// last returns the task that computes gradients of parameters last. One owner has those of all stages of the rank, and sums them then.
-func (p *Pipeline) last() *task {
-	if p.frozen {
-		return p.ends[1]
-	}
-	return p.ends[0]
-}
-
-// isLastPass reports whether that task is of the same pass.
-func (p *Pipeline) isLastPass(t *task) bool {
-	last := p.last()
-	return last != nil && last.Stage == t.Stage && last.Micro == t.Micro
-}
-
 // backward sends the gradient before the owners of parameters wait for sums over other ranks, and of the last backward pass, before it
 // computes gradients of weights: the stage before waits for it.
 func (p *Pipeline) backward(t *task) {
 	s := *p.at(t.Stage, t.Micro)
-	putOff := t.Kind == I || t == p.last() && t.to >= 0
+	putOff := t.Kind == I || t == p.last && t.to >= 0
 	p.differentiate(t, s, putOff)
 	if t.Stage > 0 {
 		g := s.tape.GradOf(s.in)
@@ -171,7 +155,7 @@ func (p *Pipeline) backward(t *task) {
 			p.weights(t, s)
 		}
 		p.retire(t.Stage, t.Micro, s)
-	case !s.tape.Deferred() && !p.isLastPass(t):
+	case !s.tape.Deferred() && (t.Stage != p.last.Stage || t.Micro != p.last.Micro):
 		p.weights(t, s) // a stage that is computed again has them all: until W they would take memory for each microbatch
 		s.added = true
 	}
@@ -182,7 +166,7 @@ func (p *Pipeline) differentiate(t *task, s *pass, putOff bool) {
 	switch {
 	case putOff:
 		p.opts = append(p.opts, tensor.DeferWeights())
-	case t != p.last():
+	case t != p.last:
 		p.opts = append(p.opts, tensor.More())
 	}
 	if p.Schedule.isLast(t.Stage) {
@@ -199,18 +183,19 @@ func (p *Pipeline) differentiate(t *task, s *pass, putOff bool) {
 	if t.from >= 0 {
 		g = p.recv(t, s, 1).view
 	}
-	if s.needs { // else it is the first stage, and frozen
-		p.pair = [2]tensor.Tensor{s.out, g}
-		s.tape.BackwardFrom(p.pair[:1], p.pair[1:], p.opts...)
+	if !s.out.NeedsGrad() { // of the first stage, that of which nothing trains: owners hear of it
+		s.out = s.tape.Leaf(s.out)
 	}
+	p.pair = [2]tensor.Tensor{s.out, g}
+	s.tape.BackwardFrom(p.pair[:1], p.pair[1:], p.opts...)
 }
 
 // weights computes gradients that were put off.
 func (p *Pipeline) weights(t *task, s *pass) {
-	if !s.needs || s.added {
+	if s.added {
 		return
 	}
-	if p.opts = p.opts[:0]; t != p.last() {
+	if p.opts = p.opts[:0]; t != p.last {
 		p.opts = append(p.opts, tensor.More())
 	}
 	s.tape.RunDeferred(p.opts...)

@@ -42,10 +42,8 @@ type Config struct {
 type Pipeline struct {
 	Config
 	tasks []task
-	ends  [2]*task // the task that computes gradients of parameters last, of all stages, and of those behind stage 0; nil: none
-	err   error    // of a Step, after which there is no other one
-
-	frozen bool // stage 0, on this rank
+	last  *task // computes gradients of parameters last: one owner has those of all stages of the rank, and sums them then
+	err   error // of a Step, after which there is no other one
 
 	boxes    []*inbox    // by rank: what comes from it
 	works    []dist.Work // of a step's messages
@@ -171,9 +169,7 @@ func (p *Pipeline) plan() {
 			p.boxes[t.from].n++
 		}
 		if t.Kind != F {
-			if p.ends[0] = t; t.Stage > 0 {
-				p.ends[1] = t
-			}
+			p.last = t
 		}
 	}
 	p.live, p.ofRows, p.counts = make([]*pass, len(s.Ranks)*s.Micros), map[rows]*headers{}, make([][]float64, s.Micros)

@@ -48,6 +48,23 @@ func hooked(ps *params, name string, owner Hooks) *Param {
 	return p
 }
 
+// A tape that was told of a parameter calls its owner once, though nothing uses the parameter.
+func TestTellOwner(t *testing.T) {
+	var log []string
+	ps := &params{dev: hostDevice, dtype: Float32}
+	a, b := hooked(ps, "a", &spy{name: "s", log: &log}), hooked(ps, "b", &spy{name: "other", log: &log})
+	tape := NewTape(hostDevice)
+	tape.TellOwner(b)
+	assert.False(t, b.Told(), "no Backward runs")
+	tape.Backward(tape.Use(a).Square().Sum(), More())
+	assert.Equal(t, "s use a 0, other begin false, s begin false, s use a 1, s ready a false, other done false, s done false",
+		strings.Join(log, ", "))
+	log = nil
+	tape.Backward(tape.Use(a).Square().Sum())
+	assert.Equal(t, "s use a 0, s begin true, s use a 1, s ready a false, s done true", strings.Join(log, ", "))
+	assert.False(t, b.HasGrad())
+}
+
 func TestHooks(t *testing.T) {
 	var log []string
 	s := &spy{name: "s", log: &log}

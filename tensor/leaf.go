@@ -89,6 +89,7 @@ type leafState struct {
 	serial  uint32  // of the tape, when pending was last set to 0
 	version uint32  // of the parameter's values, at their first use since the last Backward
 	hooked  bool    // the tape's next Backward calls the owner
+	told    bool    // also if nothing uses the parameter: see TellOwner
 
 	more          *contrib // to its gradient, with collectives that still run
 	due, complete uint64   // how many of these the owner was told of, and how many were added
@@ -109,11 +110,7 @@ func (t *Tape) Use(p *Param) Tensor {
 		fail("Use", these(&s.h), "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}
 	trains := t.trains(s)
-	if s.serial != t.serial {
-		s.serial, s.pending, s.early = t.serial, 0, 0
-		s.h.needs = trains
-		t.used = append(t.used, s)
-	}
+	s.enter(trains)
 	h := s.header(trains)
 	h.ty, h.at = p.ty, p.at
 	s.registerOwner()
@@ -125,6 +122,28 @@ func (t *Tape) Use(p *Param) Tensor {
 		return t.Apply(p.through, x)
 	}
 	return x
+}
+
+// TellOwner makes the next Backward call the owner of p also if nothing on the tape uses p. In a pipeline, one owner has the parameters of
+// all stages of a rank: it hears of each microbatch, and when a step ends, whatever the last stage or microbatch of the rank uses.
+func (t *Tape) TellOwner(p *Param) {
+	s := t.leaf(p)
+	s.enter(t.trains(s))
+	if s.told = p.owner != nil; s.told {
+		s.registerOwner()
+	}
+}
+
+// Told reports whether TellOwner named p on the tape whose Backward runs. An owner asks in BackwardDone.
+func (p *Param) Told() bool { return p.Tape() != nil && p.last.told }
+
+// enter puts s on the tape, if it is new there since Reset.
+func (s *leafState) enter(trains bool) {
+	if t := s.t; s.serial != t.serial {
+		s.serial, s.pending, s.early = t.serial, 0, 0
+		s.h.needs = trains
+		t.used = append(t.used, s)
+	}
 }
 
 // trains reports whether this use of s's parameter wants a gradient. When a Checkpoint runs its function again, it is as in the first run.
@@ -229,7 +248,7 @@ func (s *leafState) registerOwner() {
 // forgetOwners forgets the owners of the used leaves.
 func (t *Tape) forgetOwners() {
 	for _, s := range t.used {
-		s.hooked = false
+		s.hooked, s.told = false, false
 	}
 	t.owners = t.owners[:0]
 }
