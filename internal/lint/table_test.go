@@ -160,7 +160,7 @@ var table = map[string]row{
 	"train/internal/interrupt":  {},
 	"train/internal/output":     {own: "dist internal/curve internal/grads train/metrics train/tensorboard train/internal/values"},
 	"train/internal/progress":   {own: "train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
-	"train/internal/values":     {own: "dist tensor train/metrics"},
+	"train/internal/values":     {own: "dist tensor internal/ranks train/metrics"},
 	"train/score":               {own: "dist tensor"},
 	"train/metrics":             {own: "internal/bounded internal/live"},
 	"train/tensorboard":         {others: "google.golang.org/protobuf"},

@@ -1,12 +1,17 @@
 package values
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
@@ -27,7 +32,7 @@ type Table struct {
 
 	g       *dist.Group
 	dev     tensor.Device
-	columns []*column
+	columns []*column                  // by name
 	rows    map[int]map[string]float64 // values by step and name that the writers have not got
 	writers []metrics.Writer
 	at      int            // the step that values belong to: the one that runs, or the last one
@@ -80,10 +85,9 @@ func (t *Table) Sum(name string, part tensor.Tensor) {
 }
 
 func (t *Table) column(name string) *column {
-	i := slices.IndexFunc(t.columns, func(c *column) bool { return c.name == name })
-	if i < 0 {
-		i = len(t.columns)
-		t.columns = append(t.columns, &column{name: name})
+	i, found := slices.BinarySearchFunc(t.columns, name, func(c *column, name string) int { return strings.Compare(c.name, name) })
+	if !found {
+		t.columns = slices.Insert(t.columns, i, &column{name: name})
 		t.series(name) // in the order of calls: the first one is shown while steps run
 	}
 	return t.columns[i]
@@ -172,26 +176,34 @@ func (t *Table) Step() bool {
 // Gather waits for the device, and sums the parts of all ranks. With them each rank sends a note and a flag; Gather returns the notes of
 // all ranks, and whether one has the flag. It is collective.
 func (t *Table) Gather(note float64, flag bool) (notes []float64, flagged bool, err error) {
-	mine := []float64{note, 0, float64(t.pace())}
-	if flag {
-		mine[1] = 1
-	}
+	var mine []float64
+	var calls []byte
 	for _, c := range t.columns {
 		if len(c.steps) > 0 {
 			mine = append(mine, tensor.Floats(c.parts.Range(0, len(c.steps)))...)
+			calls = fmt.Appendf(calls, "%q%v", c.name, c.steps)
 		}
 	}
-	n := len(mine)
-	all := make([]float64, n*t.g.Size())
-	if err := t.g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, n)).Wait(); err != nil {
+	mark := 0.0
+	if flag {
+		mark = 1
+	}
+	head, err := t.gather([]float64{note, mark, float64(t.pace()), float64(crc32.ChecksumIEEE(calls))})
+	if err != nil {
+		return nil, false, err
+	}
+	for k := 0; k < len(head); k += 4 {
+		if notes, flagged = append(notes, head[k]), flagged || head[k+1] != 0; head[k+3] != head[3] {
+			return nil, false, t.differ()
+		}
+	}
+	all, err := t.gather(mine)
+	if err != nil {
 		return nil, false, err
 	}
 	t.Known = t.Done
-	t.every, t.since, t.gathered = int(all[2]), 0, time.Now() // as rank 0 says
-	for k := 0; k < len(all); k += n {
-		notes, flagged = append(notes, all[k]), flagged || all[k+1] != 0
-	}
-	at := 3
+	t.every, t.since, t.gathered = int(head[2]), 0, time.Now() // as rank 0 says
+	at, n := 0, len(mine)
 	for _, c := range t.columns {
 		for i, step := range c.steps {
 			sum := 0.0
@@ -206,6 +218,42 @@ func (t *Table) Gather(note float64, flag bool) (notes []float64, flagged bool, 
 		c.steps = c.steps[:0]
 	}
 	return notes, flagged, nil
+}
+
+// gather returns what all ranks have, in their order.
+func (t *Table) gather(mine []float64) (all []float64, err error) {
+	all = make([]float64, len(mine)*t.g.Size())
+	return all, t.g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, len(mine))).Wait()
+}
+
+// differ returns an error that says how often which ranks called Sum, where not all did alike. It is collective.
+func (t *Table) differ() error {
+	mine, calls, says := map[string]int{}, map[string]int{}, []string(nil)
+	for _, c := range t.columns {
+		for _, step := range c.steps {
+			mine[fmt.Sprintf("calls of Sum(%q, …) in step %d", c.name, step)]++
+		}
+	}
+	all, err := dist.AllGatherObject(t.g, mine)
+	for _, of := range all {
+		maps.Copy(calls, of)
+	}
+	for call := range calls {
+		by := map[int][]int{}
+		for i, of := range all {
+			by[of[call]] = append(by[of[call]], t.g.Ranks()[i])
+		}
+		parts := []string(nil)
+		for _, n := range slices.Sorted(maps.Keys(by)) {
+			parts = append(parts, fmt.Sprintf("%d on %s", n, ranks.Names(by[n]...)))
+		}
+		if len(by) > 1 {
+			says = append(says, call+": "+strings.Join(parts, " and "))
+		}
+	}
+	slices.Sort(says)
+	return cmp.Or(err, fmt.Errorf("train: %s; all ranks call Sum alike, and one that has no part gives zero, as Step of a pipeline "+
+		"returns it where the last stage is not, or tensor.FromSlice([]float64{0}, 1)", strings.Join(says[:min(len(says), 4)], "; ")))
 }
 
 // pace is how many steps to make until the next Gather.

@@ -83,6 +83,70 @@ func TestTable(t *testing.T) {
 	})
 }
 
+// Ranks may begin with names in other orders. Over 10 steps, the values are those of one rank that has all parts.
+func TestOrderOfNames(t *testing.T) {
+	onRanks(t, 3, func(g *dist.Group, v *values.Table) error {
+		for step := range 10 {
+			v.Begin()
+			for k := range 3 {
+				name := []string{"x", "y", "z"}[(k+g.Rank())%3]
+				v.Sum(name, part(float64(len(name)*step)+float64(name[0])+float64(g.Rank())/4))
+			}
+			if v.Step(); step%4 == 1 || step == 9 {
+				_, _, err := v.Gather(0, false)
+				require.NoError(t, err)
+			}
+		}
+		for _, name := range []string{"x", "y", "z"} {
+			_, got := v.Of(name)
+			require.Len(t, got, 10)
+			for step, value := range got {
+				require.Equal(t, 3*(float64(step)+float64(name[0]))+0.75, value, name)
+			}
+		}
+		return nil
+	})
+}
+
+// Ranks that call Sum for other names, or in other steps, get the same error: their parts would be added to values of others.
+func TestOtherCalls(t *testing.T) {
+	for want, call := range map[string]func(rank int, v *values.Table){
+		`train: calls of Sum("loss", …) in step 1: 0 on ranks 0, 1 and 1 on ranks 2, 3; all ranks call Sum alike, and one that has no part ` +
+			`gives zero, as Step of a pipeline returns it`: func(rank int, v *values.Table) {
+			if rank > 1 {
+				v.Sum("loss", part(1))
+			}
+		},
+		`train: calls of Sum("a", …) in step 1: 0 on rank 3 and 1 on ranks 0-2; calls of Sum("b", …) in step 1: 0 on ranks 0-2 and 1 on rank ` +
+			`3;`: func(rank int, v *values.Table) {
+			v.Sum([]string{"a", "a", "a", "b"}[rank], part(1))
+		},
+		`train: calls of Sum("b", …) in step 2: 0 on rank 1 and 1 on ranks 0, 2, 3;`: func(rank int, v *values.Table) {
+			v.Sum("a", part(1))
+			v.Sum("b", part(1))
+			if v.Step(); rank == 1 {
+				v.Step()
+			}
+			v.Begin()
+			v.Sum("b", part(1))
+			v.Done = 1
+		},
+		`train: calls of Sum("a", …) in step 1: 1 on ranks 1-3 and 2 on rank 0;`: func(rank int, v *values.Table) {
+			if v.Sum("a", part(1)); rank == 0 {
+				v.Sum("a", part(1))
+			}
+		},
+	} {
+		onRanks(t, 4, func(g *dist.Group, v *values.Table) error {
+			v.Begin()
+			call(g.Rank(), v)
+			_, _, err := v.Gather(0, false)
+			require.ErrorContains(t, err, want)
+			return nil
+		})
+	}
+}
+
 // It is time to gather about twice a second, on all ranks after the same step, and when a name has no place left.
 func TestPace(t *testing.T) {
 	onRanks(t, 2, func(g *dist.Group, v *values.Table) error {
