@@ -94,7 +94,7 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	params := nn.ParamsOf(model)
 	if len(params) == 0 {
-		return nil, fmt.Errorf("ddp: no parameters in a model of type %T", model)
+		return nil, fmt.Errorf("ddp: no parameters in a model of type %T: a rank of a pipeline that has none does not call Attach", model)
 	}
 	for _, p := range params {
 		if h := p.Owner(); h != nil {

@@ -24,16 +24,18 @@ func TestMisuse(t *testing.T) {
 		naive := func(g *dist.Group, model any, c ddp.Config) func() error {
 			return func() error { _, err := ddp.Naive(g, model, c); return err }
 		}
+		const none = "ddp: no parameters in a model of type nn.Sequential: a rank of a pipeline that has none does not call Attach"
 		misuse.Check(t, []misuse.Case{
-			{Of: "Attach", Want: "ddp: no parameters in a model of type nn.Sequential", Do: attach(r.World, nn.Sequential{nn.ReLU}, ddp.Config{})},
+			{Of: "Attach", Want: none, Do: attach(r.World, nn.Sequential{nn.ReLU}, ddp.Config{})},
 			{Of: "Attach", Want: "ddp: weight is attached already: its gradient belongs to ddp", Do: attach(r.World, mine, ddp.Config{})},
 			{Of: "Attach", Want: "ddp: the group is nil", Do: attach(nil, nn.NewLinear(2, 3), ddp.Config{})},
 			{Of: "Attach", Want: "Make: weight[3 2]: a parameter is of floats, not of int64",
 				Do: attach(r.World, nn.NewLinear(2, 3), ddp.Config{DType: tensor.Int64})},
 			{Of: "Attach", Want: "ddp: Config.BucketBytes is -1, want 1 or more, or 0 for 25 MiB",
 				Do: attach(r.World, nn.NewLinear(2, 3), ddp.Config{BucketBytes: -1})},
-			{Of: "Attach", Want: "ddp: no parameters in a model of type <nil>", Do: attach(r.World, nil, ddp.Config{})},
-			{Of: "Naive", Want: "ddp: no parameters in a model of type nn.Sequential", Do: naive(r.World, nn.Sequential{nn.ReLU}, ddp.Config{})},
+			{Of: "Attach", Want: "ddp: no parameters in a model of type <nil>: a rank of a pipeline that has none does not call Attach",
+				Do: attach(r.World, nil, ddp.Config{})},
+			{Of: "Naive", Want: none, Do: naive(r.World, nn.Sequential{nn.ReLU}, ddp.Config{})},
 			{Of: "Naive", Want: "ddp: weight is attached already: its gradient belongs to ddp", Do: naive(r.World, mine, ddp.Config{})},
 			{Of: "Naive", Want: "ddp: the group is nil", Do: naive(nil, nn.NewLinear(2, 3), ddp.Config{})},
 			{Of: "Compress", Want: "ddp.Compress: float32 is not a 16-bit float type",

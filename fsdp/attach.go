@@ -28,7 +28,7 @@ func (s *Sharding) Attach(model any) (_ nn.Params, err error) {
 	}
 	s.params = nn.ParamsOf(model)
 	if len(s.params) == 0 {
-		return nil, fmt.Errorf("fsdp: no parameters in a model of type %T", model)
+		return nil, fmt.Errorf("fsdp: no parameters in a model of type %T: a rank of a pipeline that has none does not call Attach", model)
 	}
 	s.exec = tensor.NewExec(s.cfg.Shard.Device())
 	s.optimizer = tensor.NewExec(cmp.Or(s.cfg.Offload, s.exec.Device()))

@@ -200,7 +200,8 @@ func TestMisuse(t *testing.T) {
 				Do: attach(fsdp.Config{Shard: r.World, Stage: 3, DType: tensor.BFloat16}, stranger)},
 			{Of: "New", Want: "fsdp: types Compute=int64 and Reduce=float32 must each be float32 or a 16-bit float type",
 				Do: attach(fsdp.Config{Shard: r.World, Stage: 3, Compute: tensor.Int64}, stranger)},
-			{Of: "Sharding.Attach", Want: "fsdp: no parameters in a model of type nn.Sequential", Do: attach(good, nn.Sequential{nn.ReLU})},
+			{Of: "Sharding.Attach", Want: "fsdp: no parameters in a model of type nn.Sequential: a rank of a pipeline that has none does not call " +
+				"Attach", Do: attach(good, nn.Sequential{nn.ReLU})},
 			{Of: "Sharding.Attach", Want: "fsdp: Attach was called before", Do: func() error { _, err := mine.Attach(stranger); return err }},
 			{Of: "Sharding.Attach", Want: "fsdp: 0.weight is in no unit\nfsdp: 0.bias is in no unit", Do: with(func(*fsdp.Sharding, *nn.Linear) {})},
 			{Of: "Sharding.Unit", Want: "fsdp: a parameter[3 2] in unit 1 is not in the model\nfsdp: a parameter[3] in unit 1 is not in the model",

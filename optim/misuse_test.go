@@ -23,7 +23,8 @@ func TestMisuse(t *testing.T) {
 	do := func(of, want string, f func()) misuse.Case {
 		return misuse.Case{Of: of, Want: want, Do: func() error { f(); return nil }}
 	}
-	const noneTrain = "optim: no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)"
+	const noneTrain = "optim: no trainable parameters, and no Norm to take part in (a stage of a " +
+		"pipeline that is frozen, or has none, has one: Norm: r.World)"
 	misuse.Check(t, []misuse.Case{
 		do("NewSGD", "optim: SGDConfig.LR is 0, and SGD has no default: set it; to leave parameters as they are, use SetLR(0) or Freeze",
 			func() { optim.NewSGD(params(), optim.SGDConfig{}) }),

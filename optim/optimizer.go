@@ -50,8 +50,9 @@ func newOptimizer(params nn.Params, r rule, b beside, c AdamConfig) *Optimizer {
 	c.check()
 	o := &Optimizer{conf: c, rule: r, beside: b, frozen: params.Frozen()}
 	train, taken := params.Trainable(), map[string]bool{}
-	if len(params) == 0 || len(train) == 0 && o.conf.Norm == nil {
-		fail("no trainable parameters, and no Norm to take part in (a frozen stage of a pipeline has one: Norm: r.World)")
+	at, ok := o.conf.Norm.(interface{ Device() tensor.Device })
+	if len(train) == 0 && o.conf.Norm == nil || len(params) == 0 && !ok {
+		fail("no trainable parameters, and no Norm to take part in (a stage of a pipeline that is frozen, or has none, has one: Norm: r.World)")
 	}
 	for _, p := range train {
 		if taken[p.Name()] {
@@ -62,7 +63,10 @@ func newOptimizer(params nn.Params, r rule, b beside, c AdamConfig) *Optimizer {
 			fail("parameter %v was never made: call nn.Init or Attach first", p)
 		}
 	}
-	o.exec = tensor.NewExec(slices.Concat(train, params)[0].Local.Device())
+	if len(params) > 0 {
+		at = slices.Concat(train, params)[0].Local
+	}
+	o.exec = tensor.NewExec(at.Device())
 	for _, p := range train {
 		o.addParamState(p)
 	}

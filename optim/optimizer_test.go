@@ -82,6 +82,9 @@ func TestScheduleAndLR(t *testing.T) {
 	assert.Equal(t, 1.0, schedule.Warmup(3, nil)(5))
 }
 
+// noDevice is a Norm that does not say on which device its rank is.
+type noDevice struct{ optim.Norm }
+
 func TestConfigMisuse(t *testing.T) {
 	ps := start(tensor.Float32)
 	raw := tensor.NewParam(tensor.Constant(0), 2)
@@ -100,6 +103,7 @@ func TestConfigMisuse(t *testing.T) {
 		"Eps is -1":                 func() { optim.NewAdam(ps, optim.AdamConfig{Eps: -1}) },
 		"group 0 has no Match":      func() { optim.NewSGD(ps, optim.SGDConfig{LR: 1e-3, Groups: make([]optim.Group, 1)}) },
 		"no trainable parameters":   func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1e-3}) },
+		"and no Norm to take part":  func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1e-3, Norm: noDevice{}}) },
 		"raw[2] was never made":     func() { optim.NewSGD(nn.Params{raw}, optim.SGDConfig{LR: 1e-3}) },
 		"p0[4 3] is given twice":    func() { optim.NewSGD(append(ps, ps[0]), optim.SGDConfig{LR: 1e-3}) },
 		"Cosine needs at least one": func() { schedule.Cosine(0, 0) },

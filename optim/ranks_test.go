@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -234,4 +236,52 @@ func TestPartsNeedANorm(t *testing.T) {
 		require.ErrorContains(t, tensor.Try(f), want)
 	}
 	require.NoError(t, tensor.Try(func() { optim.NewAdamW(nn.Params{part()}, optim.AdamWConfig{}) }), "no norm is asked for")
+}
+
+// Ranks without parameters take part in the Norm, and in 10 steps that of the other one is as if it were alone.
+func TestRankWithoutParameters(t *testing.T) {
+	for name, create := range map[string]func(p nn.Params, n optim.Norm) *optim.Optimizer{
+		"SGD": func(p nn.Params, n optim.Norm) *optim.Optimizer {
+			return optim.NewSGD(p, optim.SGDConfig{LR: 0.1, Momentum: 0.5, Clip: 0.1, Norm: n})
+		},
+		"AdamW": func(p nn.Params, n optim.Norm) *optim.Optimizer {
+			return optim.NewAdamW(p, optim.AdamWConfig{LR: 0.1, Clip: 0.1, Norm: n, Scaler: &optim.Scaler{Scale: 8}})
+		},
+		"Adafactor": func(p nn.Params, n optim.Norm) *optim.Optimizer {
+			return optim.NewAdafactor(p, optim.AdafactorConfig{LR: 0.1, Clip: 0.1, Norm: n})
+		},
+	} {
+		train := func(ranks int) (norms, values []float64) {
+			require.NoError(t, disttest.OnRanks(ranks, func(r *dist.Rank) error {
+				var ps nn.Params
+				if r.World.Rank() == ranks-1 {
+					ps = nn.Init(nn.NewLinear(3, 5), r.Device, tensor.Float64, 1)
+				}
+				o := create(ps, r.World)
+				optim.NewEMA(o, 0.9)
+				for step := range 10 {
+					for _, p := range ps {
+						p.Grad = tensor.New(r.Device, tensor.Float64, p.Dims()...)
+						tensor.UniformInit(-1, 1).Fill(p.Grad, uint64(step), 0)
+						p.FillGrad()
+					}
+					if err := o.Step(); err != nil {
+						return err
+					}
+					if ps != nil {
+						norms = append(norms, o.GradNorm())
+					}
+				}
+				for _, p := range ps {
+					values = append(values, tensor.Floats(p.Value)...)
+				}
+				return nil
+			}))
+			return norms, values
+		}
+		wantNorms, want := train(1)
+		norms, got := train(3)
+		require.Equal(t, wantNorms, norms, name)
+		require.Equal(t, want, got, name)
+	}
 }

@@ -47,7 +47,10 @@
 //     layers share is tied only if nn.ParamsOf gives it one name on all ranks.
 //   - Losses are scaled by the Scaler of the optimizer, if it has one.
 //   - If Freeze or Unfreeze changes whether a stage is trained at all, make another Pipeline: its messages have other types.
-//   - If all parameters of a rank are frozen, its optimizer takes part in the Norm and changes nothing.
+//   - If all parameters of a rank are frozen, its optimizer takes part in the Norm and changes nothing. A rank whose stages have none, as
+//     activations alone, does not call Attach, and gives such an optimizer, too: optim.NewAdamW(nil, optim.AdamWConfig{Norm: r.World}).
+//   - A stage need not use its parameters in each microbatch, as with stochastic depth. With ddp, in a step it uses each of them at least
+//     once, or Config.AllowUnused is set.
 //   - With fsdp, set OncePerStep: then its units are gathered and reduced once a step, and not for each microbatch of each stage. With
 //     fsdp's stage 3 (ZeRO-3) it must be so, or all units must be those of Keep: gradients of weights that are put off use them again.
 //   - Microbatches may have different sizes. Before a step with other rows than the one before, such as a data.Loader's first and last

@@ -107,8 +107,9 @@ func (c *Config) check() (*Report, error) {
 	case !c.Tape.Training() && c.Schedule.trains():
 		return nil, fmt.Errorf("pp: Config.Tape was made with Eval or NoGrad, and schedule %s trains: make it without them, and evaluate by "+
 			"Schedule.Forward", c.Schedule.Name)
-	case len(c.Params) == 0:
-		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned")
+	case len(c.Params) == 0 && (c.Optimizer == nil || len(c.Optimizer.State().Counts) > 0):
+		return nil, errors.New("pp: Config.Params is empty: it has what Attach returned; a rank whose stages have no parameters gives an " +
+			"Optimizer of none, with a Norm as on all ranks: optim.NewAdamW(nil, optim.AdamWConfig{Norm: r.World})")
 	case c.CheckEvery < 0:
 		return nil, fmt.Errorf("pp: Config.CheckEvery is %d, want 1 or more, or 0", c.CheckEvery)
 	}

@@ -71,6 +71,12 @@ var unfit = map[string]func(c *pp.Config, rank int){
 			c.Stages[1] = nil
 		}
 	},
+	"pp: Config.Params is empty: it has what Attach returned; a rank whose stages have no parameters gives an Optimizer of none": func(
+		c *pp.Config, rank int) {
+		if c.Optimizer = optim.NewSGD(c.Params, optim.SGDConfig{LR: 1}); rank == 1 {
+			c.Params = nil
+		}
+	},
 	"pp: Config.Params is empty": func(c *pp.Config, rank int) { c.Params = c.Params[:2*rank] },
 	"pp: layers.1.weight is on ranks 0 and 1 of the pipeline, and not cut alike: they have elements 0 to 9 of [{[0 0] [3 3]}], and " +
 		"elements 0 to 4 of [{[0 0] [3 3]}]; with fsdp, make it a unit of its own": func(c *pp.Config, rank int) {
