@@ -143,12 +143,13 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 				return
 			}
 		}
-		l.evaluateLast()
+		l.evaluateMissing(true)
 	}
 }
 
 // Batches yields the steps up to n, as Steps does, each with this rank's part of a batch. It takes as many epochs as needed.
-// Checkpoints have b's place in the data; of several loaders, a resumed program gives them in the same order.
+// Checkpoints have b's place in the data; of several loaders, a resumed program gives them in the same order. The place of one that the
+// program reads itself, by Epoch, is its own to keep: its State in ckpt.State.Extra, and SetState behind Start.
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
 		l.beginSteps(n)
@@ -177,7 +178,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			}
 			at = b.State()
 		}
-		l.evaluateLast()
+		l.evaluateMissing(true)
 	}
 }
 
@@ -211,6 +212,7 @@ func (l *Loop) beginSteps(n int) {
 	l.progress.Until(n)
 	l.r.Live.Begin(l.values.Done, n)
 	l.meter.turn(true)
+	l.evaluateMissing(false)
 }
 
 // endSteps ends what beginSteps began.
@@ -335,11 +337,13 @@ func (l *Loop) Mean(name string, after int) (mean float64) {
 	return mean
 }
 
-// evaluateLast evaluates after the last step, unless that has been done: a training may resume there.
-func (l *Loop) evaluateLast() {
+// evaluateMissing measures the values that the last step should have and has not: behind the steps all of them, since a training may end or
+// resume there. Before them it is those of this step's number, in which ranks were lost.
+func (l *Loop) evaluateMissing(all bool) {
 	done := l.values.Done
 	for _, e := range l.evals {
-		if before, _ := l.Values(e.name); done > 0 && !slices.Contains(before, done) {
+		steps, _ := l.Values(e.name)
+		if due := all || e.every > 0 && done%e.every == 0; done > 0 && due && !slices.Contains(steps, done) {
 			l.evaluate(e, done)
 		}
 	}

@@ -32,6 +32,7 @@ const (
 	forward = "forward" // before Backward
 	summed  = "summed"  // before the optimizer's step
 	stepped = "stepped" // after it
+	test    = "test"    // in an evaluation
 )
 
 // errGone ends a rank's function as if its process were killed: the others see that it has left, and no error of its own.
@@ -58,6 +59,7 @@ type shrunk struct {
 	ended               bool
 	weights             []float64
 	losses              map[int]float64
+	tests               []float64   // values of the evaluation
 	count               int         // steps, in the extra state
 	scale               float64     // of the Scaler
 	times               map[int]int // that it did each optimizer step
@@ -77,7 +79,7 @@ func (s *shrinking) of(r *dist.Rank) *shrunk {
 func (s *shrinking) run() (left map[int]*shrunk, err error) {
 	s.Threads, s.Quiet, s.ranksOf = 1, true, map[*dist.Rank]*shrunk{}
 	err = s.Run(dist.Config{Ranks: s.ranks, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
-		if err := s.train(ctx, r, s.of(r)); err != errGone {
+		if err := s.train(ctx, r, s.of(r)); !errors.Is(err, errGone) {
 			return err
 		}
 		return nil
@@ -111,10 +113,13 @@ func (s *shrinking) train(ctx context.Context, r *dist.Rank, x *shrunk) error {
 		return err
 	}
 	x.starts++
+	now := 0
+	evaluate(l, r, model, func() error { return at(now, test) })
 	if err := at(0, started); err != nil {
 		return err
 	}
 	for step, b := range l.Batches(batches, s.steps) {
+		now = step
 		loss := nn.MSE(model.Forward(tape.Input(b.X)), b.Y)
 		l.Sum("loss", loss)
 		if err := at(step, forward); err != nil {
@@ -147,6 +152,7 @@ func (s *shrinking) train(ctx context.Context, r *dist.Rank, x *shrunk) error {
 		x.scale = scaler.Scale
 	}
 	x.ended, x.losses = true, map[int]float64{}
+	_, x.tests = l.Values("test")
 	steps, losses := l.Values("loss")
 	for i, step := range steps {
 		x.losses[step] = losses[i]
@@ -155,6 +161,15 @@ func (s *shrinking) train(ctx context.Context, r *dist.Rank, x *shrunk) error {
 		x.weights = append(x.weights, tensor.Floats(p.Value)...) // of buffers, too
 	}
 	return nil
+}
+
+// evaluate has the loop measure the model after every fifth step, with a moment of its own.
+func evaluate(l *train.Loop, r *dist.Rank, model nn.Layer, at func() error) {
+	tape, points := tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval()), data.NewLoader(points{}, data.Config{Batch: 9, Sharder: r.World})
+	l.Evaluate("test", 5, points, func(b data.Batch) (float64, error) {
+		defer tape.Reset()
+		return model.Forward(tape.Input(b.X)).Square().Sum().Item(), at()
+	})
 }
 
 // model returns the model and, with a stateful one, the Scaler.
@@ -208,6 +223,8 @@ func TestLostRanks(t *testing.T) {
 		"rank 0":             {3, dies(3, 4, forward, 0), []int{1, 2}, 0},
 		"after the sum":      {4, dies(4, 4, summed, 3), []int{0, 1, 2}, 0},
 		"after the step":     {4, dies(4, 4, stepped, 3), []int{0, 1, 2}, 0},
+		"in an evaluation":   {4, dies(4, 4, test, 2), []int{0, 1, 3}, 3},
+		"in the last one":    {4, dies(4, 10, test, 1), []int{0, 2, 3}, 0},
 		"two at once":        {5, dies(5, 6, forward, 0, 3), []int{1, 2, 4}, 0},
 		"one of two":         {2, dies(2, 6, forward, 1), []int{0}, 0},
 		"one after another":  {5, both(dies(5, 2, forward, 0), dies(4, 8, summed, 4)), []int{1, 2, 3}, 0},
@@ -266,6 +283,8 @@ func (c *lostCase) check(t *testing.T, stateful bool) {
 		require.Equal(t, left[c.left[0]].weights, x.weights)
 		require.Equal(t, one[0].scale, x.scale)
 		require.Equal(t, steps, x.count)
+		require.Len(t, x.tests, 3)
+		require.InDeltaSlice(t, one[0].tests, x.tests, tol)
 		for step, loss := range x.losses {
 			require.InDelta(t, one[0].losses[step], loss, 1e-10, "step %d", step)
 		}
