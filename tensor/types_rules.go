@@ -1,7 +1,10 @@
 package tensor
 
 import (
+	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 
 	"github.com/ringo-ml/ringo/layout"
 	"github.com/ringo-ml/ringo/tensor/typing"
@@ -167,6 +170,22 @@ func (t *Tape) typesOf(op string, typed Typed, in []*header) []Types {
 	return out
 }
 
+// warned has the names of Functions of which warnOfPart has said something.
+var warned sync.Map
+
+// warnOfPart says once that nothing checks what a Function without Types does with a part of the features.
+func (c *Ctx) warnOfPart(in []*header) {
+	i := slices.IndexFunc(in, func(h *header) bool { return h.ty.On(Cut) != 0 })
+	if i < 0 || !c.t.records() {
+		return
+	}
+	if _, again := warned.LoadOrStore(c.f.Name(), true); !again {
+		slog.Warn(fmt.Sprintf("tensor: %s is given a part of the features, %v, and has no Types: if it reads more than one feature for each "+
+			"that it returns, such as a norm, gradients are wrong and nothing checks it. Give it Types(in, rows), which returns an error then, or "+
+			"in[:1] where it reads one alone", c.f.Name(), in[i].tensor().Shape()))
+	}
+}
+
 // applyTypes sets the types of a Function's outputs.
 func (c *Ctx) applyTypes(y *header, in []*header) {
 	if len(c.types) == 0 {
@@ -177,6 +196,7 @@ func (c *Ctx) applyTypes(y *header, in []*header) {
 		if y.ty = s.Types(); s.Suspects() != 0 && c.t.records() {
 			OpApply.mustFit(y, in, &s)
 		}
+		c.warnOfPart(in)
 		for _, o := range c.outs {
 			o.ty = y.ty
 		}
