@@ -18,12 +18,15 @@ func (st *State) warn(said map[string]bool) {
 
 func (st *State) lacks() (texts []string) {
 	o := st.Optimizer
-	if o != nil && o.Accumulates() {
+	if o == nil { // nobody goes on from it
+		return nil
+	}
+	if o.Accumulates() {
 		texts = append(texts, "the gradients of microbatches that wait for a step: save behind the optimizer's Step")
 	}
 	other, drew := "", ""
 	for _, p := range st.Params {
-		if o != nil && p.LossScale() != 0 && !p.Frozen() && o.RuleOf(p) == "" {
+		if p.LossScale() != 0 && !p.Frozen() && o.RuleOf(p) == "" {
 			other = p.Name()
 		}
 		if p.DrawsBeside(st.Tape) {

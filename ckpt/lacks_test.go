@@ -77,6 +77,7 @@ func TestSecondOptimizerAndTape(t *testing.T) {
 			return ckpt.State{Params: p[2:], Optimizer: o[1], Tape: t[1]}
 		}, nil},
 		"no tape": {1, 1, func(p nn.Params, o opts, _ tapes) ckpt.State { return ckpt.State{Params: p, Optimizer: o[0]} }, []string{masks}},
+		"a model": {1, 1, func(p nn.Params, _ opts, _ tapes) ckpt.State { return ckpt.State{Params: p} }, nil},
 		"values":  {2, 1, func(p nn.Params, _ opts, t tapes) ckpt.State { return ckpt.State{Params: p, Tape: t[0]} }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -126,6 +126,7 @@ func load(ctx context.Context, g *dist.Group, fsys disk.FS, path string, st *Sta
 	for _, p := range st.Params {
 		p.Changed() // Backward refuses what was computed with the old values
 	}
+	st.optimizer() // takes what the program has written until now: masters of the checkpoint are not rounded to its values
 	if c.Strategy == Broadcast {
 		err = l.broadcast(ctx)
 	} else {

@@ -217,6 +217,9 @@ func (o *Optimizer) countStep() {
 			if o.mustNotBeInUse("Step"); o.ema != ema {
 				fail("NewEMA after the step was captured: replays would not average")
 			}
+			if k := slices.IndexFunc(took, (*paramState).Written); k >= 0 {
+				fail("%v was written after the step was captured, and replays do not see it in 16 bits: capture the step anew", took[k].P)
+			}
 			o.count(took)
 		})
 	}
@@ -227,7 +230,7 @@ func (o *Optimizer) count(took []*paramState) {
 	o.steps++
 	for _, s := range took {
 		s.steps++
-		s.P.Changed()
+		s.Changed()
 		s.P.Consume()
 	}
 }

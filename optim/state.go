@@ -116,7 +116,8 @@ func (o *Optimizer) SetState(st State) error {
 		*o.conf.Scaler = *st.Scaler
 	}
 	for _, s := range o.states {
-		s.steps, s.Synced = st.Counts[s.P.Name()], true
+		s.steps = st.Counts[s.P.Name()]
+		s.Leads()
 	}
 	return nil
 }

@@ -85,8 +85,8 @@ func (p *Param) Freeze() { p.frozen = true }
 func (p *Param) Unfreeze() { p.frozen = p.buffer }
 
 // Changed says that values in Local, or in Value if that is the whole, were changed, on all ranks that share the parameter. Optimizers and
-// loads call it; whoever writes values by other means has to. A Backward that needs the old values is a Failure, and the next use gathers
-// those that other ranks hold (package fsdp).
+// loads call it; whoever writes values by other means has to. A Backward that needs the old values is a Failure, the next use gathers those
+// that other ranks hold (package fsdp), and an optimizer takes what is new into its masters of 16-bit parameters.
 func (p *Param) Changed() {
 	p.version++
 	if p.owner != nil {

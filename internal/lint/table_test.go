@@ -83,7 +83,7 @@ var table = map[string]row{
 	"optim/schedule":            {own: "tensor"},
 	"optim/internal/gradnorm":   {own: "tensor"},
 	"optim/internal/held":       {own: "tensor"},
-	"optim/internal/master":     {own: "tensor"},
+	"optim/internal/master":     {own: "tensor tensor/ops"},
 	"optim/internal/orthogonal": {own: "tensor tensor/ops"},
 	"optim/optimtest":           {own: "tensor tensor/tensortest nn optim", others: "github.com/stretchr/testify"},
 

@@ -51,7 +51,7 @@ func (a *Averages) Exchange(in bool) {
 		default:
 			p.WriteBack(a.exec)
 		}
-		p.P.Changed()
+		p.Changed()
 	}
 }
 
