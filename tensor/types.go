@@ -38,14 +38,14 @@ type Typed interface {
 // Types returns the types of x along the axes of the job.
 func (x Tensor) Types() Types { return x.hdr().ty }
 
-// Whole returns the axes along which ranks have other rows of the batch, and yet all have the same x, such as a loss behind autograd.Sum.
-// In a sum over the ranks it counts on the first one (dist.Group.First). Outside of a tape there are none.
+// Whole returns the axes along which all ranks have the same x, such as a loss behind autograd.Sum, or where ranks divide layers. In a sum
+// over the ranks it counts on the first one (dist.Group.First). Outside of a tape there are none.
 func (x Tensor) Whole() Axes {
 	h := x.hdr()
 	if h.tape == nil {
 		return 0
 	}
-	return h.tape.rows.Over &^ h.ty.Differ()
+	return h.tape.rows.Over&^h.ty.Differ() | h.ty.On(Invariant)
 }
 
 // WithTypes sets the types of x, which belongs to no tape: another rank sent it. For a batch, use WithRows.

@@ -350,9 +350,9 @@ func (l *Loop) evaluateMissing(all bool) {
 }
 
 // Sum adds part, one number, to the value of a name in this step. The value is the sum over all ranks, as for a loss under ddp and
-// fsdp, and over all calls in the step, as for microbatches. What all ranks of a batch have whole, such as a loss behind autograd.Sum,
-// counts once; under tensor parallelism all but one of the ranks that divide a layer give zeros, and so do the ranks of a pipeline that do
-// not have the last stage. All ranks call Sum alike. Sum copies part and does not wait.
+// fsdp, and over all calls in the step, as for microbatches. What all ranks have whole, such as a loss behind autograd.Sum or of layers that
+// they divide, counts once. The ranks of a pipeline that do not have the last stage give zeros. All ranks call Sum alike. Sum copies part
+// and does not wait.
 func (l *Loop) Sum(name string, part tensor.Tensor) {
 	if l.err == nil && l.values.Full(name) {
 		l.err = l.Flush()
