@@ -3,7 +3,6 @@ package train
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -265,88 +264,6 @@ func (l *Loop) step(samples, tokens int, body func() bool) bool {
 	}
 	l.r.Trace.EndStep()
 	return true
-}
-
-// evaluation is what Evaluate got.
-type evaluation struct {
-	name  string
-	every int
-	b     *data.Loader
-	f     func(b data.Batch) (float64, error)
-}
-
-// Evaluate has Steps and Batches measure a value of this name after every n-th step, and after the last one: the mean over the samples of
-// b, where f returns what this rank adds for a batch. They log it, and print it with the mean loss since the last time. The time that this
-// takes is no part of that of steps (Summary). Several values have several names.
-func (l *Loop) Evaluate(name string, n int, b *data.Loader, f func(b data.Batch) (float64, error)) {
-	e := evaluation{name, n, b, f}
-	switch i := slices.IndexFunc(l.evals, func(e evaluation) bool { return e.name == name }); {
-	case i < 0:
-		l.evals = append(l.evals, e)
-	case l.evals[i].b == b:
-		l.evals[i] = e
-	case l.err == nil:
-		l.err = fmt.Errorf("train: Evaluate measures %q over another Loader already: give the second value another name", name)
-	}
-}
-
-// evaluate measures the value at the end of a step, the last one that counts.
-func (l *Loop) evaluate(e evaluation, step int) {
-	if l.Going() {
-		l.meter.turn(false)
-		l.err = l.measure(e, step)
-		l.meter.turn(true)
-	}
-}
-
-func (l *Loop) measure(e evaluation, step int) error {
-	sum, samples := []float64{0}, 0
-	for _, b := range e.b.Epoch(l.ctx, 0) {
-		part, err := e.f(b)
-		if err != nil {
-			return err
-		}
-		sum[0] += part
-		samples += b.Global
-	}
-	if err := e.b.Err(); err != nil {
-		return err
-	}
-	if err := l.g.SumFloats(sum); err != nil {
-		return err
-	}
-	since := 0
-	if before, _ := l.Values(e.name); len(before) > 0 {
-		since = before[len(before)-1]
-	}
-	l.Log(e.name, sum[0]/float64(samples))
-	if err := l.Flush(); err != nil {
-		return err
-	}
-	l.Logf("step %d  loss %.4f  %s %.4f", step, l.Mean("loss", since), e.name, sum[0]/float64(samples))
-	return nil
-}
-
-// Mean is the mean of the values of a name in the steps after so many; 0 if there are none.
-func (l *Loop) Mean(name string, after int) (mean float64) {
-	steps, values := l.Values(name)
-	first, _ := slices.BinarySearch(steps, after+1)
-	for _, v := range values[first:] {
-		mean += v / float64(len(values)-first)
-	}
-	return mean
-}
-
-// evaluateMissing measures the values that the last step should have and has not: behind the steps all of them, since a training may end or
-// resume there. Before them it is those of this step's number, in which ranks were lost.
-func (l *Loop) evaluateMissing(all bool) {
-	done := l.values.Done
-	for _, e := range l.evals {
-		steps, _ := l.Values(e.name)
-		if due := all || e.every > 0 && done%e.every == 0; done > 0 && due && !slices.Contains(steps, done) {
-			l.evaluate(e, done)
-		}
-	}
 }
 
 // Sum adds part, one number, to the value of a name in this step. The value is the sum over all ranks, as for a loss under ddp and

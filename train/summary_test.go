@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"math"
 	"slices"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -153,6 +155,59 @@ func TestEvaluateTwice(t *testing.T) {
 		l.Evaluate("a", 2, data.NewLoader(points{}, data.Config{Batch: 7}), func(data.Batch) (float64, error) { return 0, nil })
 	})
 	require.ErrorContains(t, err, `train: Evaluate measures "a" over another Loader already: give the second value another name`)
+}
+
+// Where ranks have the same rows, and all add the same, it counts several times. Nothing is said where they add parts, or one adds it.
+func TestEvaluateOnSharedRows(t *testing.T) {
+	labels := func(b data.Batch) (sum float64) {
+		for _, v := range tensor.Floats(b.Y) {
+			sum += v
+		}
+		return sum
+	}
+	first := func(m *dist.Mesh) float64 { return float64(1 - m.Group("tp").Rank()) }
+	some := func(m *dist.Mesh) float64 { return 0.25 + 0.5*float64(m.Group("tp").Rank()) }
+	for name, c := range map[string]struct {
+		layout string
+		ranks  int
+		times  func(m *dist.Mesh) float64 // what a rank adds; nil: 1
+		want   string                     // of a warning
+		value  float64
+	}{
+		"rows of their own":   {"dp=3,tp=1", 3, nil, "", 1},
+		"the same":            {"dp=2,tp=2", 4, nil, "2 ranks at a time", 2},
+		"one of two":          {"dp=2,tp=2", 4, first, "", 1},
+		"parts":               {"dp=2,tp=2", 4, some, "", 1},
+		"nothing":             {"dp=2,tp=2", 4, func(*dist.Mesh) float64 { return 0 }, "", 0},
+		"without the Sharder": {"dp=1,tp=3", 3, nil, "3 ranks at a time", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, before := new(reliability.Log), slog.Default()
+			slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+			defer slog.SetDefault(before)
+			o := train.Options{Threads: 1, Quiet: true}
+			require.NoError(t, o.Run(dist.Config{Ranks: c.ranks, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+				m := disttest.Must(r.Mesh(c.layout))
+				l := disttest.Must(train.Start(ctx, r, &o, ckpt.State{}))
+				l.Evaluate("label", 1, data.NewLoader(points{}, data.Config{Batch: 7, Sharder: m.Group("dp")}), func(b data.Batch) (float64, error) {
+					if c.times != nil {
+						return c.times(m) * labels(b), nil
+					}
+					return labels(b), nil
+				})
+				for range l.Steps(2) {
+				}
+				_, values := l.Values("label")
+				require.InDeltaSlice(t, []float64{c.value * meanLabel(), c.value * meanLabel()}, values, 1e-12)
+				return l.Close()
+			}))
+			if c.want == "" {
+				require.Empty(t, log.String())
+			} else {
+				require.Contains(t, log.String(), c.want)
+			}
+		})
+	}
 }
 
 // With Quiet, the summary is one line of JSON.
