@@ -20,9 +20,10 @@ type evaluation struct {
 }
 
 // Evaluate has Steps and Batches measure a value of this name after every n-th step, and after the last one: the mean over the samples of
-// b. f returns what this rank adds for a batch: nn.Hits(logits, b.Y), or loss.Item() * float64(b.Global) of a loss that divides by the rows
-// of all ranks. Where ranks have the same rows and the same result, as where they divide layers, one adds it, and the others 0. They log it, and print it with the mean loss since the last time. The time that this
-// takes is no part of that of steps (Summary). Several values have several names.
+// b. f returns what this rank adds for a batch: nn.Hits(logits, b.Y), or loss.Item() * float64(b.Global) of a loss that divides by the
+// rows of all ranks. Where ranks have the same rows and the same result, as where they divide layers, one adds it, and the others 0. They
+// log it, and print it with the mean loss since the last time. The time that this takes is no part of that of steps (Summary). Several
+// values have several names.
 func (l *Loop) Evaluate(name string, n int, b *data.Loader, f func(b data.Batch) (float64, error)) {
 	e := evaluation{name, n, b, f}
 	switch i := slices.IndexFunc(l.evals, func(e evaluation) bool { return e.name == name }); {
@@ -67,8 +68,8 @@ func (l *Loop) measure(e evaluation, step int) error {
 		sum += float64(x.Sum)
 	}
 	if k := shared(all, samples); k > 1 && l.g.Rank() == 0 {
-		slog.Warn(fmt.Sprintf("train: Evaluate(%q): %d ranks at a time have the same rows and add the same, which counts %[2]d times: where ranks "+
-			"divide layers, all but the first return 0; where they do not, the Loader lacks its Sharder", e.name, k))
+		slog.Warn(fmt.Sprintf("train: Evaluate(%q): %d ranks at a time have the same rows and add the same, which counts %[2]d times: where "+
+			"ranks divide layers, all but the first return 0; where they do not, the Loader lacks its Sharder", e.name, k))
 	}
 	since := 0
 	if before, _ := l.Values(e.name); len(before) > 0 {

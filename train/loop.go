@@ -267,9 +267,9 @@ func (l *Loop) step(samples, tokens int, body func() bool) bool {
 }
 
 // Sum adds part, one number, to the value of a name in this step. The value is the sum over all ranks, as for a loss under ddp and
-// fsdp, and over all calls in the step, as for microbatches. What all ranks have whole, such as a loss behind autograd.Sum or of layers that
-// they divide, counts once. The ranks of a pipeline that do not have the last stage give zeros. All ranks call Sum alike. Sum copies part
-// and does not wait.
+// fsdp, and over all calls in the step, as for microbatches. What all ranks have whole, such as a loss behind autograd.Sum or of layers
+// that they divide, counts once. The ranks of a pipeline that do not have the last stage give zeros. All ranks call Sum alike. Sum copies
+// part and does not wait.
 func (l *Loop) Sum(name string, part tensor.Tensor) {
 	if l.err == nil && l.values.Full(name) {
 		l.err = l.Flush()
