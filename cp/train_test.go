@@ -9,6 +9,7 @@ import (
 	"github.com/ringo-ml/ringo/cp"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/internal/reliability"
@@ -41,6 +42,7 @@ type job struct {
 	sum       string                             // axis over which gradients are summed; "": all
 	experts   moe.Config                         // in place of MLPs, shared by the ranks of ep; no experts: MLPs
 	documents bool                               // sequences have several, of uneven lengths
+	classes   bool                               // of sequences are learned, in place of tokens
 }
 
 func (j job) training() disttest.Training {
@@ -66,7 +68,11 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 		if j.documents {
 			mix.ids = documentsFrom(b.First, b.N, j.positions)
 		}
-		return nn.CrossEntropy(m.Forward(b.Tape.Input(part(ids))), part(next))
+		y := m.Forward(b.Tape.Input(part(ids)))
+		if j.classes {
+			return ofSequences(y, ids, mesh).Add(nn.CrossEntropy(y, part(next)).Scale(0.5))
+		}
+		return nn.CrossEntropy(y, part(next))
 	}}
 	if mesh != nil {
 		mix.Ring = j.ring(mesh, m.Config.HeadDim)
@@ -105,6 +111,18 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 	}
 	a.Params, err = s.Attach(m)
 	return a, err
+}
+
+// ofSequences is the loss of the mean logits of each sequence, whose class is its first token.
+func ofSequences(y, ids nn.T, mesh *dist.Mesh) nn.T {
+	if y = y.Sum(1).Scale(1.0 / float64(ids.Dim(1))); mesh != nil {
+		y = y.Tape().Apply(&autograd.Sum{Group: mesh.Group("cp")}, y)
+	}
+	var classes []int64
+	for i := range ids.Dim(0) {
+		classes = append(classes, tensor.Data[int64](ids)[i*ids.Dim(1)])
+	}
+	return nn.CrossEntropy(y, tensor.FromSlice(classes, ids.Dim(0)).WithRows(ids.Rows()))
 }
 
 // mixed is a ring with the documents of a microbatch.
@@ -244,6 +262,22 @@ func TestUnifiedEqualsOneRank(t *testing.T) {
 }
 
 func TestLongUnifiedEqualsOneRank(t *testing.T) { reliability.AsLong(t, TestUnifiedEqualsOneRank) }
+
+// So is one with a loss of whole sequences, on ranks with other rows and other positions.
+func TestLossOfSequences(t *testing.T) {
+	one := job{model: "gqa", positions: 7, classes: true}
+	want := one.training().Run(t)
+	for i, mesh := range []string{"dp=2,cp=2", "dp=1,cp=2", "dp=3,cp=2"} {
+		if i > 0 && !reliability.Long(t) {
+			continue
+		}
+		j := one
+		j.mesh, j.stage = mesh, 3-i
+		disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
+	}
+}
+
+func TestLongLossOfSequences(t *testing.T) { reliability.AsLong(t, TestLossOfSequences) }
 
 // So is one with experts, also if ranks of ep share them, with losses of the router that count the tokens of the batch.
 func TestRingOfExpertsEqualsOneRank(t *testing.T) {

@@ -25,12 +25,12 @@ func related(x, y *Operand) bool {
 	return x.Place.Of == y.Place.Of || x.Batch != nil && y.Batch != nil && x.Batch.Related(y.Batch)
 }
 
-// ofRows reports whether x has positions, of which other ranks have others, and y rows without: whether these can be the same rows, and
-// whether y is repeated along the positions.
+// ofRows reports whether x has positions, of which other ranks have others, or sums over them, and y rows without: whether these can be the
+// same rows, and whether y is repeated along the positions.
 func ofRows(x, y *Operand, rank int) (same, repeated bool) {
 	b, c := x.Batch, y.Batch
 	s := x.Place.Seq().shift(rank - len(x.Dims))
-	if b.SeqOver == 0 || c.SeqOver != 0 || s.Dims() == 0 {
+	if b.SeqOver == 0 || c.SeqOver != 0 {
 		return false, true
 	}
 	repeated = true

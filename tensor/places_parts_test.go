@@ -1,6 +1,7 @@
 package tensor_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -71,6 +72,23 @@ func TestPlacesOfPositions(t *testing.T) {
 	}
 	err := Try(func() { upward(2, 3).WithRows(Rows{Stride: 1, Total: 4, Seq: Spans{Total: 6}, Over: 1}) })
 	assert.ErrorContains(t, err, "set SeqOver")
+}
+
+// Sums over the positions of each row meet numbers for each row, where ranks have other rows along axis 1 and other positions along axis 0.
+func TestRowsWithoutTheirPositions(t *testing.T) {
+	for want, rows := range map[string]Rows{
+		"partial varying":           {Stride: 1, Total: 4, Over: 2},
+		"partial this rank's own":   {Stride: 1, First: 2, Total: 4, Over: 2}, // other rows
+		"partial this rank's own ":  {Stride: 1, Total: 8, Over: 2},
+		"partial this rank's own  ": {Stride: 1, Total: 4, Over: 4}, // which other ranks have
+	} {
+		tape := NewTape(hostDevice)
+		in := upward(2, 3, 6).WithRows(Rows{Stride: 1, Total: 4, Seq: Spans{First: 3, Total: 6}, Over: 3, SeqOver: 1})
+		x := tape.Input(in).Sum(1)
+		got := x.Mul(tape.Input(upward(2, 1).WithRows(rows))).Types()
+		assert.Equal(t, strings.TrimSpace(want), got.At(0).String()+" "+got.At(1).String(), "%+v", rows)
+		tape.Close()
+	}
 }
 
 // Parts of features.
