@@ -80,7 +80,7 @@ func Read(file string, tok *tokenizer.Tokenizer, t *Template, cfg Config) (*Data
 
 // Split deals the conversations out, in a random order, as data.Split does: 0.9 and 0.1 are nine tenths to learn from, and a tenth to
 // test. Each part has rows, and a Loss, of its own, and Cut and LeftOut of the file. All documents of a conversation are in one part. Do
-// not use data.Split or data.Subset: batches have the numbers of a Subset's samples, and Loss would count the answers of other rows.
+// not use data.Split or data.Subset: batches have the numbers of a Subset's samples, and Loss refuses them.
 func (d *Dataset) Split(seed uint64, parts ...float64) (all []*Dataset, err error) {
 	sets, err := data.Split(byConversation{d}, seed, parts...)
 	for _, set := range sets {
@@ -279,8 +279,26 @@ func (d *Dataset) Batch(idx []int, x, y tensor.Tensor) error {
 // Loss returns the options of the loss of a batch of d: the mean over the labels that count, of all ranks.
 func (d *Dataset) Loss(b data.Batch) ops.CrossEntropyOptions {
 	ignored, count := int64(Ignored), 0
-	for _, sample := range b.Samples {
+	for i, sample := range b.Samples {
+		if sample >= len(d.answers) || !d.counts(b.Y, i-b.First, d.answers[sample]) {
+			panic(&tensor.Failure{Op: "chat.Dataset.Loss", Err: fmt.Errorf("row %d of the batch has other labels than row %d of %v: a "+
+				"data.Subset, as data.Split makes them, has its own numbers of samples: use Dataset.Split in its place", i, sample, d)})
+		}
 		count += d.answers[sample]
 	}
 	return ops.CrossEntropyOptions{Ignore: &ignored, Count: float64(count)}
+}
+
+// counts reports whether so many labels count in a row of this rank's part of a batch. What is not whole rows in host memory is not looked
+// at.
+func (d *Dataset) counts(labels tensor.Tensor, row, answers int) bool {
+	if labels.NDim() != 2 || labels.Dim(1) != d.cfg.Length || row < 0 || row >= labels.Dim(0) || !labels.Device().Host() {
+		return true
+	}
+	for _, label := range tensor.Data[int64](labels)[row*d.cfg.Length:][:d.cfg.Length] {
+		if label != Ignored {
+			answers--
+		}
+	}
+	return answers == 0
 }

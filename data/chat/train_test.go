@@ -404,8 +404,30 @@ func TestSplit(t *testing.T) {
 		require.NoError(t, batches.Err())
 	}
 	require.Len(t, seen, 19)
+	refusesSubsets(t, set)
 	_, err = set.Split(3, 0.99, 0.01)
 	require.ErrorContains(t, err, "part 1 gets none")
 	_, err = read(t, plain, chat.Config{Length: 20}, say(t, "x", "y"), say(t, strings.Repeat("u", 30), "a")).Split(1, 0.5, 0.5)
 	require.ErrorContains(t, err, "a part has no answer")
+}
+
+// Batches of a part of the rows have numbers of that part, and those of another set numbers that are not there.
+func refusesSubsets(t *testing.T, set *chat.Dataset) {
+	parts, err := data.Split(set, 1, 0.5, 0.5)
+	require.NoError(t, err)
+	turned, err := data.NewSubset(set, []int{2, 1})
+	require.NoError(t, err)
+	for _, other := range append(parts, turned) {
+		refused := error(nil)
+		for _, b := range data.NewLoader(other, data.Config{Batch: 2}).Epoch(t.Context(), 0) {
+			if refused = tensor.Try(func() { set.Loss(b) }); refused != nil {
+				break
+			}
+		}
+		require.ErrorContains(t, refused, "use Dataset.Split in its place")
+	}
+	b := data.Batch{Samples: []int{set.Len()}, Rows: 1, Y: tensor.FromSlice([]int64{1}, 1, 1)}
+	require.ErrorContains(t, tensor.Try(func() { set.Loss(b) }), "other labels than row")
+	b.Samples, b.Y = []int{0}, tensor.FromSlice([]int64{chat.Ignored, 1}, 1, 2) // a part of its positions
+	require.Positive(t, set.Loss(b).Count)
 }
