@@ -23,6 +23,7 @@ type part struct {
 	first, n, total int
 	seq             tensor.Spans
 	positions       int
+	number          int // of the batch
 }
 
 // trainOn does a step on parts, by rank and microbatch.
@@ -36,6 +37,7 @@ func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() erro
 			disttest.OK(step(r, i, func() error {
 				for m, p := range mine {
 					rows := r.World.Rows(p.first, p.total)
+					rows.Number = p.number
 					dims := []int{p.n, 3}
 					if rows.Seq = p.seq; p.positions > 0 {
 						dims = []int{p.n, p.positions, 3}
@@ -70,6 +72,11 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 			{{first: 2, n: 2, total: 4}, {first: 2, n: 2, total: 4}}}},
 		"microbatches, other batches": {parts: [][]part{{{n: 2, total: 4}, {n: 3, total: 5}},
 			{{first: 2, n: 2, total: 4}, {first: 3, n: 2, total: 5}}}},
+		"microbatches that ranks divide in other ways": {parts: [][]part{{{n: 3, total: 4, number: 5}, {n: 1, total: 4, number: 6}},
+			{{first: 3, n: 1, total: 4, number: 5}, {first: 1, n: 3, total: 4, number: 6}}}},
+		"the same without numbers": {parts: [][]part{{{n: 3, total: 4}, {n: 1, total: 4}},
+			{{first: 3, n: 1, total: 4}, {first: 1, n: 3, total: 4}}},
+			want: "rank 0 has 3 of 4, rank 1 has 3 of 4, some of them twice (microbatches that ranks divide in other ways need a Rows.Number)"},
 		"microbatches that overlap": {parts: [][]part{{{n: 2, total: 4}, {first: 1, n: 2, total: 4}},
 			{{first: 3, n: 1, total: 4}, {first: 3, n: 1, total: 4}}}},
 		"parts of a sequence": {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 4}}}},
@@ -98,6 +105,38 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 				require.ErrorContains(t, err, "ddp: the rows of a step do not add up: "+c.want)
 			}
 		})
+	}
+}
+
+// Ranks may have other numbers of chunks of the batches of one Backward, more than a tape remembers one by one.
+func TestManyBatchesInOneBackward(t *testing.T) {
+	for _, missing := range []int{0, 1} {
+		err := disttest.OnRanks(2, func(r *dist.Rank) error {
+			model := nn.NewLinear(3, 2)
+			disttest.Must(ddp.Attach(r.World, model, ddp.Config{}))
+			tape := tensor.NewTape(r.Device)
+			var loss tensor.Tensor
+			for batch := range 6 {
+				chunks := 2 - r.World.Rank() // of 4 rows
+				for i := range chunks {
+					n := 4/chunks - missing*r.World.Rank()
+					rows := r.World.Rows(4*r.World.Rank()+4/chunks*i, 8)
+					rows.Number = 3 + batch
+					l := tensor.GlobalMean(model.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, n, 3).WithRows(rows))))
+					if loss.IsZero() {
+						loss = l
+					} else {
+						loss = loss.Add(l)
+					}
+				}
+			}
+			return tensor.Try(func() { tape.Backward(loss) })
+		})
+		if missing == 0 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "do not add up: rank 0 has 4 of 8, rank 1 has 3 of 8")
+		}
 	}
 }
 

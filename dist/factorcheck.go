@@ -190,13 +190,18 @@ func otherValue(a, b []compare.Label) (x, y compare.Label, ok bool) {
 
 // sameData says which ranks have other rows of a batch and the same values in them; "": none.
 func sameData(all []given) string {
-	seen := map[uint64][2]int{} // a rank and its first row, by values
+	type data struct {
+		values uint64
+		batch  int
+	}
+	seen := map[data][2]int{} // a rank and its first row
 	for _, a := range all {
 		for _, x := range a.Fed {
-			switch b, known := seen[x.Values]; {
+			d := data{x.Values, x.Number}
+			switch b, known := seen[d]; {
 			case x.Values == 0:
 			case !known:
-				seen[x.Values] = [2]int{a.Rank, x.First}
+				seen[d] = [2]int{a.Rank, x.First}
 			case b[0] != a.Rank && b[1] != x.First:
 				return fmt.Sprintf("rank %d has rows of the batch from %d on, and rank %d from %d on, with the same values: if ranks read the same "+
 					"file, or draw with the same seed, let each take the rows of its place (Rows.First), or use a data.Loader with Sharder: r.World; "+

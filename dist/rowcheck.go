@@ -157,6 +157,13 @@ func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) ([]give
 			parts = append(parts, fed{of.Rank, f})
 		}
 	}
+	if slices.ContainsFunc(parts, func(f fed) bool { return f.Number == compare.Alike }) {
+		for i, f := range parts {
+			if f.Number > 1 {
+				parts[i].Number = compare.Alike
+			}
+		}
+	}
 	return all, cmp.Or(sameCounts(what, parts), addUp(what, parts), sameFactors(what, all), sameTerms(what, all))
 }
 
@@ -231,7 +238,7 @@ func addUp(what string, all []fed) error {
 	}
 	slices.Sort(says)
 	if twice {
-		says = append(says, "some of them twice")
+		says = append(says, "some of them twice (microbatches that ranks divide in other ways need a Rows.Number)")
 	}
 	return fmt.Errorf("%s: the rows of a step do not add up: %s; losses divide by the total, "+
 		"so Rows.Total must be what all ranks have together, in all microbatches, and no rank may have another one's rows (see Group.Rows)", what,

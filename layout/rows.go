@@ -41,8 +41,10 @@ type Rows struct {
 	Over                 Axes // axes of the job along which ranks hold other rows, or other parts of the sequence
 	SeqOver              Axes // those of Over along which they hold other parts of the sequence
 	Head, Tail           Axes // those of Over along which this rank is the first, and a later one; neither: not known
-	Number               int  // which batch of the training it is, from 1 on; 0: not known. Ranks must not add up different ones
-	Group                int  // so many rows that follow each other belong together and are never divided; 0: 1
+	// Number says which batch of the training it is, from 1 on; 0: not known. Ranks must not add up different ones. Microbatches of one step
+	// need it if ranks divide them in other ways.
+	Number int
+	Group  int // so many rows that follow each other belong together and are never divided; 0: 1
 }
 
 // Batch is the part of the global batch that a step works on.

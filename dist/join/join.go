@@ -28,6 +28,7 @@ type Loader struct {
 	empty         data.Batch   // of no rows; without X before shapes are known
 	mine, all     []int64      // a code of this rank, and of all ranks
 	own, gathered tensor.Tensor
+	number        int // of the batch: see tensor.Rows
 	err           error
 }
 
@@ -124,7 +125,9 @@ func (e *running) next(b *data.Batch, problem error) bool {
 	if b != nil {
 		out.X, out.Y = b.X, b.Y
 	}
+	e.number++
 	rows := e.g.Rows(out.First, out.Global)
+	rows.Number = e.number
 	out.X, out.Y = out.X.WithRows(rows), out.Y.WithRows(rows)
 	e.step++
 	return e.yield(e.step-1, out)

@@ -188,6 +188,8 @@ func TestEqualsTheUnion(t *testing.T) {
 		"batches of no rows":       {rows: [][]int{{4, 0, 3, 0, 0, 1}, append([]int{0, 0}, tail...), {0, 0, 5}}},
 		"a step of no rows":        {rows: [][]int{{4, 0, 3}, append([]int{2, 0}, tail...)}},
 		"accumulation":             {rows: [][]int{always(5, 12), always(3, 5), nil}, micro: 2},
+		"other parts":              {rows: [][]int{{3, 2, 1, 4, 3, 2, 3, 2, 1, 4}, {2, 3, 4, 1, 2, 3, 2, 3, 4, 1}}, micro: 2},
+		"other parts and fsdp":     {rows: [][]int{{3, 2, 1, 4, 3, 2, 3, 2, 1, 4}, {2, 3, 4, 1, 2, 3, 2, 3, 4, 1}}, micro: 2, sharded: true},
 		"SyncBatchNorm":            {rows: [][]int{always(5, 10), always(3, 4), nil, tail}, norm: true},
 		"fsdp":                     {rows: [][]int{always(5, 10), always(3, 4), nil}, sharded: true},
 		"fsdp and SyncBatchNorm":   {rows: [][]int{always(5, 10), always(3, 4), nil}, sharded: true, norm: true, micro: 2},
@@ -220,7 +222,9 @@ func TestOfLoaders(t *testing.T) {
 		batches := join.New(r.World, src)
 		for epoch := range 2 {
 			for i, b := range batches.Epoch(ctx, epoch) {
-				require.Equal(t, r.World.Rows(b.First, b.Global), b.X.Rows())
+				want := r.World.Rows(b.First, b.Global)
+				want.Number = 7*epoch + i + 1
+				require.Equal(t, want, b.X.Rows())
 				require.Equal(t, b.X.Rows(), b.Y.Rows())
 				require.Equal(t, []int{b.Rows, 784}, b.X.Shape().Dims)
 				mu.Lock()

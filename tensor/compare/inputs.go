@@ -35,7 +35,12 @@ type Inputs struct {
 	counts [4]int      // see Fed
 	sumsOf []rowSums
 	labels [8][8]Label // see Fed
+	alike  bool        // see Alike
 }
+
+// Alike is the Number of rectangles of any batch but the first one of a data.Loader. They take the place of those of each batch where there
+// is no room for these: most programs divide all of them alike.
+const Alike = -1
 
 // Values are the elements of an input, row after row.
 type Values struct {
@@ -70,10 +75,10 @@ func (f *Inputs) DividedBy(count int) {
 
 // Add notes a rectangle.
 func (f *Inputs) Add(b layout.Batch) {
-	if b.Number > 1 { // all batches are divided alike, but for the first one of a data.Loader
-		b.Number = 0
+	if f.n == len(f.list) && !f.alike && !slices.Contains(f.list[:], b) {
+		f.takeAlike()
 	}
-	switch {
+	switch b = f.numbered(b); {
 	case f.n > len(f.list) || slices.Contains(f.list[:f.n], b):
 	case f.n == len(f.list):
 		f.n++
@@ -83,14 +88,39 @@ func (f *Inputs) Add(b layout.Batch) {
 	}
 }
 
+// numbered returns b as the list has it.
+func (f *Inputs) numbered(b layout.Batch) layout.Batch {
+	if f.alike && b.Number > 1 {
+		b.Number = Alike
+	}
+	return b
+}
+
+// takeAlike makes room: see Alike.
+func (f *Inputs) takeAlike() {
+	all := *f
+	*f = Inputs{alike: true, counts: all.counts}
+	for i, b := range all.list {
+		b = f.numbered(b)
+		at := slices.Index(f.list[:f.n], b)
+		if at < 0 {
+			at = f.n
+			f.list[at], f.values[at], f.sums[at], f.labels[at] = b, all.values[i], all.sums[i], all.labels[i]
+			f.n++
+		} else if all.values[i] != 0 {
+			f.values[at] = kernel.Key(f.values[at], all.values[i])
+		}
+	}
+}
+
 // Tell notes the values of an input with rows: ranks with other rows that have the same read the same data.
 func (f *Inputs) Tell(x *Values) {
-	b := &x.Batch
+	b := f.numbered(x.Batch)
 	if b.N < 2 {
 		return
 	}
 	for i := range f.list[:min(f.n, len(f.list))] {
-		if c := &f.list[i]; c.First != b.First || c.Stride != b.Stride || c.Total != b.Total || c.N != b.N {
+		if c := &f.list[i]; c.First != b.First || c.Stride != b.Stride || c.Total != b.Total || c.N != b.N || c.Number != b.Number {
 			continue
 		}
 		if x.Len > b.N && !x.SameRows { // rows of several numbers each

@@ -90,14 +90,40 @@ func TestTooMany(t *testing.T) {
 	assert.Len(t, list, 8)
 	assert.False(t, all)
 	assert.Equal(t, [4]int{10, 11, 12, -1}, list[0].Counts)
-	var loader Inputs
-	for number := range 4 { // the first batch of a Loader may be divided unevenly
+}
+
+// A rectangle of each batch is noted. If these are too many, those of all batches are one, but for the first batch of a Loader, which may
+// be divided unevenly.
+func TestManyBatches(t *testing.T) {
+	var f Inputs
+	numbers := func() (all []int) {
+		list, known := f.Fed()
+		assert.True(t, known)
+		for _, x := range list {
+			all = append(all, x.Number)
+		}
+		return all
+	}
+	for number := range 10 {
 		b := rank(0, 2)
 		b.Number = 1 + number
-		loader.Add(b)
+		f.Add(b)
+		f.Tell(values(b, -0.5, 0.5))
+		f.Tell(values(b, float64(number), 0.5, 0.25, 2))
+		if number == 7 {
+			assert.Equal(t, []int{1, 2, 3, 4, 5, 6, 7, 8}, numbers())
+			for _, x := range f.sums {
+				assert.Equal(t, "0?\x00", string(x[:3]), "of one batch alone")
+			}
+		}
 	}
-	list, _ = loader.Fed()
-	assert.Len(t, list, 2)
+	assert.Equal(t, []int{1, Alike}, numbers())
+	other := rank(2, 2)
+	other.Number = 9
+	f.Add(other)
+	assert.Equal(t, []int{1, Alike, Alike}, numbers())
+	assert.Equal(t, [5]uint64{}, [5]uint64(f.values[3:]))
+	assert.NotEqual(t, f.values[0], f.values[1], "that of all batches together")
 }
 
 // The first difference of two ranks is told, in the order of causes.
