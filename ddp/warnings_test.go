@@ -275,10 +275,18 @@ func TestInputsNormalizedByOwnRows(t *testing.T) {
 		warning string
 		do      step
 	}{
-		"each feature":           {"adds up to 0", batchOf(own)},
-		"all together":           {"adds up to 0", batchOf(func(r *rows, i, j int) float64 { return own(r, i, 0) + own(r, i, 1)*float64(j) })},
-		"weights":                {"adds up to 1", weighted(func(_ *rows, sum float64) float64 { return 1 / sum })},
-		"weights of mean 1":      {"has the mean 1", weighted(func(r *rows, sum float64) float64 { return float64(r.n) / sum })},
+		"each feature":      {"adds up to 0", batchOf(own)},
+		"all together":      {"adds up to 0", batchOf(func(r *rows, i, j int) float64 { return own(r, i, 0) + own(r, i, 1)*float64(j) })},
+		"weights":           {"adds up to 1", weighted(func(_ *rows, sum float64) float64 { return 1 / sum })},
+		"weights of mean 1": {"has the mean 1", weighted(func(r *rows, sum float64) float64 { return float64(r.n) / sum })},
+		"behind labels of zeros": {"adds up to 0", func(r *rows) { // on the first rank
+			y := r.filled(0, 1).WithRows(r.group.Rows(r.lo, r.total))
+			for i := range r.n {
+				tensor.Data[float64](y)[i] = float64(r.group.Rank() * i)
+			}
+			r.tape.Input(y)
+			batchOf(own)(r)
+		}},
 		"by all rows":            {"", batchOf(func(r *rows, i, j int) float64 { return less(r, 0, r.total, r.lo+i, j, 1) })},
 		"each row by itself":     {"", batchOf(func(r *rows, i, j int) float64 { return raw(r, r.lo+i, j/2) * float64(1-2*(j%2)) })},
 		"whole numbers":          {"", batchOf(func(r *rows, i, j int) float64 { return float64((1 - 2*(i%2)) * (1 + j + r.lo)) })},

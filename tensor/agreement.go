@@ -46,13 +46,13 @@ func (t *Tape) tell(h *header) {
 		return
 	}
 	sum := checksum(h)
+	if h.rows != nil && h.st.dev.Host() { // also zeros: inputs are told apart by their order
+		t.fed.Tell(valuesOf(h, sum))
+	}
 	if sum == 0 {
 		return
 	}
 	t.agreement.Value(sum)
-	if h.rows != nil {
-		t.fed.Tell(valuesOf(h, sum))
-	}
 	ofRows := (h.ndim > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
 	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != t.targets && !ofRows {
 		t.agreement.Input(sum)
