@@ -76,7 +76,7 @@ func (s *Sharding) assign() error {
 			case !slices.Contains(s.params, pc.p):
 				refuse("%v in unit %d is not in the model", pc.p, u.index)
 			case other != nil:
-				refuse("%s is in units %d and %d; what is tied belongs in one", pc.p.Name(), other.u.index, u.index)
+				refuse("%s is in units %d and %d; a layer belongs in one, as what is tied: Keep what is in none", pc.p.Name(), other.u.index, u.index)
 			case s.ignored[pc.p]:
 				refuse("%s is in unit %d, and ignored", pc.p.Name(), u.index)
 			case pc.p.Owner() != nil:

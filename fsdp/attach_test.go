@@ -147,7 +147,7 @@ func TestAttachErrors(t *testing.T) {
 		prep func(rank int, s *fsdp.Sharding, a, b *nn.Linear)
 	}{
 		"fsdp: b.weight is in no unit\nfsdp: b.bias is in no unit": {prep: func(_ int, s *fsdp.Sharding, a, _ *nn.Linear) { s.Unit(a) }},
-		"fsdp: a.weight is in units 0 and 1; what is tied belongs in one": {prep: func(_ int, s *fsdp.Sharding, a, b *nn.Linear) {
+		"fsdp: a.weight is in units 0 and 1; a layer belongs in one": {prep: func(_ int, s *fsdp.Sharding, a, b *nn.Linear) {
 			s.Unit(a, b)
 			s.Keep(a.W)
 		}},
