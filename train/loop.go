@@ -279,8 +279,8 @@ func (l *Loop) Sum(name string, part tensor.Tensor) {
 	}
 }
 
-// Log adds value, which all ranks know, such as an accuracy, to the value of a name in this step. What Log and Sum get behind the steps
-// belongs to the last one.
+// Log adds value, which all ranks know and give, such as an accuracy, to the value of a name in this step. What Log and Sum get behind the
+// steps belongs to the last one.
 func (l *Loop) Log(name string, value float64) { l.values.Add(name, value) }
 
 // Logf prints a line on rank 0. With Options.Quiet it prints nothing.

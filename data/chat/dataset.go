@@ -292,7 +292,7 @@ func (d *Dataset) Loss(b data.Batch) ops.CrossEntropyOptions {
 // counts reports whether so many labels count in a row of this rank's part of a batch. What is not whole rows in host memory is not looked
 // at.
 func (d *Dataset) counts(labels tensor.Tensor, row, answers int) bool {
-	if labels.NDim() != 2 || labels.Dim(1) != d.cfg.Length || row < 0 || row >= labels.Dim(0) || !labels.Device().Host() {
+	if labels.IsZero() || labels.NDim() != 2 || labels.Dim(1) != d.cfg.Length || row < 0 || row >= labels.Dim(0) || !labels.Device().Host() {
 		return true
 	}
 	for _, label := range tensor.Data[int64](labels)[row*d.cfg.Length:][:d.cfg.Length] {

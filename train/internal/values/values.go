@@ -36,6 +36,7 @@ type Table struct {
 	rows    map[int]map[string]float64 // values by step and name that the writers have not got
 	writers []metrics.Writer
 	at      int            // the step that values belong to: the one that runs, or the last one
+	added   []string       // calls of Add since the last Gather
 	before  map[string]int // the step of the last value that a checkpoint has of a name, unless it is measured again
 
 	since    int // steps since the last Gather
@@ -94,7 +95,10 @@ func (t *Table) column(name string) *column {
 }
 
 // Add adds to the step's value what all ranks know.
-func (t *Table) Add(name string, value float64) { t.add(name, t.at, value) }
+func (t *Table) Add(name string, value float64) {
+	t.add(name, t.at, value)
+	t.added = append(t.added, fmt.Sprintf("Log(%q) in step %d: %v", name, t.at, value))
+}
 
 func (t *Table) add(name string, step int, value float64) {
 	if t.rows[step] == nil {
@@ -184,6 +188,8 @@ func (t *Table) Gather(note float64, flag bool) (notes []float64, flagged bool, 
 			calls = fmt.Appendf(calls, "%q%v", c.name, c.steps)
 		}
 	}
+	slices.Sort(t.added) // a program may range over a map
+	calls = fmt.Append(calls, t.added)
 	mark := 0.0
 	if flag {
 		mark = 1
@@ -201,7 +207,7 @@ func (t *Table) Gather(note float64, flag bool) (notes []float64, flagged bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	t.Known = t.Done
+	t.Known, t.added = t.Done, t.added[:0]
 	t.every, t.since, t.gathered = int(head[2]), 0, time.Now() // as rank 0 says
 	at, n := 0, len(mine)
 	for _, c := range t.columns {
@@ -226,22 +232,25 @@ func (t *Table) gather(mine []float64) (all []float64, err error) {
 	return all, t.g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, len(mine))).Wait()
 }
 
-// differ returns an error that says how often which ranks called Sum, where not all did alike. It is collective.
+// differ returns an error that says which ranks called Sum and Add otherwise than others. It is collective.
 func (t *Table) differ() error {
-	mine, calls, says := map[string]int{}, map[string]int{}, []string(nil)
+	mine, all, says := map[string]int{}, map[string]int{}, []string(nil)
 	for _, c := range t.columns {
 		for _, step := range c.steps {
 			mine[fmt.Sprintf("calls of Sum(%q, …) in step %d", c.name, step)]++
 		}
 	}
-	all, err := dist.AllGatherObject(t.g, mine)
-	for _, of := range all {
-		maps.Copy(calls, of)
+	for _, call := range t.added {
+		mine[call]++
 	}
-	for call := range calls {
+	of, err := dist.AllGatherObject(t.g, mine)
+	for _, calls := range of {
+		maps.Copy(all, calls)
+	}
+	for call := range all {
 		by := map[int][]int{}
-		for i, of := range all {
-			by[of[call]] = append(by[of[call]], t.g.Ranks()[i])
+		for i, calls := range of {
+			by[calls[call]] = append(by[calls[call]], t.g.Ranks()[i])
 		}
 		parts := []string(nil)
 		for _, n := range slices.Sorted(maps.Keys(by)) {
@@ -252,8 +261,9 @@ func (t *Table) differ() error {
 		}
 	}
 	slices.Sort(says)
-	return cmp.Or(err, fmt.Errorf("train: %s; all ranks call Sum alike, and one that has no part gives zero, as Step of a pipeline "+
-		"returns it where the last stage is not, or tensor.FromSlice([]float64{0}, 1)", strings.Join(says[:min(len(says), 4)], "; ")))
+	return cmp.Or(err, fmt.Errorf("train: %s; all ranks call Log and Sum alike. Log takes what all of them know; Sum adds up parts, and a "+
+		"rank that has none gives zero, as Step of a pipeline returns it where the last stage is not, or tensor.FromSlice([]float64{0}, 1)",
+		strings.Join(says[:min(len(says), 4)], "; ")))
 }
 
 // pace is how many steps to make until the next Gather.

@@ -83,7 +83,7 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// Ranks may begin with names in other orders. Over 10 steps, the values are those of one rank that has all parts.
+// Ranks may begin with names in other orders, and log them so. Over 10 steps, the values are those of one rank that has all parts.
 func TestOrderOfNames(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group, v *values.Table) error {
 		for step := range 10 {
@@ -91,6 +91,7 @@ func TestOrderOfNames(t *testing.T) {
 			for k := range 3 {
 				name := []string{"x", "y", "z"}[(k+g.Rank())%3]
 				v.Sum(name, part(float64(len(name)*step)+float64(name[0])+float64(g.Rank())/4))
+				v.Add("of "+name, float64(step))
 			}
 			if v.Step(); step%4 == 1 || step == 9 {
 				_, _, err := v.Gather(0, false)
@@ -111,8 +112,8 @@ func TestOrderOfNames(t *testing.T) {
 // Ranks that call Sum for other names, or in other steps, get the same error: their parts would be added to values of others.
 func TestOtherCalls(t *testing.T) {
 	for want, call := range map[string]func(rank int, v *values.Table){
-		`train: calls of Sum("loss", …) in step 1: 0 on ranks 0, 1 and 1 on ranks 2, 3; all ranks call Sum alike, and one that has no part ` +
-			`gives zero, as Step of a pipeline returns it`: func(rank int, v *values.Table) {
+		`train: calls of Sum("loss", …) in step 1: 0 on ranks 0, 1 and 1 on ranks 2, 3; all ranks call Log and Sum alike. Log takes what ` +
+			`all of them know; Sum adds up parts, and a rank that has none gives zero, as Step of a pipeline`: func(rank int, v *values.Table) {
 			if rank > 1 {
 				v.Sum("loss", part(1))
 			}
@@ -134,6 +135,16 @@ func TestOtherCalls(t *testing.T) {
 		`train: calls of Sum("a", …) in step 1: 1 on ranks 1-3 and 2 on rank 0;`: func(rank int, v *values.Table) {
 			if v.Sum("a", part(1)); rank == 0 {
 				v.Sum("a", part(1))
+			}
+		},
+		`train: Log("a") in step 1: 0.25: 0 on ranks 0-2 and 1 on rank 3; Log("a") in step 1: 0.5: 0 on rank 3 and 1 on ranks 0-2;`: func(
+			rank int, v *values.Table) {
+			v.Add("same", 1)
+			v.Add("a", []float64{0.5, 0.5, 0.5, 0.25}[rank])
+		},
+		`train: Log("a") in step 1: 0.5: 0 on ranks 1-3 and 1 on rank 0;`: func(rank int, v *values.Table) {
+			if rank == 0 {
+				v.Add("a", 0.5)
 			}
 		},
 	} {
