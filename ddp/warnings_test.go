@@ -268,6 +268,20 @@ func weighted(scale func(r *rows, sum float64) float64) step {
 	}
 }
 
+// onOtherTape is weighted by what a tape without gradients has computed of a batch, as of a teacher's.
+func onOtherTape(scale func(r *rows, sum float64) float64) step {
+	return func(r *rows) {
+		x := r.filled(0, 1)
+		for i := range r.n {
+			tensor.Data[float64](x)[i] = raw(r, r.lo+i, 0)
+		}
+		teacher := tensor.NewTape(x.Device(), tensor.NoGrad())
+		defer teacher.Close()
+		w := teacher.Input(x.WithRows(r.group.Rows(r.lo, r.total))).Square().Affine(1, 1).Reshape(-1)
+		r.backward(nn.GlobalMean(r.losses().Mul(r.tape.Input(w.Scale(scale(r, w.Sum().Item()))))))
+	}
+}
+
 // What the host normalized by a rank's own rows is a warning: the sum over them shows it.
 func TestInputsNormalizedByOwnRows(t *testing.T) {
 	own := func(r *rows, i, j int) float64 { return less(r, r.lo, r.n, r.lo+i, j, 1) }
@@ -275,10 +289,11 @@ func TestInputsNormalizedByOwnRows(t *testing.T) {
 		warning string
 		do      step
 	}{
-		"each feature":      {"adds up to 0", batchOf(own)},
-		"all together":      {"adds up to 0", batchOf(func(r *rows, i, j int) float64 { return own(r, i, 0) + own(r, i, 1)*float64(j) })},
-		"weights":           {"adds up to 1", weighted(func(_ *rows, sum float64) float64 { return 1 / sum })},
-		"weights of mean 1": {"has the mean 1", weighted(func(r *rows, sum float64) float64 { return float64(r.n) / sum })},
+		"each feature":            {"adds up to 0", batchOf(own)},
+		"all together":            {"adds up to 0", batchOf(func(r *rows, i, j int) float64 { return own(r, i, 0) + own(r, i, 1)*float64(j) })},
+		"weights":                 {"adds up to 1", weighted(func(_ *rows, sum float64) float64 { return 1 / sum })},
+		"weights of mean 1":       {"has the mean 1", weighted(func(r *rows, sum float64) float64 { return float64(r.n) / sum })},
+		"weights on another tape": {"has the mean 1", onOtherTape(func(r *rows, sum float64) float64 { return float64(r.n) / sum })},
 		"behind labels of zeros": {"adds up to 0", func(r *rows) { // on the first rank
 			y := r.filled(0, 1).WithRows(r.group.Rows(r.lo, r.total))
 			for i := range r.n {
@@ -294,6 +309,7 @@ func TestInputsNormalizedByOwnRows(t *testing.T) {
 		"the first rank":         {"", batchOf(func(r *rows, i, j int) float64 { return own(r, i, j) + float64(r.group.Rank())/8 })},
 		"the last rank":          {"", batchOf(func(r *rows, i, j int) float64 { return own(r, i, j) + float64(1-r.group.Rank())/8 })},
 		"the first step":         {"", batchOf(func(r *rows, i, j int) float64 { return own(r, i, j) + float64(r.step)/8 })},
+		"others on that tape":    {"", onOtherTape(func(*rows, float64) float64 { return 1. / 8 })},
 		"weights by all rows":    {"", weighted(func(*rows, float64) float64 { return 1. / 8 })},
 		"weights of either kind": {"", weighted(func(r *rows, sum float64) float64 { return math.Pow(float64(r.n), float64(r.step)) / sum })},
 		"a group that is together": {"", func(r *rows) {

@@ -47,7 +47,7 @@ func (t *Tape) tell(h *header) {
 	}
 	sum := checksum(h)
 	if h.rows != nil && h.st.dev.Host() { // also zeros: inputs are told apart by their order
-		t.fed.Tell(valuesOf(h, sum))
+		t.fed.Tell(valuesOf(h, batchOfInput(h), sum))
 	}
 	if sum == 0 {
 		return
@@ -56,6 +56,16 @@ func (t *Tape) tell(h *header) {
 	ofRows := (h.ndim > 1 || h.n > 1) && h.dims[0] == t.rows.N && uniform(h, -1) // such as labels, of which a rank without rows has none
 	if h.dtype.IsFloat() && h.rows == nil && h.ty == (Types{}) && h != t.targets && !ofRows {
 		t.agreement.Input(sum)
+	}
+}
+
+// tellComputed notes the values of rows that another tape has computed, such as weights by a teacher's losses.
+func (t *Tape) tellComputed(h *header) {
+	if !t.compares() || h.at.Of == 0 || h.ndim == 0 || !h.st.dev.Host() {
+		return
+	}
+	if b := t.batchAt(h.at); h.dims[0] == b.N {
+		t.fed.Tell(valuesOf(h, *b, checksum(h)))
 	}
 }
 

@@ -14,9 +14,9 @@ func (f *fedInputs) reset() {
 	f.factors, f.asked = f.factors[:0], false
 }
 
-// valuesOf returns the values of h, an input with rows, for a comparison between ranks. sum is a digest of them.
-func valuesOf(h *header, sum uint64) *compare.Values {
-	x := &compare.Values{Batch: batchOfInput(h), Len: h.n, Digest: sum, Equal: uniform(h, -1), SameRows: uniform(h, 0)}
+// valuesOf returns the values of h, an input with rows b, for a comparison between ranks. sum is a digest of them.
+func valuesOf(h *header, b batch, sum uint64) *compare.Values {
+	x := &compare.Values{Batch: b, Len: h.n, Digest: sum, Equal: uniform(h, -1), SameRows: uniform(h, 0)}
 	x.Rounding = map[DType]float64{Float32: 1e-5, Float64: 1e-10}[h.dtype]
 	if h.ld == 0 && (x.Rounding != 0 || !h.dtype.IsFloat()) {
 		x.At = func(i int) float64 { return loadFloat(h.ptr(), h.dtype, i) }

@@ -327,8 +327,12 @@ func (t *Tape) Reset() {
 // step. A tensor of another tape is copied; no gradient flows back to it.
 func (t *Tape) Input(x Tensor) Tensor {
 	in := t.put(x)
-	if in != x {
+	switch {
+	case in == x:
+	case x.h.tape == nil:
 		t.tell(x.h)
+	default:
+		t.tellComputed(in.h)
 	}
 	return in
 }
