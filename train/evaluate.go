@@ -13,10 +13,11 @@ import (
 
 // evaluation is what Evaluate got.
 type evaluation struct {
-	name  string
-	every int
-	b     *data.Loader
-	f     func(b data.Batch) (float64, error)
+	name   string
+	every  int
+	b      *data.Loader
+	f      func(b data.Batch) (float64, error)
+	warned bool
 }
 
 // Evaluate has Steps and Batches measure a value of this name after every n-th step, and after the last one: the mean over the samples of
@@ -25,8 +26,8 @@ type evaluation struct {
 // log it, and print it with the mean loss since the last time. The time that this takes is no part of that of steps (Summary). Several
 // values have several names.
 func (l *Loop) Evaluate(name string, n int, b *data.Loader, f func(b data.Batch) (float64, error)) {
-	e := evaluation{name, n, b, f}
-	switch i := slices.IndexFunc(l.evals, func(e evaluation) bool { return e.name == name }); {
+	e := &evaluation{name, n, b, f, false}
+	switch i := slices.IndexFunc(l.evals, func(e *evaluation) bool { return e.name == name }); {
 	case i < 0:
 		l.evals = append(l.evals, e)
 	case l.evals[i].b == b:
@@ -37,7 +38,7 @@ func (l *Loop) Evaluate(name string, n int, b *data.Loader, f func(b data.Batch)
 }
 
 // evaluate measures the value at the end of a step, the last one that counts.
-func (l *Loop) evaluate(e evaluation, step int) {
+func (l *Loop) evaluate(e *evaluation, step int) {
 	if l.Going() {
 		l.meter.turn(false)
 		l.err = l.measure(e, step)
@@ -45,7 +46,7 @@ func (l *Loop) evaluate(e evaluation, step int) {
 	}
 }
 
-func (l *Loop) measure(e evaluation, step int) error {
+func (l *Loop) measure(e *evaluation, step int) error {
 	var mine evaluated
 	samples := 0
 	for _, b := range e.b.Epoch(l.ctx, 0) {
@@ -67,7 +68,8 @@ func (l *Loop) measure(e evaluation, step int) error {
 	for _, x := range all {
 		sum += float64(x.Sum)
 	}
-	if k := shared(all, samples); k > 1 && l.g.Rank() == 0 {
+	if k := shared(all, samples); k > 1 && l.g.Rank() == 0 && !e.warned {
+		e.warned = true
 		slog.Warn(fmt.Sprintf("train: Evaluate(%q): %d ranks at a time have the same rows and add the same, which counts %[2]d times: where "+
 			"ranks divide layers, all but the first return 0; where they do not, the Loader lacks its Sharder", e.name, k))
 	}

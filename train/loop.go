@@ -48,7 +48,7 @@ type Loop struct {
 
 	begun time.Time
 	meter meter
-	evals []evaluation
+	evals []*evaluation
 }
 
 // Start begins a training with the state st. With Options.Resume it goes on from the newest checkpoint. If a file cannot be written, or
@@ -64,6 +64,7 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	l := &Loop{ctx: ctx, r: r, g: g, o: *o, opt: st.Optimizer}
 	l.files = output.Files{Metrics: o.Metrics, TensorBoard: o.TensorBoard, Plot: o.Plot, Trace: o.Trace}
 	l.state, l.values, l.begun = st, values.New(g, r.Device), time.Now()
+	l.values.Best = o.best().Name
 	err := l.files.Try(g)
 	if err == nil {
 		err = l.begin()

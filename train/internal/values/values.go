@@ -1,7 +1,6 @@
 package values
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/internal/ranks"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train/metrics"
 )
@@ -29,15 +27,17 @@ type Table struct {
 	Known  int               // those of the last Gather
 	Each   bool              // gather after each step: a rank that is lost takes no more with it
 	Bad    Bad               // the first step whose loss is not finite
+	Best   string            // the value by which a checkpoint is the best
 
 	g       *dist.Group
 	dev     tensor.Device
 	columns []*column                  // by name
 	rows    map[int]map[string]float64 // values by step and name that the writers have not got
 	writers []metrics.Writer
-	at      int            // the step that values belong to: the one that runs, or the last one
-	added   []string       // calls of Add since the last Gather
-	before  map[string]int // the step of the last value that a checkpoint has of a name, unless it is measured again
+	at      int             // the step that values belong to: the one that runs, or the last one
+	added   []logged        // by Add since the last Gather
+	warned  map[string]bool // names of which ranks had other values
+	before  map[string]int  // the step of the last value that a checkpoint has of a name, unless it is measured again
 
 	since    int // steps since the last Gather
 	every    int // steps from one Gather to the next
@@ -61,7 +61,7 @@ type column struct {
 
 // New returns a Table whose values are summed over g, and stay on dev until then.
 func New(g *dist.Group, dev tensor.Device) *Table {
-	return &Table{g: g, dev: dev, rows: map[int]map[string]float64{}, every: 1, gathered: time.Now()}
+	return &Table{g: g, dev: dev, rows: map[int]map[string]float64{}, warned: map[string]bool{}, every: 1, gathered: time.Now()}
 }
 
 // Full reports whether Sum has no place for a name: Gather makes it.
@@ -97,7 +97,7 @@ func (t *Table) column(name string) *column {
 // Add adds to the step's value what all ranks know.
 func (t *Table) Add(name string, value float64) {
 	t.add(name, t.at, value)
-	t.added = append(t.added, fmt.Sprintf("Log(%q) in step %d: %v", name, t.at, value))
+	t.added = append(t.added, logged{Name: name, Step: t.at})
 }
 
 func (t *Table) add(name string, step int, value float64) {
@@ -188,19 +188,25 @@ func (t *Table) Gather(note float64, flag bool) (notes []float64, flagged bool, 
 			calls = fmt.Appendf(calls, "%q%v", c.name, c.steps)
 		}
 	}
-	slices.Sort(t.added) // a program may range over a map
-	calls = fmt.Append(calls, t.added)
+	added := t.logged()
 	mark := 0.0
 	if flag {
 		mark = 1
 	}
-	head, err := t.gather([]float64{note, mark, float64(t.pace()), float64(crc32.ChecksumIEEE(calls))})
+	head, err := t.gather([]float64{note, mark, float64(t.pace()), float64(crc32.ChecksumIEEE(calls)),
+		float64(crc32.ChecksumIEEE(fmt.Append(nil, added)))})
 	if err != nil {
 		return nil, false, err
 	}
-	for k := 0; k < len(head); k += 4 {
-		if notes, flagged = append(notes, head[k]), flagged || head[k+1] != 0; head[k+3] != head[3] {
+	alike := true
+	for k := 0; k < len(head); k += 5 {
+		if notes, flagged, alike = append(notes, head[k]), flagged || head[k+1] != 0, alike && head[k+4] == head[4]; head[k+3] != head[3] {
 			return nil, false, t.differ()
+		}
+	}
+	if !alike {
+		if err := t.takeFirst(added); err != nil {
+			return nil, false, err
 		}
 	}
 	all, err := t.gather(mine)
@@ -230,40 +236,6 @@ func (t *Table) Gather(note float64, flag bool) (notes []float64, flagged bool, 
 func (t *Table) gather(mine []float64) (all []float64, err error) {
 	all = make([]float64, len(mine)*t.g.Size())
 	return all, t.g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, len(mine))).Wait()
-}
-
-// differ returns an error that says which ranks called Sum and Add otherwise than others. It is collective.
-func (t *Table) differ() error {
-	mine, all, says := map[string]int{}, map[string]int{}, []string(nil)
-	for _, c := range t.columns {
-		for _, step := range c.steps {
-			mine[fmt.Sprintf("calls of Sum(%q, …) in step %d", c.name, step)]++
-		}
-	}
-	for _, call := range t.added {
-		mine[call]++
-	}
-	of, err := dist.AllGatherObject(t.g, mine)
-	for _, calls := range of {
-		maps.Copy(all, calls)
-	}
-	for call := range all {
-		by := map[int][]int{}
-		for i, calls := range of {
-			by[calls[call]] = append(by[calls[call]], t.g.Ranks()[i])
-		}
-		parts := []string(nil)
-		for _, n := range slices.Sorted(maps.Keys(by)) {
-			parts = append(parts, fmt.Sprintf("%d on %s", n, ranks.Names(by[n]...)))
-		}
-		if len(by) > 1 {
-			says = append(says, call+": "+strings.Join(parts, " and "))
-		}
-	}
-	slices.Sort(says)
-	return cmp.Or(err, fmt.Errorf("train: %s; all ranks call Log and Sum alike. Log takes what all of them know; Sum adds up parts, and a "+
-		"rank that has none gives zero, as Step of a pipeline returns it where the last stage is not, or tensor.FromSlice([]float64{0}, 1)",
-		strings.Join(says[:min(len(says), 4)], "; ")))
 }
 
 // pace is how many steps to make until the next Gather.

@@ -2,9 +2,13 @@ package values_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/train/internal/values"
 )
@@ -112,8 +117,8 @@ func TestOrderOfNames(t *testing.T) {
 // Ranks that call Sum for other names, or in other steps, get the same error: their parts would be added to values of others.
 func TestOtherCalls(t *testing.T) {
 	for want, call := range map[string]func(rank int, v *values.Table){
-		`train: calls of Sum("loss", …) in step 1: 0 on ranks 0, 1 and 1 on ranks 2, 3; all ranks call Log and Sum alike. Log takes what ` +
-			`all of them know; Sum adds up parts, and a rank that has none gives zero, as Step of a pipeline`: func(rank int, v *values.Table) {
+		`train: calls of Sum("loss", …) in step 1: 0 on ranks 0, 1 and 1 on ranks 2, 3; all ranks call Sum alike, and one that has no part ` +
+			`gives zero, as Step of a pipeline returns it`: func(rank int, v *values.Table) {
 			if rank > 1 {
 				v.Sum("loss", part(1))
 			}
@@ -137,15 +142,10 @@ func TestOtherCalls(t *testing.T) {
 				v.Sum("a", part(1))
 			}
 		},
-		`train: Log("a") in step 1: 0.25: 0 on ranks 0-2 and 1 on rank 3; Log("a") in step 1: 0.5: 0 on rank 3 and 1 on ranks 0-2;`: func(
-			rank int, v *values.Table) {
-			v.Add("same", 1)
-			v.Add("a", []float64{0.5, 0.5, 0.5, 0.25}[rank])
-		},
-		`train: Log("a") in step 1: 0.5: 0 on ranks 1-3 and 1 on rank 0;`: func(rank int, v *values.Table) {
-			if rank == 0 {
-				v.Add("a", 0.5)
-			}
+		`train: ranks gave Log other values of "best" in step 1: rank 0 0.5, and rank 3 0.25: what is the best needs a value`: func(rank int,
+			v *values.Table) {
+			v.Best = "best"
+			v.Add("best", []float64{0.5, 0.5, 0.5, 0.25}[rank])
 		},
 	} {
 		onRanks(t, 4, func(g *dist.Group, v *values.Table) error {
@@ -156,6 +156,50 @@ func TestOtherCalls(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// What ranks know otherwise, such as their speeds, is that of the first rank, on all of them, and said once.
+func TestOtherValues(t *testing.T) {
+	log, before := new(reliability.Log), slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	defer slog.SetDefault(before)
+	onRanks(t, 3, func(g *dist.Group, v *values.Table) error {
+		rank := g.Rank()
+		for step := range 6 {
+			v.Begin()
+			if rank == 0 {
+				v.Add("first alone", float64(step))
+			}
+			if rank == 2 {
+				v.Add("last alone", float64(step))
+			}
+			v.Sum("loss", part(float64(rank)))
+			v.Add("speed", float64(10*rank+step))
+			v.Add("zero", math.Copysign(0, float64(rank)-1))
+			v.Add("twice", 1)
+			v.Add("twice", math.NaN())
+			if v.Step(); step%2 == 1 {
+				_, _, err := v.Gather(0, false)
+				require.NoError(t, err)
+			}
+		}
+		text, err := json.Marshal(v.Series)
+		require.NoError(t, err)
+		all, err := dist.AllGatherObject(g, string(text))
+		require.NoError(t, err)
+		require.Equal(t, []string{all[0], all[0], all[0]}, all, "as checkpoints have it")
+		for name, want := range map[string][]float64{"speed": {0, 1, 2, 3, 4, 5}, "first alone": {0, 1, 2, 3, 4, 5}, "last alone": nil,
+			"loss": {3, 3, 3, 3, 3, 3}} {
+			_, got := v.Of(name)
+			require.Equal(t, want, got, name)
+		}
+		return nil
+	})
+	for _, text := range []string{`\"speed\" in step 1: rank 0 0, and rank 1 10`, `\"first alone\" in step 1: rank 0 0, and rank 1 none`,
+		`\"last alone\" in step 1: rank 0 none, and rank 2 0`} {
+		require.Equal(t, 1, strings.Count(log.String(), text), log.String())
+	}
+	require.Equal(t, 3, strings.Count(log.String(), "\n"), log.String())
 }
 
 // It is time to gather about twice a second, on all ranks after the same step, and when a name has no place left.
