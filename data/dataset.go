@@ -56,7 +56,8 @@ type single struct{}
 func (single) Rank() int { return 0 }
 func (single) Size() int { return 1 }
 
-// Batch is one rank's part of a global batch. The tensors are valid until the next iteration.
+// Batch is one rank's part of a global batch. The tensors are valid until the next iteration; after a loop, until the next Epoch.
+// One that is used later is a Failure (not a View of one: do not keep these either).
 type Batch struct {
 	X, Y   tensor.Tensor // [Rows, sample dimensions...]; they know the places of their rows in the global batch (tensor.Rows)
 	First  int           // place of this rank's first row in the global batch

@@ -188,6 +188,14 @@ func (s *batchBuffer) end(v *view) {
 	s.mark()
 }
 
+// renew makes batches unusable that a program has kept: the buffer gets another one.
+func (s *batchBuffer) renew() {
+	for k := range s.views {
+		v := &s.views[k]
+		v.X, v.Y = tensor.Raw(v.X).Renew(), tensor.Raw(v.Y).Renew()
+	}
+}
+
 // mark makes later copies to the buffer wait for the device's computation so far.
 func (s *batchBuffer) mark() {
 	if dev := s.views[full].X.Device(); !dev.Host() {
@@ -208,6 +216,7 @@ func (l *Loader) startFeed(epoch, step int) *feed {
 	f := &feed{free: make(chan int, slots), ready: make(chan int, slots), stop: make(chan struct{})}
 	for i := range slots {
 		l.slots[i].mark()
+		l.slots[i].renew()
 		f.free <- i
 	}
 	go f.run(l, epoch, step)

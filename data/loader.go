@@ -117,6 +117,9 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 			if !more {
 				return
 			}
+			if i+1 < l.steps { // the last batch stays until the next Epoch
+				s.renew()
+			}
 			f.free <- k
 		}
 	}

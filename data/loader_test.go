@@ -312,3 +312,23 @@ func TestContext(t *testing.T) {
 	assert.Equal(t, 3, steps)
 	assert.ErrorIs(t, l.Err(), context.Canceled)
 }
+
+// A batch that a program kept has not silently become another one. Where no other one is in its memory, it stays.
+func TestKeptBatch(t *testing.T) {
+	l := NewLoader(numbers(10), Config{Batch: 4})
+	var kept []Batch
+	for _, b := range l.Epoch(t.Context(), 0) {
+		kept = append(kept, b)
+	}
+	for _, x := range []tensor.Tensor{kept[0].X, kept[0].Y, kept[1].X} {
+		require.ErrorContains(t, tensor.Try(func() { _ = tensor.Floats(x) }), "a batch that was kept")
+	}
+	require.Equal(t, float64(8), tensor.Floats(kept[2].X)[0], "the last one, which Samples means, too")
+
+	for _, b := range l.Epoch(t.Context(), 1) {
+		kept[0] = b
+		break
+	}
+	require.Equal(t, float64(0), tensor.Floats(kept[0].X)[0], "of a loop that ended")
+	require.Error(t, tensor.Try(func() { kept[2].X.Bytes() }), "the next epoch uses its memory")
+}

@@ -11,6 +11,13 @@ type Raw Tensor
 // Keep keeps owner reachable as long as x or a view of it is. owner is Go memory, or an object whose cleanup frees x's memory.
 func (x Raw) Keep(owner Ptr) { Tensor(x).hdr().st.heap = owner }
 
+// Renew returns x anew, for other values in its memory. Who has kept x, a batch, cannot use it any more.
+func (x Raw) Renew() Tensor {
+	h := Tensor(x).hdr()
+	h.gen++
+	return h.tensor()
+}
+
 // Borrow marks x's memory as used by operation seq of f until that is over. Step memory is not reused before, and Tape.Reset waits for it.
 // If f is a User, a kernel that reads what the operation still writes, or writes what it still uses, is a Failure.
 func (x Raw) Borrow(f Fence, seq uint64) {

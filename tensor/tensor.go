@@ -154,6 +154,10 @@ func (x Tensor) invalid() {
 	if x.h == nil {
 		fail("use", nil, "the zero Tensor")
 	}
+	if x.h.tape == nil {
+		fail("use", these(x.h), "a batch that was kept: its memory has another one now. Use it before the next iteration, or copy it: "+
+			"tensor.FromSlice(tensor.Floats(x), dims...).WithRows(x.Rows())")
+	}
 	fail("use", these(x.h), "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
 }
 
