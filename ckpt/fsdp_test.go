@@ -291,7 +291,7 @@ func TestFSDPOnDevices(t *testing.T) {
 
 func TestLongFSDPOnDevices(t *testing.T) { reliability.AsLong(t, TestFSDPOnDevices) }
 
-// TestOverflowOnDevices: with dynamic loss scaling, ranks with devices skip the same steps as a rank with a CPU. A run
+// With dynamic loss scaling, ranks with devices skip the same steps as a rank with a CPU. A run
 // that resumes continues with the same scale, bit by bit. TestResumeAfterOverflow and TestFSDPOnDevices are its short forms.
 func TestLongOverflowOnDevices(t *testing.T) {
 	reliability.SkipUnlessLong(t)
