@@ -72,3 +72,68 @@ func TestEmbeddedDatasets(t *testing.T) {
 		require.ErrorContains(t, tensor.Try(func() { data.NewLoader(c.ds, data.Config{Batch: 3}) }), c.want)
 	}
 }
+
+// known has the classes 0, 1 and 2, and says them without reading.
+type known struct{ n int }
+
+func (d known) Len() int                  { return d.n }
+func (known) Shapes() (x, y tensor.Shape) { return tensor.Shape{}, tensor.Shape{DType: tensor.Int64} }
+func (known) Label(i int) int             { return i % 3 }
+func (d known) Batch(idx []int, x, y tensor.Tensor) error {
+	for row, i := range idx {
+		tensor.Data[float32](x)[row], tensor.Data[int64](y)[row] = 0, int64(d.Label(i))
+	}
+	return nil
+}
+
+// Users' types that write other classes than what they embed, or the same.
+type (
+	knownToo   struct{ known }  // nothing of its own
+	inBatch    struct{ *known } // its own Batch
+	inBatchAt  struct{ known }  // its own BatchAt, of a pointer
+	inSubset   struct{ *data.Subset }
+	withLabel  struct{ known } // its own Batch and Label
+	ownPointer struct{ known } // the same, of a pointer
+)
+
+func addOne(err error, y tensor.Tensor) error {
+	for i := range tensor.Data[int64](y) {
+		tensor.Data[int64](y)[i]++
+	}
+	return err
+}
+
+func (d inBatch) Batch(idx []int, x, y tensor.Tensor) error {
+	return addOne(d.known.Batch(idx, x, y), y)
+}
+func (d *inBatchAt) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
+	return addOne(d.known.Batch(idx, x, y), y)
+}
+func (d inSubset) BatchAt(epoch int, idx []int, x, y tensor.Tensor) error {
+	return addOne(d.Subset.Batch(idx, x, y), y)
+}
+func (d withLabel) Batch(idx []int, x, y tensor.Tensor) error   { panic("read") }
+func (d withLabel) Label(i int) int                             { return 7 }
+func (d *ownPointer) Batch(idx []int, x, y tensor.Tensor) error { panic("read") }
+func (d *ownPointer) Label(i int) int                           { return 7 }
+
+// The Label of what a type embeds is not asked where the type writes its own targets: a split and weights would be those of other classes.
+func TestEmbeddedLabels(t *testing.T) {
+	all := known{4}
+	sub, err := data.NewSubset(all, []int{0, 1, 2, 3})
+	require.NoError(t, err)
+	of := func(ds data.Dataset) *data.Subset { s, _ := data.NewSubset(ds, []int{3, 2}); return s }
+	for _, c := range []struct {
+		ds   data.Dataset
+		want []int
+	}{
+		{all, []int{0, 1, 2, 0}}, {&knownToo{all}, []int{0, 1, 2, 0}}, {sub, []int{0, 1, 2, 0}},
+		{inBatch{&all}, []int{1, 2, 3, 1}}, {&inBatch{&all}, []int{1, 2, 3, 1}}, {&inBatchAt{all}, []int{1, 2, 3, 1}},
+		{inSubset{sub}, []int{1, 2, 3, 1}}, {of(inBatch{&all}), []int{1, 3}},
+		{withLabel{all}, []int{7, 7, 7, 7}}, {&withLabel{all}, []int{7, 7, 7, 7}}, {&ownPointer{all}, []int{7, 7, 7, 7}},
+	} {
+		labels, err := data.Labels(c.ds)
+		require.NoError(t, err)
+		require.Equal(t, c.want, labels, "%T", c.ds)
+	}
+}

@@ -129,16 +129,19 @@ func deal(order, sizes []int, indices [][]int) {
 	}
 }
 
-// Labels returns the class of every sample. A Dataset with a method Label(i int) int says it without reading the sample.
+// Labels returns the class of every sample. A Dataset with a method Label(i int) int says it without reading the sample. A type with its
+// own Batch or BatchAt needs its own Label for that: that of what it embeds does not know which targets they write.
 func Labels(ds Dataset) ([]int, error) {
 	labels := make([]int, ds.Len())
-	switch d := ds.(type) {
-	case interface{ Label(i int) int }:
-		for i := range labels {
-			labels[i] = d.Label(i)
+	if l, ok := ds.(interface{ Label(i int) int }); ok {
+		if batch, at, label := own(ds); label || !batch && !at {
+			for i := range labels {
+				labels[i] = l.Label(i)
+			}
+			return labels, nil
 		}
-		return labels, nil
-	case *Subset:
+	}
+	if d, ok := ds.(*Subset); ok {
 		all, err := Labels(d.Dataset)
 		for i, k := range d.Indices {
 			if err == nil {
@@ -150,7 +153,7 @@ func Labels(ds Dataset) ([]int, error) {
 	if _, y := ds.Shapes(); y.DType != tensor.Int64 || len(y.Dims) > 0 {
 		return nil, errorf("targets of %s are %v: want numbers of classes, int64", nameOf(ds), y)
 	}
-	err := eachSample(ds, func(i int, _, y tensor.Tensor) { labels[i] = int(tensor.Data[int64](y)[0]) }, nil)
+	err := eachSample(ds, 0, func(i int, _, y tensor.Tensor) { labels[i] = int(tensor.Data[int64](y)[0]) }, nil)
 	return labels, err
 }
 
@@ -170,7 +173,7 @@ func Balance(labels []int) []float64 {
 // the call.
 func Filter(ds Dataset, keep func(i int, x, y tensor.Tensor) bool) (*Subset, error) {
 	var indices []int
-	if err := eachSample(ds, func(i int, x, y tensor.Tensor) {
+	if err := eachSample(ds, noEpoch, func(i int, x, y tensor.Tensor) {
 		if keep(i, x, y) {
 			indices = append(indices, i)
 		}
@@ -207,7 +210,7 @@ func (s *Skipped) add(err error) {
 func Readable(ds Dataset) (*Subset, Skipped, error) {
 	var indices []int
 	var skipped Skipped
-	_ = eachSample(ds, func(i int, _, _ tensor.Tensor) { indices = append(indices, i) }, &skipped)
+	_ = eachSample(ds, noEpoch, func(i int, _, _ tensor.Tensor) { indices = append(indices, i) }, &skipped)
 	if len(indices) == 0 {
 		return nil, skipped, errorf("%s: none of the samples can be read: %w", nameOf(ds), cmp.Or(skipped.First, errors.New("it has none")))
 	}
@@ -215,8 +218,8 @@ func Readable(ds Dataset) (*Subset, Skipped, error) {
 	return s, skipped, err
 }
 
-// eachSample reads all samples, several at a time. Those that cannot be read are an error, or go to skipped.
-func eachSample(ds Dataset, f func(i int, x, y tensor.Tensor), skipped *Skipped) error {
+// eachSample reads all samples, as they are in an epoch, several at a time. Those that cannot be read are an error, or go to skipped.
+func eachSample(ds Dataset, epoch int, f func(i int, x, y tensor.Tensor), skipped *Skipped) error {
 	const most = 32
 	sx, sy := ds.Shapes()
 	xs, ys := newRows(hostDevice, sx, most), newRows(hostDevice, sy, most)
@@ -225,12 +228,12 @@ func eachSample(ds Dataset, f func(i int, x, y tensor.Tensor), skipped *Skipped)
 		for k := range idx {
 			idx[k] = lo + k
 		}
-		all := ds.Batch(idx, firstRows(xs, sx, len(idx)), firstRows(ys, sy, len(idx)))
+		all := batchAt(ds, epoch, idx, firstRows(xs, sx, len(idx)), firstRows(ys, sy, len(idx)))
 		for k, i := range idx {
 			x, y := oneRow(xs, sx, k), oneRow(ys, sy, k)
 			if all != nil {
 				x, y = oneRow(xs, sx, 0), oneRow(ys, sy, 0)
-				if err := ds.Batch([]int{i}, x, y); err != nil && skipped == nil {
+				if err := batchAt(ds, epoch, []int{i}, x, y); err != nil && skipped == nil {
 					return errorf("%s, sample %d: %w", nameOf(ds), i, err)
 				} else if err != nil {
 					skipped.add(fmt.Errorf("sample %d: %w", i, err))
