@@ -2,6 +2,7 @@ package ckpt
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -47,7 +48,39 @@ func newRankPlan(st *State, o *optim.State) (p *rankPlan, err error) {
 		}
 		p.sources = append(p.sources, newStructure(&x, len(p.items)-first))
 	}
-	return p, nil
+	return p, p.twice(st)
+}
+
+// twice returns an error if two parameters are in one place of a file: a load would give both the same values.
+func (p *rankPlan) twice(st *State) error {
+	of := map[string][]*item{}
+	for i := range p.items {
+		x := &p.items[i]
+		if !x.Model {
+			continue
+		}
+		for _, y := range of[x.Name] {
+			if x.of != y.of && x.overlaps(y) {
+				return fmt.Errorf("numbers %d and %d of State.Params, %s and %s, are both stored as %s: give those of one nn.ParamsOf, "+
+					"of a struct that holds both models", slices.Index(st.Params, y.of), slices.Index(st.Params, x.of), y.of.Name(), x.of.Name(), x.Name)
+			}
+		}
+		of[x.Name] = append(of[x.Name], x)
+	}
+	return nil
+}
+
+// overlaps reports whether two items of a stored tensor have an element in common.
+func (x *item) overlaps(y *item) bool {
+	a, b := x.memoryPart(), y.memoryPart()
+	for _, s := range a.ByBox() {
+		for _, r := range b.ByBox() {
+			if s.Box.Equal(r.Box) && s.Lo < r.Hi && r.Lo < s.Hi {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // local returns the local plan to send to rank 0.
