@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -35,7 +36,7 @@ type Config struct {
 	// steps 0, 1, 4, 16, 64 and so on: over the ranks, and those of frozen parameters with what they were. It reads all parameters, on
 	// the host.
 	CheckEvery int
-	// DType and Seed make the values of a model that has none yet.
+	// DType and Seed make the values of parameters that have none yet. Others keep theirs, and their types.
 	DType tensor.DType
 	Seed  uint64
 }
@@ -96,6 +97,7 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 	if len(params) == 0 {
 		return nil, fmt.Errorf("ddp: no parameters in a model of type %T: a rank of a pipeline that has none does not call Attach", model)
 	}
+	c.warnOfType(g, params)
 	for _, p := range params {
 		if h := p.Owner(); h != nil {
 			return nil, fmt.Errorf("ddp: %s is attached already: its gradient belongs to %v", p.Name(), h)
@@ -118,6 +120,19 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 		}
 	}
 	return params, nil
+}
+
+// warnOfType warns if DType is the type of nothing: all parameters have values already, of other types.
+func (c *Config) warnOfType(g *dist.Group, params nn.Params) {
+	for _, p := range params {
+		if p.Value.IsZero() || p.Value.DType() == c.DType {
+			return
+		}
+	}
+	if p := params[0]; c.DType != tensor.Float32 && g.Rank() == 0 {
+		slog.Warn(fmt.Sprintf("ddp: Config.DType is %v, and all parameters have values already, such as %s, %v: they keep their types; "+
+			"nn.Init and ckpt.Load decide these", c.DType, p.Name(), p.Value.DType()))
+	}
 }
 
 // group returns the ranks that hold what this rank has of p.

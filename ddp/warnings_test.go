@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -357,4 +358,35 @@ func TestFactorsOfRanks(t *testing.T) {
 		assert.NotContains(t, warned(t, 3, do), warning, name)
 	}
 	assert.Empty(t, warned(t, 2, func(r *rows) { r.backward(nn.GlobalMean(r.losses()).Scale(0.5)) }))
+}
+
+// A DType that is the type of nothing, because all parameters have values, is a warning. A part of them may have another type.
+func TestTypeOfNothing(t *testing.T) {
+	const want = "ddp: Config.DType is bfloat16, and all parameters have values already, such as weight, float32: they keep their types"
+	for _, c := range []struct {
+		have, dtype tensor.DType
+		made        []int // which parameters have values
+		want        string
+	}{
+		{tensor.Float32, tensor.BFloat16, []int{0, 1}, want}, {tensor.Float32, tensor.BFloat16, []int{1}, ""},
+		{tensor.BFloat16, tensor.BFloat16, []int{0, 1}, ""}, {tensor.Float64, tensor.Float32, []int{0, 1}, ""},
+		{tensor.Float32, tensor.BFloat16, nil, ""},
+	} {
+		var log bytes.Buffer
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		defer slog.SetDefault(before)
+		require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+			model := nn.NewLinear(2, 3)
+			params := nn.ParamsOf(model)
+			for _, i := range c.made {
+				params[i].Make(r.Device, c.have, 1)
+			}
+			_, err := ddp.Attach(r.World, model, ddp.Config{DType: c.dtype})
+			return err
+		}))
+		require.Equal(t, c.want != "", log.Len() > 0, log.String())
+		require.Contains(t, log.String(), c.want)
+		require.LessOrEqual(t, bytes.Count(log.Bytes(), []byte("\n")), 1)
+	}
 }

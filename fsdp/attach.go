@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/ringo-ml/ringo/fsdp/internal/groups"
@@ -43,6 +44,7 @@ func (s *Sharding) Attach(model any) (_ nn.Params, err error) {
 	if err := s.verify(nn.SettingsOf(model), problem); err != nil {
 		return nil, err
 	}
+	s.warnOfType()
 	for _, o := range s.over {
 		o.Open()
 	}
@@ -92,6 +94,20 @@ func (s *Sharding) assign() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// warnOfType warns of values that Attach rounds to DType.
+func (s *Sharding) warnOfType() {
+	var names []string
+	for p := range s.of {
+		if !p.Value.IsZero() && p.Value.DType() == tensor.Float64 && s.cfg.DType != tensor.Float64 {
+			names = append(names, p.Name())
+		}
+	}
+	if slices.Sort(names); len(names) > 0 && s.cfg.Shard.Rank() == 0 && (s.cfg.Replicate == nil || s.cfg.Replicate.Rank() == 0) {
+		slog.Warn(fmt.Sprintf("fsdp: Config.DType is %v, and the values of %d parameters, such as %s, are float64: they are rounded; "+
+			"DType: tensor.Float64 keeps them", s.cfg.DType, len(names), names[0]))
+	}
 }
 
 // dropEmpty makes the parameters without elements, and leaves them out: there is nothing to gather or to sum.

@@ -25,7 +25,8 @@ type Config struct {
 	Host *dist.Group
 	// Stage is 1 (optimizer state is cut), 2 (and gradients) or 3 (and parameters); 0 is 3.
 	Stage int
-	// DType is the type of the values that the optimizer updates, Float32 or Float64. They are made with Seed.
+	// DType is the type of the values that the optimizer updates, Float32 or Float64. They are made with Seed. Values that parameters have
+	// already get this type, too.
 	DType tensor.DType
 	Seed  uint64
 	// Compute is the type in which parameters are gathered and used: DType (also if it is zero), BFloat16 or Float16. The
