@@ -3,6 +3,7 @@ package autograd_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -254,7 +255,7 @@ func TestRefusals(t *testing.T) {
 			text string
 		}{
 			{&autograd.ReduceScatter{Group: g},
-				"autograd.ReduceScatter float64[3,4]: 3 elements of dimension 0 do not divide by 2 ranks: give counts"},
+				"autograd.ReduceScatter float64[3,4]: 3 elements of dimension 0 do not divide by 2 ranks: set Counts, as layout.Shares gives them"},
 			{&autograd.ReduceScatter{Group: g, Counts: []int{1, 1}}, "counts sum to 2, dimension 0 has 3 elements"},
 			{&autograd.ReduceScatter{Group: g, Counts: []int{3}}, "1 counts for 2 ranks"},
 			{&autograd.ReduceScatter{Group: g, Counts: []int{4, -1}}, "count 1 is -1"},
@@ -270,6 +271,23 @@ func TestRefusals(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Parts that have other sizes, such as logits of a vocabulary that does not divide, are an error that says what to set.
+func TestUnequalParts(t *testing.T) {
+	for _, f := range []func(g *dist.Group) tensor.Function{
+		func(g *dist.Group) tensor.Function { return &autograd.Gather{Group: g, Dim: -1} },
+		func(g *dist.Group) tensor.Function { return &autograd.AllGather{Group: g, Dim: -1} },
+	} {
+		name := strings.TrimPrefix(f(nil).Name(), "autograd.")
+		err := disttest.OnRanks(2, func(r *dist.Rank) error {
+			tape := tensor.NewTape(r.Device, tensor.NoGrad())
+			x := tape.Input(tensor.New(r.Device, tensor.Float64, 2, 3-r.World.Rank()))
+			return tensor.Try(func() { tape.Apply(f(r.World), x) })
+		})
+		assert.ErrorContains(t, err, "if parts differ, set "+name+".Counts to their sizes, as layout.Shares gives them for a whole that was "+
+			"divided, or dist.AllGatherObject(g, x.Dim(1))")
+	}
 }
 
 func TestShares(t *testing.T) {

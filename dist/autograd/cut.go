@@ -1,7 +1,9 @@
 package autograd
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -93,7 +95,7 @@ func (k *cut) split(x tensor.Tensor, counts []int) {
 	size := k.dims()[k.dim]
 	if counts == nil {
 		if size%k.n != 0 {
-			k.fail(x, "%d elements of dimension %d do not divide by %d ranks: give counts", size, k.dim, k.n)
+			k.fail(x, "%d elements of dimension %d do not divide by %d ranks: set Counts, as layout.Shares gives them", size, k.dim, k.n)
 		}
 		k.equal(size / k.n)
 	} else {
@@ -219,8 +221,20 @@ func (k *cut) even() bool {
 // gather returns the whole. x is this rank's part.
 func (k *cut) gather(x tensor.Tensor) tensor.Tensor {
 	y, work := k.gatherFlat(x)
-	check(k.f, work.Wait())
+	if err := work.Wait(); err != nil {
+		check(k.f, k.explain(err))
+	}
 	return k.unpack(y)
+}
+
+// explain adds to an error what to do if parts have different sizes.
+func (k *cut) explain(err error) error {
+	var e *dist.Error
+	if k.ints[2] != 0 || !errors.As(err, &e) || !strings.HasPrefix(e.Want, "count ") {
+		return err
+	}
+	return fmt.Errorf("%w; if parts differ, set %s.Counts to their sizes, as layout.Shares gives them for a whole that was divided, or "+
+		"dist.AllGatherObject(g, x.Dim(%d))", err, strings.TrimPrefix(k.f.Name(), "autograd."), k.dim)
 }
 
 // gatherFlat issues the all-gather of x and returns the parts, one after another.

@@ -1,10 +1,6 @@
 package autograd
 
 import (
-	"errors"
-	"fmt"
-	"strings"
-
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -76,20 +72,7 @@ func (f *AllGather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	}
 	k := newCut(c, f, f.Group, 0, f.Dim)
 	k.join(in[0], f.Counts)
-	y, work := k.gatherFlat(in[0])
-	if err := work.Wait(); err != nil {
-		check(f, f.explain(err, k.dim))
-	}
-	return k.unpack(y)
-}
-
-// explain adds to an error what to do if parts have different sizes.
-func (f *AllGather) explain(err error, dim int) error {
-	var e *dist.Error
-	if f.Counts != nil || !errors.As(err, &e) || !strings.HasPrefix(e.Want, "count ") {
-		return err
-	}
-	return fmt.Errorf("%w; if parts differ, set AllGather.Counts to their sizes, as dist.AllGatherObject(g, x.Dim(%d)) returns them", err, dim)
+	return k.gather(in[0])
 }
 
 // Backward issues a reduce-scatter of the gradient.
