@@ -57,6 +57,9 @@ type Gather struct {
 // Name returns "autograd.Gather".
 func (*Gather) Name() string { return "autograd.Gather" }
 
+// Agree compares lines over the ranks: see dist.Group.Agree.
+func (f *Gather) Agree(what string, lines []string) error { return f.Group.Agree(what, lines) }
+
 // Forward returns the whole.
 func (f *Gather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	if f.Group.Size() == 1 {

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,6 +18,8 @@ type Model struct {
 	Layers    int // that have keys and values
 	// Next appends tokens ids [batch, time], Int64, to a cache, and returns logits [batch, Vocab] for the token after the last one.
 	Next func(ids nn.T, c *Cache) nn.T
+	// Agree, if not nil, returns an error unless the ranks that compute one text together give the same lines. See dist.Group.Agree.
+	Agree func(what string, lines []string) error
 }
 
 // Generate yields the tokens that the model writes after a prompt of at least one token. The tokens depend only on the parameters, the
@@ -25,10 +28,10 @@ type Model struct {
 // A device serves one goroutine: to write several texts at the same time, use a device for each.
 //
 // If ranks share the model, as under package fsdp, all ranks call it with the same arguments, and take the same number of tokens. They get
-// the same tokens.
+// the same tokens. Under tensor parallelism, another prompt or Sampling on a rank is a Failure.
 func (m Model) Generate(dev tensor.Device, prompt []int, s Sampling) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		if err := errors.Join(s.check(), m.check(prompt)); err != nil {
+		if err := cmp.Or(errors.Join(s.check(), m.check(prompt)), m.agree(prompt, s)); err != nil {
 			panic(&tensor.Failure{Op: "decode.Generate", Err: err})
 		}
 		tape := tensor.NewTape(dev, tensor.NoGrad())
@@ -63,6 +66,22 @@ func (m *Model) check(prompt []int) error {
 		}
 	}
 	return nil
+}
+
+// agree returns an error if ranks that compute a text together were given other ones.
+func (m *Model) agree(prompt []int, s Sampling) error {
+	if m.Agree == nil {
+		return nil
+	}
+	sum, drawn := uint64(0), "no Temperature"
+	for _, id := range prompt {
+		sum = tensor.RandomKey(sum, uint64(id))
+	}
+	if s.Temperature > 0 { // else nothing is drawn
+		drawn = fmt.Sprintf("Temperature %v, TopK %d, TopP %v, Seed %d", s.Temperature, s.TopK, s.TopP, s.Seed)
+	}
+	return m.Agree("these ranks compute one text together: give all the same prompt and Sampling",
+		[]string{fmt.Sprintf("a prompt of %d tokens of checksum %016x", len(prompt), sum), drawn})
 }
 
 // writer is the state of Generate between tokens.

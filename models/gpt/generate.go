@@ -26,5 +26,11 @@ func (m *Model) Next(ids nn.T, c *decode.Cache) nn.T {
 
 // Generate yields the tokens that the model writes after a prompt: see decode.Model.Generate.
 func (m *Model) Generate(dev tensor.Device, prompt []int, s decode.Sampling) iter.Seq[int] {
-	return decode.Model{Vocab: m.Config.Vocab, Positions: m.Config.Positions, Layers: len(m.Blocks), Next: m.Next}.Generate(dev, prompt, s)
+	d := decode.Model{Vocab: m.Config.Vocab, Positions: m.Config.Positions, Layers: len(m.Blocks), Next: m.Next}
+	if g, ok := m.Drawn.(interface {
+		Agree(what string, lines []string) error
+	}); ok {
+		d.Agree = g.Agree
+	}
+	return d.Generate(dev, prompt, s)
 }
