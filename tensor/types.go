@@ -59,7 +59,8 @@ func (x Tensor) WithTypes(ty Types) Tensor {
 }
 
 // AsPart returns x as this rank's part of a sum over the ranks along axes; x differs between them. It is for a loss of your own, whose
-// divisor must be a global count, such as that of GlobalMean.
+// divisor must be a global count, such as that of GlobalMean. What all ranks have alike along an axis, such as a penalty of the weights,
+// stays so, and counts once: it is not divided by the number of ranks.
 func AsPart(x Tensor, axes Axes) Tensor {
 	t := tapeOf("AsPart", x)
 	h := t.arg(x)
