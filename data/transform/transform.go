@@ -43,6 +43,8 @@ type Column struct {
 // checkpoint.
 type Transform struct {
 	Columns       []Column `json:"columns"`
+	Target        string   `json:"target,omitempty"`
+	Classes       []string `json:"classes,omitempty"` // of the target: what the numbers that a model predicts are
 	IgnoreUnknown bool     `json:"ignore_unknown,omitempty"`
 }
 
@@ -53,7 +55,7 @@ func Fit(train data.Dataset, cfg Config) (*Transform, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transform{IgnoreUnknown: cfg.IgnoreUnknown}
+	t := &Transform{Target: r.table.Target, Classes: r.table.Classes, IgnoreUnknown: cfg.IgnoreUnknown}
 	for k, name := range r.table.Columns {
 		c := Column{Name: name, Std: 1, Index: slices.Contains(cfg.Index, name)}
 		if names, ok := r.table.Categories[name]; ok {
@@ -105,6 +107,7 @@ func (c *Column) fit(r *rows, k int, fill Fill) error {
 }
 
 // Apply returns the features of a table, or of a data.Subset of one, in memory. The table may be of another file, with other categories.
+// The classes of the target must have the same numbers: give Transform.Classes to what reads the table, as CSVConfig.Classes.
 func (t *Transform) Apply(ds data.Dataset) (*data.Table, error) {
 	r, err := read(ds)
 	if err != nil {
@@ -112,6 +115,9 @@ func (t *Transform) Apply(ds data.Dataset) (*data.Table, error) {
 	}
 	if names := t.names(); !slices.Equal(names, r.table.Columns) {
 		return nil, fmt.Errorf("data/transform: the table has columns %q, and the Transform was fitted to %q", r.table.Columns, names)
+	}
+	if err := t.checkClasses(r.table); err != nil {
+		return nil, err
 	}
 	out := &data.Table{Target: r.table.Target, Classes: r.table.Classes}
 	for _, c := range t.Columns {
@@ -135,6 +141,17 @@ func (t *Transform) Apply(ds data.Dataset) (*data.Table, error) {
 	}
 	out.Tensors, err = data.NewTensors(tensor.FromSlice(xs, r.n, width), r.y)
 	return out, err
+}
+
+// checkClasses returns an error if a number of the target is another class than in the training part.
+func (t *Transform) checkClasses(table *data.Table) error {
+	for i := range min(len(t.Classes), len(table.Classes)) {
+		if table.Target == t.Target && table.Classes[i] != t.Classes[i] {
+			return fmt.Errorf("data/transform: %d is class %q of %q in the table, and %q in the training part: read the table with Classes: "+
+				"prep.Classes, which are %q", i, table.Classes[i], t.Target, t.Classes[i], t.Classes)
+		}
+	}
+	return nil
 }
 
 func (t *Transform) names() (names []string) {
@@ -205,6 +222,9 @@ func (t *Transform) UnmarshalJSON(text []byte) error {
 		if !(c.Std > 0) {
 			return fmt.Errorf("data/transform: the deviation of column %q is %v", c.Name, c.Std)
 		}
+	}
+	if saved.Target == "" { // of an older checkpoint, or there was none
+		saved.Target, saved.Classes = t.Target, t.Classes
 	}
 	if t.Columns != nil && !reflect.DeepEqual(*t, Transform(saved)) {
 		return errors.New("data/transform: the saved Transform was fitted to other data: load it into an empty one, and apply that")

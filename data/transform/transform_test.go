@@ -118,6 +118,35 @@ func TestRefused(t *testing.T) {
 	require.Error(t, loaded.UnmarshalJSON([]byte(`[]`)))
 }
 
+// Without the classes of the training part, the labels of another file have other numbers.
+func TestClassesOfAnotherTable(t *testing.T) {
+	table := func(text string, classes ...string) *data.Table {
+		file := filepath.Join(t.TempDir(), "t.csv")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o666))
+		c, err := data.CSV(file, data.CSVConfig{Header: true, Labels: true, Classes: classes})
+		require.NoError(t, err)
+		return c
+	}
+	prep, err := transform.Fit(table("legs,kind\n6,ant\n6,bee\n4,cat\n"), transform.Config{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ant", "bee", "cat"}, prep.Classes)
+	_, err = prep.Apply(table("legs,kind\n6,ant\n4,cat\n"))
+	require.EqualError(t, err, `data/transform: 1 is class "cat" of "kind" in the table, and "bee" in the training part: read the table with `+
+		`Classes: prep.Classes, which are ["ant" "bee" "cat"]`)
+	for _, other := range []*data.Table{
+		table("legs,kind\n6,ant\n4,cat\n", prep.Classes...), table("legs,kind\n6,ant\n6,bee\n"), table("legs,color\n6,black\n4,white\n"),
+	} {
+		done, err := prep.Apply(other)
+		require.NoError(t, err)
+		assert.Equal(t, other.Classes, done.Classes)
+	}
+	old := transform.Transform{Columns: prep.Columns}
+	text, err := json.Marshal(old)
+	require.NoError(t, err)
+	require.NoError(t, prep.UnmarshalJSON(text), "of an older checkpoint")
+	assert.Equal(t, []string{"ant", "bee", "cat"}, prep.Classes)
+}
+
 // A checkpoint has the Transform, with all bits, and three ranks agree about it. A resumed training with other data is refused. A program
 // that uses the model loads the Transform before there is a model, for rows that have no target.
 func TestCheckpoint(t *testing.T) {
