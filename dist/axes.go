@@ -156,8 +156,9 @@ var sees = map[typing.Clash]string{
 	typing.ClashNonlinear:    "see autograd.Sum",
 	typing.ClashAdded:        "see autograd.Sum",
 	typing.ClashMask:         "see tensor.Region",
-	typing.ClashWhole:        "see tp.CrossEntropy, or scale a Sum by a count of all features",
-	typing.ClashGrad:         "send the types of Tape.GradOf along (Types.Bytes), and see Tensor.WithTypes",
+	typing.ClashWhole: "gather them first, tape.Apply(&autograd.Gather{Group: g, Dim: -1}, x), or tp's Parallel.Logits; a loss of them is " +
+		"tp.CrossEntropy's, and a mean of them a Sum scaled by a count of all features",
+	typing.ClashGrad: "send the types of Tape.GradOf along (Types.Bytes), and see Tensor.WithTypes",
 }
 
 // explain adds to a type error what package tensor does not know: the name of the axis, and what to do. failed is what a rank returned or

@@ -142,6 +142,9 @@ func (t *Tape) SharesBatch() bool {
 // number in the global batch. Targets that are not floats may be flattened, and lack x's last dimension.
 func (t *Tape) LossTypes(op Op, out, x, y Tensor) {
 	h, in := out.hdr(), x.hdr()
+	if t.noGrad && !y.DType().IsFloat() { // a tape with gradients refuses the loss
+		mustBeWhole(op.String(), in)
+	}
 	t.compared(op.String(), h, in, y.hdr(), !y.DType().IsFloat())
 	h.ty, h.at = h.ty.With(h.ty.On(Varying)&t.batchAt(in.at).Over, Partial), place{}
 }
@@ -258,7 +261,7 @@ func (t *Tape) LinearLossTypes(op Op, out, x, w, y Tensor, split Typed) {
 	logits.dims[logits.ndim-1], logits.n = wh.dims[0], xh.rowCount()*wh.dims[0]
 	t.rec(OpLinear, logits, xh, wh)
 	if split != nil {
-		if types := t.typesOf(op.String(), split, append(t.operands(1)[:0], logits)); types != nil {
+		if types := t.typesOf(op.String(), split, append(t.operands(2)[:0], logits, y.hdr())); types != nil {
 			out.hdr().ty = types[0]
 		}
 		return

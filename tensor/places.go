@@ -351,9 +351,6 @@ func (t *Tape) linearPlace(op string, out *header, in []*header) {
 func (t *Tape) partsPlace(op string, out *header, in []*header) {
 	sum := in[0].ty.On(Cut) & in[1].ty.On(Cut)
 	out.ty = out.ty.With(sum, Partial)
-	if !t.records() {
-		return
-	}
 	if op == ops[OpLinearAct].Name && sum != 0 {
 		clash(op, these(out), typing.Misfit{Axes: sum, Clash: typing.ClashNonlinear, Have: Partial, Want: Partial})
 	}

@@ -89,6 +89,7 @@ type step struct {
 	rows    batch
 	tokens  int       // see SetTokens
 	known   []batch   // that places refer to
+	parts   Axes      // along which a NoGrad tape has parts of the features
 	ownWhy  string    // how the first tensor of this rank's own came about
 	sliced  bool      // rows were
 	chosen  []chosen  // of rows

@@ -52,9 +52,10 @@ func clash(op string, in []*header, m typing.Misfit) {
 	failWith(op, in, e)
 }
 
-// mustBeWhole panics with a *Failure if x is a part of the features.
+// mustBeWhole panics with a *Failure if x is a part of the features, also on a NoGrad tape: a teacher's ArgMax over a part of the words
+// would be labels that no loss can tell from right ones.
 func mustBeWhole(op string, x *header) {
-	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.records() {
+	if bad := x.ty.On(Cut); bad != 0 && x.tape != nil && x.tape.typing() {
 		clash(op, these(x), typing.Misfit{Axes: bad, Clash: typing.ClashWhole, Have: Cut, Want: Invariant})
 	}
 }

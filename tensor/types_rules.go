@@ -224,15 +224,18 @@ func (t *Tape) showTypes(in []*header, k Kind) []Types {
 	return list
 }
 
-// typeOnly sets types and place on a NoGrad tape, where nothing is refused: what does not fit is this rank's own.
+// typeOnly sets types and place on a NoGrad tape, where only parts of features are refused: what else does not fit is this rank's own.
 func (t *Tape) typeOnly(op Op, out *header, in []*header) {
 	if op == OpApply {
 		return
 	}
 	var s inputAxes
+	sums := Axes(0)
 	placed := op == OpBroadcast || ops[op].Rows == RowsSum
 	for i, h := range in {
 		if h != nil {
+			t.parts |= h.ty.On(Cut)
+			sums |= h.ty.On(Partial)
 			if ops[op].Index>>i&1 == 0 {
 				s.add(h)
 			} else {
@@ -241,7 +244,28 @@ func (t *Tape) typeOnly(op Op, out *header, in []*header) {
 			placed = placed || h.at != (place{})
 		}
 	}
+	if sums &= t.parts &^ t.rows.Over; sums != 0 && !noFloats(out, in) {
+		op.mustSum(in, sums)
+	}
 	if out.ty = s.Loose(ops[op].Class); placed {
 		t.locate(op, out, in)
 	}
+}
+
+// mustSum panics with a *Failure where in has sums over parts of the features, along axes, which op needs whole. Of sums over rows, a rank
+// without gradients may do what it likes with its own.
+func (op Op) mustSum(in []*header, axes Axes) {
+	var s inputAxes
+	var memory [maxInputs]typing.Operand
+	list := operands(memory[:0], in)
+	for i := range list {
+		if x := &list[i]; !x.None {
+			if x.Types = x.Types.With(^axes, Invariant); ops[op].Index>>i&1 == 0 {
+				s.Add(x.Types, false)
+			} else {
+				s.AddIndex(x.Types, false)
+			}
+		}
+	}
+	clash(ops[op].Name, in, s.FitSums(ops[op].Class, list))
 }

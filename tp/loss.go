@@ -1,6 +1,7 @@
 package tp
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -159,7 +160,12 @@ func (f *CrossEntropy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.T
 }
 
 // Types wants a part of the vocabulary, and makes of it what is the same on all ranks that share it, and a part of the sum over rows.
+// Labels are the same on these ranks.
 func (f *CrossEntropy) Types(in []tensor.Types, rows tensor.Axes) ([]tensor.Types, error) {
+	if bad := in[1].Differ() & f.group.Axes(); bad != 0 {
+		return nil, fmt.Errorf("labels are %v along an axis whose ranks divide the words, and must be the same on them: what chooses among "+
+			"words needs all, x = tape.Apply(gather, x) with gather Parallel.Logits(%d), before ArgMax or Max", in[1].At(bad.First()), f.words)
+	}
 	out, err := in[0].Convert(f.group.Axes(), tensor.Cut, tensor.Invariant)
 	in[0] = out.With(out.On(tensor.Varying)&rows, tensor.Partial)
 	return in[:1], err

@@ -85,14 +85,23 @@ func (s *Inputs) Fit(c Class, constant bool, in []Operand) (layout.Types, Misfit
 		Misfit{s.i & s.o, ClashOwn, layout.Invariant, layout.Own},
 		Misfit{s.v & s.c, ClashRowsFeatures, layout.Varying, layout.Cut},
 		Misfit{s.i & s.r, ClashOnce, layout.Invariant, layout.Replicated},
-		Misfit{s.i & s.p, ClashOnce, layout.Invariant, layout.Partial},
+		Misfit{s.i & s.p, ClashOnce, layout.Invariant, layout.Partial})
+	if m.Axes == 0 && s.p != 0 {
+		m = s.FitSums(c, in)
+	}
+	return s.Types(), m
+}
+
+// FitSums returns the first thing that does not fit a partial sum.
+func (s *Inputs) FitSums(c Class, in []Operand) Misfit {
+	m := first(
 		Misfit{s.p & s.v, ClashPart, layout.Partial, layout.Varying},
 		Misfit{s.p & s.c, ClashPart, layout.Partial, layout.Cut},
 		Misfit{s.p & s.o, ClashPart, layout.Partial, layout.Own})
-	if m.Axes == 0 && s.p != 0 {
+	if m.Axes == 0 {
 		m = s.linear(c, in)
 	}
-	return s.Types(), m
+	return m
 }
 
 func first(list ...Misfit) Misfit {
