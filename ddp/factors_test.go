@@ -40,6 +40,13 @@ func (r *rows) row(losses nn.T, i int) nn.T {
 	return ops.Gather(losses, 0, r.tape.Input(tensor.FromSlice([]int64{int64(i)}, 1)))
 }
 
+// teach trains on what a tape without gradients makes of the rows.
+func (r *rows) teach(f func(x nn.T) nn.T) {
+	teacher := tensor.NewTape(r.tape.Device(), tensor.NoGrad())
+	defer teacher.Close()
+	r.backward(nn.GlobalMean(r.B.Forward(r.A.Forward(r.tape.Input(f(teacher.Input(r.x))))).Square()))
+}
+
 // ownFactors are steps that multiply the sum of a rank's rows by a number of this rank.
 var ownFactors = map[string]step{
 	"mean of own rows":        func(r *rows) { r.backward(r.losses().Sum().Scale(1 / float64(r.n))) },
@@ -98,8 +105,10 @@ var ownFactors = map[string]step{
 		h := r.hidden()
 		r.backward(nn.GlobalMean(r.B.Forward(tensor.WithAux(h, h.Square().Sum(), 1/float64(r.n))).Square()))
 	},
-	"a bound of Clamp": func(r *rows) { r.backward(nn.GlobalMean(ops.Clamp(r.losses(), 0, float64(r.n)))) },
-	"the lower bound":  func(r *rows) { r.backward(nn.GlobalMean(ops.Clamp(r.losses(), 1/float64(r.n), 9))) },
+	"a teacher's number": func(r *rows) { r.teach(func(x nn.T) nn.T { return x.Scale(1 / float64(r.n)) }) },
+	"a teacher's Clamp":  func(r *rows) { r.teach(func(x nn.T) nn.T { return ops.Clamp(x, 0, 1/float64(r.n)) }) },
+	"a bound of Clamp":   func(r *rows) { r.backward(nn.GlobalMean(ops.Clamp(r.losses(), 0, float64(r.n)))) },
+	"the lower bound":    func(r *rows) { r.backward(nn.GlobalMean(ops.Clamp(r.losses(), 1/float64(r.n), 9))) },
 	"LayerNorm's eps": func(r *rows) {
 		r.backward(nn.GlobalMean(ops.LayerNorm(r.hidden(), nn.T{}, nn.T{}, 1/float64(r.n)).Square()))
 	},
@@ -198,6 +207,12 @@ var wholeFactors = map[string]step{
 			l = l.Add(tensor.AsPart(r.row(losses, i).Sum().Scale(1/float64(1+r.lo+i)), r.group.Axes()))
 		}
 		r.backward(l)
+	},
+	"a teacher's number": func(r *rows) {
+		other := tensor.NewTape(r.tape.Device(), tensor.NoGrad())
+		defer other.Close()
+		other.Input(r.x).Sum().Scale(1 / float64(max(r.n, 1))).Item() // shown on this rank
+		r.teach(func(x nn.T) nn.T { return ops.Clamp(x.Scale(2), 0, 1) })
 	},
 	"numbers from the first row on": func(r *rows) {
 		ops.Arange(r.tape, tensor.Float64, 0, float64(r.total), 1).Affine(1, -float64(r.lo))

@@ -279,7 +279,8 @@ func onOtherTape(scale func(r *rows, sum float64) float64) step {
 		teacher := tensor.NewTape(x.Device(), tensor.NoGrad())
 		defer teacher.Close()
 		w := teacher.Input(x.WithRows(r.group.Rows(r.lo, r.total))).Square().Affine(1, 1).Reshape(-1)
-		r.backward(nn.GlobalMean(r.losses().Mul(r.tape.Input(w.Scale(scale(r, w.Sum().Item()))))))
+		by := teacher.Input(tensor.FromSlice([]float64{scale(r, w.Sum().Item())}, 1)) // a number of Scale is an error
+		r.backward(nn.GlobalMean(r.losses().Mul(r.tape.Input(w.Mul(by)))))
 	}
 }
 

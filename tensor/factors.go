@@ -267,7 +267,7 @@ func (t *Tape) noteAffine(x *header, a, b float64) {
 // NoteNumber notes a number of the host that op gets with in, if this is of rows, or depends on parameters and is the same on all ranks. An
 // operation may have several, which i numbers. It is called by what the program itself calls.
 func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
-	if !t.noting() || t.inBackward || t.quiet || !t.training {
+	if !t.noting() || t.inBackward || t.quiet || !t.training && !t.noGrad {
 		return
 	}
 	x := in.hdr()
@@ -286,6 +286,17 @@ func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
 		f.Hand = v
 	}
 	t.noteFactor(f)
+}
+
+// takeNumbers notes the numbers that another tape got, such as a teacher's, a tensor of which is an input.
+func (t *Tape) takeNumbers(of *Tape) {
+	if !of.noGrad || !t.compares() {
+		return
+	}
+	for _, f := range of.fed.factors {
+		f.At, f.from = of.lineOf(f.from), 0
+		t.noteFactor(f)
+	}
 }
 
 // constant reports whether x is the same on all ranks, and has no other element for each row, nor for each position.

@@ -334,6 +334,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 		t.tell(x.h)
 	default:
 		t.tellComputed(in.h)
+		t.takeNumbers(x.h.tape)
 	}
 	return in
 }
