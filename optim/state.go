@@ -17,6 +17,7 @@ type State struct {
 	Counts  map[string]int // steps done of each parameter, by name
 	Scaler  *Scaler        // a copy; nil: there is none
 	Tensors []StateTensor
+	since   int // steps that were done when State returned it, plus 1; 0: its Tensors are others
 }
 
 // StateTensor is a tensor of a parameter's state, divided over ranks like Param.Local.
@@ -29,7 +30,7 @@ type StateTensor struct {
 // State returns the current state. Its tensors are the optimizer's own: the next Step changes them.
 func (o *Optimizer) State() State {
 	o.mustNotBeInUse("State")
-	st := State{Steps: o.steps, LR: o.conf.LR, Counts: make(map[string]int, len(o.states))}
+	st := State{Steps: o.steps, since: o.steps + 1, LR: o.conf.LR, Counts: make(map[string]int, len(o.states))}
 	if o.conf.Scaler != nil {
 		st.Scaler = new(*o.conf.Scaler)
 	}
@@ -92,6 +93,9 @@ func (o *Optimizer) SetState(st State) error {
 		switch {
 		case !ok:
 			wrong("no tensor %s", x.Name)
+		case st.since > 0 && st.since <= o.steps && x.Tensor.Len() > 0 && from.Ptr() == x.Tensor.Ptr():
+			wrong("%s is the optimizer's own memory, which the steps since State have changed: copy the tensors before these steps, or save and "+
+				"load a checkpoint (package ckpt)", x.Name)
 		case from.DType() != x.Tensor.DType() || from.Len() != x.Tensor.Len() || !from.Contiguous():
 			wrong("%s is %v, not %v", x.Name, from.Shape(), x.Tensor.Shape())
 		}

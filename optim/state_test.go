@@ -89,6 +89,20 @@ func TestStateOfFreshMaster(t *testing.T) {
 	assert.Equal(t, 3.0, st.Tensors[0].Tensor.Item())
 }
 
+// What State returned is no copy: to set it after steps would restore nothing.
+func TestSetStateOfItsOwn(t *testing.T) {
+	ps := start(tensor.Float64)
+	opt := optim.NewAdam(ps, optim.AdamConfig{})
+	st := opt.State()
+	require.NoError(t, opt.SetState(st), "no step since")
+	gradients(ps, 0)
+	require.NoError(t, opt.Step())
+	require.ErrorContains(t, opt.SetState(st), "p0.exp_avg is the optimizer's own memory")
+	st = opt.State()
+	st.LR = 0.5
+	require.NoError(t, opt.SetState(st))
+}
+
 func TestSetStateRefuses(t *testing.T) {
 	opt := optim.NewAdam(start(tensor.Float64), optim.AdamConfig{})
 	st := snapshot(opt.State())

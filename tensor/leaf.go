@@ -143,6 +143,9 @@ func (s *leafState) enter(trains bool) {
 		s.serial, s.pending, s.early = t.serial, 0, 0
 		s.h.needs = trains
 		t.used = append(t.used, s)
+		if r := t.Recording(); r != nil && !t.noGrad {
+			r.uses[s.p] = s.p.frozen
+		}
 	}
 }
 

@@ -55,7 +55,8 @@ type Recording struct {
 	refill func(a *Args) // of the next launch
 	keys   map[keyUse]*uint64
 	tapes  []*Tape
-	grads  []*Param // whose gradients were written
+	grads  []*Param        // whose gradients were written
+	uses   map[*Param]bool // by tapes that train; whether it is frozen
 	spans  *trace.Recorder
 }
 
@@ -76,7 +77,7 @@ func (e *Exec) Recording() *Recording {
 
 // Record records what fn launches on queue 0 of the device, and launches it. An error or a Failure of fn ends the recording.
 func Record(on Grapher, fn func() error) (made *Recording, err error) {
-	r := &Recording{on: on, keys: map[keyUse]*uint64{}}
+	r := &Recording{on: on, keys: map[keyUse]*uint64{}, uses: map[*Param]bool{}}
 	if err := r.begin(); err != nil {
 		return nil, err
 	}
@@ -98,6 +99,12 @@ func Record(on Grapher, fn func() error) (made *Recording, err error) {
 // Replay does the host's part of the recorded step, and launches the rest.
 func (r *Recording) Replay() error {
 	r.reset()
+	for p, frozen := range r.uses {
+		if p.frozen != frozen {
+			return fmt.Errorf("tensor: Freeze or Unfreeze of %s after the step was recorded, which trains what it trained then: "+
+				"make another captured step", p.name)
+		}
+	}
 	for _, do := range r.steps {
 		if err := do(); err != nil {
 			return err
@@ -249,6 +256,9 @@ func (r *Recording) finish() error {
 		if err := fn(); err != nil {
 			return err
 		}
+	}
+	for p := range r.uses {
+		r.uses[p] = p.frozen // a step may freeze it for a part of its work
 	}
 	for _, p := range r.grads {
 		if p.HasGrad() {

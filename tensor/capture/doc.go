@@ -19,7 +19,7 @@
 // on the host and that the device needs are updated: the step number of a tape's random keys, the learning rate and the step count of an
 // optimizer. All other values that the function computes on the host keep their value from the recording. Tensors that the function leaves
 // on a tape do not exist after Run: copy results to tensors outside, and read these after Run. The function must use the gradients that it
-// makes.
+// makes. Freeze or Unfreeze of a parameter between replays is an error.
 //
 // The function must not wait for the device: no Item, no optim.Scaler, no collective on host memory, no tensor.Ctx.HostInts (which a
 // mixture of experts without a capacity needs). It must wait for all collectives that it starts. Its third run must not need more device

@@ -56,3 +56,32 @@ func TestSmallSecondBatch(t *testing.T) {
 	usual := [2]int{4, 8}
 	assert.Equal(t, []int{1, 2, 3, 4}, runs(t, usual, [2]int{2, 6}, usual, usual, usual, usual))
 }
+
+// A replay trains what the recorded step trained. A step may freeze a parameter for a part of its work.
+func TestFrozenSinceRecorded(t *testing.T) {
+	if os.Getenv("RINGO_DEBUG") == "1" {
+		t.Skip("the function always runs")
+	}
+	dev := &recorder{Device: cpu.New(1)}
+	defer dev.Close()
+	a, b := tensor.NewParam(tensor.UniformInit(-1, 1), 2), tensor.NewParam(tensor.UniformInit(-1, 1), 2)
+	a.Make(dev, tensor.Float32, 1)
+	b.Make(dev, tensor.Float32, 1)
+	tape := tensor.NewTape(dev)
+	step := capture.New(dev, func(in ...tensor.Tensor) error {
+		b.Freeze()
+		tape.Backward(tape.Input(in[0]).Mul(tape.Use(a)).Mul(tape.Use(b)).Sum())
+		b.Unfreeze()
+		a.Consume()
+		tape.Reset()
+		return nil
+	})
+	x := tensor.New(dev, tensor.Float32, 2)
+	for range 5 {
+		require.NoError(t, step.Run(x))
+	}
+	a.Freeze()
+	require.ErrorContains(t, step.Run(x), "Freeze or Unfreeze of ")
+	a.Unfreeze()
+	require.Error(t, step.Run(x), "as after each failed replay")
+}
