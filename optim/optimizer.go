@@ -286,6 +286,7 @@ func (s *paramState) check() {
 		return
 	}
 	mustBeSummed(p)
+	mustHaveOneScale(p)
 	mustBeItsValue(p)
 	v, g := p.Local, p.Grad
 	if v.Len() != g.Len() || v.DType() != s.DType && s.Master.IsZero() || !v.Contiguous() || !g.Contiguous() {

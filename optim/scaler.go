@@ -10,7 +10,8 @@ import "github.com/ringo-ml/ringo/tensor"
 //
 // If a gradient of a step is not finite, the step changes only Scale, which is halved; it does not count in the optimizer's Steps. To know
 // this, Step waits for the gradients, also on a device with its own memory. All ranks decide the same, because the norm of all gradients
-// decides. Both fields are the Scaler's state, which is a part of the optimizer's state.
+// decides. Both fields are the Scaler's state, which is a part of the optimizer's state. Two optimizers whose Steps follow one Backward
+// have a Scaler each, and a loss each.
 type Scaler struct {
 	Scale float64 `json:"scale"` // the factor of the loss
 	Good  int     `json:"good"`  // steps since Scale last changed; after 2000 it is doubled
@@ -29,6 +30,15 @@ func (s *Scaler) update(norm float64) bool {
 		s.Scale, s.Good = 2*s.Scale, 0
 	}
 	return true
+}
+
+// mustHaveOneScale panics if Scale has changed since p's gradient was made: it would be divided by another number than it was multiplied
+// by.
+func mustHaveOneScale(p *tensor.Param) {
+	if was, changed := p.Rescaled(); changed {
+		failStep(p, nil, "Scale was %v when its gradient was made, and is %v now: another optimizer with the same Scaler has changed it in "+
+			"its Step. Give each its own Scaler and Backward, or call Backward of the second loss behind the Step of the first", was, p.LossScale())
+	}
 }
 
 // Scaler returns that of the configuration, or nil.

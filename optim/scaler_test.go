@@ -56,6 +56,35 @@ func TestScalerSkipsSteps(t *testing.T) {
 	}
 }
 
+// Two optimizers with one Scaler: where the first has changed Scale, gradients of the second are others. By turns all is right.
+func TestScalerOfTwoOptimizers(t *testing.T) {
+	for _, turns := range []bool{true, false} {
+		scaler, tape := optim.NewScaler(), tensor.NewTape(host)
+		a, b := one("a", tensor.Float32, []float64{1}, []float64{0}), one("b", tensor.Float32, []float64{1}, []float64{0})
+		a.Consume()
+		b.Consume()
+		first := optim.NewSGD(nn.Params{a}, optim.SGDConfig{LR: 1, Scaler: scaler})
+		second := optim.NewSGD(nn.Params{b}, optim.SGDConfig{LR: 1, Scaler: scaler})
+		backward := func(p *tensor.Param, by float64) {
+			tape.Backward(tape.Use(p).Sum().Scale(by), tensor.Scale(scaler.Scale))
+			tape.Reset()
+		}
+		if !turns {
+			backward(b, 1)
+		}
+		backward(a, 1e38) // too large
+		require.NoError(t, first.Step())
+		require.Equal(t, 32768.0, scaler.Scale)
+		if turns {
+			backward(b, 1)
+			require.NoError(t, second.Step())
+			require.Equal(t, 0.0, b.Value.Item())
+		} else {
+			require.ErrorContains(t, tensor.Try(func() { _ = second.Step() }), "Scale was 65536 when its gradient was made, and is 32768 now")
+		}
+	}
+}
+
 // The state of an optimizer before its first step holds the values as masters.
 func TestStateHoldsMastersBeforeTheFirstStep(t *testing.T) {
 	p := one("p", tensor.BFloat16, []float64{3, 4}, []float64{0, 0})

@@ -118,7 +118,9 @@ func (t *Tape) begin(opts []BackwardOption) {
 // beginOwners calls BackwardBegin of the owners of gradients.
 func (t *Tape) beginOwners() {
 	for _, s := range t.used { // another tape may have used the parameter since
-		s.p.last = s
+		if s.p.last = s; s.p.scaled == 0 {
+			s.p.scaled = s.p.LossScale()
+		}
 	}
 	for _, k := range t.owners {
 		k.BackwardBegin(!t.more)

@@ -37,6 +37,7 @@ type Param struct {
 	sync                       Pending
 	last                       *leafState
 	lossScale                  *float64 // nil: no optimizer
+	scaled                     float64  // LossScale of the first Backward since Consume; 0: there was none
 }
 
 // NewParam returns a parameter of the given shape, without values.
@@ -174,7 +175,7 @@ func (p *Param) HasGrad() bool { return p.state != gradEmpty }
 
 // Consume marks the gradient as used: the next Backward overwrites it. Optimizers call it in Step. One whose gradient was consumed before
 // leaves the parameter as it is.
-func (p *Param) Consume() { p.state = gradEmpty }
+func (p *Param) Consume() { p.state, p.scaled = gradEmpty, 0 }
 
 // SetLossScale says that the optimizer divides the gradient by *by, which may change from step to step. Optimizers call it when they are
 // made, and in Step.
@@ -186,6 +187,11 @@ func (p *Param) LossScale() float64 {
 		return 0
 	}
 	return *p.lossScale
+}
+
+// Rescaled reports whether LossScale has changed since the Backward that began the gradient, and what it was then.
+func (p *Param) Rescaled() (was float64, changed bool) {
+	return p.scaled, p.scaled != 0 && p.lossScale != nil && p.scaled != *p.lossScale
 }
 
 // FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter). If
