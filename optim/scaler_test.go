@@ -56,7 +56,8 @@ func TestScalerSkipsSteps(t *testing.T) {
 	}
 }
 
-// Two optimizers with one Scaler: where the first has changed Scale, gradients of the second are others. By turns all is right.
+// Two optimizers with one Scaler: where the first has changed Scale, gradients of the second are others. By turns all is right, also if
+// the loss of the first uses parameters of the second that have no gradient of it, as those of a GAN do.
 func TestScalerOfTwoOptimizers(t *testing.T) {
 	for _, turns := range []bool{true, false} {
 		scaler, tape := optim.NewScaler(), tensor.NewTape(host)
@@ -66,7 +67,11 @@ func TestScalerOfTwoOptimizers(t *testing.T) {
 		first := optim.NewSGD(nn.Params{a}, optim.SGDConfig{LR: 1, Scaler: scaler})
 		second := optim.NewSGD(nn.Params{b}, optim.SGDConfig{LR: 1, Scaler: scaler})
 		backward := func(p *tensor.Param, by float64) {
-			tape.Backward(tape.Use(p).Sum().Scale(by), tensor.Scale(scaler.Scale))
+			loss := tape.Use(p).Mul(tape.Use(b).Detach()).Sum()
+			b.Freeze()
+			loss = loss.Mul(tape.Use(b).Sum())
+			b.Unfreeze()
+			tape.Backward(loss.Scale(by), tensor.Scale(scaler.Scale))
 			tape.Reset()
 		}
 		if !turns {
@@ -79,6 +84,9 @@ func TestScalerOfTwoOptimizers(t *testing.T) {
 			backward(b, 1)
 			require.NoError(t, second.Step())
 			require.Equal(t, 0.0, b.Value.Item())
+			scaler.Scale /= 2
+			b.FillGrad() // an owner's zeros
+			require.NoError(t, second.Step())
 		} else {
 			require.ErrorContains(t, tensor.Try(func() { _ = second.Step() }), "Scale was 65536 when its gradient was made, and is 32768 now")
 		}

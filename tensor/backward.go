@@ -118,9 +118,7 @@ func (t *Tape) begin(opts []BackwardOption) {
 // beginOwners calls BackwardBegin of the owners of gradients.
 func (t *Tape) beginOwners() {
 	for _, s := range t.used { // another tape may have used the parameter since
-		if s.p.last = s; s.p.scaled == 0 {
-			s.p.scaled = s.p.LossScale()
-		}
+		s.p.last = s
 	}
 	for _, k := range t.owners {
 		k.BackwardBegin(!t.more)
@@ -484,6 +482,8 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 			" (Param.Consume drops it)", p.name)
 	case gradPartial:
 		beta = 1
+	case gradEmpty:
+		p.scaled = p.LossScale()
 	}
 	p.state = gradPartial
 	if p.Grad.IsZero() {
