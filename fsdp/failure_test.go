@@ -3,6 +3,7 @@ package fsdp_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -196,6 +197,56 @@ func TestLossScaling(t *testing.T) {
 		skipped[ranks] = 40 - done[0]
 	}
 	require.InDelta(t, skipped[1], skipped[3], 2)
+}
+
+// Two optimizers with one Scaler whose Scale the first one changes: the gradients of the second are others.
+func TestScalerOfTwoOptimizers(t *testing.T) {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+		n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Seed: 7})
+		n.units(s)
+		params := disttest.Must(s.Attach(n))
+		scaler := optim.NewScaler()
+		first := optim.NewAdamW(params[:1], optim.AdamWConfig{LR: 1e-2, Norm: s, Scaler: scaler})
+		second := optim.NewAdamW(params[1:], optim.AdamWConfig{LR: 1e-2, Norm: s, Scaler: scaler})
+		tape := tensor.NewTape(r.Device)
+		x, y := batch(r, tensor.Float32, 0, 12)
+		for _, by := range []float64{1, 1e38} { // the second is too large
+			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y).Scale(by), tensor.Scale(scaler.Scale))
+			disttest.OK(first.Step())
+			err := tensor.Try(func() { disttest.OK(second.Step()) })
+			if by == 1 {
+				disttest.OK(err)
+			} else {
+				require.ErrorContains(t, err, "Scale was 65536 when its gradient was made, and is 32768 now")
+			}
+			tape.Reset()
+		}
+		return nil
+	}))
+}
+
+// The initial values of a shard begin with its first element.
+func TestFillOfAShard(t *testing.T) {
+	require.NoError(t, disttest.OnRanks(2, func(r *dist.Rank) error {
+		n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Seed: 7})
+		n.units(s)
+		for _, p := range disttest.Must(s.Attach(n)) {
+			values := p.Local
+			want := slices.Clone(values.Bytes())
+			if lo, _ := p.Placement().Range(); lo > 0 && values.Len() > 0 {
+				require.ErrorContains(t, tensor.Try(func() { p.Fill(values, 7, 0) }), "not with 0: write lo, _ := p.Placement().Range()")
+			}
+			lo, _ := p.Placement().Range()
+			p.Fill(values, 7, lo)
+			p.Changed()
+			require.Equal(t, want, values.Bytes())
+			if values.Len() > 1 {
+				p.Fill(values.Range(1, values.Len()), 7, lo+1)
+				require.ErrorContains(t, tensor.Try(func() { p.Fill(values.Range(1, values.Len()), 7, lo) }), "not with")
+			}
+		}
+		return nil
+	}))
 }
 
 // After a Backward that failed, and a Reset, training goes on as if it had not been; the check of the first step forgets its rows.

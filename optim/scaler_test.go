@@ -1,7 +1,10 @@
 package optim_test
 
 import (
+	"bytes"
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -90,6 +93,33 @@ func TestScalerOfTwoOptimizers(t *testing.T) {
 		} else {
 			require.ErrorContains(t, tensor.Try(func() { _ = second.Step() }), "Scale was 65536 when its gradient was made, and is 32768 now")
 		}
+	}
+}
+
+// A Backward without Scale is told, once for each Scaler; not if the program multiplies the loss itself.
+func TestScalerWithoutScale(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	scaler, tape := optim.NewScaler(), tensor.NewTape(host)
+	p := one("p", tensor.Float32, []float64{1, 2}, []float64{0, 0})
+	p.Consume()
+	opt := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 1, Scaler: scaler})
+	step := func(loss func(x tensor.Tensor) tensor.Tensor, opts ...tensor.BackwardOption) {
+		tape.Backward(loss(tape.Use(p)), opts...)
+		require.NoError(t, opt.Step())
+		tape.Reset()
+	}
+	step(func(x tensor.Tensor) tensor.Tensor { return x.Sum() }, tensor.Scale(scaler.Scale))
+	step(func(x tensor.Tensor) tensor.Tensor { return x.Sum().Scale(scaler.Scale) })
+	scale := tensor.FromSlice([]float32{float32(scaler.Scale)}, 1)
+	step(func(x tensor.Tensor) tensor.Tensor { return x.Sum(0).Mul(tape.Input(scale)) })
+	require.Empty(t, log.String())
+	for range 2 {
+		step(func(x tensor.Tensor) tensor.Tensor { return x.Sum().Scale(0.5) })
+		require.Contains(t, log.String(), "Backward has no Scale, and the Scaler of an optimizer divides the gradient of p by 65536")
+		require.Equal(t, 1, strings.Count(log.String(), "no Scale"))
 	}
 }
 

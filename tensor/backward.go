@@ -1,6 +1,9 @@
 package tensor
 
 import (
+	"fmt"
+	"log/slog"
+	"math"
 	"slices"
 
 	"github.com/ringo-ml/ringo/tensor/memory"
@@ -92,11 +95,15 @@ func (t *Tape) checkBackward(op string, putOff bool) {
 // begin reads the options and calls BackwardBegin of the owners, unless weight gradients are put off: RunDeferred calls it then.
 func (t *Tape) begin(opts []BackwardOption) {
 	t.more, t.scale, t.putOff, t.ownMean = false, 1, false, false
+	scaled := false
 	for _, o := range opts {
-		t.more, t.putOff = t.more || o.more, t.putOff || o.defers
+		t.more, t.putOff, scaled = t.more || o.more, t.putOff || o.defers, scaled || o.scaled
 		if o.scaled {
 			t.scale = o.scale
 		}
+	}
+	if !scaled {
+		t.warnOfScale()
 	}
 	if t.putOff && t.more {
 		t.putOff = false
@@ -112,6 +119,24 @@ func (t *Tape) begin(opts []BackwardOption) {
 	}
 	if !t.putOff {
 		t.beginOwners()
+	}
+}
+
+// warnOfScale says, once for a Scaler, that it divides gradients, and that Backward does not multiply. A program may do so by hand.
+func (t *Tape) warnOfScale() {
+	i := slices.IndexFunc(t.used, func(s *leafState) bool { return !s.p.frozen && s.p.LossScale() > 1 })
+	if i < 0 {
+		return
+	}
+	for k := range t.nn {
+		if n := t.node(k); n.op == OpAffine && math.Abs(n.F[0]) > 1 || n.op == OpMul && min(n.in[0].n, n.in[1].n) == 1 {
+			return
+		}
+	}
+	p := t.used[i].p
+	if _, again := warned.LoadOrStore(p.lossScale, true); !again {
+		slog.Warn(fmt.Sprintf("tensor: Backward has no Scale, and the Scaler of an optimizer divides the gradient of %s by %v: call "+
+			"tape.Backward(loss, tensor.Scale(scaler.Scale))", p.name, p.LossScale()))
 	}
 }
 

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/layout"
@@ -112,12 +113,27 @@ func (p *Param) Make(dev Device, dtype DType, seed uint64) {
 }
 
 // Fill writes the initial values of elements first, first+1, … of this rank's part into x. They are those of Make: a shard gets its values
-// without the whole parameter, with the same bits.
+// without the whole parameter, with the same bits. Local begins with element lo of Placement().Range(); call Changed after writing to it.
 func (p *Param) Fill(x Tensor, seed uint64, first int) {
+	p.mustBegin(x.hdr(), first)
 	key, at := RandomKey(seed, HashName(p.name)), 0
 	for global, n := range p.Runs(first, first+x.Len()) {
 		p.init.Fill(x.Range(at, at+n), key, uint64(global))
 		at += n
+	}
+}
+
+// mustBegin fails if x is a part of Local that begins with another element than first.
+func (p *Param) mustBegin(x *header, first int) {
+	if p.Local.IsZero() || p.Local.Len() != p.place.Len() { // else it is the whole
+		return
+	}
+	l := p.Local.hdr()
+	lo, _ := p.place.Range()
+	at := (x.off - l.off) / l.dtype.Size()
+	if x.st == l.st && at >= 0 && at < l.n && first != lo+at {
+		fail("Fill", these(x), "this part of %s begins with element %d, not with %d: write lo, _ := p.Placement().Range(); "+
+			"p.Fill(p.Local, seed, lo); p.Changed()", p.name, lo+at, first)
 	}
 }
 
@@ -197,7 +213,7 @@ func (p *Param) Rescaled() (was float64, changed bool) {
 // FillGrad marks the gradient as complete. An owner calls it that summed the gradient or made it itself (zeros for an unused parameter). If
 // it does not, optimizers refuse the gradient (see Partial).
 func (p *Param) FillGrad() {
-	p.state = gradSummed
+	p.state, p.scaled = gradSummed, cmp.Or(p.scaled, p.LossScale())
 	p.markPart()
 }
 

@@ -170,7 +170,7 @@ func (t *Tape) typesOf(op string, typed Typed, in []*header) []Types {
 	return out
 }
 
-// warned has the names of Functions of which warnOfPart has said something.
+// warned has the names of Functions of which warnOfPart has said something, and the Scales of which warnOfScale has.
 var warned sync.Map
 
 // warnOfPart says once that nothing checks what a Function without Types does with a part of the features.

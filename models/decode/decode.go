@@ -73,15 +73,15 @@ func (m *Model) agree(prompt []int, s Sampling) error {
 	if m.Agree == nil {
 		return nil
 	}
-	sum, drawn := uint64(0), "no Temperature"
+	sum, how := uint64(0), fmt.Sprintf("Tokens %d, End %v", s.Tokens, s.End)
 	for _, id := range prompt {
 		sum = tensor.RandomKey(sum, uint64(id))
 	}
 	if s.Temperature > 0 { // else nothing is drawn
-		drawn = fmt.Sprintf("Temperature %v, TopK %d, TopP %v, Seed %d", s.Temperature, s.TopK, s.TopP, s.Seed)
+		how += fmt.Sprintf(", Temperature %v, TopK %d, TopP %v, Seed %d", s.Temperature, s.TopK, s.TopP, s.Seed)
 	}
 	return m.Agree("these ranks compute one text together: give all the same prompt and Sampling",
-		[]string{fmt.Sprintf("a prompt of %d tokens of checksum %016x", len(prompt), sum), drawn})
+		[]string{fmt.Sprintf("a prompt of %d tokens of checksum %016x", len(prompt), sum), how})
 }
 
 // writer is the state of Generate between tokens.

@@ -35,7 +35,11 @@ func TestTextsOfRanks(t *testing.T) {
 			func(int) decode.Sampling { return warm(7) }, "rank 1 has a prompt of 2 tokens of checksum "},
 		"seeds": {parallel.Layout{TP: 2}, all, func(rank int) decode.Sampling { return warm(uint64(rank)) },
 			"decode.Generate: these ranks compute one text together: give all the same prompt and Sampling: ranks differ: rank 1 has " +
-				"Temperature 2, TopK 0, TopP 0, Seed 1 where rank 0 has Temperature 2, TopK 0, TopP 0, Seed 0"},
+				"Tokens 4, End [], Temperature 2, TopK 0, TopP 0, Seed 1 where rank 0 has Tokens 4, End [], Temperature 2, TopK 0, TopP 0, Seed 0"},
+		"numbers": {parallel.Layout{TP: 2}, all, func(rank int) decode.Sampling { return decode.Sampling{Tokens: 4 + rank} },
+			"rank 1 has Tokens 5, End [] where rank 0 has Tokens 4, End []"},
+		"ends": {parallel.Layout{TP: 2}, all, func(rank int) decode.Sampling { return decode.Sampling{Tokens: 4, End: []int{rank}} },
+			"rank 1 has Tokens 4, End [1] where rank 0 has Tokens 4, End [0]"},
 	} {
 		texts := make([][]int, 2)
 		err := disttest.OnRanks(2, func(r *dist.Rank) error {
