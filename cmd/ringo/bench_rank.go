@@ -108,7 +108,7 @@ func runMPI(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, line
 	if err != nil {
 		return err
 	}
-	cmd.Env = append(cmd.Env, "RINGO_BACKEND=mpi", "RINGO_THREADS=1", "RINGO_TIMEOUT="+timeout.String())
+	cmd.Env = append(cmd.Env, "RINGO_BACKEND=mpi", "RINGO_THREADS=1", "RINGO_TIMEOUT="+timeout.String(), "MALLOC_ARENA_MAX=1") // see dist/mpi
 	cmd.Stdout, cmd.Stderr = &rankLines{line: line, rest: stderr}, stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", cmd.Path, err)

@@ -40,23 +40,23 @@ type Engine struct {
 	active []*request
 	spares []*request
 	outbox []*request
-	woken  bool   // a goroutine of an operation has something to do
+	woken  bool   // a goroutine of an operation has something to do, or others shall have a turn
 	moves  uint64 // how often an operation may have got further
 
-	open     map[uint64]*endpoint
-	ends     []*endpoint           // the same, in the order in which they were opened
-	early    map[uint64][]*message // of groups that are not open here yet
-	past     map[uint64]int        // closed here: how many members may still say something
-	left     []bool                // ranks that issue nothing more
-	tags     []int32               // by rank: of the next Send
-	turn     []*endpoint           // groups whose communicator is to be made, see claim
-	stepAt   time.Time             // of the last step
-	movedAt  time.Time             // of the last step in which something got further
-	failed   error                 // of the first group
-	bye      error                 // why a rank ends without MPI_Finalize: so does this one
-	frozen   error                 // no call of MPI may be made any more: it would go on with an operation that failed
-	finished bool                  // this rank has done its part
-	over     bool                  // MPI_Finalize was called, or is left out
+	open    map[uint64]*endpoint
+	ends    []*endpoint           // the same, in the order in which they were opened
+	early   map[uint64][]*message // of groups that are not open here yet
+	past    map[uint64]int        // closed here: how many members may still say something
+	left    []bool                // ranks that issue nothing more, with this one
+	tags    []int32               // by rank: of the next Send
+	turn    []*endpoint           // groups whose communicator is to be made, see claim
+	stepAt  time.Time             // of the last step
+	turnAt  time.Time             // when others had a turn
+	movedAt time.Time             // of the last step in which something got further
+	failed  error                 // of the first group
+	bye     error                 // why a rank ends without MPI_Finalize: so does this one
+	frozen  error                 // no call of MPI may be made any more: it would go on with an operation that failed
+	over    bool                  // MPI_Finalize was called, or is left out
 }
 
 // Name returns "mpi".
@@ -79,6 +79,7 @@ func Join(timeout time.Duration, size int) (*Engine, error) {
 	if joined.Swap(true) {
 		return nil, errors.New("mpi: this process has been a rank of an MPI job: MPI cannot begin again after MPI_Finalize")
 	}
+	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // with one, Go takes it away every 20 µs while MPI is in a call
 	limit := map[bool]int{false: math.MaxInt32, true: math.MaxInt}[lib.Large]
 	e := &Engine{lib: lib, limit: limit, timeout: timeout, calls: make(chan func()),
 		open: map[uint64]*endpoint{}, early: map[uint64][]*message{}, past: map[uint64]int{}}
@@ -167,6 +168,9 @@ func (e *Engine) step(b *endpoint) {
 	}
 	moves := e.moves
 	e.stepAt = time.Now()
+	if e.stepAt.Sub(e.turnAt) > stretch {
+		e.turnAt, e.woken = e.stepAt, true
+	}
 	if b == nil || b.request == nil || !b.request.hurry(e) {
 		e.receive(b)
 		e.testAll()
@@ -189,7 +193,9 @@ const (
 	soonTime = 200 * time.Microsecond // the next part of an operation is near: who naps makes the others nap
 	soonest  = 20 * time.Microsecond
 	latest   = 500 * time.Microsecond
-	calm     = 2 * time.Millisecond // of the pinned goroutine
+	calm     = 2 * time.Millisecond  // of the pinned goroutine
+	calmest  = 16 * time.Millisecond // of it, while others make steps
+	stretch  = 4 * time.Millisecond  // Go stops who runs for 10 ms, and for a while looks after it every 20 µs
 )
 
 // Park sleeps until anything may have got further, or until ctx ends. It drives all operations of the rank.
@@ -225,8 +231,8 @@ func (e *Engine) Park(ctx context.Context) error {
 
 // keep is the pinned goroutine after MPI_Init_thread. It makes the calls that wait, and drives what nobody waits for.
 func (e *Engine) keep() {
-	tick := time.NewTicker(calm)
-	defer tick.Stop()
+	pause := calm
+	clock := time.NewTimer(pause)
 	for {
 		select {
 		case call, open := <-e.calls:
@@ -234,14 +240,25 @@ func (e *Engine) keep() {
 				return
 			}
 			call()
-		case <-tick.C:
-			e.lock()
-			if time.Since(e.stepAt) >= calm/2 {
-				e.step(nil)
-			}
-			e.mu.Unlock()
+		case <-clock.C:
+			pause = e.look(pause)
+			clock.Reset(pause)
 		}
 	}
+}
+
+// look makes a step if nobody else has, and returns when to look again. A goroutine that waits for an operation, and so makes steps, is
+// left alone for longer and longer: whenever another one runs, it may lose its core.
+func (e *Engine) look(pause time.Duration) time.Duration {
+	pause = min(2*pause, calmest)
+	if e.mu.TryLock() {
+		defer e.mu.Unlock()
+		if time.Since(e.stepAt) >= calm/2 {
+			e.step(nil)
+			pause = calm
+		}
+	}
+	return pause
 }
 
 // Open makes this rank's end of a group.
@@ -341,7 +358,7 @@ func (e *Engine) Finish() {
 	for _, b := range e.ends {
 		b.sendEnd(1)
 	}
-	e.finished = true
+	e.left[e.rank] = true
 	e.toAll(head{kind: msgLeft}, nil)
 }
 
@@ -363,10 +380,10 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	err := e.failed
-	if e.finished {
+	if e.left[e.rank] {
 		err = e.rendezvous()
 	}
-	if e.finished && err == nil {
+	if e.left[e.rank] && err == nil {
 		done := make(chan error, 1)
 		e.mu.Unlock()
 		e.calls <- func() { done <- e.finalize() }

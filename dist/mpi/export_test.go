@@ -28,7 +28,7 @@ func (v View) Open(s backend.Spec) (backend.Backend, error) {
 func (v View) Finish() {
 	v.lock()
 	defer v.mu.Unlock()
-	v.finished = true
+	v.left[v.rank] = true
 	for _, b := range v.ends {
 		b.sendEnd(1)
 	}

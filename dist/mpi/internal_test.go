@@ -3,6 +3,7 @@ package mpi
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,4 +62,30 @@ func TestHurryLeavesTurns(t *testing.T) {
 		}
 	}
 	require.Equal(t, 3, others)
+}
+
+// The pinned goroutine makes a step every 2 ms if nobody else does. While others do, or hold the lock, it looks more and more rarely.
+func TestLook(t *testing.T) {
+	e := &Engine{away: "a call"} // so that a step does nothing
+	e.stepAt = time.Now().Add(time.Hour)
+	require.Equal(t, 2*calm, e.look(calm))
+	require.Equal(t, calmest, e.look(calmest))
+	e.stepAt = time.Time{}
+	require.Equal(t, calm, e.look(calmest))
+	e.mu.Lock()
+	require.Equal(t, 2*calm, e.look(calm))
+}
+
+// Who makes steps for long lets others run now and then, before Go makes it.
+func TestOthersHaveATurn(t *testing.T) {
+	e := &Engine{}
+	b := &endpoint{e: e, request: &request{over: true}}
+	for _, c := range []struct {
+		turnAt time.Time
+		want   bool
+	}{{time.Now().Add(-2 * stretch), true}, {time.Now().Add(time.Hour), false}} {
+		e.turnAt, e.woken = c.turnAt, false
+		e.step(b)
+		require.Equal(t, c.want, e.woken)
+	}
 }

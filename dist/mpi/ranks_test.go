@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -49,6 +50,9 @@ func hello() error {
 	if err != nil {
 		return err
 	}
+	if n := runtime.GOMAXPROCS(0); n < 2 {
+		return fmt.Errorf("GOMAXPROCS is %d", n)
+	}
 	fmt.Printf("rank %d of %d: %v\n", e.Rank(), e.Size(), e)
 	if err := e.SendNowhere(); err == nil || !strings.Contains(err.Error(), "MPI_Isend: error ") {
 		return fmt.Errorf("a message to nobody: %w", err) // by default MPI ends the process
@@ -59,7 +63,7 @@ func hello() error {
 
 func TestHello(t *testing.T) {
 	for _, n := range []int{1, 2, 4} {
-		out := succeeds(t, n, "hello")
+		out := succeeds(t, n, "hello", "GOMAXPROCS=1")
 		found := lines(out, "rank ")
 		require.Len(t, found, n, out)
 		for _, line := range found {
