@@ -214,6 +214,21 @@ func TestTokensOfOnePosition(t *testing.T) {
 	require.Equal(t, 7*time, GlobalCount(whole))
 }
 
+// A weight has the same mask in each microbatch.
+func TestDropoutOfAWeight(t *testing.T) {
+	w := NewParam(Constant(1), 3, 4)
+	w.Make(hostDevice, Float64, 1)
+	var masks [][]float64
+	for _, r := range []Rows{{Stride: 1, Total: 9}, {First: 3, Stride: 1, Total: 9}, {First: 0, Stride: 1, Total: 3}, {}} {
+		tape := NewTape(hostDevice, Seed(4))
+		tape.Input(New(hostDevice, Float32, 3, 2).WithRows(r))
+		masks = append(masks, Floats(ops.Dropout(tape.Use(w), 0.5, 7)))
+	}
+	for _, m := range masks[1:] {
+		require.Equal(t, masks[0], m)
+	}
+}
+
 // Flat tokens of whole rows may be cut anywhere, as under sequence parallelism, and also by columns.
 func TestDropoutOfTokens(t *testing.T) {
 	const rows, first, total, steps, width = 3, 2, 9, 4, 6

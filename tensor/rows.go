@@ -175,6 +175,18 @@ func fits(b batch, h *header) bool {
 	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.ndim > 1 && h.dims[1] == b.Positions
 }
 
+// holdsNoRows reports whether h has no rows of b, and is the same on all ranks that share them. On one rank types do not tell: there a
+// parameter has none, and if all rows are there, the places of elements and of rows are the same.
+func (h *header) holdsNoRows(b batch) bool {
+	switch {
+	case b.Stride == 0 || h.at.Of != 0 && h.at.Rows().Dims()|h.at.Seq().Dims() != 0:
+		return false
+	case b.Over == 0:
+		return h.base != nil || b.N == b.Total && (b.Positions == 0 || b.Positions == b.Seq.Total)
+	}
+	return h.ty.On(Varying)&b.Over == 0
+}
+
 // CheckTarget fails if y, to which op compares x, has other rows of the batch than x, or has rows and the step has none.
 func (t *Tape) CheckTarget(op string, x, y Tensor) {
 	h, b := y.hdr(), t.sliceOfBatch(x.hdr())
@@ -340,6 +352,9 @@ func (t *Tape) randomPlace(op string, in *header, n, cols, width int, at Region)
 	b := *t.batchAt(in.at)
 	if n == 0 {
 		return p
+	}
+	if at == (Region{}) && in.holdsNoRows(b) {
+		b = batch{} // the same on all ranks, such as a weight: numbers follow its own elements
 	}
 	if at.Rows.Total == 0 { // a rank's tokens may look like whole sequences
 		if b = batchOf(b, in); in.at.Of != 0 && t.timesRows(op, in, &b) > 1 {
