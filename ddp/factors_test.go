@@ -105,6 +105,10 @@ var ownFactors = map[string]step{
 		h := r.hidden()
 		r.backward(nn.GlobalMean(r.B.Forward(tensor.WithAux(h, h.Square().Sum(), 1/float64(r.n))).Square()))
 	},
+	"WithAux of what all ranks have": func(r *rows) {
+		pen := r.tape.Use(r.B.W).Square().Sum()
+		r.backward(tensor.WithAux(nn.GlobalMean(r.losses()), pen, float64(r.n)/float64(r.total)))
+	},
 	"a teacher's number": func(r *rows) { r.teach(func(x nn.T) nn.T { return x.Scale(1 / float64(r.n)) }) },
 	"a teacher's Clamp":  func(r *rows) { r.teach(func(x nn.T) nn.T { return ops.Clamp(x, 0, 1/float64(r.n)) }) },
 	"a bound of Clamp":   func(r *rows) { r.backward(nn.GlobalMean(ops.Clamp(r.losses(), 0, float64(r.n)))) },
@@ -348,13 +352,13 @@ func TestLongFactorsOfSums(t *testing.T) { reliability.AsLong(t, TestFactorsOfSu
 // laterFactors are some of ownFactors.
 var laterFactors = []string{"mean of own rows", "of rows, before the Sum", "a penalty of the share", "a bound of Clamp"}
 
-// A factor that is wrong from a later step on is found in the next one that is compared. The long form has fsdp.
+// A factor that is wrong from a later step on is found in the next one that is compared: at once in the first six. The long form has fsdp.
 func TestFactorsOfLaterSteps(t *testing.T) {
 	for _, sharded := range []bool{false, true} {
 		if sharded != reliability.Long(t) {
 			continue
 		}
-		for first, found := range map[int]int{2: 4, 5: 16} {
+		for first, found := range map[int]int{2: 2, 5: 5, 6: 16} {
 			for _, name := range laterFactors {
 				done := 0
 				err := disttest.OnRanks(2, func(r *dist.Rank) error {
@@ -387,6 +391,40 @@ func TestFactorsOfLaterSteps(t *testing.T) {
 }
 
 func TestLongFactorsOfLaterSteps(t *testing.T) { reliability.AsLong(t, TestFactorsOfLaterSteps) }
+
+// Losses that take turns are compared, also those of every third step: 4, 16 and 64 are all the second one of three.
+func TestFactorsOfTurns(t *testing.T) {
+	for period := 2; period <= 6; period++ {
+		for phase := range period {
+			var found int
+			err := disttest.OnRanks(2, func(r *dist.Rank) error {
+				model := newParts()
+				params := disttest.Must(attachParts(r, model, false))
+				tape := tensor.NewTape(r.Device)
+				for i := range 2 * period {
+					if r.World.Rank() == 0 {
+						found = i
+					}
+					b := model.split(tape, r.World, 7, 1)
+					l := nn.GlobalMean(b.losses())
+					if i%period == phase {
+						l = l.Scale(1 / (1 + l.Item()))
+					}
+					if err := tensor.Try(func() { b.backward(l) }); err != nil {
+						return err
+					}
+					for _, p := range params {
+						p.Consume()
+					}
+					tape.Reset()
+				}
+				return nil
+			})
+			require.ErrorContains(t, err, " in the same line")
+			require.Equal(t, phase, found)
+		}
+	}
+}
 
 // The first batch of a Loader is divided unevenly, though the others are not: it shows them.
 func TestFactorsOfLoaders(t *testing.T) {

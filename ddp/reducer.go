@@ -161,7 +161,7 @@ func (r *reducer) BackwardDone(last bool) error {
 	if err := r.checks.Replays("ddp", r.exec.Recording()); err != nil || !r.checks.Done(r, capture.On(r.exec.Device()), r.all) {
 		return err
 	}
-	if err := r.checks.Rows("ddp", r.g.Axes(), r.g); err != nil {
+	if err := r.checks.Rows("ddp", r.g.Axes(), r.g); err != nil || !r.checks.Values() {
 		return err
 	}
 	if err := r.sameValues(); err != nil {

@@ -329,6 +329,26 @@ func TestInputsNormalizedByOwnRows(t *testing.T) {
 	assert.Empty(t, warned(t, 1, batchOf(own)), "one rank has all")
 }
 
+// So is a mean in every second or third step; but not a number that is now 1 / the number of rows and now another one.
+func TestOwnMeansByTurns(t *testing.T) {
+	for period := 2; period <= 3; period++ {
+		for phase := range period {
+			by := func(n func(r *rows) int) step {
+				return func(r *rows) {
+					if l := r.losses(); r.step%period == phase {
+						r.backward(l.Sum().Scale(1 / float64(n(r))))
+					} else {
+						r.backward(nn.GlobalMean(l))
+					}
+				}
+			}
+			log := warnedIn(t, dist.Run, 2, 2*period, by(func(r *rows) int { return r.n }))
+			assert.Contains(t, log, "which is 1 / the number of a rank's own rows", phase)
+			assert.Empty(t, warnedIn(t, dist.Run, 2, 10, by(func(r *rows) int { return r.n + r.step/period%2 })), phase)
+		}
+	}
+}
+
 // A number that is 1 / the number of ranks is a warning, but for accumulation, and for a half, which many losses have.
 func TestFactorsOfRanks(t *testing.T) {
 	const third = 1. / 3

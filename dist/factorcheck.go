@@ -104,10 +104,10 @@ func sum(list []tensor.Factor) (s float64) {
 // near reports whether x and y differ no more than ranks that add in another order.
 func near(x, y float64) bool { return math.Abs(x-y) <= 1e-3*math.Abs(y) }
 
-// warn warns if all ranks divide a sum by the number of their own rows, in two steps one after another. Where ranks have equally many, that
-// is the same number on all, and their losses are means over a rank's rows. So it does where a loss is divided by the number of ranks, but
-// for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error. Nor is it one where ranks with other
-// rows have the same data, or AsPart is of several rows together.
+// warn warns if all ranks divide a sum by the number of their own rows, in two steps one after another of those that have the sum. Where
+// ranks have equally many, that is the same number on all, and their losses are means over a rank's rows. So it does where a loss is
+// divided by the number of ranks, but for 2: many losses have a half. Other numbers may be equal to these by chance, so it is no error. Nor
+// is it one where ranks with other rows have the same data, or AsPart is of several rows together.
 func (c *StepCheck) warn(what string, all []given) {
 	say := func(again bool, text string) {
 		if again && c.first && !c.warned {
@@ -115,7 +115,9 @@ func (c *StepCheck) warn(what string, all []given) {
 			slog.Warn(what + ": " + text)
 		}
 	}
-	own, twice, sums, labels := ownFactors(all, len(all)), sameData(all), sameSums(all), ownLabels(all)
+	own, others := ownFactors(all, len(all))
+	twice, sums, labels := sameData(all), sameSums(all), ownLabels(all)
+	maps.DeleteFunc(c.own, func(site uint64, _ tensor.Factor) bool { return others[site] })
 	for site, x := range own {
 		_, again := c.own[site]
 		say(again, warning(x)+line(x))
@@ -127,6 +129,7 @@ func (c *StepCheck) warn(what string, all []given) {
 			"of a rank's own rows made it, such as their mean, the loss depends on the number of ranks: add statistics up over all ranks (SumFloats), or "+
 			"compute them with the tape (GlobalMean, autograd.Sum); if each rank has all that belongs together, it is right", i+1, sumsTo[sum]))
 	}
+	maps.Copy(own, c.own)
 	c.own, c.twice, c.sums, c.labels = own, twice != "", sums, labels != ""
 }
 
@@ -233,9 +236,9 @@ func warning(x tensor.Factor) string {
 }
 
 // ownFactors returns the factors that are 1 / the number of a rank's own rows, or of ranks, on all ranks that have them, by their place in
-// the program.
-func ownFactors(all []given, ranks int) map[uint64]tensor.Factor {
-	own, others := map[uint64]tensor.Factor{}, map[uint64]bool{}
+// the program, and the places of others.
+func ownFactors(all []given, ranks int) (own map[uint64]tensor.Factor, others map[uint64]bool) {
+	own, others = map[uint64]tensor.Factor{}, map[uint64]bool{}
 	for _, f := range all {
 		for _, x := range f.Factors {
 			if x.Op != tensor.Term && (x.Own || ranks > 2 && math.Abs(x.Hand*float64(ranks)-1) < 1e-9) {
@@ -246,7 +249,7 @@ func ownFactors(all []given, ranks int) map[uint64]tensor.Factor {
 		}
 	}
 	maps.DeleteFunc(own, func(site uint64, _ tensor.Factor) bool { return others[site] })
-	return own
+	return own, others
 }
 
 func many(list []tensor.Factor) bool {

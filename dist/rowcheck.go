@@ -12,15 +12,15 @@ import (
 	"github.com/ringo-ml/ringo/tensor/compare"
 )
 
-// StepCheck decides in which steps an owner of gradients compares what ranks must agree on: the first step, the second (which shows
-// whether the first changed the same parameters in the same way), steps 4, 16, 64 and so on, and every Every steps. It compares the rows
-// that ranks got with Rows.Total, by which losses divide. If that is wrong, gradients are too large or too small by a factor, and nothing
-// else shows it. It remembers the values of frozen parameters, too. ddp and fsdp have one.
+// StepCheck decides in which steps an owner of gradients compares what ranks must agree on: in the first six, in six from step 16, 64, 256
+// and so on, because losses may take turns, and every Every steps. It compares the rows that ranks got with Rows.Total, by which losses
+// divide. If that is wrong, gradients are too large or too small by a factor, and nothing else shows it. It remembers the values of frozen
+// parameters, too. ddp and fsdp have one.
 type StepCheck struct {
 	Every  int // 0: none but these
 	steps  int
 	rows   rowCheck
-	own    map[uint64]tensor.Factor      // of sums, in the step that was compared before (see ownFactors)
+	own    map[uint64]tensor.Factor      // of sums, in the last step that was compared and had them (see ownFactors)
 	twice  bool                          // in that step, ranks with other rows had the same values
 	sums   [len(compare.Fed{}.Sums)]byte // in that step, what inputs added up to on all ranks
 	labels bool                          // in that step, ranks had other values for one label
@@ -32,9 +32,23 @@ type StepCheck struct {
 	scaled
 }
 
+// turns is how many steps one after another are compared.
+const turns = 6
+
 func (c *StepCheck) due() bool {
-	isPower := bits.OnesCount(uint(c.steps)) == 1 && bits.TrailingZeros(uint(c.steps))%2 == 0
-	return c.steps < 2 || isPower && !c.replays || c.Every > 0 && c.steps%c.Every == 0
+	n := c.steps
+	inTurn := n < turns || n >= 16 && n < lastPower(n)+turns
+	return n < 2 || inTurn && !c.replays || c.Every > 0 && n%c.Every == 0
+}
+
+// lastPower returns the largest power of 4 up to n.
+func lastPower(n int) int { return 1 << ((bits.Len(uint(n)) - 1) &^ 1) }
+
+// Values reports whether the values of parameters are compared, too, in the step for which Done has returned true: in the first step, the
+// second (which shows whether the first changed the same parameters in the same way), steps 4, 16, 64 and so on, and every Every steps.
+func (c *StepCheck) Values() bool {
+	n := c.steps - 1
+	return n < 2 || n == lastPower(n) || c.Every > 0 && n%c.Every == 0
 }
 
 // Note notes the rows that the tape of p's gradient was given. Owners call it in GradReady.

@@ -18,7 +18,7 @@ func (s *Sharding) compareStep() error {
 	if s.all.Control != nil {
 		groups = append(groups, s.all.Control)
 	}
-	if err := s.checks.Rows("fsdp", s.all.Axes(), groups...); err != nil {
+	if err := s.checks.Rows("fsdp", s.all.Axes(), groups...); err != nil || !s.checks.Values() {
 		return err
 	}
 	if err := s.sameValues(groups); err != nil {

@@ -87,8 +87,8 @@ func (c staged) train() (uses []map[string]memory.Bytes, sent map[string]int, er
 		bytes := map[string]int{}
 		groups := c.groups(mesh, a)
 		groups["pp"] = g
-		for step := range 4 {
-			if step == 3 {
+		for step := range 7 {
+			if step == 6 {
 				count(bytes, groups, -1)
 			}
 			disttest.Must(p.Step())

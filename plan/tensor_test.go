@@ -101,14 +101,15 @@ func (c divided) train() (m measured, err error) {
 	return m, err
 }
 
-// steady does three steps. It returns what this rank has, and what all ranks sent in the last step, by operation and axis.
+// steady does steps until ranks compare nothing. It returns what this rank has, and what all ranks sent in the last one, by operation and
+// axis.
 func steady(r *dist.Rank, params nn.Params, groups map[string]*dist.Group, loss func(tape *tensor.Tape) nn.T) (m measured, err error) {
 	opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: r.World})
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
 	sent := map[string]int{}
-	for step := range 3 {
-		if step == 2 {
+	for step := range 7 {
+		if step == 6 {
 			count(sent, groups, -1)
 		}
 		tape.Backward(loss(tape))

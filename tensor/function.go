@@ -282,6 +282,9 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 		fail("WithAux", these(ah), "aux must have one element")
 	}
 	if t.records() {
+		if weight != 0 && ah.ty.On(Partial) == 0 { // of rows, it is a factor
+			t.NoteNumber("WithAux", aux, 0, weight)
+		}
 		ah = t.gradOnce(ah, t.rows.Over) // a penalty
 		mustSeed("WithAux", ah)
 	}

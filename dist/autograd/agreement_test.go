@@ -400,7 +400,7 @@ var ranksDiffer = []wrongProgram{
 
 // differLater begin to differ after the first steps, which owners of gradients find.
 var differLater = []wrongProgram{
-	{"a mask", inputs, 5, func(p *program) error { return p.times(2, inWidth, 0, float32(1+p.rank), 1) }},
+	{"a mask", inputs, 3, func(p *program) error { return p.times(2, inWidth, 0, float32(1+p.rank), 1) }},
 }
 
 // sharersDiffer are programs in which ranks that divide layers are given different things.
