@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/nn"
@@ -104,6 +105,14 @@ var ownFactors = map[string]step{
 	"WithAux": func(r *rows) {
 		h := r.hidden()
 		r.backward(nn.GlobalMean(r.B.Forward(tensor.WithAux(h, h.Square().Sum(), 1/float64(r.n))).Square()))
+	},
+	"in front of autograd.Sum": func(r *rows) {
+		r.backward(r.tape.Apply(&autograd.Sum{Group: r.group}, r.losses().Sum().Scale(1/float64(r.n))).Sqrt())
+	},
+	"in front of AllReduce": func(r *rows) {
+		h := r.hidden()
+		mean := r.tape.Apply(&autograd.AllReduce{Group: r.group}, h.Sum(0).Scale(0.5/float64(r.n)))
+		r.backward(nn.GlobalMean(r.B.Forward(h.Sub(mean)).Square()))
 	},
 	"WithAux of what all ranks have": func(r *rows) {
 		pen := r.tape.Use(r.B.W).Square().Sum()

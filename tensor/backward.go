@@ -233,7 +233,7 @@ func (t *Tape) run(from int) {
 			n.failCall()
 		}
 		t.factor = 0
-		if len(t.factors) != 0 || n.op == OpAux && t.noting() {
+		if len(t.factors) != 0 || (n.op == OpAux || n.op == OpApply) && t.noting() {
 			t.factor = t.passFactor(n)
 		}
 		t.beforeUse(n)

@@ -108,6 +108,9 @@ func (t *Tape) multiply(h *header, f Factor) {
 		part: cmp.Or(g.part, f.part), some: g.some || f.some, scaled: g.scaled || f.scaled}
 }
 
+// partOfRows reports whether h is a part of a sum over the rows of all ranks.
+func (t *Tape) partOfRows(h *header) bool { return h != nil && h.ty.On(Partial)&t.rows.Over != 0 }
+
 // takeFactor returns the factor of h, which is complete, and forgets it.
 func (t *Tape) takeFactor(h *header) Factor {
 	f := t.factors[h]
@@ -127,6 +130,13 @@ func (t *Tape) moveFactor(y, x *header) {
 func (t *Tape) passFactor(n *Node) float64 {
 	if n.op == OpCheckpoint { // its rule passes it
 		return 0
+	}
+	if n.op == OpApply && n.Key != 0 { // a new sum: of what ranks add up there
+		for i, h := range n.in {
+			if n.need>>i&1 != 0 && t.partOfRows(h) {
+				t.multiply(h, Factor{Site: kernel.Key(n.Key, 2), Value: 1, from: n.Key})
+			}
+		}
 	}
 	f := t.takeFactor(n.out)
 	if f.part != 0 {

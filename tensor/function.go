@@ -189,6 +189,9 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 		if n.call = c; late {
 			t.Later(n)
 		}
+		if t.noting() && slices.ContainsFunc(hs, t.partOfRows) {
+			n.Key = t.callSite()
+		}
 	}
 	for _, o := range c.outs {
 		o.needs = y.needs && o.dtype.IsFloat()
