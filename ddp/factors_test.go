@@ -179,6 +179,20 @@ var ownFactors = map[string]step{
 	"in a Function": func(r *rows) {
 		r.backward(nn.GlobalMean(r.tape.Apply(&scaled{by: 1 / float64(r.n)}, r.hidden()).Square()))
 	},
+	"in a Function that is a value": func(r *rows) {
+		f := scaledByValue{}
+		f.options.by = 1 / float64(r.n)
+		r.backward(nn.GlobalMean(r.tape.Apply(f, r.hidden()).Square()))
+	},
+}
+
+// scaledByValue multiplies by a number in a struct.
+type scaledByValue struct{ options struct{ by float64 } }
+
+func (scaledByValue) Name() string                            { return "scaled by value" }
+func (f scaledByValue) Forward(_ *tensor.Ctx, in []nn.T) nn.T { return in[0].Scale(f.options.by) }
+func (f scaledByValue) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) {
+	grads[0] = g.Scale(f.options.by)
 }
 
 // scaled multiplies by a number, and keeps a result.

@@ -108,6 +108,15 @@ func (t *Tape) multiply(h *header, f Factor) {
 		part: cmp.Or(g.part, f.part), some: g.some || f.some, scaled: g.scaled || f.scaled}
 }
 
+// beginFactors begins with the parts of sums that ranks add up in a Function.
+func (t *Tape) beginFactors(n *Node) {
+	for i, h := range n.in {
+		if n.op == OpApply && n.Key != 0 && n.need>>i&1 != 0 && t.partOfRows(h) {
+			t.multiply(h, Factor{Site: kernel.Key(n.Key, 2), Value: 1, from: n.Key})
+		}
+	}
+}
+
 // partOfRows reports whether h is a part of a sum over the rows of all ranks.
 func (t *Tape) partOfRows(h *header) bool { return h != nil && h.ty.On(Partial)&t.rows.Over != 0 }
 
@@ -131,13 +140,7 @@ func (t *Tape) passFactor(n *Node) float64 {
 	if n.op == OpCheckpoint { // its rule passes it
 		return 0
 	}
-	if n.op == OpApply && n.Key != 0 { // a new sum: of what ranks add up there
-		for i, h := range n.in {
-			if n.need>>i&1 != 0 && t.partOfRows(h) {
-				t.multiply(h, Factor{Site: kernel.Key(n.Key, 2), Value: 1, from: n.Key})
-			}
-		}
-	}
+	t.beginFactors(n)
 	f := t.takeFactor(n.out)
 	if f.part != 0 {
 		t.followOwn(n, f)
@@ -315,27 +318,42 @@ func (t *Tape) constant(x *header) bool {
 	return t.rows.Seq.Total == 0 && x.ty == (Types{}) && x.dtype.IsFloat() && (equal || x.n == 1 || x.dims[0] != t.rows.N)
 }
 
-// noteFields notes the floats in the fields of a Function, when it is applied for the first time: later they may have what Forward kept.
+// noteFields notes the floats in the fields of a Function. Of one behind a pointer, it does so when it is applied for the first time: later
+// they may have what Forward kept.
 func (t *Tape) noteFields(f Function, in []*header) {
 	if !t.noting() || !t.training || t.quiet || len(t.applied) == maxFactors {
 		return
 	}
 	v := reflect.ValueOf(f)
-	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct || t.applied[f] {
-		return
+	if v.Kind() == reflect.Pointer {
+		if t.applied[f] {
+			return
+		}
+		if t.applied == nil {
+			t.applied = map[Function]bool{}
+		}
+		t.applied[f] = true
+		v = v.Elem()
 	}
-	if t.applied == nil {
-		t.applied = map[Function]bool{}
+	if v.Kind() == reflect.Struct {
+		t.noteFloats(f.Name(), v, in, 0)
 	}
-	t.applied[f] = true
-	v = v.Elem()
+}
+
+// noteFloats notes those of a struct, and of structs in it, and returns the number of the next one.
+func (t *Tape) noteFloats(name string, v reflect.Value, in []*header, number int) int {
 	for i := range v.NumField() {
-		if x := v.Field(i); x.CanFloat() {
+		x := v.Field(i)
+		if number++; x.Kind() == reflect.Struct {
+			number = t.noteFloats(name, x, in, number)
+		}
+		if x.CanFloat() {
 			for _, h := range in {
-				t.NoteNumber(f.Name(), h.tensor(), i, x.Float())
+				t.NoteNumber(name, h.tensor(), number, x.Float())
 			}
 		}
 	}
+	return number
 }
 
 // noteFactor notes the factor of a sum. A rank without rows has sums of nothing, which it may divide by anything. A loss that is no number
