@@ -182,9 +182,14 @@ func (h *header) holdsNoRows(b batch) bool {
 	case b.Stride == 0 || h.at.Of != 0 && h.at.Rows().Dims()|h.at.Seq().Dims() != 0:
 		return false
 	case b.Over == 0:
-		return h.base != nil || b.N == b.Total && (b.Positions == 0 || b.Positions == b.Seq.Total)
+		return h.base != nil || alone(b)
 	}
 	return h.ty.On(Varying)&b.Over == 0
+}
+
+// alone reports whether one rank has all of b.
+func alone(b batch) bool {
+	return b.Over == 0 && b.N == b.Total && (b.Positions == 0 || b.Positions == b.Seq.Total)
 }
 
 // CheckTarget fails if y, to which op compares x, has other rows of the batch than x, or has rows and the step has none.
@@ -253,6 +258,9 @@ func (t *Tape) countOf(op string, h, x *header) int {
 			"x = x.WithRows(batch.X.Rows()) before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")
 	}
 	if !fits(b, h) {
+		if alone(b) { // what has no rows is a mean of its elements, in the last batch of an epoch, too
+			return max(h.n, 1)
+		}
 		fail(op, these(h),
 			"leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count over ranks", b)
 	}

@@ -138,6 +138,25 @@ func TestRanksAddUp(t *testing.T) {
 	}
 }
 
+// On one rank, a mean of what has no rows does not depend on how many there are, as in the last batch of an epoch.
+func TestMeansOfWeights(t *testing.T) {
+	w := NewParam(NormalInit(0, 1), 4, 3)
+	w.Make(hostDevice, Float64, 1)
+	for _, rows := range []int{4, 3, 2, 1} {
+		for _, f := range []func(x Tensor) Tensor{
+			func(x Tensor) Tensor { return GlobalMean(x.Square()) },
+			func(x Tensor) Tensor { return ops.MSE(x, x.Tape().Input(New(hostDevice, Float64, 4, 3))) },
+		} {
+			tape := NewTape(hostDevice)
+			tape.Input(New(hostDevice, Float64, rows, 3).WithRows(Rows{Stride: 1, Total: rows}))
+			x := tape.Use(w)
+			require.InDelta(t, x.Square().Mean().Item(), f(x).Item(), 1e-15, rows)
+			tape.Input(New(hostDevice, Float64, 3, 3).WithRows(Rows{Stride: 1, Total: 6})) // a microbatch
+			require.ErrorContains(t, Try(func() { f(x) }), "leading dimensions are not those of the step's input")
+		}
+	}
+}
+
 // The other losses add up, too. A rank may have no rows.
 func TestLossesAddUp(t *testing.T) {
 	x, y := random(hostDevice, Float64, 1, 5, 3), random(hostDevice, Float64, 2, 5, 3)
