@@ -67,11 +67,6 @@ func (r *rows) ignoring(hi int) nn.T {
 
 // relatives are right programs that are like those that were refused once.
 var relatives = map[string]func(r *rows) nn.T{
-	"dropout of gathered rows": func(r *rows) nn.T {
-		h := r.hidden()
-		keys := ops.Dropout(r.gathered(h), 0.4, 3)
-		return tensor.GlobalMean(ops.LogSumExp(tensor.MatMul(h, keys, false, true)))
-	},
 	// Dimension 0 is not the batch, and may be as long.
 	"ensemble": func(r *rows) nn.T {
 		h := r.hidden()

@@ -111,11 +111,15 @@ var right = map[string]func(r *rows) nn.T{
 		h := tensor.WithAux(r.hidden(), r.tape.Use(r.A.W).Square().Sum(), 0.1)
 		return tensor.WithAux(nn.MSE(r.D.Forward(h), r.w), r.tape.Use(r.D.W).Square().Mean(), 0.3)
 	},
-	"dropout of a weight, and of what all ranks have": func(r *rows) nn.T {
-		h, shared := r.hidden(), r.Words.Forward(r.tape.Input(tensor.FromSlice([]int64{5, 1, 3, 1}, 4)))
-		keys := tensor.Concat(0, ops.Dropout(shared, 0.4, 3), ops.Dropout(r.tape.Use(r.Code), 0.4, 4))
+	"dropout of weights": func(r *rows) nn.T {
+		h := r.hidden()
 		logits := tensor.Linear(h, ops.Dropout(r.tape.Use(r.C.W), 0.4, 5), tensor.Tensor{})
-		return ce(logits, r.tape.Input(r.y)).Add(tensor.GlobalMean(ops.LogSumExp(tensor.MatMul(h, keys, false, true))))
+		keys := tensor.MatMul(h, ops.Dropout(r.tape.Use(r.Code), 0.4, 4), false, true)
+		return ce(logits, r.tape.Input(r.y)).Add(tensor.GlobalMean(ops.LogSumExp(keys)))
+	},
+	"dropout of a token for each row": func(r *rows) nn.T {
+		token := r.tape.Use(r.Code).Slice(0, 1, 2).Broadcast(r.n, 8)
+		return ce(r.C.Forward(r.hidden().Add(ops.Dropout(token, 0.4, 6))), r.tape.Input(r.y))
 	},
 	"moments": func(r *rows) nn.T {
 		return nn.MSE(r.summed(r.hidden().Sum(0)), r.tape.Input(tensor.FromSlice([]float64{0, 1, 2, 3, 4, 5, 6, 7}, 8)))

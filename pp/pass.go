@@ -83,6 +83,7 @@ func (p *Pipeline) forward(t *task) {
 	if s.out.IsZero() {
 		fail("%v returned none: a Stage returns its output, and the last one the loss", t.Action)
 	}
+	s.out = s.tape.Packed(s.out)
 	for _, x := range p.Params { // the rows that the stages of the rank were given, also those that use no parameter
 		s.tape.TellOwner(x)
 		p.checks.Note(x)

@@ -175,16 +175,11 @@ func fits(b batch, h *header) bool {
 	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.ndim > 1 && h.dims[1] == b.Positions
 }
 
-// holdsNoRows reports whether h has no rows of b, and is the same on all ranks that share them. On one rank types do not tell: there a
-// parameter has none, and if all rows are there, the places of elements and of rows are the same.
-func (h *header) holdsNoRows(b batch) bool {
-	switch {
-	case b.Stride == 0 || h.at.Of != 0 && h.at.Rows().Dims()|h.at.Seq().Dims() != 0:
-		return false
-	case b.Over == 0:
-		return h.base != nil || alone(b)
-	}
-	return h.ty.On(Varying)&b.Over == 0
+// holdsNoRows reports whether h is a whole parameter, the same on all ranks that share b. Other tensors that all ranks have may repeat one for
+// each row.
+func (h *header) holdsNoRows(b *batch) bool {
+	whole := h.base != nil && h.n == h.base.p.Len()
+	return b.Stride != 0 && whole && h.ndim > 0 && h.dims[0] > 1 && h.ty.On(Varying)&b.Over == 0
 }
 
 // alone reports whether one rank has all of b.
@@ -341,6 +336,10 @@ func (t *Tape) ElementPlace(op Op, in Tensor, at Region) [8]int {
 	if h.ndim > 0 {
 		cols = h.dims[h.ndim-1]
 	}
+	if at == (Region{}) && h.holdsNoRows(t.batchAt(h.at)) {
+		t.mustSeparateRandom(op.String(), h, at)
+		return [8]int{0, h.n, h.n, cols, cols}
+	}
 	if b := *t.batchAt(h.at); h.at.Of != 0 && at == (Region{}) {
 		t.mustSeparateRandom(op.String(), h, at)
 		if k := t.timesRows(op.String(), h, &b); k > 1 && b.Positions > 0 {
@@ -360,9 +359,6 @@ func (t *Tape) randomPlace(op string, in *header, n, cols, width int, at Region)
 	b := *t.batchAt(in.at)
 	if n == 0 {
 		return p
-	}
-	if at == (Region{}) && in.holdsNoRows(b) {
-		b = batch{} // the same on all ranks, such as a weight: numbers follow its own elements
 	}
 	if at.Rows.Total == 0 { // a rank's tokens may look like whole sequences
 		if b = batchOf(b, in); in.at.Of != 0 && t.timesRows(op, in, &b) > 1 {

@@ -53,7 +53,8 @@ func attentionRun(dev tensor.Device, f attentionFunc, qkv tensor.Tensor, hd int,
 	copy(p.Value.Bytes(), qkv.Bytes())
 	tape := tensor.NewTape(dev, tensor.Seed(5))
 	defer tape.Close()
-	y := tape.Keep(f(tensor.RowsLike(tape.Use(p), tape.Input(qkv)), hd, o))
+	tape.Input(qkv) // for its Rows
+	y := tape.Keep(f(tape.Use(p), hd, o))
 	tape.Backward(y.Square().Sum())
 	return tensor.Floats(y), tensor.Floats(p.Grad)
 }

@@ -17,8 +17,7 @@ func init() {
 // Dropout, on a tape in training, sets elements of x to zero with probability p and divides the others by 1−p. On other tapes it returns x.
 // layer is the hash of the layer's name (tensor.HashName): two calls with one name in one Forward have the same mask. If the tape's Input
 // has Rows, the leading dimension must be the batch, or the batch and further dimensions flattened. The mask then depends only on the place
-// of an element in the global batch. What is the same on all ranks, such as a weight or gathered rows, has the same mask on all. If a rank
-// has only a part of x, use DropoutAt.
+// of an element in the global batch. A parameter has the same mask on all ranks. If a rank has only a part of x, use DropoutAt.
 func Dropout(x tensor.Tensor, p float64, layer uint64) tensor.Tensor {
 	return DropoutAt(x, p, layer, tensor.Region{})
 }
