@@ -175,8 +175,8 @@ func fits(b batch, h *header) bool {
 	return h.dims[0] == b.N*b.Positions || h.dims[0] == b.N && h.ndim > 1 && h.dims[1] == b.Positions
 }
 
-// holdsNoRows reports whether h is a whole parameter, the same on all ranks that share b. Other tensors that all ranks have may repeat one for
-// each row.
+// holdsNoRows reports whether h is a whole parameter, the same on all ranks that share b. Other tensors that all ranks have may repeat one
+// for each row.
 func (h *header) holdsNoRows(b *batch) bool {
 	whole := h.base != nil && h.n == h.base.p.Len()
 	return b.Stride != 0 && whole && h.ndim > 0 && h.dims[0] > 1 && h.ty.On(Varying)&b.Over == 0
@@ -233,6 +233,10 @@ func (t *Tape) globalCount(op string, h, x *header) int {
 }
 
 func (t *Tape) countOf(op string, h, x *header) int {
+	if of := t.batchAt(x.at); x.ty.On(Varying)&^(of.Over|of.SeqOver|t.rows.Over|t.rows.SeqOver) != 0 && t.records() {
+		fail(op, these(x), "ranks that share the rows have other parts of this, such as their tokens under sequence parallelism: sum it over "+
+			"these ranks, Apply(&autograd.Sum{Group: tp}, x.Sum()), and Scale by 1 / the number of all elements, or WithAux(y, x.Sum(), 1/n)")
+	}
 	if x.at.Of != 0 {
 		b := t.batchAt(x.at)
 		if n, ok := b.Count(h.n, x.at); ok {

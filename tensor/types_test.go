@@ -240,6 +240,9 @@ func TestTypesOfSums(t *testing.T) {
 	tape.Input(New(hostDevice, Float64, 3).WithRows(Rows{Stride: 1, Total: 6}))
 	assert.Equal(t, none, made(t, func() Tensor { return ops.Dropout(of(tape, Varying), 0.1, 1) }), "rows of which the tape does not know")
 	assert.Equal(t, Varying, made(t, loss(Varying)))
+	for _, f := range []func(x Tensor){func(x Tensor) { GlobalMean(x) }, func(x Tensor) { GlobalCount(x) }, func(x Tensor) { ops.MSE(x, x) }} {
+		assert.ErrorContains(t, Try(func() { f(of(tape, Varying)) }), "ranks that share the rows have other parts of this, such as their tokens")
+	}
 }
 
 // The loss of Backward and WithAux must be a part of a sum, or the same on all ranks.
