@@ -182,11 +182,6 @@ func (h *header) holdsNoRows(b *batch) bool {
 	return b.Stride != 0 && whole && h.ndim > 0 && h.dims[0] > 1 && h.ty.On(Varying)&b.Over == 0
 }
 
-// alone reports whether one rank has all of b.
-func alone(b batch) bool {
-	return b.Over == 0 && b.N == b.Total && (b.Positions == 0 || b.Positions == b.Seq.Total)
-}
-
 // CheckTarget fails if y, to which op compares x, has other rows of the batch than x, or has rows and the step has none.
 func (t *Tape) CheckTarget(op string, x, y Tensor) {
 	h, b := y.hdr(), t.sliceOfBatch(x.hdr())
@@ -257,7 +252,8 @@ func (t *Tape) countOf(op string, h, x *header) int {
 			"x = x.WithRows(batch.X.Rows()) before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")
 	}
 	if !fits(b, h) {
-		if alone(b) { // what has no rows is a mean of its elements, in the last batch of an epoch, too
+		alone := b.Over == 0 && b.N == b.Total && (b.Positions == 0 || b.Positions == b.Seq.Total)
+		if alone { // what has no rows is a mean of its elements, in the last batch of an epoch, too
 			return max(h.n, 1)
 		}
 		fail(op, these(h),
