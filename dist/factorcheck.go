@@ -227,8 +227,8 @@ func warning(x tensor.Factor) string {
 			"another number of ranks, others are together, and the loss is another one. If each rank has all that belongs together, such as a " +
 			"document, it is right; otherwise gather the rows of all ranks before it (autograd.Gather), or sum statistics (autograd.Sum)"
 	case x.Own:
-		return fmt.Sprintf("a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows: if it is meant to be their mean, "+
-			"gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is counted over all ranks",
+		return fmt.Sprintf("a sum over rows is multiplied by %g, which is 1 / the number of a rank's own rows, or of its positions: if it is "+
+			"meant to be their mean, gradients are too large by the number of ranks, and tensor.GlobalMean(x) is right; tape.Agree(n) says that n is counted over all ranks",
 			x.Value)
 	}
 	return fmt.Sprintf("a loss is multiplied by %g, which is 1 / the number of ranks: if it is meant to divide the loss among them, leave it "+

@@ -246,14 +246,20 @@ func (t *Tape) noteTerm(n *Node) {
 	t.noteFactor(x)
 }
 
-// ofOwnRows reports whether v is 1 / the number of this rank's rows that n sums, or of their elements.
+// ofOwnRows reports whether v is 1 / the number of this rank's rows that n sums, or of its positions in them, or of their elements.
 func (t *Tape) ofOwnRows(n *Node, v float64) bool {
 	h := n.in[0]
-	if n.op != OpSum || h.at.Of == 0 {
+	if n.op != OpSum || h.at.Of == 0 || h.at.Rows().Dims() == 0 {
 		return false
 	}
-	b := t.batchAt(h.at)
-	if b.N < 2 || b.N == b.Total || h.at.Rows().Dims() == 0 || n.out.at.Rows().Dims() != 0 {
+	b, each, rows := t.batchAt(h.at), h.n/max(n.out.n, 1), n.out.at.Rows().Dims() != 0 // rows: another Sum follows
+	if rows {
+		each *= b.N
+	}
+	if h.at.Seq().Dims() != 0 && n.out.at.Seq().Dims() == 0 && ofOwnPositions(b, each, v) {
+		return true
+	}
+	if b.N < 2 || b.N == b.Total || rows {
 		return false
 	}
 	isShare := func(perRow int) bool {
@@ -262,7 +268,18 @@ func (t *Tape) ofOwnRows(n *Node, v float64) bool {
 		whole := math.Abs(total-math.Round(total)) < 1e-6
 		return math.Abs(share/n-1) < 1e-6 || whole && math.Abs(share-n) <= n/8 // in a first batch that is divided unevenly
 	}
-	return isShare(1) || isShare(h.n/max(n.out.n*b.N, 1))
+	return isShare(1) || isShare(each/b.N)
+}
+
+// ofOwnPositions reports whether v is 1 / the number of this rank's positions in its rows, or in all rows, or of their elements, of which
+// it has n. 1 / the number of all rows may be the same number.
+func ofOwnPositions(b *batch, n int, v float64) bool {
+	tokens := b.N * b.Positions
+	if b.Positions >= b.Seq.Total || tokens < 2 || n < tokens {
+		return false
+	}
+	is := func(count int) bool { return math.Abs(float64(v*float64(count))-1) < 1e-6 }
+	return !is(b.Total) && (is(tokens) || is(n) || is(b.Total*b.Positions) || is(n/b.N*b.Total))
 }
 
 // noteAffine notes the numbers of Affine. Those of sums over rows are a part of their factors, and by 0 a program leaves out a penalty of
