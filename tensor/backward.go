@@ -54,6 +54,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 		}
 		t.multiply(h, f)
 	}
+	t.compareNumbers(loss)
 	t.addGrad(h, t.lossGrad(h))
 	t.differentiate()
 	if !follows {

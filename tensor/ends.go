@@ -73,6 +73,7 @@ func (t *Tape) BackwardFrom(outs, grads []Tensor, opts ...BackwardOption) {
 		mustGrad(outs[i].h, grads[i].h, i)
 	}
 	t.begin(opts)
+	t.compareNumbers(outs...)
 	for i, g := range grads {
 		t.addGrad(outs[i].h, t.alias(t.put(g).h))
 	}

@@ -285,22 +285,31 @@ func ofOwnPositions(b *batch, n int, v float64) bool {
 // noteAffine notes the numbers of Affine. Those of sums over rows are a part of their factors, and by 0 a program leaves out a penalty of
 // what all ranks have.
 func (t *Tape) noteAffine(x *header, a, b float64) {
+	if !t.notes() {
+		return
+	}
+	t.noteAlike(x, 0, a)
+	t.noteAlike(x, 1, b)
 	if x.ty.On(Partial) != 0 || a == 0 && b == 0 && x.ty.On(Varying) == 0 {
 		return
 	}
-	t.NoteNumber("Scale or Affine", x.tensor(), 0, a)
+	t.noteOfRows("Scale or Affine", x, 0, a)
 	if b != 0 {
-		t.NoteNumber("Scale or Affine", x.tensor(), 1, b)
+		t.noteOfRows("Scale or Affine", x, 1, b)
 	}
 }
 
 // NoteNumber notes a number of the host that op gets with in, if this is of rows, or depends on parameters and is the same on all ranks. An
 // operation may have several, which i numbers. It is called by what the program itself calls.
 func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
-	if !t.noting() || t.inBackward || t.quiet || !t.training && !t.noGrad {
-		return
+	if t.notes() {
+		t.noteAlike(in.hdr(), i, v)
+		t.noteOfRows(op, in.hdr(), i, v)
 	}
-	x := in.hdr()
+}
+
+// noteOfRows notes a number for the comparison between ranks with other rows.
+func (t *Tape) noteOfRows(op string, x *header, i int, v float64) {
 	axes := x.ty.On(Varying)
 	if x.needs {
 		axes |= x.ty.On(Replicated) | x.ty.On(Invariant)
@@ -316,6 +325,11 @@ func (t *Tape) NoteNumber(op string, in Tensor, i int, v float64) {
 		f.Hand = v
 	}
 	t.noteFactor(f)
+}
+
+// notes reports whether the tape notes the numbers of operations.
+func (t *Tape) notes() bool {
+	return t.noting() && !t.inBackward && !t.quiet && (t.training || t.noGrad)
 }
 
 // takeNumbers notes the numbers that another tape got, such as a teacher's, a tensor of which is an input.
@@ -364,10 +378,14 @@ func (t *Tape) noteFloats(name string, v reflect.Value, in []*header, number int
 		if number++; x.Kind() == reflect.Struct {
 			number = t.noteFloats(name, x, in, number)
 		}
-		if x.CanFloat() {
-			for _, h := range in {
-				t.NoteNumber(name, h.tensor(), number, x.Float())
+		if !x.CanFloat() || !t.notes() {
+			continue
+		}
+		for _, h := range in {
+			if t.record { // else nobody knows what the Function makes of it
+				t.noteAlike(h, number, x.Float())
 			}
+			t.noteOfRows(name, h, number, x.Float())
 		}
 	}
 	return number

@@ -9,6 +9,7 @@ type Node struct {
 	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient even if its output has none
 	later      bool  // its output is put off (see Tape.Later)
 	spent      bool  // a Function's call of which an input is spent
+	inLoss     bool  // see Tape.markLoss
 	in         []*header
 	out        *header
 	aux        [2]*header // further tensors that the rule reads

@@ -93,6 +93,7 @@ type step struct {
 	ownWhy  string    // how the first tensor of this rank's own came about
 	sliced  bool      // rows were
 	chosen  []chosen  // of rows
+	alike   []alike   // numbers of operations
 	added   []*header // by a rule of RowsAdded, without a gradient
 	drew    bool      // random numbers since the last Backward
 	seeds   int       // calls of WithAux
@@ -169,7 +170,7 @@ func (t *Tape) blankHeader() *header {
 	t.nh++
 	// Setting the whole header to zero would take most of the time; alloc sets own, and setDims sets the shape.
 	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty, h.at = false, false, false, false, false, 0, Types{}, place{}
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.inLoss, h.uses, h.ty, h.at = false, false, false, false, false, false, 0, Types{}, place{}
 	return h
 }
 
@@ -310,7 +311,7 @@ func (t *Tape) Reset() {
 	t.weightsOf = nil
 	t.forgetOwners()
 	t.used = t.used[:0]
-	t.step = step{known: t.known[:0], ends: t.ends[:0], added: t.added[:0]}
+	t.step = step{known: t.known[:0], ends: t.ends[:0], added: t.added[:0], alike: t.alike[:0]}
 	t.fed.reset()
 	t.agreement.Reset()
 	t.serial++

@@ -56,6 +56,7 @@ type header struct {
 	saved  bool // a gradient rule reads it
 	local  bool // made inside a Function and saved by it
 	isGrad bool // a gradient, or a contribution to one
+	inLoss bool // the loss of the Backward that runs depends on it: see Tape.markLoss
 	ty     Types
 	at     place  // where the rows are
 	uses   uint8  // recorded operations that it is an input of; 2 is many, and spent says that its graph is gone

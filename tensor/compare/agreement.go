@@ -26,13 +26,14 @@ type Agreement struct {
 	First, N int
 	Seq      layout.Spans
 	Values   uint64 // a digest of all inputs
+	Numbers  uint64 // of the host, such as those of Scale, on which the loss depends: a digest
 }
 
 // Print returns bits that differ if Agreements do.
 func (a *Agreement) Print() uint64 {
 	return kernel.Key(a.Seed, a.Step, uint64(a.Batch), a.Batches, uint64(a.Total), uint64(a.SeqTotal), math.Float64bits(a.Count), a.Counts,
 		math.Float64bits(a.Rate), a.Frozen, a.Inputs, a.Params, uint64(a.First), uint64(a.N), uint64(a.Seq.First), uint64(a.Seq.Break),
-		uint64(a.Seq.Skip), a.Values)
+		uint64(a.Seq.Skip), a.Values, a.Numbers)
 }
 
 // Difference returns what differs first between two ranks, and what to do about it; "" if nothing does.
@@ -64,6 +65,9 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},
 		{a.Seq != b.Seq, "Rows.Seq", a.Seq, b.Seq, "ranks that share the work on a batch need the same positions"},
 		{a.Values != b.Values, "inputs", "some values", "others", "ranks that share the work on a batch need the same inputs and labels"},
+		{a.Numbers != b.Numbers, "numbers of the host (Scale, Affine, Clamp, Dropout and others)", "some", "others", "ranks that share the " +
+			"work on a batch give an operation on what they have alike the same number: draw it with one seed on all of " +
+			"them, and make it of what all have, such as the whole loss"},
 	} {
 		if d.differ {
 			return fmt.Sprintf("%s %v", d.what, d.mine), fmt.Sprint(d.other), errors.New(d.advice)

@@ -16,6 +16,9 @@ type Step struct {
 	Over  layout.Axes  // along which some input differs between ranks
 	Steps int          // Backwards without More, up to ComparedSteps
 
+	// Numbers are those of the host on which the loss of the Backward that runs depends, in steps that note them.
+	Numbers []Number
+
 	numbers, kept  batches // kept: when the last Backward with More ended
 	count          float64
 	counts         uint64
@@ -29,6 +32,12 @@ type Step struct {
 	recent         [4]uint64 // of inputs
 	told           int       // how many were
 	compared, next bool      // the values of this step, and of the next one, are compared, too: see CompareNext
+}
+
+// Number is one of the host that ranks along Axes must give an operation alike.
+type Number struct {
+	Axes   layout.Axes
+	Digest uint64
 }
 
 // ComparedSteps is in how many steps of a tape the values of inputs are compared in any case.
@@ -52,6 +61,11 @@ func (s *Step) Agreement(seed, step uint64, r *layout.Batch, along layout.Axes) 
 	}
 	if along != 0 && along&s.Over == 0 {
 		a.First, a.N, a.Seq, a.Values = r.First, r.N, r.Seq, s.values
+		for _, n := range s.Numbers { // a sum: the order says nothing
+			if along&^n.Axes == 0 {
+				a.Numbers += n.Digest
+			}
+		}
 	}
 	return a
 }
@@ -123,7 +137,8 @@ func (s *Step) Param(sum uint64) { s.params += sum }
 
 // Reset drops what belongs to a step that ended or was given up.
 func (s *Step) Reset() {
-	*s = Step{numbers: s.kept, kept: s.kept, Over: s.Over, Steps: s.Steps, compared: s.compared, rate: s.rate, frozen: s.frozen}
+	*s = Step{numbers: s.kept, kept: s.kept, Over: s.Over, Steps: s.Steps, compared: s.compared, rate: s.rate, frozen: s.frozen,
+		Numbers: s.Numbers[:0]}
 }
 
 // Backward notes the end of a Backward.
@@ -135,7 +150,7 @@ func (s *Step) Backward(more bool) {
 		s.compared, s.next = s.next, false
 	}
 	s.numbers, s.count, s.counts, s.inputs, s.params, s.values, s.recent = s.kept, 0, 0, 0, 0, 0, [4]uint64{}
-	s.numAgreed = 0
+	s.numAgreed, s.Numbers = 0, s.Numbers[:0]
 }
 
 // Digest returns a digest of elements of size bytes each. It is 0 for zeros, which say nothing: a rank without rows may have none.
