@@ -20,7 +20,7 @@ func sameFactors(what string, all []given) error {
 			continue
 		}
 		for _, b := range others {
-			x, y, ok := clash(b.Factors, a.Factors)
+			x, y, ok := clash(b.Factors, a.Factors, false)
 			switch {
 			case ok && x.Op != "":
 				return fmt.Errorf("%s: %s has the number %g on rank %d, and %g on rank %d, in the same line: a number is the same on all "+
@@ -48,6 +48,8 @@ func line(x tensor.Factor) string {
 		return "; they are chosen in " + x.At
 	case x.Op == tensor.OwnRows:
 		return "; it is the AsPart of " + x.At
+	case x.Op == tensor.Same:
+		return "; it is in " + x.At
 	}
 	return "; the number is that of " + x.At
 }
@@ -116,7 +118,7 @@ func (c *StepCheck) warn(what string, all []given) {
 		}
 	}
 	own, others := ownFactors(all, len(all))
-	twice, sums, labels := sameData(all), sameSums(all), ownLabels(all)
+	twice, sums, labels, masks := sameData(all), sameSums(all), ownLabels(all), ownMasks(all)
 	maps.DeleteFunc(c.own, func(site uint64, _ tensor.Factor) bool { return others[site] })
 	for site, x := range own {
 		_, again := c.own[site]
@@ -124,13 +126,14 @@ func (c *StepCheck) warn(what string, all []given) {
 	}
 	say(c.twice && twice != "", twice)
 	say(c.labels && labels != "", labels)
+	say(c.masks && masks != "", masks)
 	for i, sum := range sums {
 		say(sumsTo[sum] != "" && sum == c.sums[i], fmt.Sprintf("input %d with rows, in the order of their use, %s on each rank: if statistics "+
 			"of a rank's own rows made it, such as their mean, the loss depends on the number of ranks: add statistics up over all ranks (SumFloats), or "+
 			"compute them with the tape (GlobalMean, autograd.Sum); if each rank has all that belongs together, it is right", i+1, sumsTo[sum]))
 	}
 	maps.Copy(own, c.own)
-	c.own, c.twice, c.sums, c.labels = own, twice != "", sums, labels != ""
+	c.own, c.twice, c.sums, c.labels, c.masks = own, twice != "", sums, labels != "", masks != ""
 }
 
 var sumsTo = map[byte]string{'0': "adds up to 0", '1': "adds up to 1", 'n': "has the mean 1"} // see compare.Fed.Sums
@@ -174,6 +177,19 @@ func ownLabels(all []given) string {
 					"the number of ranks: add counts up over all ranks (SumFloats); if each rank has all that belongs together, it is right",
 					v.Label, v.Value, all[0].Rank, w.Value, a.Rank)
 			}
+		}
+	}
+	return ""
+}
+
+// ownMasks says which ranks have other constants for all of their rows; "": none.
+func ownMasks(all []given) string {
+	for _, a := range all {
+		if x, _, ok := clash(all[0].Factors, a.Factors, true); ok {
+			return fmt.Sprintf("an operation combines each row of rank %d with a mask, or another constant without Rows, and those of rank %d "+
+				"with another one: if it was drawn with a seed of the rank, the loss depends on the number of ranks: draw it with one seed on all; "+
+				"if rows have masks of their own, give each its own (Tensor.WithRows); if each rank has all that belongs together, it is right%s",
+				all[0].Rank, a.Rank, line(x))
 		}
 	}
 	return ""
@@ -268,11 +284,11 @@ func sole(list []tensor.Factor, f tensor.Factor) bool {
 func has(list []tensor.Factor, f tensor.Factor) bool { return slices.ContainsFunc(list, f.Same) }
 
 // clash returns two factors of one place, of which each list lacks the other's. Behind AsPart a program may take sums one by one, each with
-// a number of its own: so there, each list must have only one.
-func clash(a, b []tensor.Factor) (x, y tensor.Factor, ok bool) {
+// a number of its own: so there, each list must have only one. same is for constants.
+func clash(a, b []tensor.Factor, same bool) (x, y tensor.Factor, ok bool) {
 	for _, f := range a {
 		for _, g := range b {
-			if f.Site == g.Site && !has(b, f) && !has(a, g) && (!f.Part || sole(a, f) && sole(b, g)) {
+			if f.Site == g.Site && (f.Op == tensor.Same) == same && !has(b, f) && !has(a, g) && (!f.Part || sole(a, f) && sole(b, g)) {
 				return f, g, true
 			}
 		}

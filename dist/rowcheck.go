@@ -24,6 +24,7 @@ type StepCheck struct {
 	twice  bool                          // in that step, ranks with other rows had the same values
 	sums   [len(compare.Fed{}.Sums)]byte // in that step, what inputs added up to on all ranks
 	labels bool                          // in that step, ranks had other values for one label
+	masks  bool                          // in that step, ranks had other constants for all of their rows
 	warned bool
 	// replays says that some rank captures steps: while it replays one, which compares nothing, others may run theirs.
 	replays bool

@@ -112,8 +112,8 @@
 //     second.go (second results), spent.go (what an earlier Backward has freed), over.go (gradients in the memory of logits);
 //   - types over ranks: types.go, types_rules.go, types_error.go; places.go and places_ops.go (where the rows are);
 //     rows.go (inputs, means, random numbers); place.go (parameters); origin.go (for other ranks);
-//   - what ranks compare of a step: agreement.go, fed.go (inputs), factors.go and alike.go (numbers of the host), ownrows.go, portions.go,
-//     repeat.go;
+//   - what ranks compare of a step: agreement.go, fed.go (inputs), factors.go and alike.go (numbers of the host), ownrows.go,
+//     constants.go, portions.go, repeat.go;
 //   - memory and devices: dtype.go, storage.go, stepmemory.go, device.go, exec.go (launches), host.go, transfer.go, recording.go (captured
 //     steps); stored.go (parameters in files), failure.go.
 package tensor

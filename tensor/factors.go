@@ -398,10 +398,12 @@ func (t *Tape) noteFactor(x Factor) {
 		return
 	}
 	f := &t.fed
-	switch {
-	case len(f.factors) > maxFactors || slices.ContainsFunc(f.factors, x.Same):
+	switch n := len(f.factors) - f.same; {
+	case n > maxFactors || slices.ContainsFunc(f.factors, x.Same):
 		return
-	case len(f.factors) == maxFactors:
+	case x.Op == Same:
+		f.same++
+	case n == maxFactors:
 		x = Factor{Site: ManyFactors}
 	}
 	f.factors = append(f.factors, x)

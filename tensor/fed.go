@@ -6,12 +6,13 @@ import "github.com/ringo-ml/ringo/tensor/compare"
 type fedInputs struct {
 	compare.Inputs
 	factors []Factor // see Param.Factors
+	same    int      // how many of them are Same
 	asked   bool     // GlobalCount was called
 }
 
 func (f *fedInputs) reset() {
 	f.Reset()
-	f.factors, f.asked = f.factors[:0], false
+	f.factors, f.same, f.asked = f.factors[:0], 0, false
 }
 
 // valuesOf returns the values of h, an input with rows b, for a comparison between ranks. sum is a digest of them.

@@ -203,6 +203,9 @@ func (t *Tape) each(op string, out *header, in []*header) {
 	}
 	if held {
 		t.mustNotHold(op, out, in)
+		if t.compares() {
+			t.noteSame(out, in)
+		}
 	}
 	if !rows || !seq {
 		t.own(op, out, acc.Batch, !rows, !seq, "where other rows of this rank meet")
