@@ -240,9 +240,23 @@ func TestTypesOfSums(t *testing.T) {
 	tape.Input(New(hostDevice, Float64, 3).WithRows(Rows{Stride: 1, Total: 6}))
 	assert.Equal(t, none, made(t, func() Tensor { return ops.Dropout(of(tape, Varying), 0.1, 1) }), "rows of which the tape does not know")
 	assert.Equal(t, Varying, made(t, loss(Varying)))
-	for _, f := range []func(x Tensor){func(x Tensor) { GlobalMean(x) }, func(x Tensor) { GlobalCount(x) }, func(x Tensor) { ops.MSE(x, x) }} {
-		assert.ErrorContains(t, Try(func() { f(of(tape, Varying)) }), "ranks that share the rows have other parts of this, such as their tokens")
+}
+
+// A mean over all rows needs them: not what ranks that share the rows have in parts, nor some of the rows, in an evaluation, too.
+func TestMeansOfSomeAreRefused(t *testing.T) {
+	for name, opts := range map[string][]TapeOption{"training": nil, "evaluation": {NoGrad()}} {
+		tape := NewTape(hostDevice, opts...)
+		x := tape.Input(New(hostDevice, Float64, 3, 2).WithRows(Rows{Stride: 1, Total: 6, Over: 2}))
+		mse := func(x Tensor) { ops.MSE(x, x) }
+		for _, f := range []func(x Tensor){func(x Tensor) { GlobalMean(x) }, func(x Tensor) { GlobalCount(x) }, mse} {
+			assert.NoError(t, Try(func() { f(x) }), name)
+			assert.ErrorContains(t, Try(func() { f(of(tape, Varying)) }), "ranks that share the rows have other parts of this", name)
+			assert.ErrorContains(t, Try(func() { f(x.Slice(0, 0, 2)) }), "has not all rows of the batch", name)
+		}
+		tape.Close()
 	}
+	tape := NewTape(hostDevice, NoGrad())
+	assert.Equal(t, 6, GlobalCount(of(tape, Varying)), "without rows, as where text is written")
 }
 
 // The loss of Backward and WithAux must be a part of a sum, or the same on all ranks.

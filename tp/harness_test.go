@@ -41,6 +41,21 @@ type job struct {
 	ones   bool                                // layers and sequences are divided also where an axis has one rank
 	change func(m *gpt.Model, mesh *dist.Mesh) // of the program, before Attach
 	loss   lossOf                              // in place of tp.CrossEntropy
+	square bool                                // the mean square of what is between layers counts, too
+}
+
+// squared is a layer in front of which a penalty of the activations is added.
+type squared struct{ nn.Layer }
+
+func (l squared) Forward(x nn.T) nn.T {
+	n := x.Tape().Rows().Total * positions * x.Dim(-1)
+	return l.Layer.Forward(tensor.WithAux(x, x.Square().Sum(), 0.5/float64(n)))
+}
+
+// square adds a penalty between the layers of the last block.
+func square(m *gpt.Model) {
+	b := m.Blocks[len(m.Blocks)-1]
+	b.Norm2 = squared{b.Norm2}
 }
 
 type lossOf func(logits, labels nn.T) nn.T
@@ -71,6 +86,9 @@ func (j job) attach(r *dist.Rank, mesh *dist.Mesh) (a disttest.Attached, err err
 		ids, next := tokens(b.First, b.N, b.Rows)
 		return loss(m.Forward(b.Tape.Input(part(ids))), part(next))
 	}}
+	if j.square {
+		defer square(m) // behind Divide
+	}
 	if mesh == nil {
 		a.Params = nn.Init(m, r.Device, tensor.Float64, 3)
 		return a, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -114,4 +115,18 @@ func TestPenaltiesOfDividedWeights(t *testing.T) {
 	}
 	_, err := trainPenalized("dp=2,tp=2", 4, add)
 	require.ErrorContains(t, err, "behind autograd.Sum, or by tensor.WithAux, a penalty of divided weights")
+}
+
+// A penalty of the activations between layers is right where ranks have a part of the tokens, 5 or 10 of them: their squares are added up,
+// and divided by the number of all elements.
+func TestPenaltyOfTokens(t *testing.T) {
+	one := job{model: "gpt2", square: true}
+	want := one.training().Run(t)
+	plain := job{model: "gpt2"}.training().Run(t)
+	require.NotEqual(t, plain.Losses[9], want.Losses[9])
+	for i, mesh := range []string{"kv=2", "kv=3", "dp=2,kv=2", "fsdp=2,kv=2"} {
+		j := one
+		j.mesh, j.cfg = mesh, forms[1+i%2]
+		disttest.RequireEqual(t, want, j.training().Run(t), 1e-10)
+	}
 }
