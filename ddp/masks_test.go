@@ -1,10 +1,16 @@
 package ddp_test
 
 import (
+	"context"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/ops"
@@ -60,5 +66,54 @@ func TestMasksOfAllRows(t *testing.T) {
 		},
 	} {
 		assert.Empty(t, warned(t, 2, do), name)
+	}
+}
+
+// A mask of floats that is as long as a rank's own sequences is refused, because another one of that kind may be an error: the text says
+// what is accepted.
+func TestMaskAsLongAsOwnSequences(t *testing.T) {
+	long := func(mask func(n int) tensor.Tensor) step {
+		return func(r *rows) {
+			n := 2 + r.group.Rank()
+			r.backward(nn.GlobalMean(r.hidden().Slice(1, 0, n).Mul(r.tape.Input(mask(n)).Cast(tensor.Float64)).Sum(1).Square()))
+		}
+	}
+	require.NoError(t, tryFactors(false, 2, long(func(n int) tensor.Tensor { return own[uint8](n, 0) })))
+	err := tryFactors(false, 2, long(func(n int) tensor.Tensor { return tensor.FromSlice(make([]float64, n), n) }))
+	require.NoError(t, err, "zeros say nothing")
+	err = tryFactors(false, 2, long(func(n int) tensor.Tensor { return tensor.FromSlice([]float64{1, 2, 3}[:n], n) }))
+	require.ErrorContains(t, err, "a mask as long as a rank's own sequences is of integers or bools")
+}
+
+// The gradient of samples that all ranks have is that of one rank while parameters are frozen; otherwise the error says so.
+func TestGradientOfWhatAllRanksHave(t *testing.T) {
+	var want []float64
+	for _, ranks := range []int{1, 2} {
+		cfg := dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}
+		require.NoError(t, dist.Run(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
+			model := nn.NewLinear(3, 1)
+			params := disttest.Must(ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1}))
+			tape := tensor.NewTape(r.Device)
+			defer tape.Close()
+			gradient := func() []float64 {
+				x := tape.Leaf(tensor.FromSlice([]float64{1, 2, 3, 4, 5, 6}, 2, 3))
+				tape.Backward(model.Forward(x).Square().Sum())
+				return tensor.Floats(tape.GradOf(x))
+			}
+			err := tensor.Try(func() { gradient() })
+			if ranks > 1 {
+				assert.ErrorContains(t, err, "needs frozen parameters (Param.Freeze)")
+			}
+			tape.Reset()
+			for _, p := range params {
+				p.Freeze()
+			}
+			if got := gradient(); ranks == 1 {
+				want = got
+			} else {
+				assert.Equal(t, want, got)
+			}
+			return nil
+		}))
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 // Leaf puts x on the tape, as Input does, and computes a gradient for it, which GradOf returns. The input of a pipeline stage is a leaf,
 // and so is an image whose gradient is shown (saliency). If x is a tensor of this tape, no gradient flows back to what it was computed
-// from. On a NoGrad tape, Leaf is Input. Along axes of the job on which x is the same on all ranks, its gradient must be the same, too.
+// from. On a NoGrad tape, Leaf is Input. Along axes of the job on which x is the same on all ranks, its gradient must be the same, too: so
+// for a gradient of x alone, such as in Langevin dynamics of samples that all ranks have, freeze the parameters meanwhile (Param.Freeze).
 func (t *Tape) Leaf(x Tensor) Tensor {
 	t.checkLeaf(x.hdr())
 	return t.leafOf(t.Input(x).h, x.h)

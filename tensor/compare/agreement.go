@@ -58,8 +58,8 @@ func (a *Agreement) Difference(b *Agreement) (mine, other string, advice error) 
 		{a.Rate != b.Rate, "learning rate of the last step", a.Rate, b.Rate, "a schedule must use what all ranks have alike, such as a loss " +
 			"that was added up over them"},
 		{a.Frozen != b.Frozen, "frozen parameters", "some", "others", "all ranks freeze and unfreeze the same, by what they have alike"},
-		{a.Inputs != b.Inputs, "inputs without Rows", "some values", "others",
-			"if they belong to rows, say so (WithRows); otherwise all ranks need the same"},
+		{a.Inputs != b.Inputs, "inputs without Rows", "some values", "others", "if they belong to rows, say so (WithRows); otherwise all " +
+			"ranks need the same; a mask as long as a rank's own sequences is of integers or bools (Cast, ops.Where)"},
 		{a.Params != b.Params, "parameters that are not attached", "some values", "others",
 			"all ranks need the same: one seed, and the same changes on all ranks (those of an attached and frozen model are compared by name)"},
 		{a.First != b.First || a.N != b.N, "rows", rowsFrom(a), rowsFrom(b), "ranks that share the work on a batch need the same rows"},

@@ -31,6 +31,9 @@ const (
 	ClashHeld                      // what is the same on all ranks has an element for each of this rank's rows
 )
 
+// frozen is for the gradient of a Leaf that all ranks have alike: those of parameters, which ranks add up, do not belong to it.
+const frozen = "the gradient of a Leaf that all ranks have alike needs frozen parameters (Param.Freeze)"
+
 // clashTexts say what is wrong. %[1]s is the first input of one kind, %[2]s that of the other.
 var clashTexts = [...]string{
 	ClashInput: "must be %[2]s",
@@ -41,8 +44,8 @@ var clashTexts = [...]string{
 	ClashOwn: "%[1]s is the same on all ranks, %[2]s is made of a mean over this rank's rows",
 	ClashRowsFeatures: "%[1]s is this rank's rows, %[2]s this rank's part of the features: rows must be gathered, " +
 		"or sent to where that part is",
-	ClashOnce: "%[1]s counts its gradient once, that of %[2]s is added up over the ranks: " +
-		"behind autograd.Sum, or by tensor.WithAux, a penalty of divided weights or a loss of the whole batch can be added",
+	ClashOnce: "%[1]s counts its gradient once, that of %[2]s is added up over the ranks: behind autograd.Sum, or by tensor.WithAux, " +
+		"a penalty of divided weights or a loss of the whole batch can be added; " + frozen,
 	ClashPart:      "%[1]s is a partial sum, %[2]s differs between ranks",
 	ClashNonlinear: "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
 	ClashAdded:     "%[1]s is a partial sum: what is added to it would count once for each rank",
@@ -57,7 +60,7 @@ var clashTexts = [...]string{
 var lossTexts = [...]string{
 	layout.Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: " +
 		"it would count once for each. Does the input lack its Rows? What all ranks compute of all rows needs autograd.Sum or Gather, behind " +
-		"which a gradient counts once, in place of AllReduce, AllGather or Copy",
+		"which a gradient counts once, in place of AllReduce, AllGather or Copy; " + frozen,
 	layout.Varying: "the loss differs between ranks and is not a part of a sum: sum over rows and divide by the global count " +
 		"(see GlobalMean), and by no number of ranks; a choice among all rows, as of the largest losses, needs all (autograd.Gather); " +
 		"AsPart is for your own sum",
