@@ -259,6 +259,13 @@ func TestMeansOfSomeAreRefused(t *testing.T) {
 	assert.Equal(t, 6, GlobalCount(of(tape, Varying)), "without rows, as where text is written")
 }
 
+// An error about a Function says which one it is, and what it lacks.
+func TestFunctionWithoutTypesIsNamed(t *testing.T) {
+	tape := typeTape(t)
+	err := Try(func() { tape.Apply(plainFunction{}, of(tape, Partial)) })
+	assert.ErrorContains(t, err, plainFunction{}.Name()+", a Function without Types, float64[3,2]: ")
+}
+
 // The loss of Backward and WithAux must be a part of a sum, or the same on all ranks.
 func TestTypesOfLosses(t *testing.T) {
 	tape := typeTape(t)
