@@ -487,7 +487,7 @@ func (t *Tape) failHeld(op string, in []*header, i, d int, axes Axes, n int, wha
 		return
 	}
 	e := &typing.Error{Axis: same.First(), Clash: typing.ClashHeld, Have: h.ty.At(same.First()), Want: Varying}
-	line := "it needs their place, x = x.WithRows(batch.X.Rows()) before Tape.Input"
+	line := "it needs their place, x = x.WithRows(batch.X.Rows()), or tape.Rows(), before Tape.Input"
 	switch what {
 	case "positions":
 		line = "say tensor.OfPositions(x, like)"

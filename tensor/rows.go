@@ -52,7 +52,7 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	return Tensor{v, 0}
 }
 
-// Rows returns the argument of WithRows, or zero.
+// Rows returns the argument of WithRows, or zero. A tensor of a tape has none: those of the step are Tape.Rows.
 func (x Tensor) Rows() Rows { return x.hdr().rowsOf() }
 
 // rowsOf returns the rows of WithRows.
@@ -250,7 +250,7 @@ func (t *Tape) countOf(op string, h, x *header) int {
 	b = batchOf(t.rows, h)
 	if over := t.rows.Over; over != 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 {
 		fail(op, these(x), "is the same on all ranks, and made of no rows of the batch. Does the input lack its Rows? It needs them, "+
-			"x = x.WithRows(batch.X.Rows()) before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")
+			"x = x.WithRows(batch.X.Rows()), or tape.Rows(), before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")
 	}
 	if !fits(b, h) {
 		if b.Over == 0 && b.N == b.Total && (b.Positions == 0 || b.Positions == b.Seq.Total) { // what has no rows has a mean of its elements
