@@ -75,7 +75,8 @@
 //
 // A unit that the first step left out finds its place later.
 //
-// These are errors that name the unit: some ranks use it and others do not; a rank uses it at another place than before.
+// These are errors that name the unit: some ranks use it and others do not; a rank uses it at another place than before. A model whose
+// order changes, on all ranks alike, needs Config.OncePerStep or stage 2, or keeps (Keep) what changes its place.
 //
 // A captured step (capture.New) repeats in each replay the gathers and comparisons of its recording. CheckEvery, Offload and Host cannot
 // be captured. If a pipeline computes weight gradients later (tensor.DeferWeights), it uses units again for them: they must stay until

@@ -111,7 +111,12 @@ func TestOrderDiffers(t *testing.T) {
 	j.before = swap(1, 3)
 	refused(t, j, "unit")
 	j.before = swap(-1, 3)
-	refused(t, j, "unit 3 (blocks.2) is used at another place in Backward than in the first step")
+	refused(t, j, "unit 3 (blocks.2) is used at another place in Backward than in the first step: ")
+	for _, cfg := range []fsdp.Config{{OncePerStep: true}, {Stage: 2}} { // what the error names
+		j.cfg = cfg
+		j.cfg.DType = tensor.Float64
+		disttest.RequireEqual(t, onOne(j).run(t), j.run(t), 1e-10)
+	}
 }
 
 // A weight whose uses are far apart need not be kept: it is gathered for each of them.

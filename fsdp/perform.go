@@ -30,7 +30,8 @@ func (s *Sharding) perform(todo []order.Action) error {
 func (s *Sharding) act(a order.Action, u *Unit) error {
 	switch a.Do {
 	case order.Misplaced:
-		return s.abort(fmt.Errorf("%s is used at another place in Backward than in the first step", u.name))
+		return s.abort(fmt.Errorf("%s is used at another place in Backward than in the first step: for a model whose order changes from step "+
+			"to step, set Config.OncePerStep or Stage: 2, or Keep what changes its place", u.name))
 	case order.Unshard:
 		s.unshard(u, a.Stale)
 	case order.WaitUnshard:

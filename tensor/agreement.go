@@ -90,10 +90,13 @@ func (t *Tape) target(h *header) {
 }
 
 // checksum returns a digest of h's values, of the first MiB. It is 0 if the host does not see them, and for zeros.
-func checksum(h *header) uint64 {
-	if h.ld != 0 || h.n == 0 || !h.st.dev.Host() {
+func checksum(h *header) uint64 { return checksumOf(h, h.n) }
+
+// checksumOf is checksum of the first n elements.
+func checksumOf(h *header, n int) uint64 {
+	if h.ld != 0 || n == 0 || !h.st.dev.Host() {
 		return 0
 	}
 	size := h.dtype.Size()
-	return compare.Digest(unsafe.Slice((*byte)(h.ptr()), min(h.n*size, 1<<20)), size)
+	return compare.Digest(unsafe.Slice((*byte)(h.ptr()), min(n*size, 1<<20)), size)
 }

@@ -20,19 +20,19 @@ func (t *Tape) noteSame(out *header, in []*header) {
 		if h == nil || h.at.Of != 0 || h.needs || h.n < 2 || h.ty != (Types{}) || !h.st.dev.Host() || h.ld != 0 {
 			continue
 		}
-		line, own, row := t.callSite(), false, *h
+		line, own, each := t.callSite(), false, h.n // each: elements of one, if it repeats one for each row
 		site := line
 		for d, n := range h.dims[:h.ndim] {
 			flat := h.at.Flat()>>d&1 != 0
 			own = own || n > 1 && !flat && out.at.Dims()>>(d+int(out.ndim-h.ndim))&1 != 0
-			if flat && row.n == product(h.dims[d:h.ndim]) { // it repeats one for each row
-				row.n /= max(n, 1)
+			if flat && each == product(h.dims[d:h.ndim]) {
+				each /= max(n, 1)
 			} else {
 				site = kernel.Key(site, uint64(n))
 			}
 		}
 		if !own && t.fed.same < maxSame {
-			t.noteFactor(Factor{Site: site, Value: float64(checksum(&row) >> 44), Op: Same, from: line})
+			t.noteFactor(Factor{Site: site, Value: float64(checksumOf(h, each) >> 44), Op: Same, from: line})
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (op Op) setTypes(out, first *header, in []*header, s *inputAxes) {
 		s.add(first)
 	}
 	if out.ty = s.Types(); s.Suspects() != 0 {
-		op.mustFit(ops[op].Name, out, in, s)
+		op.mustFit(nil, out, in, s)
 	}
 }
 

@@ -228,26 +228,26 @@ func (t *Tape) globalCount(op string, h, x *header) int {
 }
 
 func (t *Tape) countOf(op string, h, x *header) int {
-	b, strict := *t.batchAt(x.at), t.records() || t.rows.Stride != 0 // not where a text is written
-	if strict && x.ty.On(Varying)&^(b.Over|b.SeqOver|t.rows.Over|t.rows.SeqOver) != 0 {
+	of, strict := t.batchAt(x.at), t.records() || t.rows.Stride != 0 // not where a text is written
+	if strict && x.ty.On(Varying)&^(of.Over|of.SeqOver|t.rows.Over|t.rows.SeqOver) != 0 {
 		fail(op, these(x), "ranks that share the rows have other parts of this, such as their tokens under sequence parallelism: sum it over "+
 			"these ranks, Apply(&autograd.Sum{Group: tp}, x.Sum()), and Scale by 1/n, or WithAux(y, x.Sum(), 1/n); n is the number of elements "+
 			"of all ranks and all rows of the batch (tape.Rows().Total)")
 	}
 	if x.at.Of != 0 {
-		if n, ok := b.Count(h.n, x.at); ok {
+		if n, ok := of.Count(h.n, x.at); ok {
 			return n
 		}
-		if over := b.Over; x.at.Dims() == 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 { // of a sum of all rows
+		if over := of.Over; x.at.Dims() == 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 { // of a sum of all rows
 			return max(h.n, 1)
 		}
 		if strict {
 			fail(op, these(x), "has not all rows of the batch (%v), or not an equal number of elements of each: a mean over something else is a "+
 				"Sum, scaled by a count over all ranks (SumFloats), that of rows in another order by 1 / tensor.GlobalCount(input); rows that meet "+
-				"others need all (autograd.AllGather)%s", b, x.madeOf())
+				"others need all (autograd.AllGather)%s", *of, x.madeOf())
 		}
 	}
-	b = batchOf(t.rows, h)
+	b := batchOf(t.rows, h)
 	if over := t.rows.Over; over != 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 {
 		fail(op, these(x), "is the same on all ranks, and made of no rows of the batch. Does the input lack its Rows? It needs them, "+
 			"x = x.WithRows(batch.X.Rows()), or tape.Rows(), before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")

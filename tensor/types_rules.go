@@ -16,8 +16,9 @@ type inputAxes struct{ typing.Inputs }
 func (s *inputAxes) add(h *header)      { s.Add(h.ty, h.needs) }
 func (s *inputAxes) addIndex(h *header) { s.AddIndex(h.ty, h.needs) }
 
-// mustFit panics with a *Failure where the inputs of an operation, called name, do not fit. It sets the types of the output.
-func (op Op) mustFit(name string, out *header, in []*header, s *inputAxes) {
+// mustFit panics with a *Failure where the inputs of an operation do not fit. It sets the types of the output. f is nil, or the Function of
+// OpApply.
+func (op Op) mustFit(f Function, out *header, in []*header, s *inputAxes) {
 	o := &ops[op]
 	switch {
 	case op == OpAux: // WithAux has looked at the loss
@@ -30,6 +31,10 @@ func (op Op) mustFit(name string, out *header, in []*header, s *inputAxes) {
 		var memory [maxInputs]typing.Operand
 		var bad typing.Misfit
 		if out.ty, bad = s.Fit(o.Class, o.Const, operands(memory[:0], in)); bad.Axes != 0 {
+			name := o.Name
+			if f != nil {
+				name = f.Name() + ", a Function without Types,"
+			}
 			clash(name, in, bad)
 		}
 	}
@@ -194,7 +199,7 @@ func (c *Ctx) applyTypes(y *header, in []*header) {
 			s.add(h)
 		}
 		if y.ty = s.Types(); s.Suspects() != 0 && c.t.records() {
-			OpApply.mustFit(c.f.Name()+", a Function without Types,", y, in, &s)
+			OpApply.mustFit(c.f, y, in, &s)
 		}
 		c.warnOfPart(in)
 		for _, o := range c.outs {
