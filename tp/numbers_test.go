@@ -1,22 +1,14 @@
 package tp_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/capture"
 	"github.com/ringo-ml/ringo/tensor/ops"
-	"github.com/ringo-ml/ringo/tp"
 )
 
 // A number that ranks of tp give an operation on what they have alike must be the same on them, also with ranks that have other rows, and
@@ -97,33 +89,4 @@ func TestNumbersThatRanksHaveForThemselves(t *testing.T) {
 			require.NoError(t, err, "%s, %s", name, mesh)
 		}
 	}
-}
-
-// A replay of a captured step has the numbers of that step, where the ranks beside it run theirs.
-func TestNumbersOfReplays(t *testing.T) {
-	cfg := dist.Config{Ranks: 2, Threads: 1, Timeout: 20 * time.Second, Log: io.Discard}
-	require.NoError(t, disttest.LauncherFor(t, "GPUs", 2)(t.Context(), cfg, func(_ context.Context, r *dist.Rank) error {
-		m := &penalized{In: nn.NewLinear(5, 6), Norm: nn.NewLayerNorm(6), MLP: nn.NewMLP(6, 10), Out: nn.NewLinear(6, 2), tp: r.World}
-		disttest.OK(tp.Parallelize(m, tp.Config{Group: m.tp}, func(p *tp.Parallel) {
-			m.Norm = p.Columns(m.Norm, m.MLP.Up)
-			p.Row(m.MLP.Down)
-		}))
-		opt, tape := optim.NewSGD(nn.Init(m, r.Device, tensor.Float32, 1), optim.SGDConfig{LR: 0.05}), tensor.NewTape(r.Device)
-		step := func(in ...tensor.Tensor) error {
-			defer tape.Reset()
-			_, z := m.hidden(tape.Input(in[0]))
-			tape.Backward(m.Out.Forward(z).Square().Mean().Scale(3))
-			return opt.Step()
-		}
-		if r.World.Rank() == 1 {
-			graph := capture.New(r.Device, step)
-			defer graph.Close()
-			step = graph.Run
-		}
-		x := tensor.ToDevice(r.Device, tensor.FromSlice(make([]float32, 20), 4, 5))
-		for range 12 {
-			disttest.OK(step(x))
-		}
-		return nil
-	}))
 }
