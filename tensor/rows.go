@@ -228,7 +228,7 @@ func (t *Tape) globalCount(op string, h, x *header) int {
 }
 
 func (t *Tape) countOf(op string, h, x *header) int {
-	of, strict := t.batchAt(x.at), t.records() || t.rows.Stride != 0 // not where a text is written
+	of, strict := t.batchAt(x.at), t.records() || t.noGrad && !t.quiet && t.rows.Stride != 0 // not where a text is written
 	if strict && x.ty.On(Varying)&^(of.Over|of.SeqOver|t.rows.Over|t.rows.SeqOver) != 0 {
 		fail(op, these(x), "ranks that share the rows have other parts of this, such as their tokens under sequence parallelism: sum it over "+
 			"these ranks, Apply(&autograd.Sum{Group: tp}, x.Sum()), and Scale by 1/n, or WithAux(y, x.Sum(), 1/n); n is the number of elements "+
@@ -248,7 +248,7 @@ func (t *Tape) countOf(op string, h, x *header) int {
 		}
 	}
 	b := batchOf(t.rows, h)
-	if over := t.rows.Over; over != 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 {
+	if over := t.rows.Over; strict && over != 0 && over&^(x.ty.On(Replicated)|x.ty.On(Invariant)) == 0 {
 		fail(op, these(x), "is the same on all ranks, and made of no rows of the batch. Does the input lack its Rows? It needs them, "+
 			"x = x.WithRows(batch.X.Rows()), or tape.Rows(), before Tape.Input. The mean of what belongs to no rows is x.Mean(), which counts once")
 	}
