@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,6 +113,14 @@ func TestTargets(t *testing.T) {
 `, out.String())
 }
 
+// writeProgram writes a file that can be started. A process that another test starts meanwhile would have it open for writing, and then
+// nobody can start it ("text file busy").
+func writeProgram(path, text string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(text), 0o755)
+}
+
 // TestTorchStops: if Python hangs, ends or fails in a section, its rows are kept, and the next section gets a new one.
 func TestTorchStops(t *testing.T) {
 	t.Parallel()
@@ -119,7 +128,7 @@ func TestTorchStops(t *testing.T) {
 		t.Skip("this test needs bash")
 	}
 	python := filepath.Join(t.TempDir(), "python")
-	require.NoError(t, os.WriteFile(python, []byte(`#!/usr/bin/env bash
+	require.NoError(t, writeProgram(python, `#!/usr/bin/env bash
 echo "started at $$"
 while read -r section; do
 	printf '%s\tcase\teager\tGB/s\t2\t1\t3\n' "$section"
@@ -131,7 +140,7 @@ while read -r section; do
 	*) echo "end " ;;
 	esac
 done
-`), 0o755))
+`))
 	o := &options{device: "cpu", python: python, deadline: time.Now().Add(time.Hour), logs: t.TempDir()}
 	other, err := o.startTorch(time.Hour)
 	require.NoError(t, err)

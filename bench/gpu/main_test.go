@@ -260,7 +260,7 @@ func TestLongPack(t *testing.T) {
 func TestSanitizer(t *testing.T) {
 	dir := t.TempDir()
 	tool := "#!/bin/sh\necho \"========= $*\"\ncase \"$*\" in *TestRacy*) exit 9 ;; esac\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "compute-sanitizer"), []byte(tool), 0o755))
+	require.NoError(t, writeProgram(filepath.Join(dir, "compute-sanitizer"), tool))
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	o, program := &options{each: time.Minute, deadline: time.Now().Add(time.Hour)}, exec.Command("/the/program")
 	var f failure
